@@ -38,8 +38,11 @@ def test_neither_more_nor_less_is_better_for_validation(
 ) -> None:
     run = trained(name, heldout_users, tmp_path / "run", seed)
     (summary,) = events(run, "summary")
-    assert (summary["prior_weight"] < 1.0) == is_less
-    assert summary["prior_weight"] == load_model(run, "cpu").get_buffer("prior_weight").item()
+    assert (summary["fold_in"]["prior_weight"] < 1.0) == is_less
+    assert (
+        summary["fold_in"]["prior_weight"]
+        == load_model(run, "cpu").get_buffer("prior_weight").item()
+    )
     assert summary["best_value"] == pytest.approx(value_of(run, heldout_users), abs=1e-6)
     for factor in (0.3, 1 / 0.3):
         assert value_of(run, heldout_users, factor) <= summary["best_value"] + 1e-6
@@ -52,7 +55,7 @@ def test_a_better_weight_than_that_of_training_is_kept(
     monkeypatch.setattr(GMFConfig, "resolved_prior_weight", 0.1)
     run = trained("gmf", heldout_users, tmp_path / "run")
     (summary,) = events(run, "summary")
-    assert summary["prior_weight"] > 0.1
+    assert summary["fold_in"]["prior_weight"] > 0.1
     *of_epochs, chosen = [
         event["evaluation"]["metrics"]["ndcg@100"]["value"]
         for event in events(run, "evaluation")
@@ -72,7 +75,7 @@ def test_without_new_users_it_is_that_of_training(
 ) -> None:
     monkeypatch.setitem(CONFIGS, "gmf", GMFConfig(factors=4, loss=loss))
     run = trained("gmf", dataset, tmp_path / "run")
-    assert events(run, "summary")[0]["prior_weight"] is None
+    assert events(run, "summary")[0]["fold_in"] == {}
     assert load_model(run, "cpu").get_buffer("prior_weight").item() == weight
 
 
@@ -81,7 +84,7 @@ def test_a_weight_that_is_given_is_kept(
 ) -> None:
     monkeypatch.setitem(CONFIGS, "neumf", NeuMFConfig(factors=4, layers=(8, 4), prior_weight=2.5))
     run = trained("neumf", heldout_users, tmp_path / "run")
-    assert events(run, "summary")[0]["prior_weight"] is None
+    assert events(run, "summary")[0]["fold_in"] == {}
     assert load_model(run, "cpu").get_buffer("prior_weight").item() == 2.5
 
 
@@ -99,14 +102,14 @@ def test_users_without_a_history_choose_nothing(tmp_path: Path) -> None:
     is_new = heldout.user_index >= later.manifest.num_train_users
     assert is_new.any()
     run = trained("neumf", later, tmp_path / "run")
-    assert events(run, "summary")[0]["prior_weight"] is None
+    assert events(run, "summary")[0]["fold_in"] == {}
 
 
 def test_a_run_repeated_on_all_data_keeps_the_chosen_weight(
     heldout_users: Dataset, everything: Dataset, tmp_path: Path
 ) -> None:
     run = trained("mlp", heldout_users, tmp_path / "run", seed=7)
-    chosen = events(run, "summary")[0]["prior_weight"]
+    chosen = events(run, "summary")[0]["fold_in"]["prior_weight"]
     assert chosen < 1.0
     again = train(dataset=everything, run=tmp_path / "again", **rerun_settings(run))
     assert load_model(again, "cpu").get_buffer("prior_weight").item() == chosen

@@ -141,7 +141,7 @@ def test_a_training_killed_while_it_chooses_a_prior_chooses_the_same(
     whole = train_small(
         "gmf", heldout_users, path, callback=Photographs(path, album), learning_rate=0.05, epochs=30
     )
-    assert [event["prior_weight"] > 0.1 for event in events(whole, "summary")] == [True]
+    assert [event["fold_in"]["prior_weight"] > 0.1 for event in events(whole, "summary")] == [True]
     num_taken = len(list(album.glob("validation-*")))
     moments = [f"validation-{number}" for number in range(num_taken - 4, num_taken)]
     for moment in [*moments, "test-0"]:

@@ -16,11 +16,6 @@ Sharing = Literal["users", "data"]
 tables. data: each has a part of every batch and the whole model."""
 
 
-PRIOR_WEIGHT = "prior_weight"
-"""Buffer of a model that fits new users: the weight of the prior that holds them. Saved with the
-weights since the validation part can choose it."""
-
-
 @dataclass(frozen=True)
 class Between:
     """Range of a setting to search, both ends included; of whole numbers where both are."""

@@ -52,7 +52,8 @@ UNITS = {
     "select_by": "name of the metric that chooses the epoch",
     "best_epoch": "epochs, counted from 1",
     "best_value": "of select_by, 0 to 1",
-    "prior_weight": "of the prior of new users, chosen on the validation part (neumf, gmf, mlp)",
+    "fold_in": "settings of the fold-in, chosen on the validation part: prior_weight (neumf, gmf, "
+    "mlp)",
     "target_epoch": "first epoch that reached the target, counted from 1",
     "target_s": "seconds from the start to the evaluation that reached it, compiling included",
     "elapsed_s": "seconds",

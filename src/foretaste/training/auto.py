@@ -12,11 +12,7 @@ from foretaste.data.dataset import Dataset, Split
 from foretaste.errors import RunError, SettingError
 from foretaste.evaluation.config import LIST_METRICS, default_metric, metric_name, parse_metric
 from foretaste.models.base import IterativeModel, RecommenderModel
-from foretaste.models.config import (
-    PRIOR_WEIGHT,
-    ModelConfig,
-    TrainingSize,
-)
+from foretaste.models.config import ModelConfig, TrainingSize
 from foretaste.models.registry import config_class, model_class
 from foretaste.ops.kernels import Form
 from foretaste.ops.kernels import chosen as chosen_kernels
@@ -184,10 +180,10 @@ def recorded_settings(run: Run, device: str) -> tuple[ModelConfig, TrainingConfi
 def rerun_settings(run: Run) -> dict[str, Any]:
     """The arguments of `train` that repeat a run, for as many epochs as its best one took.
 
-    The training's values that ``auto`` chose are kept, and so are the warm start and the prior of
-    new users that validation chose, and a schedule falls over as many epochs as it did. Device and
-    kernels are found anew, and so are the weights in a model's loss that go by the data. Nothing
-    stops the training early.
+    The training's values that ``auto`` chose are kept, and so are the warm start and the settings
+    of the fold-in that validation chose, and a schedule falls over as many epochs as it did. Device
+    and kernels are found anew, and so are the weights in a model's loss that go by the data.
+    Nothing stops the training early.
     Raises RunError where the run was never finished.
     """
     asked, settings, path = run.config.asked, run.config.settings, run.path / CONFIG
@@ -199,9 +195,7 @@ def rerun_settings(run: Run) -> dict[str, Any]:
             "name a run that was trained to the end"
         )
     best_epoch = summary["best_epoch"]
-    model_config = recorded_model_config(run.config, path)
-    if (prior_weight := summary.get(PRIOR_WEIGHT)) is not None:
-        model_config = replace(model_config, **{PRIOR_WEIGHT: prior_weight})
+    model_config = replace(recorded_model_config(run.config, path), **summary["fold_in"])
     if best_epoch is not None:
         if chosen.get("learning_rate_schedule") == "cosine":
             chosen["schedule_epochs"] = chosen.get("schedule_epochs") or chosen["epochs"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from foretaste.evaluation.result import Evaluation
@@ -91,10 +91,11 @@ class TrainingSummary:
     memory_mib: float | None
     """Peak memory of the process (CPU) or of the allocator (GPU); None on a CPU under Windows."""
     test: Evaluation | None
-    prior_weight: float | None = None
-    """Weight of the prior of new users, where the validation part chose it."""
+    fold_in: dict[str, Any] = field(default_factory=dict)
+    """Settings of the model's fold-in that the validation part chose, by name."""
     validation: Evaluation | None = None
-    """Of that part by this weight, where it is not that of training; ``best_value`` is of it."""
+    """Of that part by these settings, where they are not those of training; ``best_value`` is of
+    it."""
 
     def as_event(self) -> dict[str, Any]:
         """Entries of the metrics log; evaluations are events of their own."""

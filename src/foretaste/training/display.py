@@ -218,10 +218,10 @@ class TrainingDisplay(Callback):
             self._say_labelled(
                 "best epoch", f"{summary.best_epoch} of {summary.num_epochs}, {best}"
             )
-            if summary.prior_weight is not None:
-                prior = f"prior of weight {summary.prior_weight:g}, by the validation part"
+            if summary.fold_in:
+                chosen = ", ".join(f"{name} {value:g}" for name, value in summary.fold_in.items())
                 better = ", which the value above is of" if summary.validation else ""
-                self._say_labelled("new users", prior + better)
+                self._say_labelled("new users", f"{chosen}, by the validation part{better}")
             if self.asked.target is not None:
                 reached = "not reached"
                 if summary.target_epoch is not None:

@@ -269,9 +269,9 @@ class EpochTrainer(Trainer[IterativeModel]):
             checkpoints.save()
             stopping = state.early_stopping
             self.model.load_state_dict(checkpoints.read_weights(self.model))
-            prior = validation.choose_prior(plan.select_by, stopping.best_value)
-            if prior.evaluation is not None:
-                stopping.best_value = prior.evaluation[plan.select_by]
+            fold_in, chosen = validation.choose_fold_in(plan.select_by, stopping.best_value)
+            if chosen is not None:
+                stopping.best_value = chosen[plan.select_by]
                 keep()
             target_epoch = stopping.target_epoch
             summary = self._summary(
@@ -286,8 +286,8 @@ class EpochTrainer(Trainer[IterativeModel]):
                 best_value=stopping.best_value,
                 target_epoch=target_epoch,
                 target_s=None if target_epoch is None else state.clock.until(target_epoch),
-                prior_weight=prior.weight,
-                validation=prior.evaluation,
+                fold_in=fold_in,
+                validation=chosen,
             )
             callback.finished(summary)
             if self.strategy.writes:

@@ -1,10 +1,11 @@
-"""Evaluation during a training: of the part that chooses the epoch and the prior, and the last."""
+"""Evaluation during a training: of the part that chooses epoch and fold-in, and the last."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Any
 
 from foretaste.data.dataset import Dataset, HeldOut, Split
 from foretaste.evaluation.config import parse_metric
@@ -12,16 +13,12 @@ from foretaste.evaluation.evaluator import evaluate, validation_rows
 from foretaste.evaluation.ranking import check_ranking_fits
 from foretaste.evaluation.result import Evaluation
 from foretaste.models.base import IterativeModel, RecommenderModel
-from foretaste.models.config import PRIOR_WEIGHT
 from foretaste.models.memory import training_bytes
 from foretaste.training.config import TrainingConfig
 from foretaste.training.strategy import Strategy
 
 TEST_LENGTHS = (1, 5, 10, 20, 50, 100)
 """List lengths of the final numbers."""
-
-_PRIOR_FACTOR = 0.3
-"""From one weight of the prior to the next smaller one."""
 
 
 def check_evaluation_fits(
@@ -37,22 +34,9 @@ def check_evaluation_fits(
     check_ranking_fits(batch, manifest.num_users, model.num_items, model.device, kept)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PriorChoice:
-    """Weight of the prior of new users, as the validation part chose it."""
-
-    weight: float | None = None
-    """None where there was nothing to choose."""
-    evaluation: Evaluation | None = None
-    """Of the validation part by that weight; None for that of training, which its epoch has."""
-
-
 @dataclass
 class Validation:
-    """Ranks the held-out users of a dataset for one training.
-
-    New users of the validation part choose the prior that they are fitted with, too.
-    """
+    """Ranks the held-out users of a dataset for one training."""
 
     dataset: Dataset
     model: RecommenderModel
@@ -98,41 +82,33 @@ class Validation:
         chosen = () if select_by is None else (parse_metric(select_by)[1],)
         return self._evaluate(self._heldout("test"), TEST_LENGTHS + chosen)
 
-    def choose_prior(self, select_by: str, best_value: float | None) -> PriorChoice:
-        """Give the model the prior of new users that is best for those of the validation part.
+    def choose_fold_in(
+        self, select_by: str, best_value: float | None
+    ) -> tuple[dict[str, Any], Evaluation | None]:
+        """Have the model choose how it folds in, by the new users of the validation part.
 
-        A hill climb from the weight of training, with which the best epoch had ``best_value``: the
-        weight is multiplied by 0.3 while the metric grows; if the first step does not help, it is
-        divided by 0.3. The model stays as it is where a weight was given or none can be chosen.
+        Returns the settings that it chose, and the evaluation by them: None where no other settings
+        than those of training, with which the best epoch had ``best_value``, are better.
         """
-        # No weight suits all data: docs/results.md, "The prior of new users".
-        prior = dict(self.model.named_buffers()).get(PRIOR_WEIGHT)
-        if prior is None or best_value is None or not self._chooses_prior():
-            return PriorChoice()
+        assert isinstance(self.model, IterativeModel)
+        if best_value is None or not self._has_new_users():
+            return {}, None
+        best, evaluation = best_value, None
 
-        def set_to(weight: float) -> None:
-            prior.fill_(weight)
-            self.model.eval()  # forgets what came of the weight before
+        def value() -> float:
+            nonlocal best, evaluation
+            found = self.select(select_by)
+            value = self.strategy.agreed(found[select_by])
+            if value > best:
+                best, evaluation = value, found
+            return value
 
-        # After a kill the weights that were kept may have a chosen one already.
-        first = float(self.model.config.resolved_prior_weight)
-        weight, of_weight = first, None
-        for factor in (_PRIOR_FACTOR, 1 / _PRIOR_FACTOR):
-            while True:
-                set_to(weight * factor)
-                evaluation = self.select(select_by)
-                value = self.strategy.agreed(evaluation[select_by])
-                if value <= best_value:
-                    break
-                weight, best_value, of_weight = weight * factor, value, evaluation
-            if of_weight is not None:
-                break
-        set_to(weight)
-        return PriorChoice(weight=weight, evaluation=of_weight)
+        chosen = self.model.choose_fold_in(value, best_value)
+        return chosen, evaluation
 
-    def _chooses_prior(self) -> bool:
-        """True where no weight is given, and the validation part has new users with a history."""
-        if self.model.config.prior_weight is not None or self.selection_split != "validation":
+    def _has_new_users(self) -> bool:
+        """True where there is a validation part, and it has new users with a history."""
+        if self.selection_split != "validation":
             return False
         users = self._validation_part
         is_new = users.user_index >= users.num_train_users

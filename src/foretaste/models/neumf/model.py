@@ -7,7 +7,7 @@ tower, H width of its first layer, D of its last.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from foretaste.models.base import Implementation, NeuralModel, UserState
 from foretaste.models.batches import Batch, power_of_two
-from foretaste.models.config import PRIOR_WEIGHT, ModelConfig, TrainingSize
+from foretaste.models.config import ModelConfig, TrainingSize
 from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.neumf.fold_in import UserPrior, fit_users
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from foretaste.models.scorer import Scorer
 
 _EMBEDDING_STD = 0.01
+
+_PRIOR_FACTOR = 0.3
+"""From one weight of the prior to the next smaller one."""
 
 
 class NeuMF(NeuralModel):
@@ -81,7 +84,8 @@ class NeuMF(NeuralModel):
         # Softmax compares scores of one user, to all of which a bias adds the same.
         self.output.bias.requires_grad_(not config.is_softmax)
         prior_weight = torch.tensor(config.resolved_prior_weight, dtype=torch.float64)
-        self.register_buffer(PRIOR_WEIGHT, prior_weight)
+        self.prior_weight: Tensor
+        self.register_buffer("prior_weight", prior_weight)  # saved: validation can choose another
         self._user_prior: UserPrior | None = None
         self._frozen_inputs: InteractionInputs | None = None
 
@@ -129,6 +133,34 @@ class NeuMF(NeuralModel):
             halves = (alpha * gmf[f"output.{name}"], (1.0 - alpha) * mlp[f"output.{name}"])
             joined = torch.cat(halves, dim=1) if name == "weight" else halves[0] + halves[1]
             parameter.copy_(joined)
+
+    def choose_fold_in(self, value: Callable[[], float], best: float) -> dict[str, Any]:
+        """The weight of the prior of new users, unless one was given.
+
+        A hill climb from the weight of training: it is multiplied by 0.3 while the metric grows; if
+        the first step does not help, it is divided by 0.3.
+        """
+        # No weight suits all data: docs/results.md, "The prior of new users".
+        if self.config.prior_weight is not None:
+            return {}
+
+        def set_to(weight: float) -> None:
+            self.prior_weight.fill_(weight)
+            self.eval()  # forgets what came of the weight before
+
+        def value_by(weight: float) -> float:
+            set_to(weight)
+            return value()
+
+        # After a kill the weights that were kept may have a chosen one already.
+        weight = first = float(self.config.resolved_prior_weight)
+        for factor in (_PRIOR_FACTOR, 1 / _PRIOR_FACTOR):
+            while (found := value_by(weight * factor)) > best:
+                weight, best = weight * factor, found
+            if weight != first:
+                break
+        set_to(weight)
+        return {"prior_weight": weight}
 
     def reset_parameters(self, seed: int) -> None:
         """Embeddings N(0, 0.01), tower Glorot-uniform, output LeCun-uniform or one, biases zero."""
@@ -278,7 +310,7 @@ class NeuMF(NeuralModel):
             self._learn_prior(parts)
 
     def _learn_prior(self, parts: Parts) -> UserPrior:
-        tables, weight = self._user_tables(), self.get_buffer(PRIOR_WEIGHT).item()
+        tables, weight = self._user_tables(), self.prior_weight.item()
         self._user_prior = UserPrior.of(tables, self.num_users, weight, parts)
         return self._user_prior
 
