@@ -31,6 +31,12 @@ E = TypeVar("E", bound=BaseException)
 class ForetasteError(Exception):
     """A mistake the user can mend; the message says how."""
 
+    way_on = ""
+    """The end of the message, where a training is kept: how to go on with it."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}{self.way_on}"
+
 
 class SettingError(ForetasteError, ValueError):
     """A setting is out of range, unknown or in conflict with another."""

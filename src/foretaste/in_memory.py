@@ -205,7 +205,5 @@ def _without_ways_on() -> Iterator[None]:
     except Interrupted as error:
         raise Interrupted("interrupted; nothing of it is kept", error.signal_number) from None
     except ForetasteError as error:
-        # A training adds the way to go on to the error that is the cause.
-        if isinstance(error.__cause__, type(error)):
-            raise error.__cause__ from None
+        error.way_on = ""
         raise

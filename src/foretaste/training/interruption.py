@@ -52,14 +52,17 @@ def errors_say_how_to_go_on(run: Run, command: str) -> Iterator[None]:
     try:
         yield
     except RankError as error:
-        raise RankError(f"{error}; go on with: {command}") from error
+        error.way_on = f"; go on with: {command}"
+        raise
     except TrainingError as error:
-        kept = "No epoch was evaluated before it, so no weights are kept"
+        error.way_on = ". No epoch was evaluated before it, so no weights are kept"
         if run.has_weights:
             path = shlex.quote(str(run.path))
-            kept = (
-                f"The weights of the best epoch before it are kept: --from {path} starts from them"
+            error.way_on = (
+                f". The weights of the best epoch before it are kept: --from {path} starts from "
+                "them"
             )
-        raise TrainingError(f"{error}. {kept}") from error
+        raise
     except RunError as error:
-        raise RunError(f"{error}; once that is mended, go on with: {command}") from error
+        error.way_on = f"; once that is mended, go on with: {command}"
+        raise
