@@ -56,7 +56,7 @@ def check(found: Reproduction, publication: Publication, num_seeds: int) -> None
             for seed in range(num_seeds)
         ]
         assert row.values == tuple(run.metrics[row.metric] for run in runs if run.metrics)
-        assert [run.config.seed for run in runs] == list(range(1, num_seeds + 1))
+        assert [run.config.asked["seed"] for run in runs] == list(range(1, num_seeds + 1))
         assert row.low <= row.mean <= row.high
         assert row.as_dict()["difference"] == row.mean - row.published
 

@@ -275,7 +275,7 @@ def test_old_words_replace_what_an_earlier_training_wrote(
         "note: checkpoints, log.jsonl, results: replaced once this is finished (--overwrite)\n"
     )
     assert "Run: checkpoints" in again.out
-    assert Run.open("checkpoints").config.seed == 2
+    assert Run.open("checkpoints").config.asked["seed"] == 2
     assert json.loads(Path("results", "args.json").read_text())["seed"] == 2
     assert Path("log.jsonl").read_bytes() == Path("checkpoints", "metrics.jsonl").read_bytes()
 

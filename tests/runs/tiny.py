@@ -83,9 +83,8 @@ def run_config(dataset: Dataset, model: str, settings: dict[str, object]) -> Run
     return RunConfig(
         model=model,
         model_config=settings,
-        asked={"batch": "auto", "epochs": 3},
-        resolved={"batch": 1024, "epochs": 3},
-        seed=7,
+        asked={"batch": "auto", "epochs": 3, "seed": 7},
+        resolved={"batch": 1024, "epochs": 3, "seed": 7},
         dataset=DatasetReference.of(dataset),
         hardware={"num_threads": 3},
     )

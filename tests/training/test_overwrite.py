@@ -110,9 +110,9 @@ def test_a_run_that_was_finished_but_not_put_in_place_is_put_there(
         )
         with pytest.raises(RunError, match="run cannot be written"):
             run_of("gmf", dataset, place / "run", overwrite=True, seed=2)
-    assert Run.open(place / "run").config.seed != 2
-    assert resume(place / ".run.next").config.seed == 2
-    assert Run.open(place / "run").config.seed == 2
+    assert Run.open(place / "run").config.asked["seed"] != 2
+    assert resume(place / ".run.next").config.asked["seed"] == 2
+    assert Run.open(place / "run").config.asked["seed"] == 2
 
 
 def test_the_next_replacement_begins_anew(dataset: Dataset, place: Path) -> None:
@@ -120,7 +120,7 @@ def test_the_next_replacement_begins_anew(dataset: Dataset, place: Path) -> None
     with pytest.raises(KeyboardInterrupt):
         run_of("gmf", dataset, place / "run", overwrite=True, callback=Killing("epoch 2"))
     run = run_of("gmf", dataset, place / "run", overwrite=True, seed=3)
-    assert (run.path, run.config.seed) == (place / "run", 3)
+    assert (run.path, run.config.asked["seed"]) == (place / "run", 3)
     assert [path.name for path in place.iterdir()] == ["run"]
 
 
@@ -144,7 +144,7 @@ def test_a_link_to_a_run_stays_a_link(dataset: Dataset, place: Path) -> None:
     (place / "shop").symlink_to("monday")
     run_of("gmf", dataset, place / "shop", overwrite=True, seed=2)
     assert (place / "shop").readlink() == Path("monday")
-    assert Run.open(place / "monday").config.seed == 2
+    assert Run.open(place / "monday").config.asked["seed"] == 2
 
 
 def test_a_model_that_is_fitted_replaces_a_run_too(dataset: Dataset, place: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_mistake_removes_nothing(mistake: dict[str, Any], dataset: Dataset, pl
     with pytest.raises(ForetasteError):
         run_of("gmf", dataset, place / "run", overwrite=True, **mistake)
     assert contents(place) == before
-    assert resume(place / ".run.next").config.seed == 2
+    assert resume(place / ".run.next").config.asked["seed"] == 2
 
 
 def test_a_dataset_that_is_not_there_removes_nothing(dataset: Dataset, place: Path) -> None:
@@ -216,8 +216,8 @@ def test_no_other_training_removes_a_run_about_to_take_its_place(
         put_there(new, path)
 
     monkeypatch.setattr(places, "replace_directory", late)
-    assert run_of("gmf", dataset, place / "run", overwrite=True, seed=2).config.seed == 2
-    assert Run.open(place / "run").config.seed == 2
+    assert run_of("gmf", dataset, place / "run", overwrite=True, seed=2).config.asked["seed"] == 2
+    assert Run.open(place / "run").config.asked["seed"] == 2
 
 
 @pytest.mark.parametrize("name", ["run", "new"])
@@ -235,7 +235,7 @@ def test_a_log_that_cannot_be_written_leaves_the_finished_run_to_go_on_with(
     assert all(kept[path] == before[path] for path in before if path != "log.jsonl")
     waiting = place / (".run.next" if name == "run" else name)
     run = resume(waiting, logs=logs(place), overwrite=True)
-    assert (run.path, run.config.seed) == (place / name, 2)
+    assert (run.path, run.config.asked["seed"]) == (place / name, 2)
     assert (place / "log.jsonl").read_bytes() == run.log.path.read_bytes()
     named = json.loads((place / "results" / "args.json").read_text())["run"]
     assert named == str((place / name).resolve())

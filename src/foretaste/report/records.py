@@ -91,7 +91,7 @@ def settings(runs: Mapping[str, Run]) -> Section:
         config = run.config
         model = model_config(config, run.path / CONFIG)
         values = {"model": config.model, **config.model_config, **model.resolved_settings}
-        values |= {"seed": config.seed, **config.resolved}
+        values |= config.resolved
         by_run[label] = {name: _value(value) for name, value in values.items()}
     return Section(name="settings", heading="Settings", tables=_facts("Settings", by_run))
 

@@ -115,8 +115,6 @@ class RunConfig:
     """Settings of the training as they were asked for."""
     resolved: Mapping[str, Any]
     """The same settings after every ``auto`` became a number."""
-    seed: int
-    """Seed of the training."""
     dataset: DatasetReference
     """The dataset it was trained on."""
     start: Mapping[str, Any] = field(default_factory=dict)

@@ -173,7 +173,6 @@ def _record(
         model_config=own,
         asked=asdict(acting(asked, kind)) | {name: given[name] for name in by_size},
         resolved=chosen | by_size | followed_settings(trainer.model),
-        seed=asked.seed,
         dataset=DatasetReference.of(trainer.dataset),
         start=start,
         hardware=trainer.hardware,
