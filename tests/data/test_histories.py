@@ -44,7 +44,11 @@ def test_a_slice_holds_consecutive_rows() -> None:
 
 
 def test_padding_adds_empty_rows() -> None:
-    assert as_sets(histories([(0, 3)], num_users=1).padded(3)) == [{3}, set(), set()]
+    rows = histories([(0, 3)], num_users=1)
+    assert as_sets(rows.padded(3)) == [{3}, set(), set()]
+    behind = rows.padded(4, first=2)
+    assert as_sets(behind) == [set(), set(), {3}, set()]
+    assert behind.lengths().tolist() == [0, 0, 1, 0]
 
 
 def test_within_drops_items_beyond_the_catalogue() -> None:
@@ -73,6 +77,15 @@ def test_union_is_the_union_of_sets(
     expected = [a | b for a, b in zip(as_sets(histories(left)), as_sets(histories(right)))]  # noqa: B905
     assert as_sets(union) == expected
     assert union.num_interactions == len(set(left) | set(right))
+
+
+@given(pairs_of, pairs_of)
+def test_pairs_are_found_where_they_stand(
+    pairs: list[tuple[int, int]], wanted: list[tuple[int, int]]
+) -> None:
+    position = {pair: n for n, pair in enumerate(sorted(set(pairs)))}
+    found = histories(pairs).find(histories(wanted))
+    assert found.tolist() == [position.get(pair, -1) for pair in sorted(set(wanted))]
 
 
 @given(pairs_of)

@@ -107,6 +107,17 @@ def test_those_that_wait_are_one_transaction(tmp_path: Path) -> None:
     assert len(frames) <= 4
 
 
+def test_an_event_that_waits_in_two_requests_is_new_in_one(tmp_path: Path) -> None:
+    place = tmp_path / "events.db"
+    with started(place) as store:
+        with locked(place):
+            waiting = [store.add(events("first"))]
+            while store.num_waiting:
+                pass
+            waiting += [store.add(events("a", "b")), store.add(events("b", "c"))]
+        assert [one.result(30) for one in waiting] == [1, 2, 1]
+
+
 def test_what_is_given_up_while_it_waits_is_not_written(tmp_path: Path) -> None:
     place = tmp_path / "events.db"
     with started(place) as store:

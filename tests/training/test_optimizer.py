@@ -11,6 +11,7 @@ from torch import nn
 from foretaste.errors import TrainingError
 from foretaste.training import optimizer as module
 from foretaste.training.optimizer import LossScaler, Scaler
+from tests.training.plans import make_plan
 
 CPU = torch.device("cpu")
 
@@ -23,6 +24,16 @@ def _fast_growth(monkeypatch: pytest.MonkeyPatch) -> None:
 def adam(*values: float, lr: float = 0.1) -> tuple[nn.Parameter, torch.optim.Adam]:
     weight = nn.Parameter(torch.tensor(values))
     return weight, torch.optim.Adam([weight], lr=lr, fused=True)
+
+
+def test_an_update_is_that_of_the_plan() -> None:
+    """Adam's first is ``learning_rate * gradient / (abs(gradient) + eps)``."""
+    weight = nn.Parameter(torch.tensor([[1.0, -2.0]]))
+    optimizer = module.adam([weight], make_plan(learning_rate=0.5, eps=3.0))
+    weight.grad = torch.tensor([[1.0, -6.0]])
+    optimizer.step()
+    expected = torch.tensor([[1.0 - 0.5 * 1.0 / 4.0, -2.0 + 0.5 * 6.0 / 9.0]])
+    torch.testing.assert_close(weight.detach(), expected)
 
 
 def train_step(
