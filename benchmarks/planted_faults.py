@@ -37,14 +37,15 @@ AREAS = {
     "tests/data/test_split_properties.py tests/data/test_given_split.py tests/data/test_prepare.py",
     "histories": "tests/data/test_histories.py tests/data/test_dataset.py",
     "ids": "tests/data/test_ids.py tests/recommend/test_inputs.py",
-    "models": "tests/models tests/training/test_blending.py",
+    "models": "tests/models",
+    "blend": "tests/training/test_blending.py",
     "loss": "tests/ops tests/models",
     "training": "tests/training/test_loop.py tests/training/test_optimizer.py "
     "tests/training/test_early_stopping.py tests/training/test_step.py "
     "tests/training/test_stored_numbers.py",
     "resume": "tests/training/test_resume.py tests/training/test_rerun.py",
     "ranks": "tests/distributed/test_ranks_agreement.py tests/distributed/test_ranks_files.py "
-    "tests/models/vae/test_ranks.py tests/evaluation/test_ranks.py tests/recommend/test_ranks.py",
+    "tests/evaluation/test_ranks.py tests/recommend/test_ranks.py",
     "lists": "tests/recommend",
     "service": "tests/serve/test_api.py tests/serve/test_lists.py tests/serve/test_batching.py "
     "tests/serve/test_events.py tests/serve/test_events_served.py",
@@ -454,7 +455,7 @@ FAULTS = [
         "length_B1.clamp(min=1.0).reciprocal()",
     ),
     Fault(
-        "models",
+        "blend",
         "models/blend/model.py",
         "torch.where(deviation_B1 > 0.0, deviation_B1, 1.0)",
         "torch.where(deviation_B1 > 1.0, deviation_B1, 1.0)",
@@ -558,7 +559,7 @@ FAULTS = [
     ),
     # ranks
     Fault(
-        "ranks",
+        "models",
         "models/vae/batches.py",
         "torch.tensor([part.start for part in rows])",
         "torch.tensor([0 for part in rows])",
