@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.evaluation.evaluator import evaluate
@@ -14,11 +16,17 @@ from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
 from foretaste.runs import Run, load_model
 from foretaste.training import train
 from foretaste.training.auto import rerun_settings
+from foretaste.training.callbacks import Callback
+from foretaste.training.config import TrainingConfig
+from foretaste.training.display import TrainingDisplay
 from tests.training.trainings import CONFIGS, events, run_of
 
 
-def trained(name: str, dataset: Dataset, run_path: Path, seed: int = 2) -> Run:
-    return run_of(name, dataset, run_path, learning_rate=0.05, epochs=30, seed=seed)
+def trained(
+    name: str, dataset: Dataset, run_path: Path, seed: int = 2, callback: Callback | None = None
+) -> Run:
+    settings: dict[str, Any] = {"learning_rate": 0.05, "epochs": 30, "seed": seed}
+    return run_of(name, dataset, run_path, callback=callback, **settings)
 
 
 def value_of(run: Run, dataset: Dataset, factor: float = 1.0) -> float:
@@ -53,9 +61,13 @@ def test_a_better_weight_than_that_of_training_is_kept(
 ) -> None:
     """Its value is that of the run, in the log too, and the weights name the best epoch still."""
     monkeypatch.setattr(GMFConfig, "resolved_prior_weight", 0.1)
-    run = trained("gmf", heldout_users, tmp_path / "run")
+    out = StringIO()
+    with TrainingDisplay(Console(file=out, width=200), TrainingConfig()) as display:
+        run = trained("gmf", heldout_users, tmp_path / "run", callback=display)
     (summary,) = events(run, "summary")
-    assert summary["fold_in"]["prior_weight"] > 0.1
+    weight = summary["fold_in"]["prior_weight"]
+    assert f"new users   prior_weight {weight:g}, by the validation part, which" in out.getvalue()
+    assert weight > 0.1
     *of_epochs, chosen = [
         event["evaluation"]["metrics"]["ndcg@100"]["value"]
         for event in events(run, "evaluation")
