@@ -397,7 +397,7 @@ FAULTS = [
     ),
     Fault("ids", "data/ids.py", "order[position], -1)", "position, -1)"),
     Fault(
-        "ids",
+        "lists",
         "recommend/item_filter.py",
         "is_allowed[:] = False",
         "pass",

@@ -156,6 +156,17 @@ def test_a_fifth_of_their_items_is_the_target(prepared: PrepareText) -> None:
             assert {item for who, item in history if who == user} == kept
 
 
+def test_a_user_of_one_item_is_not_held_out(prepared: PrepareText) -> None:
+    """The item would be target or history, and the other missing."""
+    rows = "".join(f"{user},{item}\n" for user in range(4) for item in range(3))
+    alone = "".join(f"{user},{user % 3}\n" for user in range(4, 34))
+    dataset = prepared(f"user_id,item_id\n{rows}{alone}", num_heldout_users=1)
+    assert dataset.manifest.protocol == "held-out-users"
+    held_out = set(dataset.users.ids()[dataset.manifest.num_train_users :])
+    assert len(held_out) == 2
+    assert held_out < set(range(4))
+
+
 def test_held_out_users_without_validation_keep_the_test_users(prepared: PrepareText) -> None:
     with_validation = prepared(HELD_USERS, "with")
     without = prepared(HELD_USERS, "without", validation="none")
