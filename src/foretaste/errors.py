@@ -51,7 +51,7 @@ class DatasetError(ForetasteError):
 
 
 class RunError(ForetasteError):
-    """A run directory is missing, torn or foreign, or would be overwritten."""
+    """A run directory is missing, torn or foreign, would be overwritten, or fails a comparison."""
 
 
 class UnknownIdError(ForetasteError, LookupError):

@@ -106,6 +106,33 @@ def test_compare_shows_runs_and_their_differences(foretaste: Foretaste) -> None:
     assert rest.count("test part, protocol leave-one-out, candidates full, 120 users") == 1
 
 
+def test_a_run_that_is_clearly_worse_does_not_pass_the_gate(
+    foretaste: Foretaste, tmp_path: Path
+) -> None:
+    """People of four kinds, each with items of its own, which popularity cannot tell apart."""
+    rows = [f"{user},{(user % 4) * 10 + (user // 4 + 3 * step) % 10},{step}"
+            for user in range(120) for step in range(6)]  # fmt: skip
+    (tmp_path / "kinds.csv").write_text("\n".join(["user_id,item_id,timestamp", *rows]) + "\n")
+    for model in ("ease", "popularity"):
+        foretaste(f"train {model} {tmp_path}/kinds.csv --run {tmp_path}/{model}")
+    gate = f"compare {tmp_path}/ease {tmp_path}/popularity --gate --quiet"
+    done = foretaste(gate)
+    assert done.status == 2
+    assert "ndcg@10" in done.out, "the numbers are printed first"
+    number = r"-0\.\d{4}"
+    assert re.fullmatch(
+        rf"error: {tmp_path}/popularity is clearly worse than {tmp_path}/ease: ndcg@10 {number} "
+        rf"\({number} to {number}\) on the same 120 users; keep the earlier one\n",
+        done.err,
+    )
+    assert "than " in (err := foretaste(f"{gate} -m hr@5").err)
+    assert "ease: hr@5 -0." in err, "the first one shown"
+    assert foretaste(f"compare {tmp_path}/popularity {tmp_path}/ease --gate").status == 0
+    assert foretaste("compare runs/vae runs/vae --gate").status == 0, "the same"
+    done = foretaste(f"{gate} -m coverage@10")
+    assert "coverage@10 has no difference between two models, so it cannot be the gate" in done.err
+
+
 def test_compare_as_markdown_and_csv(foretaste: Foretaste) -> None:
     line = "compare runs/vae runs/vae --metrics ndcg@5 -m recall@50"
     assert "| runs/vae (2) | +0.0000 (" in foretaste(f"{line} --format markdown").out

@@ -21,6 +21,7 @@ from foretaste.evaluation.config import (
     LIST_METRICS,
     EvaluationConfig,
     canonical_metrics,
+    default_metric,
     lengths_of,
     measures_lists,
     metric_name,
@@ -116,6 +117,7 @@ def compare(
     split: Literal["test", "validation"] = "test",
     dataset: Path | None = None,
     device: str = "auto",
+    gate: Annotated[bool, FLAG] = False,
     format: MetricsFormat = "table",
     quiet: Annotated[bool, FLAG] = False,
 ) -> None:
@@ -134,6 +136,8 @@ def compare(
         dataset: Data to measure the runs on: where their dataset is now, or another, whose users
             and items are matched by id. Needed where they were trained on different ones.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
+        gate: End in an error where the last run is clearly worse than the first, by the metric that
+            chooses the epoch or, where that is not shown, the first one shown.
         format: How to print; csv and json hold every number.
         quiet: Print the tables and nothing else: no progress and no notes.
     """
@@ -170,3 +174,6 @@ def compare(
             *grids,
         ]
     print_metrics(comparison.rows(), grids, [] if quiet else comparison.notes(), format)
+    if gate:
+        usual = default_metric(comparison.evaluations[first].protocol)
+        comparison.check_not_worse(usual if usual in metrics else metrics[0])

@@ -8,11 +8,11 @@ from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretaste._util.formatting import html_table
+from foretaste._util.formatting import counted, html_table
 from foretaste._util.keywords import routed
 from foretaste._util.settings import checked, wrong
 from foretaste.data.dataset import Dataset, Split, open_dataset
-from foretaste.errors import SettingError
+from foretaste.errors import RunError, SettingError
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.evaluation.result import Difference, compare_evaluations
 from foretaste.report.tables import comparison_grid, difference_grid, metric_rows
@@ -131,6 +131,26 @@ class Comparison:
 
     models: dict[str, str]
     """Its model."""
+
+    def check_not_worse(self, metric: str) -> None:
+        """RunError where the last run is clearly worse than the first by a metric: where the 95 %
+        interval of their difference lies below 0.
+
+        SettingError where the metric has no difference between models, as coverage has none.
+        """
+        label, *_, last = self.paths
+        found = self.differences[last].get(metric)
+        if found is None:
+            raise SettingError(
+                f"{metric} has no difference between two models, so it cannot be the gate; use one "
+                f"of {', '.join(self.differences[last])}"
+            )
+        if found.is_clear and found.value < 0:
+            users = counted(self.evaluations[last].num_users, "user")
+            raise RunError(
+                f"{self.paths[last]} is clearly worse than {self.paths[label]}: {metric} "
+                f"{found.value:+.4f} ({found.interval()}) on the same {users}; keep the earlier one"
+            )
 
     def notes(self, defined: Sequence[str] | None = None) -> list[str]:
         """Lines to print below the numbers: the run behind each label, and what was measured.
