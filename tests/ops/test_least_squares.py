@@ -114,13 +114,13 @@ def test_each_thread_computes_alone(
     vectors: Tensor, histories: HistoryTensors, ridges: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(least_squares._NUMBERS_AT_ONCE, "cpu", 1)
-    solved, num_threads, found = least_squares._solved, torch.get_num_threads(), set()
+    solved, num_threads, found = least_squares.solve_systems, torch.get_num_threads(), set()
 
     def watched(system_css: Tensor, right_cs: Tensor) -> tuple[Tensor, Tensor]:
         found.add(torch.get_num_threads())
         return solved(system_css, right_cs)
 
-    monkeypatch.setattr(least_squares, "_solved", watched)
+    monkeypatch.setattr(least_squares, "solve_systems", watched)
     try:
         torch.set_num_threads(3)
         solve_rows(FixedVectors.of(vectors), histories, WEIGHT, ridges)

@@ -63,4 +63,5 @@ def check_model_fits(
         needed = _UNCOUNTABLE
     size = f"{name} for {num_users:,} users and {num_items:,} items with {config}"
     what = f"training {size}" if to_train else size
-    require_memory(needed, free_on(device, num_processes), what, model_class(name).memory_advice)
+    advice = model_class(name).class_for(config).memory_advice
+    require_memory(needed, free_on(device, num_processes), what, advice)

@@ -62,7 +62,7 @@ def build_model(
     """
     expected = config_class(name)
     assert isinstance(config, expected), f"{name} takes {expected.__name__}, got {config!r}"
-    kind: Any = model_class(name)
+    kind: Any = model_class(name).class_for(config)
     part = {} if users is None else {"users": users}
     model: RecommenderModel = kind(config, num_users, num_items, **part)
     return model

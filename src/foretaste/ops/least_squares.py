@@ -17,11 +17,9 @@ Shape suffixes: N fixed vectors, D width, R rows, c rows of a chunk, l items of 
 
 from __future__ import annotations
 
-import os
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,7 +29,7 @@ from torch.nn import functional as F
 from foretaste.errors import TrainingError
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.torch_internals import compute_alone
+from foretaste.ops.workers import of_each
 
 _NUMBERS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 26}
 """Of the gathered vectors of a chunk, and of its systems; on a CPU a cache has them."""
@@ -43,9 +41,6 @@ _TERMS_AT_ONCE = 1 << 14
 
 _Chunk = tuple[int, int]
 """Its first row and its end, among rows in the order of their lengths."""
-
-_POOLS: dict[tuple[int, int], ThreadPoolExecutor] = {}
-"""By process and number of threads."""
 
 
 class _Memory(threading.local):
@@ -141,7 +136,7 @@ def solve_rows(
 
     numbers = _NUMBERS_AT_ONCE[histories.device.type]
     chunks = list(_chunks(lengths, solution_RD.shape[1], numbers))
-    failures = _of_each(solve_chunk, chunks, histories.device)
+    failures = list(of_each(solve_chunk, chunks, histories.device))
     if failures and (num_failures := int(torch.stack(failures).sum())):  # sync
         raise TrainingError(
             f"the systems of {num_failures:,} of {len(histories):,} rows cannot be solved in "
@@ -168,26 +163,6 @@ def _chunks(lengths: list[int], width: int, numbers: int) -> Iterator[_Chunk]:
         start = stop
 
 
-def _of_each(
-    solve_chunk: Callable[[_Chunk], Tensor], chunks: list[_Chunk], device: torch.device
-) -> list[Tensor]:
-    """The results of all chunks.
-
-    On a CPU a thread has a chunk for itself: threads that share out each operation wait for each
-    other at its end, thousands of times, on a busy machine for most of the time.
-    """
-    num_threads = torch.get_num_threads()
-    if device.type != "cpu" or len(chunks) <= 1 or num_threads == 1:
-        return [solve_chunk(chunk) for chunk in chunks]
-    return list(_pool(num_threads).map(solve_chunk, chunks))
-
-
-def _pool(num_threads: int) -> ThreadPoolExecutor:
-    """Threads that compute with one thread each, kept for the process: a fork has none of them."""
-    pool = ThreadPoolExecutor(num_threads, initializer=compute_alone)  # none of them begins yet
-    return _POOLS.setdefault((os.getpid(), num_threads), pool)
-
-
 def _padded(
     histories: HistoryTensors, row_c: Tensor, length_c: Tensor, longest: int, padding: int
 ) -> Tensor:
@@ -211,7 +186,7 @@ def _solve_by_items(
     position_l = torch.arange(index_cl.shape[1], device=index_cl.device)
     is_item_cl = (position_l < length_c[:, None]).to(vector_ND.dtype)
     # The solution is what each item's score lacks of 1; with the penalties, their sum is the loss.
-    residual_cl, failure_c = _solved(system_cll, is_item_cl)
+    residual_cl, failure_c = solve_systems(system_cll, is_item_cl)
     whitened_cD = torch.bmm(residual_cl[:, None], whitened_clD)[:, 0]
     return whitened_cD.mul_(scale_cD), residual_cl.sum(1), failure_c
 
@@ -233,7 +208,7 @@ def _solve_by_width(
             system_cDD += piece_cDD
         sum_cD += F.embedding_bag(index_cp, vector_ND, mode="sum")
     system_cDD.diagonal(dim1=1, dim2=2).add_(diagonal_cD)
-    solution_cD, failure_c = _solved(system_cDD, sum_cD)
+    solution_cD, failure_c = solve_systems(system_cDD, sum_cD)
     # Of a long row the difference is small beside its terms.
     explained_c = (solution_cD.double() * sum_cD).sum(1)
     return solution_cD, (length_c - explained_c).to(vector_ND.dtype), failure_c
@@ -249,8 +224,11 @@ def _gathered(vector_ND: Tensor, index_cl: Tensor) -> Tensor:
     return gathered_clD
 
 
-def _solved(system_css: Tensor, right_cs: Tensor) -> tuple[Tensor, Tensor]:
-    """The solutions of positive definite systems, and a number for each that is none, else 0."""
+def solve_systems(system_css: Tensor, right_cs: Tensor) -> tuple[Tensor, Tensor]:
+    """The solutions of positive definite systems, and a number for each that is none, else 0.
+
+    Only the upper triangles are read. Systems in memory of their own are overwritten.
+    """
     num_rows, size = right_cs.shape
     # LAPACK's order of memory: of a symmetric system nothing is transposed.
     factor_coo, order = system_css.mT, size

@@ -42,6 +42,10 @@ class EaseConfig(ModelConfig):
     """Share of each history that is dropped in learning, on average over all ways to drop it: the
     higher, the less the weights of frequent items are trusted. 0 is EASE as first published."""
 
+    neighbors: Count | None = None
+    """Neighbours of each item, whose weights alone are learned: for catalogues of any size. All
+    items unless given."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class NeighborsConfig(ModelConfig):

@@ -13,11 +13,16 @@ from torch import Tensor
 
 from foretaste._util.formatting import duration, memory
 from foretaste._util.memory import free_bytes
-from foretaste.errors import TrainingError
-from foretaste.models.base import FitProgress, UserState
+from foretaste.models.base import FitProgress, RecommenderModel, UserState
 from foretaste.models.baselines.config import EaseConfig
-from foretaste.models.baselines.item_weights import CELLS_AT_ONCE, ItemWeightsModel
+from foretaste.models.baselines.item_weights import (
+    BELOW_ZERO,
+    CELLS_AT_ONCE,
+    ItemWeightsModel,
+    nothing_to_solve,
+)
 from foretaste.models.baselines.neighbors import pair_sums
+from foretaste.models.baselines.sparse_ease import SparseEase
 from foretaste.models.scorer import Scorer
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.inverse import invert_
@@ -33,11 +38,6 @@ _LONG_S = 60.0
 _MULTIPLIED_PER_PAIR = 8192
 """Products of a matrix multiplication in the time that one pair of a history takes to be counted,
 on a CPU of two cores."""
-
-
-_BELOW_ZERO = 2.0**-100
-"""So small that added to a sum of weights it changes none but zero, and normal in float32 when
-divided by a count of users."""
 
 
 class Ease(ItemWeightsModel):
@@ -60,6 +60,10 @@ class Ease(ItemWeightsModel):
         super().__init__(config, num_users, num_items)
         self.weight_II: Tensor
         self.register_buffer("weight_II", torch.zeros(num_items, num_items))
+
+    @classmethod
+    def class_for(cls, config: EaseConfig) -> type[RecommenderModel]:
+        return cls if config.neighbors is None else SparseEase
 
     def training_bytes(self, device: torch.device) -> int:
         return self.num_items**2 * _FIT_BYTES
@@ -94,10 +98,7 @@ class Ease(ItemWeightsModel):
         try:
             invert_(precision_II, lambda done: progress("inverting", done, self.num_items))
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
-            raise TrainingError(
-                f"items of the same users leave nothing to solve with l2 {self.config.l2:g}; "
-                "raise --l2"
-            ) from error
+            raise nothing_to_solve(self.config.l2) from error
         self.weight_II.copy_(precision_II.div_(-precision_II.diagonal().clone()))
         self.weight_II.fill_diagonal_(0.0)
 
@@ -125,10 +126,10 @@ class Ease(ItemWeightsModel):
     def _score_catalogue(self, state: UserState) -> Tensor:
         # Items of weight zero go by popularity, above every weight below zero.
         score_BI = super()._score_catalogue(state)
-        return score_BI.add_(self.by_popularity_below_zero(), alpha=_BELOW_ZERO)
+        return score_BI.add_(self.by_popularity_below_zero(), alpha=BELOW_ZERO)
 
     def scorer(self, *, known_users: bool) -> Scorer:
-        return _WeightScorer(self.weight_II, _BELOW_ZERO * self.by_popularity_below_zero())
+        return _WeightScorer(self.weight_II, BELOW_ZERO * self.by_popularity_below_zero())
 
 
 class _WeightScorer(Scorer):

@@ -8,12 +8,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from foretaste.errors import UnsupportedError
+from foretaste.errors import TrainingError, UnsupportedError
 from foretaste.models.base import ClosedFormModel, UserState
 from foretaste.ops.histories import HistoryTensors
 
 CELLS_AT_ONCE = 1 << 24
 """Users times items that are held at once."""
+
+BELOW_ZERO = 2.0**-100
+"""So small that added to a sum of weights it changes none but zero, and normal in float32 when
+divided by a count of users."""
 
 
 class ItemWeightsModel(ClosedFormModel):
@@ -64,3 +68,10 @@ class ItemWeightsModel(ClosedFormModel):
             scores_cI = self._score_catalogue(state[rows])
             scores_BK[rows] = scores_cI.gather(1, item_index_BK[rows].long())
         return scores_BK
+
+
+def nothing_to_solve(l2: float) -> TrainingError:
+    """The error where ``l2`` is too small for items of the same users."""
+    return TrainingError(
+        f"items of the same users leave nothing to solve with l2 {l2:g}; raise --l2"
+    )

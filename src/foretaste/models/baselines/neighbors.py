@@ -20,7 +20,7 @@ from foretaste.models.baselines.item_weights import ItemWeightsModel
 from foretaste.models.scorer import Scorer, item_chunks
 from foretaste.ops.histories import HistoryTensors
 
-_PAIRS_AT_ONCE = 1 << 22
+_PAIRS_AT_ONCE = 1 << 20
 """Pairs of items in one history, or of an item and a neighbour, that are held at once."""
 
 _CELLS_PER_PAIR = 8
@@ -59,53 +59,15 @@ class NeighborsModel(ItemWeightsModel):
         self.register_buffer("target_M", torch.zeros(size, dtype=torch.int32))
         self.register_buffer("weight_M", torch.zeros(size))
 
-    def training_bytes(self, device: torch.device) -> int:
-        return self.weight_bytes() + _FIT_BYTES * self.num_items * self.num_neighbors
-
-    def fitting_note(self) -> str:
-        return (
-            f"finding up to {self.num_neighbors:,} neighbours for each of {self.num_items:,} "
-            f"items, which takes about {memory(self.training_bytes(self.device))} of memory"
-        )
-
-    @torch.no_grad()
-    def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
-        """Fit to the training histories."""
-        self.count_items(histories)
-        shape = self.num_items, self.num_neighbors
-        neighbor_IK = torch.zeros(shape, dtype=torch.int32, device=self.device)
-        weight_IK = torch.zeros(shape, device=self.device)
-        weight_U = _stepped(self.user_weights(histories.lengths().double()))
-        for item_P, other_P, sum_P in pair_sums(histories, weight_U):
-            weight_P = _stepped(self.weights(sum_P, other_P, item_P), self.step).float()
-            first, place = strongest(item_P, weight_P, self.num_neighbors)
-            neighbor_IK[item_P[first], place] = other_P[first].int()
-            weight_IK[item_P[first], place] = weight_P[first]
-            progress("finding neighbours", int(item_P[-1]) + 1, self.num_items)
-        self._keep(neighbor_IK, weight_IK)
-
-    @property
-    def step(self) -> float:
-        """Weights of neighbours are multiples of it."""
-        return _STEP
-
-    def user_weights(self, length_U: Tensor) -> Tensor:
-        """The weights of users in the sums of `fit`, from the lengths of their histories."""
-        return torch.ones_like(length_U)
-
-    @abstractmethod
-    def weights(self, sum_P: Tensor, item_P: Tensor, target_P: Tensor) -> Tensor:
-        """Weights of items towards targets, from the sums over the users who have both."""
-
     def _keep(self, neighbor_IK: Tensor, weight_IK: Tensor) -> None:
         """Keep the neighbours of each item, grouped by neighbour; a weight of zero means none."""
         rows_at_once = max(1, _PAIRS_AT_ONCE // self.num_neighbors)
         parts = [slice(at, at + rows_at_once) for at in range(0, self.num_items, rows_at_once)]
         count_I = torch.zeros_like(self.first_target_I[1:])
         for part in parts:
-            found_P = neighbor_IK[part][weight_IK[part] > 0]
+            found_P = neighbor_IK[part][weight_IK[part] != 0]
             count_I += torch.bincount(found_P, minlength=self.num_items)
-        self.first_target_I.copy_(_starts(count_I))
+        self.first_target_I.copy_(starts_of(count_I))
         self.target_M.zero_()
         self.weight_M.zero_()
         next_I = self.first_target_I[:-1].clone()
@@ -124,15 +86,19 @@ class NeighborsModel(ItemWeightsModel):
         first_cell_N = histories.row_index() * self.num_items
         item_index_N = histories.item_index.long()
         first_N, end_N = self.first_target_I[item_index_N], self.first_target_I[item_index_N + 1]
-        for part in _blocks(_starts(end_N - first_N)):
-            entry_P, position_P = _expanded(first_N[part], end_N[part])
+        for part in blocks_of(starts_of(end_N - first_N), _PAIRS_AT_ONCE):
+            entry_P, position_P = expanded(first_N[part], end_N[part])
             cell_P = first_cell_N[part][entry_P] + self.target_M[position_P]
             score_BI.view(-1).index_add_(0, cell_P, self.weight_M[position_P].double())
         return score_BI.float()
 
     def _score_catalogue(self, state: UserState) -> Tensor:
         score_BI = super()._score_catalogue(state)
-        return torch.where(score_BI > 0, score_BI, self.by_popularity_below_zero())
+        return torch.where(score_BI != 0, score_BI, self.unrelated_scores())
+
+    def unrelated_scores(self) -> Tensor:
+        """Scores [I] of items that the history says nothing of."""
+        return self.by_popularity_below_zero()
 
     def scorer(self, *, known_users: bool) -> Scorer:
         length_I = self.first_target_I.diff()
@@ -144,7 +110,7 @@ class NeighborsModel(ItemWeightsModel):
         neighbor_IK[target_M, place_M] = neighbor_M[order_M]
         weight_IK = torch.zeros(self.num_items, width, dtype=torch.float64)
         weight_IK[target_M, place_M] = self.weight_M[order_M].double()
-        return _NeighborScorer(neighbor_IK, weight_IK, self.by_popularity_below_zero())
+        return _NeighborScorer(neighbor_IK, weight_IK, self.unrelated_scores())
 
 
 class _NeighborScorer(Scorer):
@@ -168,10 +134,52 @@ class _NeighborScorer(Scorer):
             known_BcK = known_BI.index_select(1, neighbor_n).view(shape)
             parts.append((known_BcK * self.weight_IK[items]).sum(2))
         score_BI = torch.cat(parts, dim=1).float()
-        return torch.where(score_BI > 0, score_BI, self.without_I)
+        return torch.where(score_BI != 0, score_BI, self.without_I)
 
 
-class ItemKNN(NeighborsModel):
+class SimilarityModel(NeighborsModel):
+    """The weight of two items comes from a sum over the users who have both."""
+
+    def training_bytes(self, device: torch.device) -> int:
+        return self.weight_bytes() + _FIT_BYTES * self.num_items * self.num_neighbors
+
+    def fitting_note(self) -> str:
+        return (
+            f"finding up to {self.num_neighbors:,} neighbours for each of {self.num_items:,} "
+            f"items, which takes about {memory(self.training_bytes(self.device))} of memory"
+        )
+
+    @torch.no_grad()
+    def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
+        """Fit to the training histories."""
+        self.count_items(histories)
+        shape = self.num_items, self.num_neighbors
+        neighbor_IK = torch.zeros(shape, dtype=torch.int32, device=self.device)
+        weight_IK = torch.zeros(shape, device=self.device)
+        weight_U = stepped(self.user_weights(histories.lengths().double()))
+        for item_P, other_P, sum_P in pair_sums(histories, weight_U):
+            weight_P = stepped(self.weights(sum_P, other_P, item_P), self.step).float()
+            first, place = strongest(item_P, weight_P, self.num_neighbors)
+            neighbor_IK[item_P[first], place] = other_P[first].int()
+            weight_IK[item_P[first], place] = weight_P[first]
+            progress("finding neighbours", int(item_P[-1]) + 1, self.num_items)
+        self._keep(neighbor_IK, weight_IK)
+
+    @property
+    def step(self) -> float:
+        """Weights of neighbours are multiples of it."""
+        return _STEP
+
+    def user_weights(self, length_U: Tensor) -> Tensor:
+        """The weights of users in the sums of `fit`, from the lengths of their histories."""
+        return torch.ones_like(length_U)
+
+    @abstractmethod
+    def weights(self, sum_P: Tensor, item_P: Tensor, target_P: Tensor) -> Tensor:
+        """Weights of items towards targets, from the sums over the users who have both."""
+
+
+class ItemKNN(SimilarityModel):
     """Item-kNN: the weight is the cosine of the items' columns of users, shrunk towards zero.
 
     For n users of each and c of both it is ``c / (sqrt(n_i n_j) + shrinkage)``.
@@ -186,7 +194,7 @@ class ItemKNN(NeighborsModel):
         return sum_P / (length_I[item_P] * length_I[target_P] + self.config.shrinkage)
 
 
-class RP3beta(NeighborsModel):
+class RP3beta(SimilarityModel):
     """RP3beta: the weight is the chance of a random walk from an item over its users to another.
 
     Paudel et al. 2017. Steps have their probability to the power ``alpha``; the weight is divided
@@ -219,38 +227,69 @@ def pair_sums(
     Yields them in blocks of consecutive items, sorted by item, then by the other one: two int64
     and one float64 tensor [P]. Beside the histories, sorted once by item, memory is bounded.
     """
-    order_N = torch.sort(histories.item_index, stable=True).indices
-    user_index_N = histories.row_index()[order_N]
-    length_N = histories.lengths()[user_index_N]
-    counts_I = torch.bincount(histories.item_index, minlength=histories.num_items)
-    first_entry = _starts(counts_I)
-    for items in _blocks(_starts(length_N)[first_entry]):
-        entries = slice(*first_entry[[items.start, items.stop]].tolist())
+    pairs = ItemPairs(histories, weight_U, _PAIRS_AT_ONCE)
+    for items in pairs.blocks():
+        item_P, other_P, sum_P = pairs.of(items)
+        if len(item_P):
+            yield item_P, other_P, sum_P
+
+
+class ItemPairs:
+    """Sums over the users of pairs of items, of a few items at a time.
+
+    Of pairs in one history about ``at_once`` are held.
+    """
+
+    def __init__(self, histories: HistoryTensors, weight_U: Tensor, at_once: int) -> None:
+        self._histories, self._weight_U, self._at_once = histories, weight_U, at_once
+        order_N = torch.sort(histories.item_index, stable=True).indices
+        self._user_index_N = histories.row_index()[order_N]
+        self._count_I = torch.bincount(histories.item_index, minlength=histories.num_items)
+        self._first_entry = starts_of(self._count_I)
+
+    def blocks(self) -> Iterator[slice]:
+        """Consecutive items, together all."""
+        length_N = self._histories.lengths()[self._user_index_N]
+        return blocks_of(starts_of(length_N)[self._first_entry], self._at_once)
+
+    def of(self, items: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """The pairs of some items and their sums, as `pair_sums` yields them."""
+        entries = slice(*self._first_entry[[items.start, items.stop]].tolist())
         if entries.start == entries.stop:
-            continue
+            nothing = self._first_entry[:0]
+            return nothing, nothing, self._weight_U[:0]
+        histories = self._histories
         rows = torch.arange(items.stop - items.start, device=histories.device)
-        row_n = torch.repeat_interleave(rows, counts_I[items])
         cell_P, sum_P = _sums_of_rows(
-            histories, row_n, user_index_N[entries], weight_U, num_rows=len(rows)
+            histories,
+            torch.repeat_interleave(rows, self._count_I[items]),
+            self._user_index_N[entries],
+            self._weight_U,
+            len(rows),
+            self._at_once,
         )
         item_P, other_P = cell_P // histories.num_items + items.start, cell_P % histories.num_items
         is_pair_P = item_P != other_P
-        if is_pair_P.any():
-            yield item_P[is_pair_P], other_P[is_pair_P], sum_P[is_pair_P]
+        return item_P[is_pair_P], other_P[is_pair_P], sum_P[is_pair_P]
 
 
 def _sums_of_rows(
-    histories: HistoryTensors, row_n: Tensor, user_index_n: Tensor, weight_U: Tensor, num_rows: int
+    histories: HistoryTensors,
+    row_n: Tensor,
+    user_index_n: Tensor,
+    weight_U: Tensor,
+    num_rows: int,
+    at_once: int,
 ) -> tuple[Tensor, Tensor]:
     """The cells of a table [num_rows, I] to which histories add anything, and their sums.
 
     Entry n adds the weight of its user to its row, in every column that the user's history has.
     """
     num_cells = num_rows * histories.num_items
-    pairs_before = _starts(histories.lengths()[user_index_n])
+    pairs_before = starts_of(histories.lengths()[user_index_n])
     summands = (
         _cells_and_weights(histories, row_n[part], user_index_n[part], weight_U)
-        for part in _blocks(pairs_before)
+        for part in blocks_of(pairs_before, at_once)
     )
     if num_rows > 1 and num_cells > _CELLS_PER_PAIR * int(pairs_before[-1]):
         cell_P, weight_P = next(summands)
@@ -268,7 +307,7 @@ def _cells_and_weights(
 ) -> tuple[Tensor, Tensor]:
     """The cell of a table [rows, I] and the weight of every pair of an entry and an item."""
     first_n, end_n = histories.offsets[user_index_n], histories.offsets[user_index_n + 1]
-    entry_P, position_P = _expanded(first_n, end_n)
+    entry_P, position_P = expanded(first_n, end_n)
     cell_P = row_n[entry_P] * histories.num_items + histories.item_index[position_P]
     return cell_P, weight_U[user_index_n][entry_P]
 
@@ -289,33 +328,33 @@ def _places(value_P: Tensor) -> Tensor:
     return torch.arange(len(value_P), device=value_P.device) - torch.searchsorted(value_P, value_P)
 
 
-def _expanded(first_n: Tensor, end_n: Tensor) -> tuple[Tensor, Tensor]:
+def expanded(first_n: Tensor, end_n: Tensor) -> tuple[Tensor, Tensor]:
     """Every position from ``first_n`` up to ``end_n`` of each entry, after the entry's number."""
     length_n = end_n - first_n
     entry_n = torch.arange(len(length_n), device=length_n.device)
     entry_P = torch.repeat_interleave(entry_n, length_n)
-    shift_n = first_n - _starts(length_n)[:-1]
+    shift_n = first_n - starts_of(length_n)[:-1]
     return entry_P, torch.arange(len(entry_P), device=length_n.device) + shift_n[entry_P]
 
 
-def _blocks(pairs_before: Tensor) -> Iterator[slice]:
-    """Consecutive entries, of up to `_PAIRS_AT_ONCE` pairs or one that has more.
+def blocks_of(pairs_before: Tensor, at_once: int) -> Iterator[slice]:
+    """Consecutive entries, of up to ``at_once`` pairs or one that has more.
 
     ``pairs_before`` are the pairs before each entry, and all of them, ascending.
     """
     pairs_before, start = pairs_before.cpu(), 0
     while start < len(pairs_before) - 1:
-        most = pairs_before[start] + _PAIRS_AT_ONCE
+        most = pairs_before[start] + at_once
         stop = int(torch.searchsorted(pairs_before, most, right=True)) - 1
         yield slice(start, stop := max(stop, start + 1))
         start = stop
 
 
-def _starts(length_N: Tensor) -> Tensor:
+def starts_of(length_N: Tensor) -> Tensor:
     """The sum of the lengths before each entry, and of all: [N + 1]."""
     return torch.cat([length_N.new_zeros(1), length_N.cumsum(0)])
 
 
-def _stepped(values: Tensor, step: float = _STEP) -> Tensor:
+def stepped(values: Tensor, step: float = _STEP) -> Tensor:
     """The nearest multiples of ``step``."""
     return (values / step).round_() * step

@@ -1,0 +1,38 @@
+"""Independent chunks of work, each computed by one thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+from foretaste.ops.torch_internals import compute_alone
+
+Chunk = TypeVar("Chunk")
+Result = TypeVar("Result")
+
+_POOLS: dict[tuple[int, int], ThreadPoolExecutor] = {}
+"""By process and number of threads."""
+
+
+def of_each(
+    work: Callable[[Chunk], Result], chunks: Sequence[Chunk], device: torch.device
+) -> Iterator[Result]:
+    """The results of all chunks, in their order.
+
+    On a CPU a thread has a chunk for itself: threads that share out each operation wait for each
+    other at its end, thousands of times, on a busy machine for most of the time.
+    """
+    num_threads = torch.get_num_threads()
+    if device.type != "cpu" or len(chunks) <= 1 or num_threads == 1:
+        return map(work, chunks)
+    return _pool(num_threads).map(work, chunks)
+
+
+def _pool(num_threads: int) -> ThreadPoolExecutor:
+    """Threads that compute with one thread each, kept for the process: a fork has none of them."""
+    pool = ThreadPoolExecutor(num_threads, initializer=compute_alone)  # none of them begins yet
+    return _POOLS.setdefault((os.getpid(), num_threads), pool)
