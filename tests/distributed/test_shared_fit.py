@@ -20,6 +20,7 @@ from tests.ranks import run_ranks
 SHAPE = GenerateConfig(num_users=40, num_items=30, num_interactions=500, num_genres=4)
 SETTINGS: dict[str, dict[str, Any]] = {
     "ease": {},
+    "sparse ease": {"neighbors": 5},
     "gmf": {"factors": 4, "epochs": 2, "learning_rate": 0.01},
     "vae": {"hidden": (12,), "latent": 4, "patience": 1, "eval_every": 1},
 }
@@ -30,7 +31,7 @@ def lists(ranks: Ranks, model: str, plays: pa.Table, temporary: Path) -> list[li
         warnings.simplefilter("ignore", DataWarning)
         patch.setattr(tempfile, "tempdir", str(temporary))
         recommender = foretaste.fit(
-            model, plays, device="cpu", callback=Callback(), **SETTINGS[model]
+            model.split()[-1], plays, device="cpu", callback=Callback(), **SETTINGS[model]
         )
     return [answer.item_ids for answer in recommender.recommend(recommender.users.ids(), k=5)]
 

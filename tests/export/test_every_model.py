@@ -18,9 +18,8 @@ from foretaste.data.ids import IdTable
 from foretaste.export import Exported, export_run
 from foretaste.export.formats import Call, load
 from foretaste.export.program import NO_ITEM
-from foretaste.models.registry import MODEL_NAMES
 from foretaste.recommend import Recommender
-from tests.models.contract import NUM_ITEMS, NUM_USERS, Trained, make_dataset, train_on_board
+from tests.models.contract import CASES, NUM_ITEMS, NUM_USERS, Trained, make_dataset, train_on_board
 
 K = 5
 OF_USERS = ("neumf", "gmf", "mlp")
@@ -69,7 +68,7 @@ class Made:
         return self.call(inputs)[0].tolist()
 
 
-@pytest.fixture(scope="module", params=[*MODEL_NAMES, "blend"])
+@pytest.fixture(scope="module", params=CASES)
 def made(
     request: pytest.FixtureRequest, trained: Train, tmp_path_factory: pytest.TempPathFactory
 ) -> Made:

@@ -19,7 +19,7 @@ import foretaste
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import UnsupportedError
 from foretaste.models.base import RecommenderModel, UserState
-from foretaste.models.baselines.config import IALSConfig
+from foretaste.models.baselines.config import EaseConfig, IALSConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.registry import MODEL_NAMES, build_model, config_class
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
@@ -44,6 +44,8 @@ class Recipe:
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     model_config: Any = None
+    model: str | None = None
+    """Its name, where the case is one of its settings, which make another model of it."""
 
 
 _NEUMF = {"epochs": 15, "batch_size": 256, "learning_rate": 0.02}
@@ -60,8 +62,12 @@ RECIPES = {
     "ials": Recipe(
         settings={"epochs": 12}, model_config=IALSConfig(factors=2, unobserved_weight=0.3)
     ),
+    "sparse ease": Recipe(model="ease", model_config=EaseConfig(neighbors=5)),
 }
 """Closed-form models take what they are given by default."""
+
+CASES = (*MODEL_NAMES, *(case for case in RECIPES if RECIPES[case].model), "blend")
+"""Every model, and every other way to make one."""
 
 
 def board() -> list[set[int]]:
@@ -78,6 +84,7 @@ def board() -> list[set[int]]:
 class Trained:
     """A model that went through training, its run directory and back."""
 
+    case: str
     name: str
     dataset: Dataset
     run: Run
@@ -113,8 +120,8 @@ def make_tiny_board(directory: Path) -> Dataset:
     return prepare(table, directory, PrepareConfig(protocol="leave-one-out"))
 
 
-def train_on_board(name: str, dataset: Dataset, run_path: Path, *, seed: int = 1) -> Trained:
-    if name == "blend":
+def train_on_board(case: str, dataset: Dataset, run_path: Path, *, seed: int = 1) -> Trained:
+    if case == "blend":
         members = [
             train_on_board(one, dataset, run_path.with_name(f"{run_path.name}-{one}"), seed=seed)
             for one in ("ease", "vae")
@@ -122,8 +129,9 @@ def train_on_board(name: str, dataset: Dataset, run_path: Path, *, seed: int = 1
         run = foretaste.blend(
             [member.run for member in members], weights=[0.4, 0.6], run=run_path, device="cpu"
         )
-        return Trained(name, dataset, Run.open(run.path))
-    recipe = RECIPES.get(name, Recipe())
+        return Trained(case, case, dataset, Run.open(run.path))
+    recipe = RECIPES.get(case, Recipe())
+    name = recipe.model or case
     run = train(
         name,
         dataset,
@@ -131,7 +139,7 @@ def train_on_board(name: str, dataset: Dataset, run_path: Path, *, seed: int = 1
         config=TrainingConfig(**recipe.settings, seed=seed, device="cpu"),
         run=run_path,
     )
-    return Trained(name, dataset, Run.open(run.path))
+    return Trained(case, name, dataset, Run.open(run.path))
 
 
 class ModelContract:
@@ -161,7 +169,14 @@ class ModelContract:
     ) -> None:
         if trained.name in ("popularity", "blend"):
             pytest.skip("popularity knows no tastes, and a blend is of other models")
-        run = train(trained.name, tiny_board, device="cpu", run=tmp_path / "run")
+        recipe = RECIPES.get(trained.case, Recipe())
+        run = train(
+            trained.name,
+            tiny_board,
+            model_config=recipe.model_config if recipe.model else None,
+            device="cpu",
+            run=tmp_path / "run",
+        )
         found = evaluate_run(run, tiny_board, split="validation", device="cpu", k=[4])
         # Without a taste 4 of the 18 items that a user may be shown; popularity finds .2 here.
         assert found["hr@4"] > 0.5

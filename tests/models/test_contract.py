@@ -11,6 +11,7 @@ from foretaste.data import Dataset
 from foretaste.models.base import IterativeModel
 from foretaste.models.registry import MODEL_NAMES, build_model, config_class
 from tests.models.contract import (
+    CASES,
     NUM_ITEMS,
     NUM_USERS,
     RECIPES,
@@ -32,7 +33,7 @@ def tiny_board(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return make_tiny_board(tmp_path_factory.mktemp("tiny") / "dataset")
 
 
-@pytest.fixture(scope="module", params=[*MODEL_NAMES, "blend"])
+@pytest.fixture(scope="module", params=CASES)
 def trained(
     request: pytest.FixtureRequest, dataset: Dataset, tmp_path_factory: pytest.TempPathFactory
 ) -> Trained:
@@ -42,20 +43,20 @@ def trained(
 @pytest.fixture
 def retrained(trained: Trained, tmp_path: Path) -> Trained:
     """The same training once more."""
-    return train_on_board(trained.name, trained.dataset, tmp_path / "run")
+    return train_on_board(trained.case, trained.dataset, tmp_path / "run")
 
 
 @pytest.fixture
 def reseeded(trained: Trained, tmp_path: Path) -> Trained:
     """The same training with another seed."""
-    return train_on_board(trained.name, trained.dataset, tmp_path / "run", seed=2)
+    return train_on_board(trained.case, trained.dataset, tmp_path / "run", seed=2)
 
 
 class TestContract(ModelContract):
     pass
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if config_class(name).parallel])
+@pytest.mark.parametrize("name", [name for name in MODEL_NAMES if config_class(name).parallel])
 def test_ranks_begin_with_their_rows_of_one_model(name: str) -> None:
     made_of = (name, RECIPES[name].model_config, NUM_USERS, NUM_ITEMS)
     whole, num_shared = build_model(*made_of), 0

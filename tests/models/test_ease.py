@@ -178,9 +178,7 @@ def test_a_catalogue_too_large_is_refused(
     dense: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cpu, config = torch.device("cpu"), EaseConfig()
-    said = (
-        r"ease for 10 users and 3,000,000 items .* about 33,527.6 GiB .* train itemknn or rp3beta"
-    )
+    said = r"ease for 10 users and 3,000,000 items .* about 33,527.6 GiB .* \(--neighbors 100\)"
     with pytest.raises(UnsupportedError, match=said):
         check_model_fits("ease", config, 10, 3_000_000, cpu)
     monkeypatch.setattr("foretaste.models.memory.free_on", lambda *_: 13 * NUM_ITEMS**2 - 1)
@@ -196,11 +194,11 @@ def test_the_work_of_fitting_is_noted_beforehand(monkeypatch: pytest.MonkeyPatch
     size = "inverting a 9,000 × 9,000 matrix, which takes about 1.0 GiB of memory"
     assert Ease(EaseConfig(), 10, 9_000).fitting_note() == size
     monkeypatch.setattr("foretaste.models.baselines.ease.free_bytes", lambda: 1 << 30)
-    said = f"{size} and about 0:00:45; ials takes a small part of both"
+    said = f"{size} and about 0:00:45; --neighbors 100 takes a small part of both"
     assert Ease(EaseConfig(), 10, 9_000).fitting_note() == said
     monkeypatch.setattr("foretaste.models.baselines.ease.free_bytes", lambda: 3 << 30)
     monkeypatch.setattr("torch.get_num_threads", lambda: 1)
-    said = f"{size} and about 0:01:29; ials takes a small part of both"
+    said = f"{size} and about 0:01:29; --neighbors 100 takes a small part of both"
     assert Ease(EaseConfig(), 10, 9_000).fitting_note() == said
 
 

@@ -143,7 +143,9 @@ def test_a_million_items_fit_where_ease_does_not(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("foretaste.models.memory.free_on", lambda *_: 4 * 2**30)
     for name in ("itemknn", "rp3beta"):
         check_model_fits(name, config_class(name)(), 10, 1_000_000, cpu, to_train=True)
-    with pytest.raises(UnsupportedError, match=r"train itemknn or rp3beta, which keep a few"):
+    with pytest.raises(
+        UnsupportedError, match=r"weights of a few neighbours of each item \(--neighbors 100\)"
+    ):
         check_model_fits("ease", config_class("ease")(), 10, 1_000_000, cpu, to_train=True)
     many = config_class("itemknn")(neighbors=10_000)
     with pytest.raises(UnsupportedError, match=r"keep fewer neighbours of each item \(--neighbors"):

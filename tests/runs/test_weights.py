@@ -28,6 +28,7 @@ VAE = {"hidden": (8, 6), "latent": 4}
     [
         ("popularity", {}),
         ("ease", {}),
+        ("ease", {"neighbors": 3}),
         ("vae", VAE),
         ("dae", VAE),
         ("gmf", {"factors": 4}),

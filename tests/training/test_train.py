@@ -208,9 +208,11 @@ def test_every_model_trains_where_whole_users_are_held_out(
         assert events(run, "summary")[0]["select_by"] == "ndcg@100"
 
 
-@pytest.mark.parametrize("name", ["popularity", "ease", "itemknn", "rp3beta"])
+@pytest.mark.parametrize("name", ["popularity", "ease", "ease neighbors", "itemknn", "rp3beta"])
 def test_closed_forms_are_fitted_in_one_pass(name: str, dataset: Dataset, tmp_path: Path) -> None:
-    run = run_of(name, dataset, tmp_path / "run")
+    name, _, setting = name.partition(" ")
+    config = config_class(name)(**{setting: 5}) if setting else None
+    run = run_of(name, dataset, tmp_path / "run", model_config=config)
     kinds = [event["event"] for event in run.log.read()]
     assert kinds == ["schema", "start", "evaluation", "summary"]
     (summary,) = events(run, "summary")

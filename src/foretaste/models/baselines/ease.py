@@ -52,7 +52,7 @@ class Ease(ItemWeightsModel):
     name = "ease"
     config_class = EaseConfig
     memory_advice = (
-        "train itemknn or rp3beta, which keep a few neighbours of each item, or keep fewer items "
+        "learn the weights of a few neighbours of each item (--neighbors 100), or keep fewer items "
         "(--min-item-users)"
     )
 
@@ -77,7 +77,7 @@ class Ease(ItemWeightsModel):
         needed_s = self._inverting_s()
         if needed_s < _LONG_S and needed < free_bytes() / 2:
             return note
-        return f"{note} and about {duration(needed_s)}; ials takes a small part of both"
+        return f"{note} and about {duration(needed_s)}; --neighbors 100 takes a small part of both"
 
     def _inverting_s(self) -> float:
         """Seconds that inverting takes on this CPU, about: 17,000 items took five minutes on two

@@ -79,7 +79,8 @@ class SparseEase(NeighborsModel):
         pairs = _BYTES_PER_PAIR * min(num_threads * at_once, self.num_users * num_items**2)
         rows = 0 if num_items <= _MOST_POPULAR else min(_NUMBERS_OF_ROWS, num_numbers)
         system = max(min(num_threads * at_once, num_numbers), width**2)
-        work = max(pairs, 4 * rows + _BYTES_PER_NUMBER * system)
+        # What the pairs took stays with the C library, for what comes next.
+        work = pairs + 4 * rows + _BYTES_PER_NUMBER * system
         return self.weight_bytes() + 8 * num_items * width + table + work
 
     def fitting_note(self) -> str:
@@ -263,16 +264,16 @@ class _RowsOfRare:
         def count_group(group: slice) -> None:
             table = tables.get()
             added = list(self._add_rows(table, rank_D[group]))
-            rows = torch.arange(group.stop - group.start, device=device)
+            rows = torch.arange(group.stop - group.start, dtype=torch.int32, device=device)
             first_cell_n = torch.repeat_interleave(rows * num_columns, num_D[group])
             first, end = first_D[[group.start, group.stop]].tolist()
             step = max(1, self._at_once // width)
             for start in range(first, end, step):
-                part_n = order_n[start : min(start + step, end)]
-                cell_nw = rank_tw[place_n[part_n] // width].long()
-                at = start - first
-                cell_nw += first_cell_n[at : at + step, None]
-                row_nw[part_n] = table[cell_nw]
+                part = slice(start, min(start + step, end))
+                cell_nw = rank_tw.index_select(0, place_n[order_n[part]] // width)
+                cell_nw += first_cell_n[part.start - first : part.stop - first, None]
+                counted_nw = table.index_select(0, cell_nw.flatten()).view_as(cell_nw)
+                row_nw.index_copy_(0, order_n[part], counted_nw)
             for cell_P in added:
                 table[cell_P] = 0.0
             tables.put(table)

@@ -1,0 +1,247 @@
+"""EASE with a few neighbours of each item: beside a plain solution, the dense form, and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from foretaste.errors import SettingError, TrainingError, UnsupportedError
+from foretaste.models.baselines import neighbors, sparse_ease
+from foretaste.models.baselines.config import EaseConfig
+from foretaste.models.baselines.ease import Ease
+from foretaste.models.baselines.sparse_ease import SparseEase
+from foretaste.models.memory import check_model_fits
+from foretaste.models.registry import build_model
+from tests.ops.cases import of_matrix
+
+NUM_USERS, NUM_ITEMS = 60, 23
+L2, DROPOUT = 3.0, 0.3
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def dense() -> np.ndarray:
+    """Users' 0/1 histories: one is empty, one holds nearly all, an item is nobody's."""
+    matrix = (np.random.default_rng(1).random((NUM_USERS, NUM_ITEMS)) < 0.2).astype(np.float64)
+    matrix[0] = 1
+    matrix[-1] = 0
+    matrix[:, -1] = 0
+    return matrix
+
+
+def fitted(
+    matrix: np.ndarray, num_neighbors: int, *, l2: float = L2, dropout: float = DROPOUT
+) -> SparseEase:
+    config = EaseConfig(neighbors=num_neighbors, l2=l2, dropout=dropout)
+    model = build_model("ease", config, *matrix.shape)
+    assert isinstance(model, SparseEase)
+    model.fit(of_matrix(matrix), lambda *progress: None)
+    return model
+
+
+def weights_of(model: SparseEase) -> Tensor:
+    """All weights, those of a history of one item after another."""
+    return model._weights_added(of_matrix(np.eye(model.num_items)))
+
+
+def candidates_of(gram: np.ndarray, target: int, num_neighbors: int) -> list[int]:
+    """Sorted by the criterion, rounded so that ties are ties, and by index."""
+    users_of = np.maximum(np.diag(gram), 1)
+    found = [item for item in range(len(gram)) if item != target and gram[item, target]]
+    shared = gram[:, target] / np.sqrt(users_of)
+    return sorted(found, key=lambda item: (-shared[item].round(9), item))[:num_neighbors]
+
+
+def plain_weights(matrix: np.ndarray, num_neighbors: int) -> np.ndarray:
+    """One system after another, of the whole Gram matrix."""
+    gram = matrix.T @ matrix
+    weights = np.zeros_like(gram)
+    for target in range(len(gram)):
+        chosen = candidates_of(gram, target, num_neighbors)
+        penalty = L2 + DROPOUT / (1 - DROPOUT) * np.diag(gram)[chosen]
+        system = gram[np.ix_(chosen, chosen)] + np.diag(penalty)
+        weights[chosen, target] = np.linalg.solve(system, gram[chosen, target])
+    return weights
+
+
+@pytest.mark.parametrize("num_neighbors", [1, 4, 9, NUM_ITEMS - 1, 1_000])
+def test_weights_solve_for_the_candidates_of_each_item(
+    dense: np.ndarray, num_neighbors: int
+) -> None:
+    found = weights_of(fitted(dense, num_neighbors)).numpy()
+    assert np.abs(found - plain_weights(dense, num_neighbors)).max() < 1e-6
+    assert ((found != 0).sum(0) <= num_neighbors).all()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_with_all_items_as_candidates_it_is_the_dense_form(dropout: float) -> None:
+    """Where every two items share a user: others are no candidates."""
+    matrix = (np.random.default_rng(5).random((200, NUM_ITEMS)) < 0.4).astype(np.float64)
+    assert (matrix.T @ matrix > 0).all()
+    whole = Ease(EaseConfig(l2=L2, dropout=dropout), *matrix.shape)
+    whole.fit(of_matrix(matrix), lambda *progress: None)
+    sparse = fitted(matrix, NUM_ITEMS - 1, dropout=dropout)
+    torch.testing.assert_close(weights_of(sparse), whole.weight_II, rtol=0, atol=1e-5)
+    histories = of_matrix(matrix[:9])
+    expected = whole.score_catalogue(whole.fold_in(histories))
+    found = sparse.score_catalogue(sparse.fold_in(histories))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    items = torch.arange(4)
+    torch.testing.assert_close(sparse.similarity(items), whole.similarity(items), rtol=0, atol=1e-5)
+
+
+def test_of_equal_candidates_the_first_are_taken() -> None:
+    """2 of 8 users and 1 of 2 are the same share: 4 / 8 and 1 / 2."""
+    matrix = np.zeros((30, 7))
+    matrix[:3, 0] = 1
+    matrix[:2, 5] = matrix[10:16, 5] = 1
+    matrix[2, 3] = matrix[20, 3] = 1
+    matrix[0, 4] = matrix[21, 4] = 1
+    for num_neighbors, expected in ((1, [3]), (2, [3, 4]), (3, [3, 4, 5]), (4, [3, 4, 5])):
+        found = weights_of(fitted(matrix, num_neighbors))[:, 0]
+        assert found.nonzero()[:, 0].tolist() == expected
+
+
+def test_pairs_are_counted_alike_in_the_table_and_beside_it(
+    dense: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is bounded too: so many pairs, cells and numbers at once, or those of one item."""
+    whole, expected = fitted(dense, 9), plain_weights(dense, 9)
+    sizes: list[int] = []
+
+    def counted(work: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(first_n: Tensor, end_n: Tensor) -> Any:
+            sizes.append(int((end_n - first_n).sum()))
+            return work(first_n, end_n)
+
+        return watched
+
+    for module in (neighbors, sparse_ease):
+        monkeypatch.setattr(module, "expanded", counted(module.expanded))
+    for num_popular, of_rows, at_once in (
+        (0, 1 << 25, 1 << 20),
+        (8, 1 << 25, 1 << 20),
+        (8, 100, 64),
+        (NUM_ITEMS, 1, 64),
+        (0, 1, 1),
+    ):
+        monkeypatch.setattr(sparse_ease, "_MOST_POPULAR", num_popular)
+        monkeypatch.setattr(sparse_ease, "_NUMBERS_OF_ROWS", of_rows)
+        monkeypatch.setitem(sparse_ease._NUMBERS_AT_ONCE, "cpu", at_once)
+        sizes.clear()
+        model = fitted(dense, 9)
+        assert max(sizes) <= max(at_once, dense.sum(1).max())
+        torch.testing.assert_close(weights_of(model), weights_of(whole), rtol=0, atol=1e-6)
+        assert np.abs(weights_of(model).numpy() - expected).max() < 1e-6
+
+
+def test_threads_change_nothing(dense: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparse_ease, "_MOST_POPULAR", 8)
+    monkeypatch.setitem(sparse_ease._NUMBERS_AT_ONCE, "cpu", 64)
+    num_threads, models = torch.get_num_threads(), []
+    try:
+        for number in (1, 3):
+            torch.set_num_threads(number)
+            models.append(fitted(dense, 9))
+    finally:
+        torch.set_num_threads(num_threads)
+    assert torch.equal(models[0].target_M, models[1].target_M)
+    assert torch.equal(models[0].weight_M, models[1].weight_M)
+
+
+def test_scores_below_zero_are_scores() -> None:
+    """Beside them an item without a weight is unknown: it stands between both."""
+    rng = np.random.default_rng(2)
+    matrix = (rng.random((80, 12)) < 0.3).astype(np.float64)
+    matrix[:, 2] = np.where(matrix[:, 1] == 1, rng.random(80) < 0.05, matrix[:, 2])
+    matrix[:, 10:] = 0
+    matrix[:3, 10] = 1
+    matrix[:3, :10] = 0
+    model = fitted(matrix, 9, l2=1.0, dropout=0.0)
+    weight_II = weights_of(model)
+    history = int((weight_II < 0).sum(1).argmax())
+    (scores,) = model.score_catalogue(model.fold_in(of_matrix(np.eye(12)[history : history + 1])))
+    below = (weight_II[history] < 0).nonzero()[:, 0]
+    assert len(below) > 1
+    assert torch.equal(scores[below], weight_II[history, below])
+    order = scores.argsort(descending=True).tolist()
+    assert order.index(10) < order.index(11), "unknown ones by popularity"
+    assert order.index(11) < min(order.index(item) for item in below.tolist())
+    above = (weight_II[history] > 0).nonzero()[:, 0].tolist()
+    assert max(order.index(item) for item in above) < order.index(10)
+    exported = model.scorer(known_users=False)(torch.eye(12)[history : history + 1], None)
+    assert torch.equal(exported[0], scores)
+
+
+def test_similarity_is_the_weights_above_zero(dense: np.ndarray) -> None:
+    model = fitted(dense, 12)
+    weight_II = weights_of(model)
+    assert (weight_II < 0).any()
+    expected = torch.where(weight_II > 0, weight_II, -torch.inf)
+    assert torch.equal(model.similarity(torch.arange(NUM_ITEMS)), expected)
+
+
+def test_saved_weights_give_equal_scores(dense: np.ndarray) -> None:
+    model = fitted(dense, 7)
+    loaded = build_model("ease", model.config, NUM_USERS, NUM_ITEMS)
+    loaded.load_state_dict(model.state_dict())
+    state = model.fold_in(of_matrix(dense))
+    assert torch.equal(model.score_catalogue(state), loaded.score_catalogue(state))
+
+
+def test_nothing_in_common_leaves_no_weights() -> None:
+    model = fitted(np.eye(5), 3)
+    assert (weights_of(model) == 0).all()
+    (scores,) = model.score_catalogue(model.fold_in(of_matrix(np.eye(5)[:1])))
+    assert (scores < 0).all()
+    single = fitted(np.ones((4, 1)), 3)
+    assert (weights_of(single) == 0).all()
+
+
+def test_a_small_penalty_is_not_lost_and_none_is_refused() -> None:
+    found = weights_of(fitted(np.ones((64, 3)), 2, l2=1e-6, dropout=0.0))
+    expected = torch.full((3, 3), 0.5).fill_diagonal_(0)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    with pytest.raises(TrainingError, match="leave nothing to solve with l2 1e-30; raise --l2"):
+        fitted(np.ones((64, 3)), 2, l2=1e-30, dropout=0.0)
+
+
+def test_small_weights_keep_their_digits(dense: np.ndarray) -> None:
+    gram = dense.T @ dense
+    found = weights_of(fitted(dense, NUM_ITEMS, l2=1e9, dropout=0.0)).numpy()
+    np.fill_diagonal(gram, 0)
+    np.testing.assert_allclose(found, gram / 1e9, rtol=1e-5)
+
+
+def test_fitting_tells_its_progress(dense: np.ndarray) -> None:
+    told: list[tuple[str, int, int]] = []
+    model = build_model("ease", EaseConfig(neighbors=4), *dense.shape)
+    assert isinstance(model, SparseEase)
+    model.fit(of_matrix(dense), lambda *how_far: told.append(how_far))
+    assert told[0][0] == "counting pairs of items"
+    assert told[-1] == ("solving for weights", NUM_ITEMS, NUM_ITEMS)
+
+
+def test_a_million_items_fit_where_all_pairs_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.get_num_threads", lambda: 2)
+    monkeypatch.setattr("foretaste.models.memory.free_on", lambda *_: 4 * 2**30)
+    check_model_fits("ease", EaseConfig(neighbors=100), 10**6, 10**6, CPU, to_train=True)
+    many = EaseConfig(neighbors=10_000)
+    with pytest.raises(UnsupportedError, match=r"keep fewer neighbours of each item \(--neighbors"):
+        check_model_fits("ease", many, 10**6, 10**6, CPU, to_train=True)
+    note = build_model("ease", EaseConfig(neighbors=100), 10**6, 41_000).fitting_note()  # type: ignore[attr-defined]
+    assert note == (
+        "solving for the weights of up to 100 neighbours towards each of 41,000 items, which takes "
+        "about 576 MiB of memory"
+    )
+
+
+@pytest.mark.parametrize("num_neighbors", [0, -1, 2.5, True])
+def test_neighbors_are_a_whole_number_of_at_least_one(num_neighbors: Any) -> None:
+    with pytest.raises(SettingError, match=r"neighbors is .*; it must be a whole number of at"):
+        EaseConfig(neighbors=num_neighbors)
