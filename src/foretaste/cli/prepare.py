@@ -126,13 +126,17 @@ def prepare(
         return
     say(console, str(dataset))
     # What docs/which-model.md begins with.
-    linear = "ease" if dataset.manifest.num_items <= _MOST_ITEMS_OF_EASE else "itemknn"
-    models = ["popularity", linear, "ials", "vae"]
+    is_small = dataset.manifest.num_items <= _MOST_ITEMS_OF_EASE
+    models = {"popularity": (), "ease": () if is_small else ("--neighbors", 100)}
+    models |= dict.fromkeys(("ials", "vae"), ())
     is_fixed = dataset.has_candidates("test") and not dataset.has_split("validation")
     options = ("--candidates", "fixed") if is_fixed else ()
     say_next(
         console,
-        *(("foretaste", "train", model, dataset.path, *options) for model in models),
+        *(
+            ("foretaste", "train", model, dataset.path, *settings, *options)
+            for model, settings in models.items()
+        ),
         heading="Next (popularity is what the others must beat):",
     )
     if dataset.manifest.protocol == "leave-one-out" and (config or Settings()).protocol == "auto":

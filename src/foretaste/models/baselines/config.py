@@ -23,8 +23,8 @@ class PopularityConfig(ModelConfig):
 class EaseConfig(ModelConfig):
     """EASE: linear item-to-item weights in closed form, learned with dropout.
 
-    Steck 2019, arXiv 1905.03375, and Steck 2020 (EDLAE). A strong baseline where the items are few
-    enough: it keeps a weight for every pair of them.
+    Steck 2019, arXiv 1905.03375, and Steck 2020 (EDLAE). A strong baseline; --neighbors is for
+    more items than a weight for every pair of them fits.
     """
 
     has_epochs = False
@@ -43,8 +43,8 @@ class EaseConfig(ModelConfig):
     higher, the less the weights of frequent items are trusted. 0 is EASE as first published."""
 
     neighbors: Count | None = None
-    """Neighbours of each item, whose weights alone are learned: for catalogues of any size. All
-    items unless given."""
+    """Neighbours of each item that may have a weight towards it, such as 100; all items unless
+    given."""
 
 
 @dataclass(frozen=True, kw_only=True)
