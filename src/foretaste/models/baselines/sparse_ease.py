@@ -51,6 +51,9 @@ _NUMBERS_OF_ROWS = 1 << 25
 _NUMBERS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 24}
 """Pairs, cells or numbers of systems that a thread has at once, or those of one item."""
 
+_CELLS_OF_ROWS = 4
+"""Cells of tables in which rows of G are counted, for each number at once."""
+
 _BYTES_PER_PAIR = 100
 _BYTES_PER_NUMBER = 24
 """Of a system: it is gathered in float32, and padded in float64."""
@@ -73,12 +76,14 @@ class SparseEase(NeighborsModel):
 
     def training_bytes(self, device: torch.device) -> int:
         num_items, width = self.num_items, self.num_neighbors
-        num_threads = torch.get_num_threads() if device.type == "cpu" else 1
-        at_once, num_numbers = _NUMBERS_AT_ONCE[device.type], num_items * width**2
+        at_once = _num_threads(device) * _NUMBERS_AT_ONCE[device.type]
+        num_numbers = num_items * width**2
         table = 4 * (min(num_items, _MOST_POPULAR) + 1) ** 2
-        pairs = _BYTES_PER_PAIR * min(num_threads * at_once, self.num_users * num_items**2)
-        rows = 0 if num_items <= _MOST_POPULAR else min(_NUMBERS_OF_ROWS, num_numbers)
-        system = max(min(num_threads * at_once, num_numbers), width**2)
+        pairs = _BYTES_PER_PAIR * min(at_once, self.num_users * num_items**2)
+        rows = 0
+        if num_items > _MOST_POPULAR:
+            rows = min(_NUMBERS_OF_ROWS, num_numbers) + _CELLS_OF_ROWS * at_once
+        system = max(min(at_once, num_numbers), width**2)
         # What the pairs took stays with the C library, for what comes next.
         work = pairs + 4 * rows + _BYTES_PER_NUMBER * system
         return self.weight_bytes() + 8 * num_items * width + table + work
@@ -254,11 +259,11 @@ class _RowsOfRare:
         rank_D, num_D = torch.unique_consecutive(rank_n, return_counts=True)
         first_D = starts_of(num_D)
         num_columns = self._histories.num_items + 1
-        cost_D = self._num_pairs_R[rank_D] + num_D * width + num_columns // 4
+        cost_D = self._num_pairs_R[rank_D] + num_D * width + num_columns // _CELLS_OF_ROWS
         groups = list(blocks_of(starts_of(cost_D), self._at_once))
         num_rows = max((group.stop - group.start for group in groups), default=0)
         tables: SimpleQueue[Tensor] = SimpleQueue()
-        for _ in range(torch.get_num_threads()):
+        for _ in range(_num_threads(device)):
             tables.put(torch.zeros(num_rows * num_columns, device=device))
 
         def count_group(group: slice) -> None:
@@ -294,6 +299,11 @@ class _RowsOfRare:
             cell_P = first_cell_p[entry_P] + histories.item_index[place_P]
             table.index_add_(0, cell_P, table.new_ones(1).expand(len(cell_P)))
             yield cell_P
+
+
+def _num_threads(device: torch.device) -> int:
+    """Threads that compute on a device for `of_each`."""
+    return torch.get_num_threads() if device.type == "cpu" else 1
 
 
 def _parts_of_systems(sizes: list[int], numbers: int) -> Iterator[slice]:
