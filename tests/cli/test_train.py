@@ -61,7 +61,7 @@ def test_a_fitted_model_has_no_epochs(foretaste: Foretaste, tmp_path: Path) -> N
     assert "epoch" not in done.out
     assert "protocol leave-one-out, candidates sampled-9, 120 users" in done.out
     config = Run.open(tmp_path / "ease").config
-    assert config.model_config == {"l2": 20.0, "dropout": 0.5}
+    assert config.model_config == {"l2": 20.0, "dropout": 0.5, "neighbors": None}
     assert config.resolved["candidates"] == "sampled-9"
 
 

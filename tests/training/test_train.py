@@ -346,5 +346,5 @@ def test_settings_by_name_are_those_of_the_configs(table: pa.Table, tmp_path: Pa
 
 def test_a_model_fitted_in_one_pass_takes_what_acts_on_it(dataset: Dataset, tmp_path: Path) -> None:
     run = train("ease", dataset, l2=9.0, candidates="sampled-9", run=tmp_path / "run")
-    assert run.config.model_config == {"l2": 9.0, "dropout": 0.5}
+    assert run.config.model_config == {"l2": 9.0, "dropout": 0.5, "neighbors": None}
     assert run.config.resolved["candidates"] == "sampled-9"
