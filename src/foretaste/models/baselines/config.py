@@ -9,6 +9,7 @@ from foretaste._util.settings import Count, Range
 from foretaste.models.config import Between, Dropout, ModelConfig
 
 _Weight = Annotated[float, Range(above=0, at_most=1e30)]
+_UserPower = Annotated[float, Range(at_least=0, at_most=2)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,7 @@ class EaseConfig(ModelConfig):
     search_space = {  # noqa: RUF012 (a ClassVar of the parent)
         "l2": Between(10.0, 5000.0, log=True),
         "dropout": Between(0.0, 0.8),
+        "user_power": Between(0.0, 0.6),
     }
 
     l2: Annotated[float, Range(above=0)] = 200.0
@@ -41,6 +43,10 @@ class EaseConfig(ModelConfig):
     dropout: Dropout = 0.5
     """Share of each history that is dropped in learning, on average over all ways to drop it: the
     higher, the less the weights of frequent items are trusted. 0 is EASE as first published."""
+
+    user_power: _UserPower = 0.0
+    """A user of n items counts n to the power of minus this: the higher, the less people with many
+    items say. 0.3 to 0.5 is worth a try."""
 
     neighbors: Count | None = None
     """Neighbours of each item that may have a weight towards it, such as 100; all items unless
@@ -68,10 +74,15 @@ class ItemKNNConfig(NeighborsConfig):
     search_space = {  # noqa: RUF012 (a ClassVar of the parent)
         "neighbors": Between(20, 1000, log=True),
         "shrinkage": Between(0.0, 200.0),
+        "user_power": Between(0.0, 0.6),
     }
 
     shrinkage: Annotated[float, Range(at_least=0)] = 10.0
     """Users added to the cosine's denominator: the higher, the less items of few users count."""
+
+    user_power: _UserPower = 0.0
+    """A user of n items counts n to the power of minus this: the higher, the less people with many
+    items say. 0.3 to 0.5 is worth a try."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,8 @@ from foretaste.models.baselines.item_weights import (
     CELLS_AT_ONCE,
     ItemWeightsModel,
     nothing_to_solve,
+    user_weights,
+    users_of_items,
 )
 from foretaste.models.baselines.neighbors import pair_sums
 from foretaste.models.baselines.sparse_ease import SparseEase
@@ -45,8 +47,9 @@ class Ease(ItemWeightsModel):
 
     With X the users' 0/1 histories, the weights W minimise ``|X - ZW|² + l2 |W|²`` with a zero
     diagonal, on average over the histories Z of which a share ``dropout`` was dropped, those kept
-    scaled up. For D the diagonal of XᵀX and ``P = (XᵀX + dropout / (1 - dropout) D + l2)⁻¹`` they
-    are ``W[i, j] = -P[i, j] / P[j, j]``: equations 8 and 9 of Steck 2020.
+    scaled up. For ``G = XᵀX``, its diagonal D and ``P = (G + dropout / (1 - dropout) D + l2)⁻¹``
+    they are ``W[i, j] = -P[i, j] / P[j, j]``: equations 8 and 9 of Steck 2020. By ``user_power``
+    the errors of users with many items weigh less, and G is the weighted sum over users.
     """
 
     name = "ease"
@@ -88,9 +91,10 @@ class Ease(ItemWeightsModel):
     def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
         """Fit to the training histories; TrainingError where ``l2`` is too small for them."""
         self.count_items(histories)
-        self._count_pairs(histories, progress)
+        weight_U = user_weights(histories, self.config.user_power)
+        self._count_pairs(histories, weight_U, progress)
         dropout = self.config.dropout
-        penalty_I = self.config.l2 + dropout / (1 - dropout) * self.item_count_I.double()
+        penalty_I = self.config.l2 + dropout / (1 - dropout) * self.weight_II.diagonal().double()
         # In float64: a popular catalogue's Gram matrix is too steep for float32, beside whose
         # counts a small penalty would be rounded away.
         precision_II = self.weight_II.double()
@@ -102,22 +106,27 @@ class Ease(ItemWeightsModel):
         self.weight_II.copy_(precision_II.div_(-precision_II.diagonal().clone()))
         self.weight_II.fill_diagonal_(0.0)
 
-    def _count_pairs(self, histories: HistoryTensors, progress: FitProgress) -> None:
-        """Set the weights to XᵀX: the users who have both items; the two ways count the same."""
+    def _count_pairs(
+        self, histories: HistoryTensors, weight_U: Tensor, progress: FitProgress
+    ) -> None:
+        """Set the weights to G: the weights of the users who have both items, added up.
+
+        The two ways count the same where every user has the same weight.
+        """
         num_users, num_items = len(histories), self.num_items
         self.weight_II.zero_()
         num_pairs = float(histories.lengths().double().square().sum())
         if num_pairs * _MULTIPLIED_PER_PAIR < num_users * num_items**2:
-            ones_U = torch.ones(num_users, dtype=torch.float64, device=self.device)
-            for item_P, other_P, count_P in pair_sums(histories, ones_U):
+            for item_P, other_P, count_P in pair_sums(histories, weight_U):
                 self.weight_II[item_P, other_P] = count_P.float()
                 progress("counting pairs of items", int(item_P[-1]) + 1, num_items)
-            self.weight_II.diagonal().copy_(self.item_count_I)
+            self.weight_II.diagonal().copy_(users_of_items(histories, weight_U))
             return
         users_at_once = max(1, CELLS_AT_ONCE // num_items)
         for start in range(0, num_users, users_at_once):
-            dense_cI = histories[start : start + users_at_once].to_dense()
-            self.weight_II.addmm_(dense_cI.T, dense_cI)
+            part = slice(start, start + users_at_once)
+            dense_cI = histories[part].to_dense()
+            self.weight_II.addmm_(dense_cI.T * weight_U[part].float(), dense_cI)
             progress("counting pairs of items", min(start + users_at_once, num_users), num_users)
 
     def _weights_added(self, histories: HistoryTensors) -> Tensor:

@@ -19,6 +19,25 @@ BELOW_ZERO = 2.0**-100
 """So small that added to a sum of weights it changes none but zero, and normal in float32 when
 divided by a count of users."""
 
+_USER_STEP = 2.0**-12
+
+
+def user_weights(histories: HistoryTensors, power: float) -> Tensor:
+    """Weights [U], float64, of users with n items: ``n ** -power``, with a factor by which the
+    items' mean number of users stays (DAN: Park et al. 2025, arXiv 2504.05805, section 4.2)."""
+    length_U = histories.lengths().double()
+    weight_U = length_U.clamp(min=1).pow(-power)
+    if num_entries := histories.item_index.numel():
+        weight_U *= num_entries / (length_U * weight_U).sum()
+    # Multiples of a step: float32 sums of them are exact up to 4,096, in whatever order.
+    return weight_U.div_(_USER_STEP).round_().clamp_(min=1).mul_(_USER_STEP)
+
+
+def users_of_items(histories: HistoryTensors, weight_U: Tensor) -> Tensor:
+    """The weights of the users of each item, added up: [I], float64."""
+    weight_N = weight_U[histories.row_index()]
+    return torch.bincount(histories.item_index, weight_N, minlength=histories.num_items)
+
 
 class ItemWeightsModel(ClosedFormModel):
     """A model of weights between items: its knowledge of a user is the history."""

@@ -16,7 +16,11 @@ from torch import Tensor
 from foretaste._util.formatting import memory
 from foretaste.models.base import FitProgress, UserState
 from foretaste.models.baselines.config import ItemKNNConfig, RP3betaConfig
-from foretaste.models.baselines.item_weights import ItemWeightsModel
+from foretaste.models.baselines.item_weights import (
+    ItemWeightsModel,
+    user_weights,
+    users_of_items,
+)
 from foretaste.models.scorer import Scorer, item_chunks
 from foretaste.ops.histories import HistoryTensors
 
@@ -156,9 +160,11 @@ class SimilarityModel(NeighborsModel):
         shape = self.num_items, self.num_neighbors
         neighbor_IK = torch.zeros(shape, dtype=torch.int32, device=self.device)
         weight_IK = torch.zeros(shape, device=self.device)
-        weight_U = stepped(self.user_weights(histories.lengths().double()))
+        weight_U = self.user_weights(histories)
+        users_I = users_of_items(histories, weight_U)
         for item_P, other_P, sum_P in pair_sums(histories, weight_U):
-            weight_P = stepped(self.weights(sum_P, other_P, item_P), self.step).float()
+            weight_P = self.weights(sum_P, other_P, item_P, users_I)
+            weight_P = stepped(weight_P, self.step).float()
             first, place = strongest(item_P, weight_P, self.num_neighbors)
             neighbor_IK[item_P[first], place] = other_P[first].int()
             weight_IK[item_P[first], place] = weight_P[first]
@@ -170,27 +176,32 @@ class SimilarityModel(NeighborsModel):
         """Weights of neighbours are multiples of it."""
         return _STEP
 
-    def user_weights(self, length_U: Tensor) -> Tensor:
-        """The weights of users in the sums of `fit`, from the lengths of their histories."""
-        return torch.ones_like(length_U)
+    @abstractmethod
+    def user_weights(self, histories: HistoryTensors) -> Tensor:
+        """The weights [U], float64, of users in the sums of `fit`."""
 
     @abstractmethod
-    def weights(self, sum_P: Tensor, item_P: Tensor, target_P: Tensor) -> Tensor:
-        """Weights of items towards targets, from the sums over the users who have both."""
+    def weights(self, sum_P: Tensor, item_P: Tensor, target_P: Tensor, sum_I: Tensor) -> Tensor:
+        """Weights of items towards targets, from the sums over the users who have both, and those
+        over the users of each item."""
 
 
 class ItemKNN(SimilarityModel):
     """Item-kNN: the weight is the cosine of the items' columns of users, shrunk towards zero.
 
-    For n users of each and c of both it is ``c / (sqrt(n_i n_j) + shrinkage)``.
+    For n users of each and c of both it is ``c / (sqrt(n_i n_j) + shrinkage)``. By ``user_power``
+    users with many items count less in all three.
     """
 
     name = "itemknn"
     config_class = ItemKNNConfig
     config: ItemKNNConfig
 
-    def weights(self, sum_P: Tensor, item_P: Tensor, target_P: Tensor) -> Tensor:
-        length_I = self.item_count_I.double().sqrt()
+    def user_weights(self, histories: HistoryTensors) -> Tensor:
+        return user_weights(histories, self.config.user_power)
+
+    def weights(self, sum_P: Tensor, item_P: Tensor, target_P: Tensor, sum_I: Tensor) -> Tensor:
+        length_I = sum_I.sqrt()
         return sum_P / (length_I[item_P] * length_I[target_P] + self.config.shrinkage)
 
 
@@ -210,10 +221,10 @@ class RP3beta(SimilarityModel):
         # Weights are then at most 1, and those of popular items far below.
         return _FINE_STEP if self.config.alpha + self.config.beta > 1.0 else _STEP
 
-    def user_weights(self, length_U: Tensor) -> Tensor:
-        return length_U.clamp(min=1).pow(-self.config.alpha)
+    def user_weights(self, histories: HistoryTensors) -> Tensor:
+        return stepped(histories.lengths().double().clamp(min=1).pow(-self.config.alpha))
 
-    def weights(self, sum_P: Tensor, item_P: Tensor, target_P: Tensor) -> Tensor:
+    def weights(self, sum_P: Tensor, item_P: Tensor, target_P: Tensor, sum_I: Tensor) -> Tensor:
         count_I = self.item_count_I.double()
         of_item_P = count_I[item_P].pow(-self.config.alpha)
         return sum_P * of_item_P * count_I[target_P].pow(-self.config.beta)

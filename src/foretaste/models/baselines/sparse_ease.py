@@ -29,7 +29,12 @@ from torch.nn import functional as F
 from foretaste._util.formatting import memory
 from foretaste.models.base import FitProgress
 from foretaste.models.baselines.config import EaseConfig
-from foretaste.models.baselines.item_weights import BELOW_ZERO, nothing_to_solve
+from foretaste.models.baselines.item_weights import (
+    BELOW_ZERO,
+    nothing_to_solve,
+    user_weights,
+    users_of_items,
+)
 from foretaste.models.baselines.neighbors import (
     ItemPairs,
     NeighborsModel,
@@ -121,8 +126,10 @@ class _Neighborhoods:
         self.at_once = _NUMBERS_AT_ONCE[self.device.type]
         self.num_items = num_items = histories.num_items
         count_I = torch.bincount(histories.item_index, minlength=num_items)
-        count_I, item_I = torch.sort(count_I, descending=True, stable=True)
-        self.item_R, self.count_R = F.pad(item_I, (0, 1)), F.pad(count_I.double(), (0, 1))
+        item_I = torch.sort(count_I, descending=True, stable=True).indices
+        self.weight_U = user_weights(histories, config.user_power)
+        users_I = users_of_items(histories, self.weight_U)
+        self.item_R, self.count_R = F.pad(item_I, (0, 1)), F.pad(users_I[item_I], (0, 1))
         self.rank_I = torch.empty_like(item_I)
         self.rank_I[item_I] = torch.arange(num_items, device=self.device)
         self.num_popular = min(num_items, _MOST_POPULAR)
@@ -140,8 +147,7 @@ class _Neighborhoods:
 
     def find(self, progress: FitProgress) -> None:
         """Find the candidates of all items; where their weights go, there are the shared users."""
-        ones_U = torch.ones(len(self.histories), dtype=torch.float64, device=self.device)
-        pairs = ItemPairs(self.histories, ones_U, self.at_once)
+        pairs = ItemPairs(self.histories, self.weight_U, self.at_once)
 
         def find_block(items: slice) -> int:
             self._keep_pairs(*pairs.of(items))
@@ -158,7 +164,7 @@ class _Neighborhoods:
         rank_P, other_rank_P = self.rank_I[item_P], self.rank_I[other_P]
         both_P = (rank_P < self.num_popular) & (other_rank_P < self.num_popular)
         self.shared_MM[rank_P[both_P], other_rank_P[both_P]] = shared_P[both_P].float()
-        # The criterion's square: as a quotient of whole numbers it is the same where it is equal.
+        # The criterion's square: as a quotient of exact sums it is the same where it is equal.
         score_P = shared_P.square() / self.count_R[other_rank_P]
         first, place = strongest(item_P, score_P, self.rank_IK.shape[1])
         self.rank_IK[item_P[first], place] = other_rank_P[first].int()
@@ -180,7 +186,7 @@ class _Neighborhoods:
         num_I, target_I = torch.sort(num_I, stable=True)
         sizes: list[int] = num_I.tolist()
         rare_before: list[int] = starts_of(num_rare_I[target_I]).tolist()
-        rows_of_rare = _RowsOfRare(self.histories, self.rank_I, self.at_once)
+        rows_of_rare = _RowsOfRare(self.histories, self.rank_I, self.weight_U, self.at_once)
 
         def num_taken(stop: int) -> int:
             return (rare_before[stop] - rare_before[start] + stop - start) * sizes[stop - 1]
@@ -240,11 +246,14 @@ class _Neighborhoods:
 class _RowsOfRare:
     """Rows of G that are not in the table, counted from the users of their items."""
 
-    def __init__(self, histories: HistoryTensors, rank_I: Tensor, at_once: int) -> None:
+    def __init__(
+        self, histories: HistoryTensors, rank_I: Tensor, weight_U: Tensor, at_once: int
+    ) -> None:
         num_items = histories.num_items
         rank_N = rank_I[histories.item_index.long()].int()
         self._histories = HistoryTensors(histories.offsets, rank_N, num_items)
         self._users = self._histories.transposed()
+        self._weight_U = weight_U.float()
         self._length_U = histories.lengths()
         num_before_N = starts_of(self._length_U[self._users.item_index.long()])
         self._num_pairs_R = num_before_N[self._users.offsets].diff()
@@ -297,7 +306,7 @@ class _RowsOfRare:
             entry_P, place_P = expanded(histories.offsets[user_p], histories.offsets[user_p + 1])
             first_cell_p = row_e[part] * (histories.num_items + 1)
             cell_P = first_cell_p[entry_P] + histories.item_index[place_P]
-            table.index_add_(0, cell_P, table.new_ones(1).expand(len(cell_P)))
+            table.index_add_(0, cell_P, self._weight_U[user_p][entry_P])
             yield cell_P
 
 
