@@ -61,6 +61,19 @@ def plain_weights(name: str, matrix: np.ndarray) -> np.ndarray:
     return np.asarray(weights)
 
 
+def test_users_with_many_items_count_less_in_the_cosine(dense: np.ndarray) -> None:
+    config = config_class("itemknn")(neighbors=NUM_ITEMS, shrinkage=3.0, user_power=0.5)
+    model = build_model("itemknn", config, *dense.shape)
+    assert isinstance(model, NeighborsModel)
+    model.fit(of_matrix(dense), lambda *progress: None)
+    weight = np.maximum(dense.sum(1), 1) ** -0.5
+    weight *= dense.sum() / (dense.sum(1) * weight).sum()
+    gram = (dense * weight[:, None]).T @ dense
+    expected = gram / (np.sqrt(np.outer(gram.diagonal(), gram.diagonal())) + 3.0)
+    np.fill_diagonal(expected, 0)
+    np.testing.assert_allclose(dense_weights(model).numpy(), expected, rtol=1e-3, atol=1e-6)
+
+
 def dense_weights(model: NeighborsModel) -> Tensor:
     return model.similarity(torch.arange(model.num_items)).clamp(min=0)
 

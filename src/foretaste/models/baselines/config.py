@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from foretaste._util.settings import Count, Range
 from foretaste.models.config import Between, Dropout, ModelConfig
@@ -36,9 +36,9 @@ class EaseConfig(ModelConfig):
         "user_power": Between(0.0, 0.6),
     }
 
-    l2: Annotated[float, Range(above=0)] = 200.0
+    l2: Annotated[float | None, Range(above=0)] = None
     """Weight of the squared weights against the squared error, in interactions: the higher, the
-    more two items must share users to count."""
+    more two items must share users to count. 200 unless given, and 20 with neighbors."""
 
     dropout: Dropout = 0.5
     """Share of each history that is dropped in learning, on average over all ways to drop it: the
@@ -51,6 +51,17 @@ class EaseConfig(ModelConfig):
     neighbors: Count | None = None
     """Neighbours of each item that may have a weight towards it, such as 100; all items unless
     given."""
+
+    @property
+    def penalty(self) -> float:
+        """``l2``, or what stands in its place: fewer weights overfit less."""
+        if self.l2 is not None:
+            return self.l2
+        return 200.0 if self.neighbors is None else 20.0
+
+    @property
+    def resolved_settings(self) -> dict[str, Any]:
+        return {"l2": self.penalty}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -94,7 +94,9 @@ class Ease(ItemWeightsModel):
         weight_U = user_weights(histories, self.config.user_power)
         self._count_pairs(histories, weight_U, progress)
         dropout = self.config.dropout
-        penalty_I = self.config.l2 + dropout / (1 - dropout) * self.weight_II.diagonal().double()
+        penalty_I = (
+            self.config.penalty + dropout / (1 - dropout) * self.weight_II.diagonal().double()
+        )
         # In float64: a popular catalogue's Gram matrix is too steep for float32, beside whose
         # counts a small penalty would be rounded away.
         precision_II = self.weight_II.double()
@@ -102,7 +104,7 @@ class Ease(ItemWeightsModel):
         try:
             invert_(precision_II, lambda done: progress("inverting", done, self.num_items))
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
-            raise nothing_to_solve(self.config.l2) from error
+            raise nothing_to_solve(self.config.penalty) from error
         self.weight_II.copy_(precision_II.div_(-precision_II.diagonal().clone()))
         self.weight_II.fill_diagonal_(0.0)
 

@@ -223,7 +223,7 @@ class _Neighborhoods:
             row_r, column_r = place_r // width, place_r % width - (width - size)
             system_pww[row_r, column_r] = row_nw[rows, width - size :].double()
             count_pw = self.count_R[rank_pw]
-            penalty_pw = self.config.l2 + dropout / (1 - dropout) * count_pw
+            penalty_pw = self.config.penalty + dropout / (1 - dropout) * count_pw
             system_pww.diagonal(dim1=1, dim2=2).copy_(count_pw + penalty_pw)
             shared_pw = self.weight_IK[target_t[part], -size:].double()
             weight_pw, failure_p = solve_systems(system_pww, shared_pw)
@@ -239,7 +239,7 @@ class _Neighborhoods:
         )
         for part, has_failed in zip(parts, solved, strict=True):
             if has_failed:
-                raise nothing_to_solve(self.config.l2)
+                raise nothing_to_solve(self.config.penalty)
             yield part.stop
 
 
