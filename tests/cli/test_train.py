@@ -61,7 +61,12 @@ def test_a_fitted_model_has_no_epochs(foretaste: Foretaste, tmp_path: Path) -> N
     assert "epoch" not in done.out
     assert "protocol leave-one-out, candidates sampled-9, 120 users" in done.out
     config = Run.open(tmp_path / "ease").config
-    assert config.model_config == {"l2": 20.0, "dropout": 0.5, "neighbors": None}
+    assert config.model_config == {
+        "l2": 20.0,
+        "dropout": 0.5,
+        "user_power": 0.0,
+        "neighbors": None,
+    }
     assert config.resolved["candidates"] == "sampled-9"
 
 
@@ -120,7 +125,7 @@ def test_verbose_shows_settings_and_all_that_a_validation_found(
     assert "  settings    epochs=2 batch_size=" in done.out
     before, _, _ = done.out.partition("\n\n  ended ")
     first, second = re.split(r"\n    [12] ", before)[1:]
-    assert re.search(r"^ +kl weight 0\.005$", first, re.MULTILINE)
+    assert re.search(r"^ +kl weight 0\.005, learning rate 0\.003", first, re.MULTILINE)
     assert "users in" not in first
     assert re.search(
         r"^ +120 users in \S+ s: hr@10 0\.\d{4} \(0\.\d{4}–0\.\d{4}\), ndcg@10 .* coverage@10 \S+$",

@@ -175,7 +175,8 @@ def test_weights_of_another_dataset_are_named(tmp_path: Path, run: Run) -> None:
 def test_weights_and_config_of_another_training_of_the_same_model_and_dataset_are_named(
     name: str, tmp_path: Path, run: Run, dataset: Dataset
 ) -> None:
-    config = replace(run_config(dataset, "popularity", {}), seed=8)
+    config = run_config(dataset, "popularity", {})
+    config = replace(config, asked={**config.asked, "seed": 8})
     other = Run.create(tmp_path / "other", config=config, dataset=dataset)
     other.save_weights({name: tensor + 1 for name, tensor in parameters(run).items()}, epoch=3)
     (other.path / name).replace(run.path / name)

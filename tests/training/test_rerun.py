@@ -72,6 +72,7 @@ def test_everything_is_repeated_for_as_many_epochs_as_were_best(experiment: Run)
         beta1=experiment.config.resolved["beta1"],
         beta2=experiment.config.resolved["beta2"],
         ema=0.0,
+        learning_rate_schedule="constant",
         eval_every=experiment.config.resolved["eval_every"],
         patience=0,
         target=None,
