@@ -64,7 +64,7 @@ def test_a_fitted_model_has_no_epochs(foretaste: Foretaste, tmp_path: Path) -> N
     assert config.model_config == {
         "l2": 20.0,
         "dropout": 0.5,
-        "user_power": 0.0,
+        "user_power": None,
         "neighbors": None,
     }
     assert config.resolved["candidates"] == "sampled-9"

@@ -19,7 +19,7 @@ from tests.ops.cases import of_matrix
 
 NUM_USERS, NUM_ITEMS = 60, 23
 MODELS: dict[str, dict[str, Any]] = {
-    "itemknn": {"shrinkage": 3.0},
+    "itemknn": {"shrinkage": 3.0, "user_power": 0.0},
     "rp3beta": {"alpha": 0.8, "beta": 0.3},
 }
 

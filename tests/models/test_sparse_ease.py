@@ -38,7 +38,7 @@ def dense() -> np.ndarray:
 def fitted(
     matrix: np.ndarray, num_neighbors: int, *, l2: float = L2, dropout: float = DROPOUT
 ) -> SparseEase:
-    config = EaseConfig(neighbors=num_neighbors, l2=l2, dropout=dropout)
+    config = EaseConfig(neighbors=num_neighbors, l2=l2, dropout=dropout, user_power=0.0)
     model = build_model("ease", config, *matrix.shape)
     assert isinstance(model, SparseEase)
     model.fit(of_matrix(matrix), lambda *progress: None)
@@ -272,8 +272,8 @@ def test_users_with_many_items_count_less_in_both_forms(
     np.testing.assert_allclose(found.numpy(), whole.weight_II.numpy(), atol=1e-5)
 
 
-def test_the_penalty_goes_by_the_number_of_weights_unless_given() -> None:
-    assert EaseConfig().penalty == 200.0
-    assert EaseConfig(neighbors=50).penalty == 20.0
-    assert EaseConfig(neighbors=50, l2=3.0).penalty == 3.0
-    assert EaseConfig(neighbors=50).resolved_settings == {"l2": 20.0}
+def test_settings_go_by_the_number_of_weights_unless_given() -> None:
+    assert EaseConfig().resolved_settings == {"l2": 200.0, "user_power": 0.0}
+    assert EaseConfig(neighbors=50).resolved_settings == {"l2": 20.0, "user_power": 0.3}
+    given = {"l2": 3.0, "user_power": 0.1}
+    assert EaseConfig(neighbors=50, **given).resolved_settings == given

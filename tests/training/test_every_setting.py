@@ -146,8 +146,8 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
         IALSConfig(factors=4, unobserved_weight=0.1, regularization=0.01),
         {"factors": 5, "unobserved_weight": "auto", "regularization": 0.1},
     ),
-    "ease": (EaseConfig(), {"l2": 10.0, "dropout": 0.1, "neighbors": 3}),
-    "itemknn": (ItemKNNConfig(), {"neighbors": 2, "shrinkage": 0.0}),
+    "ease": (EaseConfig(), {"l2": 10.0, "dropout": 0.1, "user_power": 0.4, "neighbors": 3}),
+    "itemknn": (ItemKNNConfig(), {"neighbors": 2, "shrinkage": 0.0, "user_power": 0.0}),
     "rp3beta": (RP3betaConfig(), {"neighbors": 2, "alpha": 0.5, "beta": 0.9}),
     "popularity": (PopularityConfig(), {}),
 }

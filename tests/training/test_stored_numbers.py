@@ -30,7 +30,10 @@ MODEL_CONFIGS: dict[str, Any] = {
     "recvae": foretaste.RecVAEConfig(width=32, latent=8),
 }
 PRECISIONS = dict.fromkeys(MODEL_CONFIGS, ("fp32", "bf16", "fp16")) | {"gmf": ("fp32",)}
-MODEL_CONFIGS |= {"ease neighbors": foretaste.EaseConfig(neighbors=30, l2=200.0)}
+MODEL_CONFIGS |= {
+    "ease neighbors": foretaste.EaseConfig(neighbors=30, l2=200.0, user_power=0.0),
+    "itemknn": foretaste.ItemKNNConfig(user_power=0.0),
+}
 MODELS = (*MODEL_NAMES, "ease neighbors")
 CASES = [(model, name) for model in MODELS for name in PRECISIONS.get(model, ("fp32",))]
 # Another CPU adds in another order and may lack bfloat16. Measured against PyTorch's and oneDNN's

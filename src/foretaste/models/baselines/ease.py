@@ -91,11 +91,11 @@ class Ease(ItemWeightsModel):
     def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
         """Fit to the training histories; TrainingError where ``l2`` is too small for them."""
         self.count_items(histories)
-        weight_U = user_weights(histories, self.config.user_power)
+        weight_U = user_weights(histories, self.config.resolved_user_power)
         self._count_pairs(histories, weight_U, progress)
         dropout = self.config.dropout
         penalty_I = (
-            self.config.penalty + dropout / (1 - dropout) * self.weight_II.diagonal().double()
+            self.config.resolved_l2 + dropout / (1 - dropout) * self.weight_II.diagonal().double()
         )
         # In float64: a popular catalogue's Gram matrix is too steep for float32, beside whose
         # counts a small penalty would be rounded away.
@@ -104,7 +104,7 @@ class Ease(ItemWeightsModel):
         try:
             invert_(precision_II, lambda done: progress("inverting", done, self.num_items))
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
-            raise nothing_to_solve(self.config.penalty) from error
+            raise nothing_to_solve(self.config.resolved_l2) from error
         self.weight_II.copy_(precision_II.div_(-precision_II.diagonal().clone()))
         self.weight_II.fill_diagonal_(0.0)
 

@@ -127,7 +127,7 @@ class _Neighborhoods:
         self.num_items = num_items = histories.num_items
         count_I = torch.bincount(histories.item_index, minlength=num_items)
         item_I = torch.sort(count_I, descending=True, stable=True).indices
-        self.weight_U = user_weights(histories, config.user_power)
+        self.weight_U = user_weights(histories, config.resolved_user_power)
         users_I = users_of_items(histories, self.weight_U)
         self.item_R, self.count_R = F.pad(item_I, (0, 1)), F.pad(users_I[item_I], (0, 1))
         self.rank_I = torch.empty_like(item_I)
@@ -223,7 +223,7 @@ class _Neighborhoods:
             row_r, column_r = place_r // width, place_r % width - (width - size)
             system_pww[row_r, column_r] = row_nw[rows, width - size :].double()
             count_pw = self.count_R[rank_pw]
-            penalty_pw = self.config.penalty + dropout / (1 - dropout) * count_pw
+            penalty_pw = self.config.resolved_l2 + dropout / (1 - dropout) * count_pw
             system_pww.diagonal(dim1=1, dim2=2).copy_(count_pw + penalty_pw)
             shared_pw = self.weight_IK[target_t[part], -size:].double()
             weight_pw, failure_p = solve_systems(system_pww, shared_pw)
@@ -239,7 +239,7 @@ class _Neighborhoods:
         )
         for part, has_failed in zip(parts, solved, strict=True):
             if has_failed:
-                raise nothing_to_solve(self.config.penalty)
+                raise nothing_to_solve(self.config.resolved_l2)
             yield part.stop
 
 
