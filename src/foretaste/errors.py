@@ -51,7 +51,11 @@ class DatasetError(ForetasteError):
 
 
 class RunError(ForetasteError):
-    """A run directory is missing, torn or foreign, would be overwritten, or fails a comparison."""
+    """A run directory is missing, torn or foreign, or would be overwritten."""
+
+
+class WorseError(ForetasteError):
+    """A run is clearly worse than the one that it was held against."""
 
 
 class UnknownIdError(ForetasteError, LookupError):

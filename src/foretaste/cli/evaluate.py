@@ -25,6 +25,7 @@ from foretaste.evaluation.config import (
     lengths_of,
     measures_lists,
     metric_name,
+    parse_metric,
 )
 from foretaste.report.tables import (
     HEADLINE,
@@ -137,7 +138,7 @@ def compare(
             and items are matched by id. Needed where they were trained on different ones.
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
         gate: End in an error where the last run is clearly worse than the first, by the metric that
-            chooses the epoch or, where that is not shown, the first one shown.
+            chooses the epoch or, where that is not shown, the first one of held-out items.
         format: How to print; csv and json hold every number.
         quiet: Print the tables and nothing else: no progress and no notes.
     """
@@ -149,6 +150,14 @@ def compare(
             f"compare needs two runs or more, got {len(runs)}; runs go before the options"
         )
     metrics = canonical_metrics(metrics)
+    held_out = [
+        name for name in metrics if parse_metric(name)[0] not in ("coverage", *LIST_METRICS)
+    ]
+    if gate and not held_out:
+        raise SettingError(
+            f"the gate is a metric of held-out items, and {', '.join(metrics)} say nothing of "
+            "them; show one, such as --metrics ndcg@10"
+        )
     config = EvaluationConfig(
         k=lengths_of(metrics),
         more=more or measures_lists(metrics),
@@ -176,4 +185,4 @@ def compare(
     print_metrics(comparison.rows(), grids, [] if quiet else comparison.notes(), format)
     if gate:
         usual = default_metric(comparison.evaluations[first].protocol)
-        comparison.check_not_worse(usual if usual in metrics else metrics[0])
+        comparison.check_not_worse(usual if usual in held_out else held_out[0])

@@ -101,6 +101,11 @@ class Dataset:
         """What `foretaste prepare` prints: columns, notes, sizes and what was dropped."""
         return labelled_lines(f"Dataset: {self.path}", self.manifest.summary())
 
+    def check(self) -> None:
+        """DatasetError naming the first file that is missing or not the one of the manifest."""
+        for name in self.manifest.parts:
+            self._files.check(name)
+
     @cached_property
     def train(self) -> Histories:
         """The training part: one row per training user, over the catalogue."""
@@ -259,8 +264,7 @@ def open_dataset(path: Path | str) -> Dataset:
         meant = did_you_mean(path, holding=FILE_NAME)
         raise DatasetError(f"{path}: is not a directory; make one with `foretaste prepare`{meant}")
     dataset = Dataset(path, Manifest.read(path))
-    for name in dataset.manifest.parts:
-        dataset._files.check(name)
+    dataset.check()
     return dataset
 
 

@@ -92,7 +92,8 @@ class EvaluationConfig:
     """Lengths of the lists: each metric is given at each of them."""
 
     evaluation_batch: Count | None = None
-    """Users ranked at once; as many as fit 64 MiB of scores (512 MiB on a GPU) unless given.
+    """Users ranked at once; unless given, as many as fit a CPU's cache (8 MiB of scores, or 64
+    users) or 512 MiB on a GPU.
     Ranking takes three times that."""
 
     more: bool = False

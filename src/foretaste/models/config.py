@@ -87,4 +87,4 @@ class TrainingSize:
     protocol: str
     batch_size: int | None = None
     constant_rate: bool = False
-    """The learning rate is not to fall."""
+    """True where a constant learning rate is asked for."""

@@ -12,7 +12,7 @@ from foretaste._util.formatting import counted, html_table
 from foretaste._util.keywords import routed
 from foretaste._util.settings import checked, wrong
 from foretaste.data.dataset import Dataset, Split, open_dataset
-from foretaste.errors import RunError, SettingError
+from foretaste.errors import SettingError, WorseError
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.evaluation.result import Difference, compare_evaluations
 from foretaste.report.tables import comparison_grid, difference_grid, metric_rows
@@ -133,21 +133,22 @@ class Comparison:
     """Its model."""
 
     def check_not_worse(self, metric: str) -> None:
-        """RunError where the last run is clearly worse than the first by a metric: where the 95 %
-        interval of their difference lies below 0.
+        """WorseError where the last run is clearly worse than the first by a metric of held-out
+        items: where the 95 % interval of their difference lies below 0.
 
-        SettingError where the metric has no difference between models, as coverage has none.
+        SettingError where there is no such difference.
         """
-        label, *_, last = self.paths
-        found = self.differences[last].get(metric)
+        labels = list(self.paths)
+        label, last = labels[0], labels[-1]
+        found = self.differences.get(last, {}).get(metric)
         if found is None:
             raise SettingError(
-                f"{metric} has no difference between two models, so it cannot be the gate; use one "
-                f"of {', '.join(self.differences[last])}"
+                f"{metric} has no difference between two runs here; compare two, by a metric of "
+                "held-out items such as ndcg@10"
             )
         if found.is_clear and found.value < 0:
             users = counted(self.evaluations[last].num_users, "user")
-            raise RunError(
+            raise WorseError(
                 f"{self.paths[last]} is clearly worse than {self.paths[label]}: {metric} "
                 f"{found.value:+.4f} ({found.interval()}) on the same {users}; keep the earlier one"
             )

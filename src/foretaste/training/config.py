@@ -32,7 +32,7 @@ class TrainingConfig:
 
     learning_rate_schedule: LearningRateSchedule | Auto = "auto"
     """constant, or cosine: falls to 0 over epochs, and patience does not end it. auto is cosine for
-    vae and dae below 100,000 users unless patience is given."""
+    vae and dae below 100,000 users unless a patience above 0 is given."""
 
     schedule_epochs: Count | None = None
     """Epochs over which cosine falls, where training ends before; those of epochs unless given."""
@@ -89,10 +89,12 @@ class TrainingConfig:
 
     validation_users: Count = 10_000
     """The epoch is chosen by at most this many users, who are drawn by hash; final numbers use
-    everyone. Without a validation part, a target or sampled candidates ask for everyone, too."""
+    everyone. Without a validation part the test part chooses; a target or sampled candidates then
+    use everyone."""
 
     evaluation_batch: Count | None = None
-    """Users ranked at once; as many as fit 64 MiB of scores (512 MiB on a GPU) unless given.
+    """Users ranked at once; unless given, as many as fit a CPU's cache (8 MiB of scores, or 64
+    users) or 512 MiB on a GPU.
     Ranking takes three times that. It is counted before training begins."""
 
     checkpoint_every_s: Annotated[float, Range(at_least=0)] = 60.0

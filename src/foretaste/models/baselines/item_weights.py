@@ -23,8 +23,8 @@ _USER_STEP = 2.0**-12
 
 
 def user_weights(histories: HistoryTensors, power: float) -> Tensor:
-    """Weights [U], float64, of users with n items: ``n ** -power``, with a factor by which the
-    items' mean number of users stays (DAN: Park et al. 2025, arXiv 2504.05805, section 4.2)."""
+    """Weights [U], float64, of users with n items: ``n ** -power``, scaled so that the items' mean
+    number of users is unchanged (DAN: Park et al. 2025, arXiv 2504.05805)."""
     length_U = histories.lengths().double()
     weight_U = length_U.clamp(min=1).pow(-power)
     if num_entries := histories.item_index.numel():

@@ -89,7 +89,7 @@ class SparseEase(NeighborsModel):
         if num_items > _MOST_POPULAR:
             rows = min(_NUMBERS_OF_ROWS, num_numbers) + _CELLS_OF_ROWS * at_once
         system = max(min(at_once, num_numbers), width**2)
-        # What the pairs took stays with the C library, for what comes next.
+        # The C library keeps the memory of the pairs, so it is added and not used again.
         work = pairs + 4 * rows + _BYTES_PER_NUMBER * system
         return self.weight_bytes() + 8 * num_items * width + table + work
 
@@ -146,7 +146,7 @@ class _Neighborhoods:
         return self.rank_IK
 
     def find(self, progress: FitProgress) -> None:
-        """Find the candidates of all items; where their weights go, there are the shared users."""
+        """Find the candidates of all items; ``weight_IK`` has the shared users until `solve`."""
         pairs = ItemPairs(self.histories, self.weight_U, self.at_once)
 
         def find_block(items: slice) -> int:
@@ -277,6 +277,12 @@ class _RowsOfRare:
 
         def count_group(group: slice) -> None:
             table = tables.get()
+            try:
+                count_in(table, group)
+            finally:  # or the others would wait for it
+                tables.put(table)
+
+        def count_in(table: Tensor, group: slice) -> None:
             added = list(self._add_rows(table, rank_D[group]))
             rows = torch.arange(group.stop - group.start, dtype=torch.int32, device=device)
             first_cell_n = torch.repeat_interleave(rows * num_columns, num_D[group])
@@ -290,7 +296,6 @@ class _RowsOfRare:
                 row_nw.index_copy_(0, order_n[part], counted_nw)
             for cell_P in added:
                 table[cell_P] = 0.0
-            tables.put(table)
 
         for _ in of_each(count_group, groups, device):
             pass

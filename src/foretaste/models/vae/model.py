@@ -24,6 +24,8 @@ from foretaste.ops.reparameterize import reparameterize
 
 _BIAS_STD = 0.001
 
+# Of a falling rate: 20 epochs lost .005 of NDCG@100, and on steam 60 gained nothing over 45, on
+# lastfm 100 nothing over 60.
 _UPDATES = 1200
 _FEWEST_EPOCHS, _MOST_EPOCHS = 45, 60
 
@@ -60,7 +62,7 @@ class MultVAE(HistoryAutoencoder):
     def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
         """NVIDIA's settings from 100,000 users on; below, small batches at a rate that falls to 0.
 
-        Where the rate is to be constant there, steps are smaller and weights averaged.
+        With a constant rate there, steps are smaller and weights are averaged.
         """
         if size.num_users >= MANY_USERS:
             shape: dict[str, Any] = {"epochs": 400, "batch_size": 24_576, "eval_every": 10}
