@@ -73,7 +73,7 @@ OTHERWISE_IN_PYTHON = {
     "train": {"from"},  # start_from: from is a word of Python's own
     "tune": {"time"},  # time_s: 90s and 2h are text
     "evaluate": {"metrics"},  # what to show of an evaluation
-    "compare": {"metrics"},
+    "compare": {"metrics", "gate"},  # compare_runs(...).check_not_worse(metric)
     "report": {"output"},  # report_runs(...).write(path)
     "recommend": {"user", "history", "users_file", "histories_file", "all", "unknown"},
     "similar": {"item", "all"},

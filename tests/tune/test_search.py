@@ -303,7 +303,7 @@ def test_mistakes(
     with pytest.raises(SettingError, match="popularity has no settings to search: of neumf, gmf"):
         tune_model("popularity", dataset, output=out)
     with pytest.raises(SettingError, match="every setting worth it is given"):
-        tune_model("ease", dataset, output=out, l2=3.0, dropout=0.1)
+        tune_model("ease", dataset, output=out, l2=3.0, dropout=0.1, user_power=0.2)
     with pytest.raises(SettingError, match="was begun with seed 1, and now it is 2"):
         tune_model("gmf", dataset, output=search.path, seed=2, **GMF)
     for factors in (32, 64):
