@@ -61,6 +61,23 @@ def plain_weights(name: str, matrix: np.ndarray) -> np.ndarray:
     return np.asarray(weights)
 
 
+def test_by_source_each_item_keeps_its_strongest_targets(dense: np.ndarray) -> None:
+    weights = plain_weights("rp3beta", dense)
+    settings = MODELS["rp3beta"] | {"cut": "source"}
+    found = {}
+    for num_neighbors in (4, NUM_ITEMS):
+        config = config_class("rp3beta")(neighbors=num_neighbors, **settings)
+        model = build_model("rp3beta", config, *dense.shape)
+        assert isinstance(model, NeighborsModel)
+        model.fit(of_matrix(dense), lambda *progress: None)
+        found[num_neighbors] = dense_weights(model).numpy()
+    np.testing.assert_allclose(found[NUM_ITEMS], weights, rtol=1e-5, atol=1e-9)
+    for source in range(NUM_ITEMS):
+        order = np.lexsort((np.arange(NUM_ITEMS), -weights[source].round(9)))[:4]
+        kept = [int(target) for target in order if weights[source, target] > 0]
+        assert sorted(np.flatnonzero(found[4][source])) == sorted(kept)
+
+
 def test_users_with_many_items_count_less_in_the_cosine(dense: np.ndarray) -> None:
     config = config_class("itemknn")(neighbors=NUM_ITEMS, shrinkage=3.0, user_power=0.5)
     model = build_model("itemknn", config, *dense.shape)

@@ -148,7 +148,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "ease": (EaseConfig(), {"l2": 10.0, "dropout": 0.1, "user_power": 0.4, "neighbors": 3}),
     "itemknn": (ItemKNNConfig(), {"neighbors": 2, "shrinkage": 0.0, "user_power": 0.0}),
-    "rp3beta": (RP3betaConfig(), {"neighbors": 2, "alpha": 0.5, "beta": 0.9}),
+    "rp3beta": (RP3betaConfig(), {"neighbors": 2, "cut": "source", "alpha": 0.5, "beta": 0.9}),
     "popularity": (PopularityConfig(), {}),
 }
 

@@ -114,9 +114,14 @@ class RP3betaConfig(NeighborsConfig):
 
     search_space = {  # noqa: RUF012 (a ClassVar of the parent)
         "neighbors": Between(20, 1000, log=True),
+        "cut": ("target", "source"),
         "alpha": Between(0.2, 1.5),
         "beta": Between(0.0, 1.0),
     }
+
+    cut: Literal["target", "source"] = "target"
+    """Whose strongest neighbours are kept: of each item that is recommended (target), or of each
+    item of a history (source), which suits sparse data and short histories."""
 
     alpha: Annotated[float, Range(at_least=0, at_most=2)] = 0.6
     """Power of the probability of each step: the higher, the less people and items with many

@@ -83,6 +83,14 @@ class NeighborsModel(ItemWeightsModel):
             self.weight_M[position_P] = weight_IK[part][target_P, place_P][order_P]
             next_I += torch.bincount(neighbor_P, minlength=self.num_items)
 
+    def _keep_targets(self, target_IK: Tensor, weight_IK: Tensor) -> None:
+        """Keep the items that each item is a neighbour of; a weight of zero means none."""
+        is_one_IK = weight_IK != 0
+        self.first_target_I.copy_(starts_of(is_one_IK.sum(1)))
+        num_pairs = int(self.first_target_I[-1])
+        self.target_M.zero_()[:num_pairs] = target_IK[is_one_IK]
+        self.weight_M.zero_()[:num_pairs] = weight_IK[is_one_IK]
+
     def _weights_added(self, histories: HistoryTensors) -> Tensor:
         score_BI = torch.zeros(
             (len(histories), self.num_items), dtype=torch.float64, device=self.device
@@ -163,13 +171,21 @@ class SimilarityModel(NeighborsModel):
         weight_U = self.user_weights(histories)
         users_I = users_of_items(histories, weight_U)
         for item_P, other_P, sum_P in pair_sums(histories, weight_U):
-            weight_P = self.weights(sum_P, other_P, item_P, users_I)
-            weight_P = stepped(weight_P, self.step).float()
+            towards_P = (item_P, other_P) if self.cuts_sources else (other_P, item_P)
+            weight_P = stepped(self.weights(sum_P, *towards_P, users_I), self.step).float()
             first, place = strongest(item_P, weight_P, self.num_neighbors)
             neighbor_IK[item_P[first], place] = other_P[first].int()
             weight_IK[item_P[first], place] = weight_P[first]
             progress("finding neighbours", int(item_P[-1]) + 1, self.num_items)
-        self._keep(neighbor_IK, weight_IK)
+        if self.cuts_sources:
+            self._keep_targets(neighbor_IK, weight_IK)
+        else:
+            self._keep(neighbor_IK, weight_IK)
+
+    @property
+    def cuts_sources(self) -> bool:
+        """Each item keeps its strongest targets, and not each target its strongest neighbours."""
+        return False
 
     @property
     def step(self) -> float:
@@ -215,6 +231,10 @@ class RP3beta(SimilarityModel):
     name = "rp3beta"
     config_class = RP3betaConfig
     config: RP3betaConfig
+
+    @property
+    def cuts_sources(self) -> bool:
+        return self.config.cut == "source"
 
     @property
     def step(self) -> float:
