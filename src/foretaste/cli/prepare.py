@@ -127,8 +127,12 @@ def prepare(
     say(console, str(dataset))
     # What docs/which-model.md begins with.
     is_small = dataset.manifest.num_items <= _MOST_ITEMS_OF_EASE
-    models = {"popularity": (), "ease": () if is_small else ("--neighbors", 100)}
-    models |= dict.fromkeys(("ials", "vae"), ())
+    models: dict[str, tuple[Any, ...]] = {
+        "popularity": (),
+        "ease": () if is_small else ("--neighbors", 100),
+        "ials": (),
+        "vae": (),
+    }
     is_fixed = dataset.has_candidates("test") and not dataset.has_split("validation")
     options = ("--candidates", "fixed") if is_fixed else ()
     say_next(

@@ -83,18 +83,20 @@ def verify_dataset(path: Path | str) -> Verification:
     """
     path = checked("path", path, Path)
     checks = Checks(path)
+    opened: list[PartFiles] = []
 
     def check_manifest() -> str:
         manifest = Manifest.read(path)
+        opened.append(PartFiles(path, manifest))
         version, digest = manifest.format_version, manifest.digest[:12]
         return f"format {version}, {manifest.protocol}, digest {digest}"
 
-    def check_part(name: str) -> str:
+    def check_part(files: PartFiles, name: str) -> str:
         files.check(name)
         return f"{files.manifest.parts[name].num_rows:,} rows: bytes"
 
-    if checks.make(FILE_NAME, check_manifest):
-        files = PartFiles(path, Manifest.read(path))
+    checks.make(FILE_NAME, check_manifest)
+    for files in opened:
         for name in files.manifest.parts:
-            checks.make(name, partial(check_part, name))
+            checks.make(name, partial(check_part, files, name))
     return Verification(path=path, holds="dataset", checks=tuple(checks.outcomes))

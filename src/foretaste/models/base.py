@@ -267,13 +267,16 @@ class IterativeModel(RecommenderModel):
         """Values by name that change as training goes on, as they stand at an update."""
         return {}
 
-    def choose_fold_in(self, value: Callable[[], float], best: float) -> dict[str, Any]:
-        """Take the settings of its fold-in that are best for new users; returns them by name.
+    def choose_fold_in(
+        self, value: Callable[[], float], best: float
+    ) -> tuple[dict[str, Any], float]:
+        """Take the settings of its fold-in that are best for new users; returns them by name, none
+        where nothing is to be chosen, and the metric with them.
 
         ``value`` is the metric that chooses, of the model as it stands, and ``best`` what it was
-        in training. Nothing is returned where nothing is to be chosen.
+        in training.
         """
-        return {}
+        return {}, best
 
     def join(self, parts: dict[str, dict[str, Tensor]], alpha: float) -> None:
         """Set the parameters that only the joined model has, from its parts' weights by model.

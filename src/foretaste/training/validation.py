@@ -93,18 +93,16 @@ class Validation:
         assert isinstance(self.model, IterativeModel)
         if best_value is None or not self._has_new_users():
             return {}, None
-        best, evaluation = best_value, None
+        found: dict[float, Evaluation] = {}
 
         def value() -> float:
-            nonlocal best, evaluation
-            found = self.select(select_by)
-            value = self.strategy.agreed(found[select_by])
-            if value > best:
-                best, evaluation = value, found
+            evaluation = self.select(select_by)
+            value = self.strategy.agreed(evaluation[select_by])
+            found[value] = evaluation
             return value
 
-        chosen = self.model.choose_fold_in(value, best_value)
-        return chosen, evaluation
+        chosen, best = self.model.choose_fold_in(value, best_value)
+        return chosen, found[best] if best > best_value else None
 
     def _has_new_users(self) -> bool:
         """True where there is a validation part, and it has new users with a history."""

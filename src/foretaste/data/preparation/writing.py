@@ -50,16 +50,14 @@ def write_parts(
     with _naming(directory / TRAIN_FILE):
         train = steps.PAIRS_FILE.format(rows="train")
         train_files = engine.write_train(train, directory, num_rows)
-    parts = {name: _described(directory / name) for name in train_files}
+    parts = _described(directory, *train_files)
     train_digest = ""
     if train_files != [TRAIN_FILE]:
-        files = [directory / name for name in train_files]
-        assert is_in_order(*files), "files of the training part came out in another order"
-        train_digest = content_digest(*files)
+        train_digest = content_digest(*(directory / name for name in train_files))
     for name, query in queries.items():
         with _naming(directory / f"{name}.parquet"):
             engine.write(query, directory / f"{name}.parquet")
-        parts[f"{name}.parquet"] = _described(directory / f"{name}.parquet")
+        parts |= _described(directory, f"{name}.parquet")
     return parts, train_digest
 
 
@@ -71,11 +69,20 @@ def _naming(path: Path) -> Iterator[None]:
         raise DatasetError(f"{path}: cannot be written: {error}") from None
 
 
-def _described(path: Path) -> Part:
+def _described(directory: Path, *names: str) -> dict[str, Part]:
+    """The files of one part, by name."""
+    files = [directory / name for name in names]
     # The engine was caught not to sort, and readers take the order for granted.
-    assert is_in_order(path), f"{path.name} came out unsorted"
-    num_rows = pq.read_metadata(real_path(path)).num_rows
-    return Part(num_rows=num_rows, sha256=file_sha256(path), content_digest=content_digest(path))
+    if not is_in_order(*files):
+        raise DatasetError(f"{files[0]}: the engine wrote its rows unsorted; prepare again")
+    return {
+        name: Part(
+            num_rows=pq.read_metadata(real_path(file)).num_rows,
+            sha256=file_sha256(file),
+            content_digest=content_digest(file),
+        )
+        for name, file in zip(names, files, strict=True)
+    }
 
 
 def is_in_order(*files: Path) -> bool:

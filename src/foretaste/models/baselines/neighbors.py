@@ -7,7 +7,7 @@ histories, n those of a part of them, P pairs of items.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -39,6 +39,9 @@ _STEP = 2.0**-36
 
 _FINE_STEP = 2.0**-46
 """Of small summands, with sums up to 2⁷."""
+
+_Weights = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Weights [P] of sums, items and targets [P]."""
 
 
 class NeighborsModel(ItemWeightsModel):
@@ -168,11 +171,10 @@ class SimilarityModel(NeighborsModel):
         shape = self.num_items, self.num_neighbors
         neighbor_IK = torch.zeros(shape, dtype=torch.int32, device=self.device)
         weight_IK = torch.zeros(shape, device=self.device)
-        weight_U = self.user_weights(histories)
-        users_I = users_of_items(histories, weight_U)
+        weight_U, weights = self.formula(histories)
         for item_P, other_P, sum_P in pair_sums(histories, weight_U):
             towards_P = (item_P, other_P) if self.cuts_sources else (other_P, item_P)
-            weight_P = stepped(self.weights(sum_P, *towards_P, users_I), self.step).float()
+            weight_P = _stepped(weights(sum_P, *towards_P), self.step).float()
             first, place = strongest(item_P, weight_P, self.num_neighbors)
             neighbor_IK[item_P[first], place] = other_P[first].int()
             weight_IK[item_P[first], place] = weight_P[first]
@@ -193,13 +195,9 @@ class SimilarityModel(NeighborsModel):
         return _STEP
 
     @abstractmethod
-    def user_weights(self, histories: HistoryTensors) -> Tensor:
-        """The weights [U], float64, of users in the sums of `fit`."""
-
-    @abstractmethod
-    def weights(self, sum_P: Tensor, item_P: Tensor, target_P: Tensor, sum_I: Tensor) -> Tensor:
-        """Weights of items towards targets, from the sums over the users who have both, and those
-        over the users of each item."""
+    def formula(self, histories: HistoryTensors) -> tuple[Tensor, _Weights]:
+        """The weights [U] of users, float64, and what makes weights [P] of the sums of these over
+        the users who have both an item [P] and a target [P]."""
 
 
 class ItemKNN(SimilarityModel):
@@ -213,12 +211,14 @@ class ItemKNN(SimilarityModel):
     config_class = ItemKNNConfig
     config: ItemKNNConfig
 
-    def user_weights(self, histories: HistoryTensors) -> Tensor:
-        return user_weights(histories, self.config.user_power)
+    def formula(self, histories: HistoryTensors) -> tuple[Tensor, _Weights]:
+        weight_U = user_weights(histories, self.config.user_power)
+        length_I = users_of_items(histories, weight_U).sqrt()
 
-    def weights(self, sum_P: Tensor, item_P: Tensor, target_P: Tensor, sum_I: Tensor) -> Tensor:
-        length_I = sum_I.sqrt()
-        return sum_P / (length_I[item_P] * length_I[target_P] + self.config.shrinkage)
+        def weights(sum_P: Tensor, item_P: Tensor, target_P: Tensor) -> Tensor:
+            return sum_P / (length_I[item_P] * length_I[target_P] + self.config.shrinkage)
+
+        return weight_U, weights
 
 
 class RP3beta(SimilarityModel):
@@ -241,13 +241,15 @@ class RP3beta(SimilarityModel):
         # Weights are then at most 1, and those of popular items far below.
         return _FINE_STEP if self.config.alpha + self.config.beta > 1.0 else _STEP
 
-    def user_weights(self, histories: HistoryTensors) -> Tensor:
-        return stepped(histories.lengths().double().clamp(min=1).pow(-self.config.alpha))
-
-    def weights(self, sum_P: Tensor, item_P: Tensor, target_P: Tensor, sum_I: Tensor) -> Tensor:
+    def formula(self, histories: HistoryTensors) -> tuple[Tensor, _Weights]:
         count_I = self.item_count_I.double()
-        of_item_P = count_I[item_P].pow(-self.config.alpha)
-        return sum_P * of_item_P * count_I[target_P].pow(-self.config.beta)
+        of_item_I, of_target_I = count_I.pow(-self.config.alpha), count_I.pow(-self.config.beta)
+
+        def weights(sum_P: Tensor, item_P: Tensor, target_P: Tensor) -> Tensor:
+            return sum_P * of_item_I[item_P] * of_target_I[target_P]
+
+        weight_U = _stepped(histories.lengths().double().clamp(min=1).pow(-self.config.alpha))
+        return weight_U, weights
 
 
 def pair_sums(
@@ -386,6 +388,6 @@ def starts_of(length_N: Tensor) -> Tensor:
     return torch.cat([length_N.new_zeros(1), length_N.cumsum(0)])
 
 
-def stepped(values: Tensor, step: float = _STEP) -> Tensor:
+def _stepped(values: Tensor, step: float = _STEP) -> Tensor:
     """The nearest multiples of ``step``."""
     return (values / step).round_() * step

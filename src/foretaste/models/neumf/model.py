@@ -134,7 +134,9 @@ class NeuMF(NeuralModel):
             joined = torch.cat(halves, dim=1) if name == "weight" else halves[0] + halves[1]
             parameter.copy_(joined)
 
-    def choose_fold_in(self, value: Callable[[], float], best: float) -> dict[str, Any]:
+    def choose_fold_in(
+        self, value: Callable[[], float], best: float
+    ) -> tuple[dict[str, Any], float]:
         """The weight of the prior of new users, unless one was given.
 
         A hill climb from the weight of training: it is multiplied by 0.3 while the metric grows; if
@@ -142,7 +144,7 @@ class NeuMF(NeuralModel):
         """
         # No weight suits all data: docs/results.md, "The prior of new users".
         if self.config.prior_weight is not None:
-            return {}
+            return {}, best
 
         def set_to(weight: float) -> None:
             self.prior_weight.fill_(weight)
@@ -160,7 +162,7 @@ class NeuMF(NeuralModel):
             if weight != first:
                 break
         set_to(weight)
-        return {"prior_weight": weight}
+        return {"prior_weight": weight}, best
 
     def reset_parameters(self, seed: int) -> None:
         """Embeddings N(0, 0.01), tower Glorot-uniform, output LeCun-uniform or one, biases zero."""
