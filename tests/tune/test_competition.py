@@ -95,6 +95,39 @@ def test_the_table_is_written_in_three_formats(board: Leaderboard) -> None:
     assert float(rows[0]["ndcg@10_low"]) == board.rows()[0]["ndcg@10_low"]
 
 
+def test_the_last_row_is_a_blend_of_the_others(dataset: Dataset, tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"output": tmp_path / "it", "epochs": 3, "callback": Callback()}
+    board = compete(dataset, models=["blend", "ease", "popularity", "itemknn"], **arguments)
+    blended = board.entries[-1]
+    assert (blended.model, blended.run) == ("blend", tmp_path / "it" / "blend")
+    assert board.best.model != "blend"
+    assert board.best.run is not None
+    assert blended.run is not None
+    compared = compare_runs([board.best.run, blended.run])
+    assert blended.to_best == list(compared.differences.values())[-1]["ndcg@10"]
+    members = Run.open(blended.run).config.model_config["members"].values()
+    assert blended.members == tuple((one["model"], one["weight"]) for one in members)
+    assert f"blend is {blended.recipe()}" in board.notes()
+    again = compete(dataset, models=["ease", "popularity", "itemknn", "blend"], **arguments)
+    assert again.entries[-1].members == blended.members
+    alone = compete(dataset, models=["ease", "blend"], **arguments)
+    assert alone.entries[-1].reason == "it needs two models"
+    with pytest.raises(SettingError, match="a list of one model or more"):
+        compete(dataset, models=["blend"], **arguments)
+
+
+def test_a_blend_that_gains_nothing_is_none(
+    dataset: Dataset, table_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments: dict[str, Any] = {"models": ["ease", "popularity", "blend"], "callback": Callback()}
+    monkeypatch.setattr("foretaste.tune.competition.blend_weights", lambda *_, **__: (1.0, 0.0))
+    board = compete(dataset, output=tmp_path / "it", **arguments)
+    assert board.entries[-1].reason == "validation gains nothing by a second model"
+    data = prepare(table_file, tmp_path / "data", protocol="leave-one-out", validation="none")
+    board = compete(data, output=tmp_path / "other", **arguments)
+    assert board.entries[-1].reason == "it needs a validation part to find weights on"
+
+
 def test_finished_trainings_are_not_repeated(dataset: Dataset, board: Leaderboard) -> None:
     trained = Trained()
     more = [*MODELS, "vae"]
@@ -244,6 +277,27 @@ def test_a_star_counts_every_comparison() -> None:
     assert [" *" in str(cells[1]) for _, cells in board.grid().rows] == [False] * 4 + [True]
     two = replace(board, entries=(entries[0], entries[2]))
     assert two.clearly_worse() == {"mlp"}, "of one pair the level is .05"
+
+
+def test_a_clearly_better_blend_is_told_of_and_the_best_single_model_taken() -> None:
+    better = Difference(name="ndcg@10", value=0.01, low=0.006, high=0.014)
+    entries = (
+        entry("ease", 0.3, 9.0, None),
+        replace(
+            entry(
+                "blend", 0.31, 9.0, Difference(name="ndcg@10", value=0.01, low=0.006, high=0.014)
+            ),
+            members=(("ease", 0.7), ("rp3beta", 0.3)),
+        ),
+    )
+    board = Leaderboard(path=Path(), select_by="ndcg@10", metrics=("ndcg@10",), entries=entries)
+    assert (board.clear(), board.clearly_worse()) == ({"blend"}, set())
+    assert board.advice() == (
+        "take ease: ndcg@10 0.3000 (0.2900–0.3100), the best of 1 model; a blend of 0.7 ease, 0.3 "
+        "rp3beta is better by 0.0100 (+0.0060 to +0.0140), and answers in the time of them together"
+    )
+    little = replace(entries[1], to_best=replace(better, low=-0.004, high=0.024))
+    assert "blend" not in replace(board, entries=(entries[0], little)).advice()
 
 
 def test_advice_is_by_quality_then_by_time() -> None:

@@ -47,7 +47,7 @@ _Training: Any = shown_as(
 
 def compete(
     *dataset: Source,
-    models: tuple[str, ...] = MODEL_NAMES,
+    models: tuple[str, ...] = (*MODEL_NAMES, "blend"),
     tune: int = 0,
     metrics: Annotated[tuple[str, ...], Parameter(alias="-m")] = HEADLINE,
     output: Path | None = None,
@@ -61,7 +61,8 @@ def compete(
 
     Args:
         dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
-        models: Models that take part: --models ease vae.
+        models: Models that take part: --models ease vae. With blend the last row is a blend of
+            those that validation gains by.
         tune: Trials of a search that finds the settings of each model first, as foretaste tune.
         metrics: What to show beside the metric that ranks the models: --metrics ndcg@10 hr@10.
         output: Directory of the runs, and of the table as table.md, table.csv and table.json;

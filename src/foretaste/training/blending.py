@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import product
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -14,21 +14,20 @@ from foretaste.data.dataset import Dataset
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import parse_metric
 from foretaste.evaluation.evaluator import evaluate, validation_rows
-from foretaste.models.base import RecommenderModel, StateParts, UserState
+from foretaste.models.base import RecommenderModel, UserState
 from foretaste.models.blend.config import BlendConfig, Member
 from foretaste.models.blend.model import Blend
 from foretaste.models.memory import free_on
 from foretaste.ops.device import resolve_device
-from foretaste.ops.histories import HistoryTensors
 from foretaste.runs.run import Run, dataset_of, load_model
 from foretaste.training.auto import check_candidates, selected_metric
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
 from foretaste.training.verbs import train
 
-_COARSE = [share / 10 for share in range(1, 10)]
-_FINE = 0.05
-_ROUNDS = 2
+_STEPS = (0.1, 0.05)
+"""Of the share of a run in the sum, one round after the other."""
+
 _SHARE_OF_MEMORY = 0.25
 
 
@@ -102,14 +101,14 @@ def blend_weights(
 ) -> tuple[float, ...]:
     """The weights of a blend with the best metric on the validation part, as a search finds them.
 
-    It begins with the best run alone; then each run in turn takes the share of the sum that gains
-    most, twice: the best of all tenths, then the better of those 0.05 beside it. Models score once,
-    and their scores are kept while memory lasts.
+    It begins with the best run alone. Then the share of each run in the sum, of the best one
+    first, climbs as long as the metric does: by tenths in a first round, by twentieths in a second.
+    Models score once, and their scores are kept while memory lasts.
 
     Args:
         select_by, candidates: the metric, and what held-out items are ranked against, as in
             `TrainingConfig`. A blend that is to be measured by one measure is searched by it.
-        progress: called with the number of validations done and the most there may be.
+        progress: called with the number of steps done, three for each run, and of all.
 
     Raises SettingError where there is no validation part, or the runs cannot be blended.
     """
@@ -129,7 +128,6 @@ def blend_weights(
     model = _Remembering(config, manifest.num_train_users, manifest.num_items).to(place).eval()
     model.compose([load_model(run, place) for run in opened])
     heldout = heldout.rows(validation_rows(heldout, settings.validation_users))
-    most = len(opened) * (1 + _ROUNDS * (len(_COARSE) + 2))
     found: dict[tuple[float, ...], float] = {}
 
     def value_of(weights: tuple[float, ...]) -> float:
@@ -142,11 +140,9 @@ def blend_weights(
                 k=(parse_metric(metric)[1],),
             )
             found[weights] = evaluation[metric]
-            if progress is not None:
-                progress(len(found), most)
         return found[weights]
 
-    return searched(len(opened), value_of)
+    return searched(len(opened), value_of, progress or (lambda *_: None))
 
 
 class _Remembering(Blend):
@@ -157,30 +153,39 @@ class _Remembering(Blend):
 
     def compose(self, models: Sequence[RecommenderModel]) -> None:
         super().compose(models)
-        self._scores: dict[int, Tensor] = {}  # by the batch's number
+        self._kept = defaultdict[int, dict[int, Tensor]](dict)  # by batch, by number of the model
         self._free_bytes = int(free_on(self.device) * _SHARE_OF_MEMORY)
 
     def begin(self, weights: Sequence[float]) -> None:
         """Take other weights, before the first batch."""
-        self._weights_M = torch.tensor(weights, dtype=torch.float32, device=self.device)
+        self._weights = weights
         self._batch = 0
 
-    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> StateParts:
-        return () if self._batch in self._scores else super()._known_users(user_index_B, histories)
+    def _weighted(self) -> Iterator[tuple[RecommenderModel, float]]:
+        """The models that have a weight and must score this batch."""
+        for number in self._missing():
+            model = self.members[number]
+            assert isinstance(model, RecommenderModel)
+            yield model, self._weights[number]
 
-    def _new_users(self, histories: HistoryTensors) -> StateParts:
-        return () if self._batch in self._scores else super()._new_users(histories)
+    def _missing(self) -> list[int]:
+        return [
+            number
+            for number, weight in enumerate(self._weights)
+            if weight > 0.0 and number not in self._kept[self._batch]
+        ]
 
     def _sum(self, state: UserState, item_index_BK: Tensor | None) -> Tensor:
-        scores_MBC = self._scores.get(self._batch)
-        if scores_MBC is None:
-            scores_MBC = torch.stack(list(self.standardised(state, item_index_BK)))
-            if scores_MBC.nbytes <= self._free_bytes:
-                self._scores[self._batch] = scores_MBC
-                self._free_bytes -= scores_MBC.nbytes
+        kept, missing = self._kept[self._batch], self._missing()
+        scores = dict(kept)
+        for number, scores_BC in zip(missing, self.standardised(state, item_index_BK), strict=True):
+            scores[number] = scores_BC
+            if scores_BC.nbytes <= self._free_bytes:
+                kept[number] = scores_BC
+                self._free_bytes -= scores_BC.nbytes
         self._batch += 1
-        total: Tensor = torch.tensordot(self._weights_M, scores_MBC, 1)
-        return total
+        weighted = enumerate(self._weights)
+        return torch.stack([scores[n] * weight for n, weight in weighted if weight > 0.0]).sum(0)
 
 
 def _opened(runs: Sequence[Run | Path | str]) -> list[Run]:
@@ -219,28 +224,38 @@ def _config(runs: Sequence[Run], weights: Sequence[float]) -> BlendConfig:
     return BlendConfig(members=members)
 
 
-def searched(num_weights: int, value_of: Callable[[tuple[float, ...]], float]) -> tuple[float, ...]:
-    """Weights with a sum of 1 and a high value: from the best single one, coordinate by coordinate.
-
-    Each round gives every coordinate in turn the share of the sum that has the best value.
-    """
+def searched(
+    num_weights: int,
+    value_of: Callable[[tuple[float, ...]], float],
+    progress: Callable[[int, int], None],
+) -> tuple[float, ...]:
+    """Weights with a sum of 1 and a high value: a climb from the best single one, coordinate by
+    coordinate, by a step and then by a finer one."""
+    num_steps = num_weights * (1 + len(_STEPS))
     alone = [tuple(float(a == b) for b in range(num_weights)) for a in range(num_weights)]
-    ordered = sorted(range(num_weights), key=lambda number: value_of(alone[number]), reverse=True)
-    best = alone[ordered[0]]
-
-    def with_share(base: tuple[float, ...], number: int, share: float) -> tuple[float, ...]:
-        others = 1.0 - base[number]
-        return tuple(
-            round(share if n == number else weight * (1.0 - share) / others, 4)
-            for n, weight in enumerate(base)
-        )
-
-    for _, number in product(range(_ROUNDS), ordered):
-        base = best
-        if base[number] == 1.0:
-            continue
-        share = max([0.0, *_COARSE], key=lambda s: value_of(with_share(base, number, s)))
-        near = [share, max(0.0, share - _FINE), share + _FINE]
-        share = max(near, key=lambda s: value_of(with_share(base, number, s)))
-        best = max([base, with_share(base, number, share)], key=value_of)
+    values = []
+    for weights in alone:
+        values.append(value_of(weights))
+        progress(len(values), num_steps)
+    ordered = sorted(range(num_weights), key=lambda number: values[number], reverse=True)
+    best, num_done = alone[ordered[0]], num_weights
+    for step in _STEPS:
+        for number in ordered:
+            for by in (step, -step):
+                while value_of(other := _with_more(best, number, by)) > value_of(best):
+                    best = other
+            num_done += 1
+            progress(num_done, num_steps)
     return best
+
+
+def _with_more(weights: tuple[float, ...], number: int, by: float) -> tuple[float, ...]:
+    """Weights with a sum of 1, one of them raised by so much; the others keep their proportions."""
+    share = min(max(weights[number] + by, 0.0), 1.0)
+    others = 1.0 - weights[number]
+    if not others:  # it is alone, and nothing says how the others share the rest
+        return weights
+    return tuple(
+        round(share if n == number else weight * (1.0 - share) / others, 4)
+        for n, weight in enumerate(weights)
+    )

@@ -24,15 +24,16 @@ from foretaste.evaluation.config import (
 )
 from foretaste.evaluation.result import Evaluation, compare_evaluations
 from foretaste.models.registry import MODEL_NAMES, config_class
-from foretaste.report.evaluate_runs import compare_runs
+from foretaste.report.evaluate_runs import compare_runs, evaluate_run
 from foretaste.report.tables import HEADLINE
 from foretaste.runs.run import Run
 from foretaste.training.auto import selected_metric
+from foretaste.training.blending import blend, blend_weights
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
 from foretaste.tune.config import COMPETITIONS
 from foretaste.tune.directory import chose_on_test, finished_run, trainings_at, write_tables
-from foretaste.tune.leaderboard import Entry, Leaderboard
+from foretaste.tune.leaderboard import BLEND, Entry, Leaderboard
 from foretaste.tune.search import check_validation, tune_model
 
 _QUICK = ("popularity", "ials", "rp3beta", "itemknn", "ease")
@@ -42,7 +43,7 @@ _QUICK = ("popularity", "ials", "rp3beta", "itemknn", "ease")
 def compete(
     dataset: Dataset | Path | str | Any,
     *,
-    models: Sequence[str] = MODEL_NAMES,
+    models: Sequence[str] = (*MODEL_NAMES, BLEND),
     tune: int = 0,
     config: TrainingConfig | None = None,
     metrics: Sequence[str] = HEADLINE,
@@ -62,7 +63,8 @@ def compete(
 
     Args:
         dataset: as in `train`; with a test part.
-        models: names of models, by default all; each is trained with its default settings.
+        models: names of models, by default all; each is trained with its default settings. With
+            ``blend`` the last entry is a blend of those that validation gains by.
         tune: trials of a search, as by `tune_model`, that finds the settings of each model that
             has any worth it; its best run takes part.
         config: settings of every training; what does nothing for a model is passed over.
@@ -82,7 +84,7 @@ def compete(
     )
     config = config or TrainingConfig()
     names = dict.fromkeys(checked("models", models, list[str]))
-    if not names:
+    if not set(names) - {BLEND}:
         raise wrong("models", models, "a list of one model or more")
     for name in names:
         config_class(name)
@@ -110,7 +112,7 @@ def compete(
 
         # A callback is in the place of all that is shown.
         announce = print_error if callback is None else lambda line: None
-        runs, reasons = _trained(names, run_of, announce)
+        runs, reasons = _trained([name for name in names if name != BLEND], run_of, announce)
         evaluation = EvaluationConfig(
             candidates=config.candidates,
             k=lengths_of(columns),
@@ -122,6 +124,9 @@ def compete(
         )
         found = dict(zip(runs, compared.evaluations.values(), strict=True))
         entries = (*_ranked(runs, found, select_by), *reasons)
+        if BLEND in names:
+            announce(f"{BLEND}: weights by validation")
+            entries += (_blended(place / BLEND, entries, data, config, evaluation, select_by),)
         board = Leaderboard(
             path=place,
             select_by=select_by,
@@ -194,3 +199,46 @@ def _ranked(
             )
         )
     return entries
+
+
+def _blended(
+    path: Path,
+    entries: Sequence[Entry],
+    dataset: Dataset,
+    config: TrainingConfig,
+    evaluation: EvaluationConfig,
+    select_by: str,
+) -> Entry:
+    """The entry of a blend of models that were trained, the best of them first."""
+    members = [one for one in entries if one.run is not None]
+    if len(members) < 2 or not dataset.has_split("validation"):
+        need = "a validation part to find weights on" if len(members) > 1 else "two models"
+        return Entry(model=BLEND, reason=f"it needs {need}")
+    runs = [Run.open(one.run) for one in members if one.run is not None]
+    how: Any = {"dataset": dataset, "candidates": config.candidates, "device": config.device}
+    weights = blend_weights(runs, select_by=select_by, **how)
+    shares = {run: weight for run, weight in zip(runs, weights, strict=True) if weight}
+    if len(shares) < 2:
+        return Entry(model=BLEND, reason="validation gains nothing by a second model")
+    # Whatever the directory has is of other models, or of an interrupted competition.
+    run = blend(
+        list(shares),
+        weights=tuple(shares.values()),
+        run=path,
+        overwrite=True,
+        callback=Callback(),
+        **how,
+    )
+    found = evaluate_run(run, dataset, evaluation, device=config.device)
+    best = members[0].evaluation
+    assert best is not None
+    log = run.log.read()
+    return Entry(
+        model=BLEND,
+        run=run.path,
+        evaluation=found,
+        to_best=compare_evaluations(best, found).get(select_by),
+        elapsed_s=elapsed_s(log),
+        memory_mib=log[-1]["memory_mib"],
+        members=tuple((run.config.model, weight) for run, weight in shares.items()),
+    )

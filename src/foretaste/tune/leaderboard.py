@@ -13,6 +13,9 @@ from foretaste.evaluation.result import Difference, Evaluation
 from foretaste.report.tables import Cell, Grid, Tabular, metric_cell
 from foretaste.tune.directory import flattery
 
+BLEND = "blend"
+"""Among the models of a competition: the last row, made of the others."""
+
 NEARLY = 0.9
 """Share of the best model's quality that is enough for one that is quicker to train."""
 
@@ -38,7 +41,13 @@ class Entry:
     """Peak of the training, as its run has it."""
     epoch_of_test: bool = False
     """Its epoch is the best of several on the test part itself."""
+    members: tuple[tuple[str, float], ...] = ()
+    """Of a blend, its models and their shares of the sum."""
     reason: str | None = None
+
+    def recipe(self) -> str:
+        """The models of a blend, each after its share."""
+        return ", ".join(f"{weight:g} {model}" for model, weight in self.members)
 
     @property
     def users_per_s(self) -> float | None:
@@ -73,7 +82,8 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Leaderboard(Tabular):
-    """Models trained and measured on one dataset, the best first; those that failed last."""
+    """Models trained and measured on one dataset, the best first; then those that failed, and a
+    blend of the others."""
 
     path: Path
     """Directory of every run, and of the table."""
@@ -94,11 +104,11 @@ class Leaderboard(Tabular):
 
     @property
     def best(self) -> Entry:
-        """The model with the best value of `select_by`."""
+        """The single model with the best value of `select_by`."""
         return self.entries[0]
 
-    def clearly_worse(self) -> set[str]:
-        """Models that are worse than the best beyond chance, every comparison counted.
+    def clear(self) -> set[str]:
+        """Models that differ from the best beyond chance, every comparison counted.
 
         All pairs of m models are counted, and each p-value is held against `LEVEL` over their
         number (Bonferroni).
@@ -109,19 +119,28 @@ class Leaderboard(Tabular):
         num_pairs = len(p_values) * (len(p_values) + 1) // 2
         return {model for model, p_value in p_values.items() if p_value <= LEVEL / num_pairs}
 
+    def clearly_worse(self) -> set[str]:
+        """Those of `clear` that are worse; a blend may be better."""
+        clear = self.clear()
+        return {
+            one.model
+            for one in self.entries
+            if one.model in clear and one.to_best is not None and one.to_best.value < 0
+        }
+
     def grid(self) -> Grid:
         """The table: quality with intervals, difference to the best, time, speed and memory."""
         headings = (*self.metrics, f"{self.select_by} to best", "training", "users/s", "memory")
-        worse = self.clearly_worse()
-        rows = [(entry.model, self._cells(entry, worse)) for entry in self.entries]
+        clear = self.clear()
+        rows = [(entry.model, self._cells(entry, clear)) for entry in self.entries]
         return Grid(headings=("", *headings), rows=tuple(rows))
 
-    def _cells(self, entry: Entry, worse: set[str]) -> tuple[Cell, ...]:
+    def _cells(self, entry: Entry, clear: set[str]) -> tuple[Cell, ...]:
         found = {} if entry.evaluation is None else entry.evaluation.metrics
         peak, speed = entry.memory_mib, entry.users_per_s
         to_best = metric_cell(None)
         if entry.to_best is not None:
-            star = " *" if entry.model in worse else ""
+            star = " *" if entry.model in clear else ""
             to_best = Cell(f"{entry.to_best.value:+.4f}{star}", entry.to_best.interval())
         return (
             *(metric_cell(found.get(name)) for name in self.metrics),
@@ -149,6 +168,7 @@ class Leaderboard(Tabular):
             "* where it is clear with all pairs of models counted; training is with its "
             "evaluations",
             f"every run is kept in {self.path}; the best one is {self.best.run}",
+            *(f"{one.model} is {one.recipe()}" for one in self.entries if one.members),
             self.advice(),
         ]
 
@@ -156,14 +176,20 @@ class Leaderboard(Tabular):
         """One sentence: the model to take, and the one for data that changes daily."""
         best, name = self.best, self.select_by
         value = best.evaluation and best.evaluation.metrics[name]
-        num_measured = sum(one.evaluation is not None for one in self.entries)
+        num_measured = len(self._single())
         models = "1 model" if num_measured == 1 else f"{num_measured} models"
         text = f"take {best.model}: {value}, the best of {models}"
         worse = self.clearly_worse()
-        others = (one.model for one in self.entries if one.to_best is not None)
+        others = (one.model for one in self._single() if one.to_best is not None)
         if alike := [model for model in others if model not in worse]:
             are = "is" if len(alike) == 1 else "are"
             text += f", though {', '.join(alike)} {are} not clearly worse"
+        blend, difference = self.entries[-1], self.entries[-1].to_best
+        if blend.members and difference is not None and blend.model in self.clear() - worse:
+            text += (
+                f"; a blend of {blend.recipe()} is better by {difference.value:.4f} "
+                f"({difference.interval()}), and answers in the time of them together"
+            )
         floor = next((one for one in self.entries if one.model == "popularity"), None)
         is_beaten = floor is not None and floor is not best and floor.model not in alike
         if floor is not None and not is_beaten and num_measured > 1:
@@ -196,12 +222,16 @@ class Leaderboard(Tabular):
     def _value(self, entry: Entry) -> float:
         return 0.0 if entry.evaluation is None else entry.evaluation[self.select_by]
 
+    def _single(self) -> list[Entry]:
+        """The models that have numbers, but for a blend of them."""
+        return [one for one in self.entries if one.evaluation and one.model != BLEND]
+
     def _quick(self) -> Entry:
         """The quickest to train of those nearly as good as the best, where that is worth it."""
         if not self._value(self.best):
             return self.best
         enough = NEARLY * self._value(self.best)
-        able = [one for one in self.entries if one.evaluation and self._value(one) >= enough]
+        able = [one for one in self._single() if self._value(one) >= enough]
         quickest = min(able, key=lambda one: one.elapsed_s or 0.0)
         is_quicker = (self.best.elapsed_s or 0.0) - (quickest.elapsed_s or 0.0) >= QUICKER_S
         return quickest if is_quicker else self.best
