@@ -102,8 +102,8 @@ def blend_weights(
     """The weights of a blend with the best metric on the validation part, as a search finds them.
 
     It begins with the best run alone. Then the share of each run in the sum, of the best one
-    first, climbs as long as the metric does: by tenths in a first round, by twentieths in a second.
-    Models score once, and their scores are kept while memory lasts.
+    first, climbs as long as the metric does: by tenths in a first round, and of those that have one
+    by twentieths in a second. Models score once, and their scores are kept while memory lasts.
 
     Args:
         select_by, candidates: the metric, and what held-out items are ranked against, as in
@@ -241,9 +241,11 @@ def searched(
     best, num_done = alone[ordered[0]], num_weights
     for step in _STEPS:
         for number in ordered:
-            for by in (step, -step):
-                while value_of(other := _with_more(best, number, by)) > value_of(best):
-                    best = other
+            # Whom a tenth does not help, less would help by chance.
+            if best[number] or step == _STEPS[0]:
+                for by in (step, -step):
+                    while value_of(other := _with_more(best, number, by)) > value_of(best):
+                        best = other
             num_done += 1
             progress(num_done, num_steps)
     return best
