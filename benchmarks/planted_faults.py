@@ -162,7 +162,12 @@ FAULTS = [
         "if user_index[0] >= num_train_users:",
         "if user_index[0] > num_train_users:",
     ),
-    Fault("ranking", "evaluation/ranking.py", "score_BC.topk(min(k + 1,", "score_BC.topk(min(k,"),
+    Fault(
+        "ranking",
+        "evaluation/ranking.py",
+        "_largest(score_BC, min(k + 1,",
+        "_largest(score_BC, min(k,",
+    ),
     Fault("ranking", "evaluation/ranking.py", "model.eval()", "pass"),
     Fault(
         "ranking",
