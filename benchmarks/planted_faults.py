@@ -412,8 +412,8 @@ FAULTS = [
     Fault(
         "models",
         "models/baselines/ease.py",
-        "penalty_I = self.config.l2 + dropout / (1 - dropout)",
-        "penalty_I = self.config.l2 + dropout",
+        "self.config.resolved_l2 + dropout / (1 - dropout)",
+        "self.config.resolved_l2 + dropout",
     ),
     Fault(
         "models",
@@ -424,8 +424,8 @@ FAULTS = [
     Fault(
         "models",
         "models/baselines/neighbors.py",
-        "count_I[target_P].pow(-self.config.beta)",
-        "count_I[item_P].pow(-self.config.beta)",
+        "of_target_I[target_P]",
+        "of_target_I[item_P]",
     ),
     Fault(
         "models",
