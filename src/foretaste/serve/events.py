@@ -228,7 +228,7 @@ class EventStore:
         requests: Sequence[_Waiting],
         write: Callable[[Connection, Sequence[Event]], set[str]],
     ) -> None:
-        """Write the events of requests in one transaction; ``write`` returns the ids that it changed,
+        """Write the events of requests in one transaction. ``write`` returns the ids it changed,
         and each request learns the number of its own."""
         if not requests:
             return
