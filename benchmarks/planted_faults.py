@@ -162,7 +162,12 @@ FAULTS = [
         "if user_index[0] >= num_train_users:",
         "if user_index[0] > num_train_users:",
     ),
-    Fault("ranking", "evaluation/ranking.py", "score_BC.topk(min(k + 1,", "score_BC.topk(min(k,"),
+    Fault(
+        "ranking",
+        "evaluation/ranking.py",
+        "_largest(score_BC, min(k + 1,",
+        "_largest(score_BC, min(k,",
+    ),
     Fault("ranking", "evaluation/ranking.py", "model.eval()", "pass"),
     Fault(
         "ranking",
@@ -407,8 +412,8 @@ FAULTS = [
     Fault(
         "models",
         "models/baselines/ease.py",
-        "penalty_I = self.config.l2 + dropout / (1 - dropout)",
-        "penalty_I = self.config.l2 + dropout",
+        "self.config.resolved_l2 + dropout / (1 - dropout)",
+        "self.config.resolved_l2 + dropout",
     ),
     Fault(
         "models",
@@ -419,8 +424,8 @@ FAULTS = [
     Fault(
         "models",
         "models/baselines/neighbors.py",
-        "count_I[target_P].pow(-self.config.beta)",
-        "count_I[item_P].pow(-self.config.beta)",
+        "of_target_I[target_P]",
+        "of_target_I[item_P]",
     ),
     Fault(
         "models",

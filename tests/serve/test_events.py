@@ -55,6 +55,45 @@ def test_an_event_is_kept_once(store: EventStore) -> None:
     assert sorted(found) == ["bolero", "nocturne"]
 
 
+def test_of_what_is_withdrawn_the_id_alone_is_left(store: EventStore) -> None:
+    store.add(events("a", "b", item="bolero") + events("c")).result(30)
+    assert store.withdraw(["b", "a", "b", "late"]).result(30) == 2
+    assert store.items_of(["ana"]) == {"ana": ["nocturne"]}
+    with store.engine.connect() as connection:
+        rows = connection.exec_driver_sql(
+            "SELECT event_id, user_id, item_id, event_type, time FROM events ORDER BY event_id"
+        ).all()
+    gone = [(one, None, None, None, 0.0) for one in ("a", "b", "late")]
+    assert sorted(map(tuple, rows)) == sorted([*gone, ("c", "ana", "nocturne", None, 1.7e9)])
+    assert store.add(events("a", "late", "new", item="bolero")).result(30) == 1
+    assert sorted(store.items_of(["ana"])["ana"]) == ["bolero", "nocturne"]
+    assert store.withdraw(["a", "late", "new"]).result(30) == 1
+    assert store.items_of(["ana"]) == {"ana": ["nocturne"]}
+
+
+def test_events_and_their_withdrawals_at_once_end_withdrawn(place: str) -> None:
+    """Whichever of two processes is first."""
+    names = [f"{number}" for number in range(200)]
+    with closing(EventStore(place)) as one, closing(EventStore(place)) as other:
+        for store in (one, other):
+            store.create()
+            store.start()
+        waiting = []
+        for name in names:
+            waiting += [one.add(events(name, user="eve")), other.withdraw([name])]
+        added, withdrawn = ([f.result(60) for f in waiting[start::2]] for start in (0, 1))
+        assert one.items_of(["eve"]) == {}
+        assert added == withdrawn, "withdrawn are those that were kept before"
+
+
+def test_what_is_withdrawn_is_in_no_file(tmp_path: Path) -> None:
+    place = tmp_path / "events.db"
+    with started(place) as store:
+        store.add(events("a", user="a name to forget")).result(30)
+        store.withdraw(["a"]).result(30)
+    assert b"a name to forget" not in place.read_bytes()
+
+
 def test_threads_that_send_the_same_events_count_each_once(store: EventStore) -> None:
     def send(start: int) -> int:
         ids = [f"{(start + n) % 50}" for n in range(50)]

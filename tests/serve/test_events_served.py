@@ -73,6 +73,23 @@ def test_the_next_list_reflects_events(runs: Path, tmp_path: Path, model: str) -
         assert new["reason"] is None
 
 
+def test_what_is_withdrawn_is_in_no_list(runs: Path, tmp_path: Path) -> None:
+    def withdraw(*ids: object) -> Any:
+        return client.post("/v1/events/withdraw", json={"event_ids": ids})
+
+    with serving(runs / "ease", events=str(tmp_path / "events.db")) as (client, _):
+        before = lists(client, "ease", KNOWN)
+        event = {"event_id": 7, "user_id": KNOWN, "item_id": items(before[0])[0]}
+        client.post("/v1/events", json={"events": [event | {"event_type": "purchase"}]})
+        assert lists(client, "ease", KNOWN) != before
+        assert withdraw("7", 7, "other").json() == {"withdrawn": 1, "not_kept": 1}
+        assert lists(client, "ease", KNOWN) == before
+        assert 'foretaste_events_total{outcome="withdrawn"} 1.0' in client.get("/metrics").text
+        assert withdraw().status_code == withdraw("").status_code == 422
+    with serving(runs / "ease") as (client, _):
+        assert withdraw("7").json()["error"]["code"] == "no_events"
+
+
 def test_events_are_of_their_user_alone(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", make_dataset(tmp_path, spell="i{}"), "ease")
     with serving(run.path, events=str(tmp_path / "events.db")) as (client, _):

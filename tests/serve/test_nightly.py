@@ -41,10 +41,13 @@ def test_what_is_collected_is_trained_on_and_served(
     Path("runs/current").symlink_to("first")
     with processes.serve("runs/current", "--events", "events.db", cwd=tmp_path) as served:
         events = [
-            {"event_id": item, "user_id": 77, "item_id": item, "time": item} for item in (1, 2, 99)
+            {"event_id": item, "user_id": 77, "item_id": item, "time": item}
+            for item in (1, 2, 99, 98)
         ]
         _, counts = served.ask("POST", "/v1/events", {"events": events})
-        assert counts == {"new": 3, "repeated": 0, "unknown_items": 1}
+        assert counts == {"new": 4, "repeated": 0, "unknown_items": 2}
+        _, counts = served.ask("POST", "/v1/events/withdraw", {"event_ids": [98]})
+        assert counts == {"withdrawn": 1, "not_kept": 0}
         body = {"users": [{"user_id": 77}], "k": 3}
         found = [served.ask("POST", "/v1/recommend", body)]
         is_done = threading.Event()
@@ -69,3 +72,5 @@ def test_what_is_collected_is_trained_on_and_served(
         assert (first["answers"][0]["known"], last["answers"][0]["known"]) == (False, True)
         _, items = served.ask("GET", "/v1/items?query=99")
         assert [item["item_id"] for item in items["items"]] == [99]
+        _, items = served.ask("GET", "/v1/items?query=98")
+        assert items["items"] == [], "it was withdrawn"

@@ -45,6 +45,7 @@ from foretaste.serve.schemas import (
     RunQuery,
     SearchQuery,
     SimilarBody,
+    WithdrawBody,
 )
 from foretaste.serve.telemetry import MULTIPROCESS, Metrics, Telemetry, log, log_by_lines
 from foretaste.serve.workers import State, Workers, is_alive
@@ -178,15 +179,11 @@ class Service:
         return Response(content, media_type=_JSON)
 
     async def events(self, request: Request) -> Response:
-        store = self.event_store
-        if store is None:
-            raise ServiceError(404, "no_events", "no events are kept here: start with --events")
         async with _deadline(self.config.deadline_s):
+            store = self._writable_events()
             body = await self._read(request, EventsBody)
             served = self.store.get(None)
             served.check_types(body)
-            if store.num_waiting >= self.config.queue_requests:
-                raise overloaded()
             now = time()
             events = [
                 Event(
@@ -194,6 +191,7 @@ class Service:
                     str(one.user_id),
                     str(one.item_id),
                     now if one.time is None else one.time,
+                    one.event_type,
                 )
                 for one in body.events
             ]
@@ -202,6 +200,24 @@ class Service:
         counts = {"new": num_new, "repeated": len(events) - num_new}
         self.metrics.note_events(counts)
         return _response(counts | {"unknown_items": num_unknown})
+
+    async def withdraw(self, request: Request) -> Response:
+        async with _deadline(self.config.deadline_s):
+            store = self._writable_events()
+            body = await self._read(request, WithdrawBody)
+            ids = {str(one) for one in body.event_ids}
+            num_withdrawn = await asyncio.wrap_future(store.withdraw(sorted(ids)))
+        self.metrics.note_events({"withdrawn": num_withdrawn})
+        return _response({"withdrawn": num_withdrawn, "not_kept": len(ids) - num_withdrawn})
+
+    def _writable_events(self) -> EventStore:
+        """The events; ServiceError where there are none, or too much waits to be written."""
+        store = self.event_store
+        if store is None:
+            raise ServiceError(404, "no_events", "no events are kept here: start with --events")
+        if store.num_waiting >= self.config.queue_requests:
+            raise overloaded()
+        return store
 
     async def similar(self, request: Request) -> Response:
         async with _deadline(self.config.deadline_s):

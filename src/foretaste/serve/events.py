@@ -28,6 +28,7 @@ from sqlalchemy import (
     create_engine,
     event,
     select,
+    update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
@@ -43,23 +44,35 @@ EVENTS = Table(
     _METADATA,
     Column("sequence", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("event_id", Text, nullable=False, unique=True),
-    Column("user_id", Text, nullable=False),
-    Column("item_id", Text, nullable=False),
+    Column("user_id", Text),
+    Column("item_id", Text),
+    Column("event_type", Text),
     Column("time", Double, nullable=False),
     Index("events_of_user", "user_id", "item_id"),
 )
-"""The table of events: columns that `foretaste prepare` finds by their names."""
+"""The table of events: columns that `foretaste prepare` finds by their names. Of an event that was
+withdrawn the id alone is left, so that it is not kept when it is sent again."""
 
 _OF_USERS = (
     select(EVENTS.c.user_id, EVENTS.c.item_id)
     .where(EVENTS.c.user_id.in_(bindparam("user_ids", expanding=True)))
     .distinct()
 )
+_WITHDRAW = (
+    update(EVENTS)
+    .where(EVENTS.c.event_id == bindparam("withdrawn"), EVENTS.c.user_id.is_not(None))
+    .values(user_id=None, item_id=None, event_type=None, time=0.0)
+)
 _BUSY_S = 5
 """Time that a process may wait for another one that writes to the same file, or for a server."""
 _ON_CONNECT = {
     # FULL: each commit of the write-ahead log is on the disk before it returns.
-    "sqlite": ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"),
+    # secure_delete: what is withdrawn is overwritten with zeros.
+    "sqlite": (
+        "PRAGMA journal_mode = WAL",
+        "PRAGMA synchronous = FULL",
+        "PRAGMA secure_delete = ON",
+    ),
     "postgresql": (
         "SELECT set_config('synchronous_commit', 'on', false) "
         "WHERE current_setting('synchronous_commit') = 'off'",
@@ -82,19 +95,21 @@ _Found = TypeVar("_Found")
 
 
 class Event(NamedTuple):
-    """One interaction; ``event_id`` is the caller's, and kept once."""
+    """One interaction; ``event_id`` is the caller's, and kept once. Withdrawn it has no user."""
 
     event_id: str
-    user_id: str
-    item_id: str
+    user_id: str | None
+    item_id: str | None
     time: float
+    event_type: str | None = None
 
 
 class _Waiting(NamedTuple):
-    """Events of one request, and its number of them that were new."""
+    """Events of one request, and its number of them that were new, or that were withdrawn."""
 
     events: Sequence[Event]
-    num_new: Future[int]
+    num_done: Future[int]
+    is_withdrawal: bool = False
 
 
 class EventStore:
@@ -161,7 +176,17 @@ class EventStore:
         """
         waiting = _Waiting(events, Future())
         self._queue.put(waiting)
-        return waiting.num_new
+        return waiting.num_done
+
+    def withdraw(self, event_ids: Sequence[str]) -> Future[int]:
+        """Forget events but for their ids: the number that were kept, once it is on the disk.
+
+        Those that were not are not kept either when they come later.
+        """
+        tombstones = [Event(event_id, None, None, 0.0) for event_id in event_ids]
+        waiting = _Waiting(tombstones, Future(), is_withdrawal=True)
+        self._queue.put(waiting)
+        return waiting.num_done
 
     def items_of(self, user_ids: Iterable[str]) -> dict[str, list[str]]:
         """The items of each of these users who has events, as of now; for one thread to ask."""
@@ -182,7 +207,8 @@ class EventStore:
         return _answered(read)
 
     def _write(self) -> None:
-        """Write what waits, all of it in one transaction, until there is None."""
+        """Write what waits until there is None: all events in one transaction, then what withdraws
+        some in another."""
         while (first := self._queue.get()) is not None:
             group: list[_Waiting | None] = [first]
             try:
@@ -191,36 +217,50 @@ class EventStore:
             except Empty:
                 pass
             # From here on nobody can cancel them; whose deadline has passed already is left out.
-            requests = [one for one in group if one and one.num_new.set_running_or_notify_cancel()]
-            try:
-                counts = self._insert_new([one.events for one in requests]) if requests else []
-            except Exception as error:
-                for one in requests:
-                    one.num_new.set_exception(error)
-            else:
-                for one, count in zip(requests, counts, strict=True):
-                    one.num_new.set_result(count)
+            requests = [one for one in group if one and one.num_done.set_running_or_notify_cancel()]
+            self._settle([one for one in requests if not one.is_withdrawal], self._insert_new)
+            self._settle([one for one in requests if one.is_withdrawal], self._withdrawn)
             if group[-1] is None:
                 return
 
-    def _insert_new(self, requests: Sequence[Sequence[Event]]) -> list[int]:
-        """The number of new events of each request; all are kept or none."""
+    def _settle(
+        self,
+        requests: Sequence[_Waiting],
+        write: Callable[[Connection, Sequence[Event]], set[str]],
+    ) -> None:
+        """Write the events of requests in one transaction. ``write`` returns the ids it changed,
+        and each request learns the number of its own."""
+        if not requests:
+            return
+        first = {one.event_id: one for request in requests[::-1] for one in request.events[::-1]}
         # In one order, as PostgreSQL's transactions otherwise wait for each other.
-        rows = sorted(
-            {one.event_id: one for events in requests[::-1] for one in events[::-1]}.values()
-        )
+        rows = [first[event_id] for event_id in sorted(first)]
 
-        def insert() -> set[str]:
+        def write_all() -> set[str]:
             with self.engine.begin() as connection:
-                return set(connection.scalars(self._insert, [row._asdict() for row in rows]))
+                return write(connection, rows)
 
-        new = _answered(insert)
-        counts = []
-        for events in requests:
-            mine = {one.event_id for one in events} & new
-            new -= mine
-            counts.append(len(mine))
-        return counts
+        try:
+            done = _answered(write_all)
+        except Exception as error:
+            for request in requests:
+                request.num_done.set_exception(error)
+            return
+        for request in requests:
+            mine = {one.event_id for one in request.events} & done
+            done -= mine
+            request.num_done.set_result(len(mine))
+
+    def _insert_new(self, connection: Connection, rows: Sequence[Event]) -> set[str]:
+        """Insert events; the ids that were new."""
+        return set(connection.scalars(self._insert, [row._asdict() for row in rows]))
+
+    def _withdrawn(self, connection: Connection, rows: Sequence[Event]) -> set[str]:
+        """Leave the ids of events alone; those that were kept until now."""
+        # After it every id has a row that the update sees, even of a transaction under way before.
+        self._insert_new(connection, rows)
+        ids = (row.event_id for row in rows)
+        return {one for one in ids if connection.execute(_WITHDRAW, {"withdrawn": one}).rowcount}
 
 
 def _engine(place: str, name: str) -> Engine:

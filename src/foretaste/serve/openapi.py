@@ -63,6 +63,14 @@ ENDPOINTS = {
         {"events": [{"event_id": "order-1001", "user_id": 7, "item_id": 1}]},
         (404, *_ANSWERING),
     ),
+    "withdraw": Endpoint(
+        "/v1/events/withdraw",
+        "Forget events, of a return say: the next lists and trainings are without them",
+        schemas.WithdrawResponse,
+        schemas.WithdrawBody,
+        {"event_ids": ["order-1001"]},
+        (404, *_ANSWERING),
+    ),
     "similar": Endpoint(
         "/v1/similar",
         "List the items most similar to items",

@@ -151,6 +151,10 @@ class EventBody(_Body):
     event_id: Annotated[_KeptId, Field(description="Id of the event; one is kept once.")]
     user_id: _KeptId
     item_id: _KeptId
+    event_type: Annotated[
+        Annotated[str, AfterValidator(_kept)] | None,
+        Field(description="Such as purchase or view, for a later training; lists heed all alike."),
+    ] = None
     time: Annotated[
         float | None,
         Field(
@@ -167,6 +171,12 @@ class EventsBody(_Body):
     events: Annotated[list[EventBody], Field(min_length=1)]
 
 
+class WithdrawBody(_Body):
+    """Events to forget."""
+
+    event_ids: Annotated[list[_KeptId], Field(min_length=1)]
+
+
 class ReloadBody(_Body):
     """Nothing: there is nothing to choose."""
 
@@ -178,6 +188,15 @@ class EventsResponse(BaseModel):
     repeated: Annotated[int, Field(description="Events that were kept before, and are as then.")]
     unknown_items: Annotated[
         int, Field(description="Events of items the first run does not know, for a later training.")
+    ]
+
+
+class WithdrawResponse(BaseModel):
+    """No event is kept, but for its id."""
+
+    withdrawn: Annotated[int, Field(description="Events that were kept until now.")]
+    not_kept: Annotated[
+        int, Field(description="Ids of none that was; such an event is not kept when it comes.")
     ]
 
 
