@@ -28,9 +28,23 @@ from foretaste.ops.torch_internals import has_sampled_products, sampled_products
 from foretaste.ops.workers import of_each
 
 _STEPS = 2
+"""Of a sweep, seconds of one thread, and the loss after three sweeps:
+
+    =====  ===============  ===============  =================
+    steps  ml-1m, width 64  steam, 128       citeulike-a, 128
+    =====  ===============  ===============  =================
+    1      0.05  0.7062     0.09  0.3371     0.12  0.3296
+    2      0.07  0.7054     0.11  0.3157     0.16  0.3153
+    3      0.09  0.7052     0.13  0.3093     0.23  0.3146
+    exact  0.36  0.7052     0.26  0.3071     0.35  0.3147
+    =====  ===============  ===============  =================
+
+Rows have 94, 10 and 37 items there: there is no length for which exact solutions are the faster.
+"""
 
 _AT_ONCE = {"cpu": 1 << 15, "cuda": 1 << 19}
-"""Interactions of a chunk, and eight times its rows: on a CPU a cache has their numbers."""
+"""Interactions of a chunk, and eight times its rows. A sweep of ml-1m's shape and width 128 took one
+thread of a CPU 0.58, 0.42, 0.34 and 0.29 s by chunks of 2^12 to 2^15, and 0.28 s by 2^16."""
 
 _TERMS_AT_ONCE = 1 << 14
 """Of a sum, for float32: 2^24 terms of one sign, added up in turn, come to a standstill."""
