@@ -172,7 +172,7 @@ def test_ials_folds_in_as_the_model_does(
     scorer = FoldInScorer(items, unobserved_weight, 0.01)
     histories = histories_of([[], [5], [1, 2, 3], list(range(40)), [0, 39, 7, 11]], 40)
     ridge_B = 0.01 * (histories.lengths().double() + unobserved_weight * 40)
-    solution_BD, _ = solve_rows(items, histories, unobserved_weight, ridge_B)
+    solution_BD = solve_rows(items, histories, unobserved_weight, ridge_B)
     found_BI = scorer(histories.to_dense(), None)
     torch.testing.assert_close(found_BI, solution_BD @ vector_ID.T, rtol=1e-4, atol=1e-4)
 

@@ -242,7 +242,10 @@ def candidate_products(vector_BD: Tensor, table_ID: Tensor, index_BK: Tensor) ->
         rows = slice(start, start + rows_at_once)
         vector_cD, index_cK = vector_BD[rows], index_BK[rows]
         if samples:
-            products_BK[rows] = sampled_products(vector_cD, table_ID, index_cK)
+            num_products, num_candidates = index_cK.numel(), index_cK.shape[1]
+            offsets = torch.arange(0, num_products + 1, num_candidates, dtype=index_cK.dtype)
+            found_S = sampled_products(vector_cD, table_ID, offsets, index_cK.reshape(-1))
+            products_BK[rows] = found_S.view_as(index_cK)
         else:
             gathered_cKD = table_ID[index_cK]
             products_BK[rows] = torch.bmm(gathered_cKD, vector_cD[:, :, None]).squeeze(2)

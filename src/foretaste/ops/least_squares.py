@@ -1,4 +1,4 @@
-"""Implicit least squares of many rows at once: a half-sweep of iALS, and fold-in.
+"""Implicit least squares of many rows at once, solved exactly: fold-in with iALS.
 
 For a row with items S, and vectors h of all N items fixed, the solution w minimises
 
@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from foretaste.errors import TrainingError
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.workers import of_each
+from foretaste.ops.workers import alone, of_each
 
 _NUMBERS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 26}
 """Of the gathered vectors of a chunk, and of its systems; on a CPU a cache has them."""
@@ -84,11 +84,17 @@ class FixedVectors:
         """As `of`, for vectors that come piece by piece, each with its place."""
         if not bool(gramian_DD.isfinite().all()):  # sync
             raise TrainingError("the weights became infinite or nan; raise --regularization")
-        eigenvalue_D, basis_DD = torch.linalg.eigh(gramian_DD)
+        device = gramian_DD.device
+        eigenvalue_D, basis_DD = alone(lambda: torch.linalg.eigh(gramian_DD), device)
         basis_DD = basis_DD.to(dtype)
         rotated_ND = basis_DD.new_zeros(num_vectors + 1, len(basis_DD))
+
+        def rotate(blocks: tuple[Tensor, Tensor]) -> None:
+            torch.mm(blocks[0], basis_DD, out=blocks[1])
+
         for place, piece_ND in pieces:
-            torch.mm(piece_ND, basis_DD, out=rotated_ND[place])
+            blocks = _blocks(piece_ND), _blocks(rotated_ND[place])
+            list(of_each(rotate, list(zip(*blocks, strict=True)), device))
         return cls(rotated_ND, basis_DD, eigenvalue_D.clamp_(min=0.0))
 
 
@@ -96,9 +102,13 @@ def gramian(vector_ND: Tensor) -> Tensor:
     """``h'h`` [D, D] in float64, summed by blocks in a fixed order."""
     width = vector_ND.shape[1]
     total_DD = vector_ND.new_zeros(width, width, dtype=torch.float64)
-    for block in torch.split(vector_ND, _ROWS_OF_BLOCK):
-        total_DD += block.T @ block
+    for part_DD in of_each(lambda block: block.T @ block, _blocks(vector_ND), vector_ND.device):
+        total_DD += part_DD
     return total_DD
+
+
+def _blocks(vector_ND: Tensor) -> Sequence[Tensor]:
+    return torch.split(vector_ND.detach(), _ROWS_OF_BLOCK)
 
 
 def solve_rows(
@@ -106,8 +116,8 @@ def solve_rows(
     histories: HistoryTensors,
     unobserved_weight: float,
     ridge_R: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """The solution of each row, [R, D] float32, and its loss, [R].
+) -> Tensor:
+    """The solution of each row, [R, D] float32.
 
     A row without items is zero. Raises TrainingError where a system cannot be factorized.
 
@@ -117,7 +127,6 @@ def solve_rows(
         ridge_R: r of each row, float64, above 0.
     """
     solution_RD = fixed.vector_ND.new_zeros(len(histories), fixed.vector_ND.shape[1])
-    loss_R = fixed.vector_ND.new_zeros(len(histories))
     length_R, order_R = torch.sort(histories.lengths(), stable=True)
     lengths = length_R.tolist()  # sync
     shared_D = unobserved_weight * fixed.eigenvalue_D
@@ -129,8 +138,7 @@ def solve_rows(
         index_cl = _padded(histories, row_c, length_c, lengths[rows.stop - 1], fixed.padding)
         by_items = index_cl.shape[1] < len(shared_D)
         solve = _solve_by_items if by_items else _solve_by_width
-        rotated_cD, loss_c, failure_c = solve(fixed.vector_ND, index_cl, length_c, diagonal_cD)
-        loss_R.index_copy_(0, row_c, loss_c)
+        rotated_cD, failure_c = solve(fixed.vector_ND, index_cl, length_c, diagonal_cD)
         solution_RD.index_copy_(0, row_c, rotated_cD @ fixed.basis_DD.T)
         return failure_c.count_nonzero()
 
@@ -142,7 +150,7 @@ def solve_rows(
             f"the systems of {num_failures:,} of {len(histories):,} rows cannot be solved in "
             "float32; raise --regularization"
         )
-    return solution_RD, loss_R
+    return solution_RD
 
 
 def _chunks(lengths: list[int], width: int, numbers: int) -> Iterator[_Chunk]:
@@ -176,8 +184,8 @@ def _padded(
 
 def _solve_by_items(
     vector_ND: Tensor, index_cl: Tensor, length_c: Tensor, diagonal_cD: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The solution, [c, D], the loss and the failure of each row, by a system of its items."""
+) -> tuple[Tensor, Tensor]:
+    """The solution, [c, D], and the failure of each row, by a system of its items."""
     scale_cD = diagonal_cD.rsqrt().to(vector_ND.dtype)
     whitened_clD = _gathered(vector_ND, index_cl).mul_(scale_cD[:, None])
     system_cll = _empty("system", (*index_cl.shape, index_cl.shape[1]), vector_ND)
@@ -185,15 +193,14 @@ def _solve_by_items(
     system_cll.diagonal(dim1=1, dim2=2).add_(1.0)
     position_l = torch.arange(index_cl.shape[1], device=index_cl.device)
     is_item_cl = (position_l < length_c[:, None]).to(vector_ND.dtype)
-    # The solution is what each item's score lacks of 1; with the penalties, their sum is the loss.
     residual_cl, failure_c = solve_systems(system_cll, is_item_cl)
     whitened_cD = torch.bmm(residual_cl[:, None], whitened_clD)[:, 0]
-    return whitened_cD.mul_(scale_cD), residual_cl.sum(1), failure_c
+    return whitened_cD.mul_(scale_cD), failure_c
 
 
 def _solve_by_width(
     vector_ND: Tensor, index_cl: Tensor, length_c: Tensor, diagonal_cD: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     """As `_solve_by_items`, by a system of the width; a row's items are gathered piece by piece."""
     width = vector_ND.shape[1]
     system_cDD = _empty("system", (len(index_cl), width, width), vector_ND)
@@ -208,10 +215,7 @@ def _solve_by_width(
             system_cDD += piece_cDD
         sum_cD += F.embedding_bag(index_cp, vector_ND, mode="sum")
     system_cDD.diagonal(dim1=1, dim2=2).add_(diagonal_cD)
-    solution_cD, failure_c = solve_systems(system_cDD, sum_cD)
-    # Of a long row the difference is small beside its terms.
-    explained_c = (solution_cD.double() * sum_cD).sum(1)
-    return solution_cD, (length_c - explained_c).to(vector_ND.dtype), failure_c
+    return solve_systems(system_cDD, sum_cD)
 
 
 def _empty(name: str, shape: Sequence[int], like: Tensor) -> Tensor:

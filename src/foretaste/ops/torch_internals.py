@@ -3,7 +3,7 @@
 Nothing else in the package reaches into them, so a new release of PyTorch is reviewed here. What
 depends on the processor is probed before it is used.
 
-Shape suffixes: S samples, N inputs, M outputs; B rows, K candidates of each, I items, D width.
+Shape suffixes: S samples, N inputs, M outputs; B rows, I items, D width.
 """
 
 from __future__ import annotations
@@ -94,37 +94,38 @@ def has_fused_linear(dtype: torch.dtype) -> bool:
         return False
 
 
-def sampled_products(vector_BD: Tensor, table_ID: Tensor, index_BK: Tensor) -> Tensor:
-    """``table[index] . vector``, [B, K], without the gathered rows.
+def sampled_products(
+    vector_BD: Tensor, table_ID: Tensor, offsets: Tensor, index_S: Tensor
+) -> Tensor:
+    """``table[index] . vector`` [S], without the gathered rows.
 
-    Only on a CPU, in float32 or float64, for one candidate at least and no more than there are
-    items, and where `has_sampled_products`. The sparse matrix that says which products are wanted
-    is in beta. By the book its columns ascend without repeats, but nothing looks at that.
+    Row b has the products of ``index_S[offsets[b]:offsets[b + 1]]``; both are of one dtype. Only on
+    a CPU, in float32 or float64, for no more products in all than rows and items have pairs, and
+    where `has_sampled_products`. The sparse matrix that says which products are wanted is in beta.
+    By the book its columns ascend without repeats, but nothing looks at that.
     """
-    num_rows, num_candidates = index_BK.shape
-    num_products = index_BK.numel()
-    starts = torch.arange(0, num_products + 1, num_candidates, dtype=index_BK.dtype)
     wanted = torch.sparse_csr_tensor(
-        starts,
-        index_BK.reshape(-1),
-        vector_BD.new_zeros(num_products),
-        (num_rows, len(table_ID)),
+        offsets,
+        index_S,
+        vector_BD.new_zeros(len(index_S)),
+        (len(vector_BD), len(table_ID)),
         check_invariants=False,
     )
     found: Tensor = torch.sparse.sampled_addmm(wanted, vector_BD, table_ID.T, beta=0.0)
-    return found.values().view(num_rows, num_candidates)
+    return found.values()
 
 
 @cache
 def has_sampled_products() -> bool:
     """True if products of rows with candidates in any order, repeats too, come out right."""
-    index_BK = torch.tensor([[2, 0, 2], [1, 1, 0]], dtype=torch.int32)
+    offsets = torch.tensor([0, 3, 6], dtype=torch.int32)
+    index_S = torch.tensor([2, 0, 2, 1, 1, 0], dtype=torch.int32)
     vector_BD, table_ID = torch.tensor([[1.0, 2.0], [3.0, 5.0]]), torch.eye(3, 2)
-    expected = torch.tensor([[0.0, 1.0, 0.0], [5.0, 5.0, 3.0]])
+    expected = torch.tensor([0.0, 1.0, 0.0, 5.0, 5.0, 3.0])
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            return torch.equal(sampled_products(vector_BD, table_ID, index_BK), expected)
+            return torch.equal(sampled_products(vector_BD, table_ID, offsets, index_S), expected)
     except _MISSING:
         return False
 

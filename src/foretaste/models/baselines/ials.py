@@ -19,6 +19,7 @@ from foretaste.models.batches import WholeData
 from foretaste.models.config import TrainingSize
 from foretaste.models.parts import WHOLE, Parts
 from foretaste.models.scorer import Scorer
+from foretaste.ops.conjugate_gradients import improve_rows
 from foretaste.ops.dense import candidate_products, linear
 from foretaste.ops.histories import HistoryTensors, offsets_of
 from foretaste.ops.least_squares import FixedVectors, gramian, solve_rows
@@ -39,7 +40,8 @@ class BothSides(WholeData):
     """All interactions, by user and by item; of a part of the users, and one of the items."""
 
     of_items: HistoryTensors
-    """The users who have each item."""
+    """The users who have each of the ``items``."""
+    items: range
     num_interactions: int
     """Of all users."""
     parts: Parts
@@ -86,11 +88,12 @@ class IALS(SweepModel):
     def make_batches(
         self, histories: HistoryTensors, *, parts: Parts = WHOLE, **settings: Any
     ) -> BothSides:
-        whole = histories
+        whole, items = histories, parts.part_by_weight(self.item_count_I)
         if self.is_part:
-            whole = _users_of_items(histories, parts.part_by_weight(self.item_count_I), parts)
+            whole = _users_of_items(histories, items, parts)
         num_here = torch.tensor(histories.item_index.numel(), device=histories.device)
-        return BothSides(histories, whole.transposed(), int(parts.total(num_here)), parts)
+        num_interactions = int(parts.total(num_here))
+        return BothSides(histories, whole.transposed(), items, num_interactions, parts)
 
     def training_bytes(self, device: torch.device) -> int:
         """Its weights and, of a half-sweep, one side's vectors and the other's solutions."""
@@ -133,42 +136,45 @@ class IALS(SweepModel):
 
     @torch.no_grad()
     def sweep(self, batch: WholeData) -> Tensor:
-        """Solve for the users, then for the items; returns the loss for each interaction.
+        """Improve the users' vectors, then the items'; returns the loss for each interaction.
 
-        A part has the vectors of its users and of all items, and solves for its users and for
+        A part has the vectors of its users and of all items, and improves its users' and those of
         consecutive items of about as many interactions as any part's. It has the vectors of all
-        users while it solves for its items.
+        users while it improves its items'.
         """
         assert isinstance(batch, BothSides)
         parts = batch.parts
-        penalty = parts.each_or_none(lambda: self._solve_users(batch))
+        penalty = parts.each_or_none(lambda: self._improve_users(batch))
         # Summed in the order of the parts: to the same bits in each.
         gramian_DD = torch.cat(parts.gathered(gramian(self.user_factors)[None])).sum(0)
         pieces, dtype = parts.gathered_in_pieces(self.user_factors), self.user_factors.dtype
         users = FixedVectors.of_pieces(gramian_DD, pieces, self.num_users, dtype)
-        items_ID, loss_I = parts.each_or_none(lambda: self._solve_items(users, batch))
+        items_ID, loss = parts.each_or_none(lambda: self._improve_items(users, batch))
         for place, piece_ID in parts.gathered_in_pieces(items_ID):
             self.item_factors[place] = piece_ID
-        return ((loss_I.sum(dtype=torch.float64) + penalty) / batch.num_samples).float()
+        return ((loss + penalty) / batch.num_samples).float()
 
-    def _solve_users(self, batch: BothSides) -> Tensor:
-        """Set the users' vectors to the best ones for the items' as they stand; returns what their
-        squared vectors add to the loss."""
+    def _improve_users(self, batch: BothSides) -> Tensor:
+        """Bring the users' vectors to the best ones for the items' as they stand; returns what
+        their squared vectors add to the loss."""
         weight = self.unobserved_weight
         ridge_U = self._ridges(batch.histories, weight, self.regularization)
         fixed = FixedVectors.of(self.item_factors)
-        users_UD, _ = solve_rows(fixed, batch.histories, weight, ridge_U)
+        users_UD, _ = improve_rows(
+            fixed, batch.histories, weight, ridge_U, self.user_factors.detach()
+        )
         self.user_factors.copy_(users_UD)
         penalty: Tensor = (
             ridge_U * torch.linalg.vector_norm(self.user_factors, dim=1).square()
         ).sum()
         return penalty
 
-    def _solve_items(self, users: FixedVectors, batch: BothSides) -> tuple[Tensor, Tensor]:
-        """The best vectors of the items of a batch for all ``users``, and the loss of each item."""
+    def _improve_items(self, users: FixedVectors, batch: BothSides) -> tuple[Tensor, Tensor]:
+        """Better vectors of the items of a batch for all ``users``, and their loss."""
         weight = self.unobserved_weight
         ridge_I = self._ridges(batch.of_items, weight, self.regularization)
-        return solve_rows(users, batch.of_items, weight, ridge_I)
+        start_ID = self.item_factors.detach()[batch.items.start : batch.items.stop]
+        return improve_rows(users, batch.of_items, weight, ridge_I, start_ID)
 
     def _ridges(self, histories: HistoryTensors, unobserved_weight: float, ridge: float) -> Tensor:
         """Weight of each row's squared vector, float64 [R]."""
@@ -191,7 +197,7 @@ class IALS(SweepModel):
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor]:
         items, weight, ridge = self._for_new_users()
         ridge_B = self._ridges(histories, weight, ridge)
-        return (solve_rows(items, histories, weight, ridge_B)[0],)
+        return (solve_rows(items, histories, weight, ridge_B),)
 
     def _for_new_users(self) -> tuple[FixedVectors, float, float]:
         """The items as they stand, `unobserved_weight` and `regularization`.
