@@ -37,6 +37,14 @@ def test_rows_come_in_the_order_asked_for() -> None:
     assert as_sets(rows) == [{2, 5}, set(), {2, 5}]
 
 
+def test_consecutive_rows_are_views() -> None:
+    whole = histories([(0, 3), (1, 2), (1, 5), (2, 0)], num_users=3)
+    rows = whole.rows(np.array([1, 2]))
+    assert as_sets(rows) == [{2, 5}, {0}]
+    assert np.shares_memory(rows.item_index, whole.item_index)
+    assert as_sets(whole.rows(np.zeros(0, dtype=np.int64))) == []
+
+
 def test_a_slice_holds_consecutive_rows() -> None:
     rows = histories([(0, 3), (1, 2), (1, 5), (2, 0)], num_users=3)[1:3]
     assert rows.offsets.tolist() == [0, 2, 3]

@@ -104,6 +104,17 @@ def test_values_are_shares_and_do_not_depend_on_the_names_of_items(
             assert metric.value == pytest.approx(again[name], abs=1e-12)
 
 
+def test_no_list_is_made_where_nothing_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(4)
+    heldout = random_held_out(generator, num_users=12, num_items=15, most_targets=4)
+    model = TableModel(torch.randint(9, (12, 15)).float())
+    whole = evaluate(model, heldout, k=(2, 5))
+    monkeypatch.delattr("foretaste.evaluation.evaluator.top_k")
+    found = evaluate(model, heldout, k=(2, 5), coverage=False)
+    assert not any(name.startswith("coverage") for name in found.metrics)
+    assert found.metrics.items() < whole.metrics.items()
+
+
 @pytest.mark.parametrize("candidates", RULES)
 def test_batches_of_any_size_give_the_same(
     candidates: str, monkeypatch: pytest.MonkeyPatch

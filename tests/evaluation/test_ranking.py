@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from foretaste.evaluation.ranking import ABSENT, target_ranks, top_k
+from foretaste.evaluation.ranking import ABSENT, mask_items_, target_ranks, top_k
+from foretaste.ops.histories import HistoryTensors
 
 
 @pytest.mark.parametrize("num_levels", [1, 3, 10_000])
@@ -17,28 +18,62 @@ def test_lists_are_ordered_by_score_then_column(num_levels: int, k: int) -> None
     assert top.score_BK.tolist() == np.take_along_axis(scores, expected, 1).tolist()
 
 
-@pytest.mark.parametrize("num_levels", [1, 3, 10_000])
+@pytest.mark.parametrize("num_columns", [1, 40, 700])
+@pytest.mark.parametrize("num_targets", [1, 2, 50])
 @pytest.mark.parametrize("k", [1, 7, 99])
-def test_targets_are_ranked_as_counting_ranks_them(num_levels: int, k: int) -> None:
+@pytest.mark.parametrize("num_levels", [1, 3, 100_000])
+def test_targets_are_ranked_as_counting_ranks_them(
+    num_levels: int, k: int, num_targets: int, num_columns: int
+) -> None:
     generator = torch.Generator().manual_seed(num_levels)
-    score_BC = torch.randint(num_levels, (20, 40), generator=generator).float()
-    score_BC[:, 30:] = ABSENT
-    target_BT = score_BC[:, :5]
-    above_BT, tied_BT = target_ranks(top_k(score_BC, k), target_BT)
+    score_BC = torch.randint(num_levels, (30, num_columns), generator=generator).float()
+    column_BT = torch.randint(num_columns, (30, num_targets), generator=generator)
+    column_BT[::2, ::3] = score_BC[::2].argmax(1, keepdim=True)
+    target_BT = score_BC.gather(1, column_BT)  # some of them masked below, as known items are
+    score_BC[:, ::7] = ABSENT
+    score_BC[3, 5:] = ABSENT
+    score_BC[4] = ABSENT
+    target_BT[5] = ABSENT
+    target_BT[6, num_targets // 2 :] = ABSENT
+    above_BT, tied_BT = target_ranks(score_BC, target_BT, k)
     above = (score_BC[:, None, :] > target_BT[:, :, None]).sum(2)
-    tied = (score_BC[:, None, :] == target_BT[:, :, None]).sum(2)
-    in_list = above < k
-    assert torch.equal(above_BT.clamp(max=k), above.clamp(max=k))
-    assert torch.equal(tied_BT[in_list], tied[in_list])
+    tied = (score_BC[:, None, :] == target_BT[:, :, None]).sum(2).clamp(min=1)
+    k = min(k, num_columns)
+    is_listed = (above < k) & (target_BT != ABSENT)
+    assert torch.equal(above_BT, torch.where(is_listed, above, k))
+    assert torch.equal(tied_BT, torch.where(is_listed, tied, 1))
+
+
+def test_infinite_scores_are_ranked_like_others() -> None:
+    score_BC = torch.linspace(-1.0, 1.0, 400).repeat(2, 1)
+    score_BC[0, :3] = float("inf")
+    target_BT = torch.tensor([[float("inf"), 1.0, 0.5], [1.0, float("inf"), 0.5]])
+    above_BT, tied_BT = target_ranks(score_BC, target_BT, 10)
+    assert above_BT.tolist() == [[0, 3, 10], [0, 0, 10]]
+    assert tied_BT.tolist() == [[3, 1, 1], [1, 1, 1]]
+
+
+def test_nobody_and_no_target_have_no_ranks() -> None:
+    assert [found.shape for found in target_ranks(torch.zeros(0, 9), torch.zeros(0, 3), 5)] == [
+        (0, 3)
+    ] * 2
+    assert [found.shape for found in target_ranks(torch.zeros(4, 9), torch.zeros(4, 0), 5)] == [
+        (4, 0)
+    ] * 2
 
 
 def test_both_zeros_are_one_score() -> None:
-    top = top_k(torch.tensor([[-0.0, 0.0, -1.0]]), 1)
-    assert top.candidate_BK.tolist() == [[0]]
-    assert [found.tolist() for found in target_ranks(top, torch.tensor([[0.0, -0.0]]))] == [
-        [[0, 0]],
-        [[2, 2]],
-    ]
+    score_BC = torch.tensor([[-0.0, 0.0, -1.0]])
+    assert top_k(score_BC, 1).candidate_BK.tolist() == [[0]]
+    found = target_ranks(score_BC, torch.tensor([[0.0, -0.0]]), 1)
+    assert [ranks.tolist() for ranks in found] == [[[0, 0]], [[2, 2]]]
+
+
+def test_known_items_are_masked_in_the_scores_themselves() -> None:
+    score_BI = torch.arange(12.0).view(3, 4)
+    histories = HistoryTensors(torch.tensor([0, 2, 2, 3]), torch.tensor([0, 3, 1]).int(), 4)
+    assert mask_items_(score_BI, histories) is score_BI
+    assert (score_BI == ABSENT).nonzero().tolist() == [[0, 0], [0, 3], [2, 1]]
 
 
 @pytest.mark.parametrize("num_columns", [256, 599, 2_000])

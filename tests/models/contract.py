@@ -188,6 +188,12 @@ class ModelContract:
         assert scores_BI.isfinite().all()
         assert not scores_BI.requires_grad
 
+    def test_scores_may_be_written_over(self, trained: Trained) -> None:
+        scores_BI = trained.model.score_catalogue(trained.known)
+        expected_BI = scores_BI.clone()
+        scores_BI.fill_(-float("inf"))
+        assert torch.equal(trained.model.score_catalogue(trained.known), expected_BI)
+
     def test_candidates_score_as_in_the_catalogue(
         self, trained: Trained, generator: torch.Generator
     ) -> None:

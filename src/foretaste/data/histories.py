@@ -100,8 +100,8 @@ class Histories:
 
     def rows(self, index: Indexes) -> Histories:
         """The given rows, in the given order; a row may be given more than once."""
-        if len(index) == self.num_users and np.array_equal(index, np.arange(len(index))):
-            return self
+        if len(index) and np.array_equal(index, np.arange(index[0], index[0] + len(index))):
+            return self[int(index[0]) : int(index[-1]) + 1]
         starts = self.offsets[index]
         lengths = self.offsets[np.asarray(index) + 1] - starts
         offsets = np.zeros(len(lengths) + 1, dtype=np.int64)

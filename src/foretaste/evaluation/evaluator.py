@@ -23,6 +23,7 @@ from foretaste.evaluation.metrics import TargetRanks, user_metrics
 from foretaste.evaluation.ranking import (
     ABSENT,
     check_ranking_fits,
+    mask_items_,
     scoring,
     state_of,
     target_ranks,
@@ -30,7 +31,6 @@ from foretaste.evaluation.ranking import (
     top_k,
     user_batches,
     users_at_once,
-    without_items,
 )
 from foretaste.evaluation.result import Evaluation, Group, Metric, mean_metrics
 from foretaste.models.base import RecommenderModel
@@ -56,6 +56,7 @@ def evaluate(
     batch: int | None = None,
     more: bool = False,
     history_lengths: Sequence[int] | None = None,
+    coverage: bool = True,
     progress: Callable[[int, int], None] | None = None,
     ranking: Callable[..., Ranking] | None = None,
 ) -> Evaluation:
@@ -70,6 +71,8 @@ def evaluate(
         batch: users ranked at once; by default as many as memory is reserved for.
         more: measure the lists beyond accuracy too, and quality by groups of users and items.
         history_lengths: rank users unseen in training again with so many items of their history.
+        coverage: measure it under candidates full. It takes every user's list, which the other
+            metrics do not.
         progress: called with the number of users done and of all users after each batch. Begins
             anew for each history length.
         ranking: makes the `Ranking`; another one has users ranked by other processes too.
@@ -97,7 +100,8 @@ def evaluate(
         has_lists = rule.kind == "full"
         lists = ListMeasures(model, lengths, heldout.num_train_users, has_lists=has_lists)
     rank = partial(ranking or Ranking, model, rule, lengths[-1], batch)
-    ranker = rank(counted, lists)
+    coverage = coverage and rule.kind == "full"  # sampled candidates say nothing of it
+    ranker = rank(counted, lists, coverage)
     ranks = ranker.run(progress)
     elapsed_s = time.perf_counter() - started
     per_user = user_metrics(ranks, lengths)
@@ -113,7 +117,7 @@ def evaluate(
         from foretaste.evaluation.groups import history_groups
 
         groups += history_groups(
-            lambda users: rank(users, None).run(progress),
+            lambda users: rank(users, None, False).run(progress),
             new_users,
             checked_lengths(history_lengths, "history_lengths", "length"),
             lengths,
@@ -124,7 +128,7 @@ def evaluate(
     if known.any() and not known.all():
         values = {name: found[known] for name, found in per_user.items()}
         of_known = mean_metrics(values, ranks.num_targets_U[known])
-    if rule.kind == "full":  # lists of sampled candidates say nothing of the catalogue's coverage
+    if coverage:
         for length in lengths:
             share = float((ranker.best_rank_I.cpu().numpy() < length).mean())
             name = metric_name("coverage", length)
@@ -176,8 +180,8 @@ def _check(model: RecommenderModel, heldout: HeldOut, rule: CandidateRule) -> No
 class Ranking:
     """Ranks the held-out items of all users, batch by batch, on the model's device.
 
-    ``k`` is the length of the longest list, and ``lists`` are measured on the way; the other
-    arguments are those of `evaluate`.
+    ``k`` is the length of the longest list. Lists are made where ``lists`` or the ``coverage`` of
+    candidates full is measured; the other arguments are those of `evaluate`.
     """
 
     def __init__(
@@ -188,6 +192,7 @@ class Ranking:
         batch: int | None,
         heldout: HeldOut,
         lists: ListMeasures | None,
+        coverage: bool,
     ) -> None:
         self._model = model
         self._heldout = heldout
@@ -195,6 +200,7 @@ class Ranking:
         self._k = k
         self._key = candidates_key(heldout.seed, heldout.split)
         self._lists = lists
+        self._coverage = coverage
         self._batches: list[Tensor] = []  # user, above, tied and item of each target
         # the best rank (from 0) of each item in any user's list, k where it is in none
         self.best_rank_I = torch.full((model.num_items,), k, device=model.device)
@@ -228,7 +234,8 @@ class Ranking:
                 num_done += own.stop - own.start
                 if progress is not None:
                     progress(heldout.num_users * num_done // num_own, heldout.num_users)
-        self.best_rank_I = self.least(self.best_rank_I)
+        if self._coverage:
+            self.best_rank_I = self.least(self.best_rank_I)
         self.num_samples = self.total(self.num_samples)
         self.num_short = self.total(self.num_short)
         found_T4 = torch.cat([torch.zeros(0, 4, dtype=torch.int64), *self._batches])
@@ -273,14 +280,8 @@ class Ranking:
             score_BC = self._finite(model.score_catalogue(state))[own]
             target_BT, is_target_BT = pad(to_device(target[own], device))
             target_score_BT = score_BC.gather(1, target_BT)
-            known = to_device(batch.known[own], device)
+            score_BC = mask_items_(score_BC, to_device(batch.known[own], device))
             self.num_samples += len(target_BT) * model.num_items
-            top = top_k(without_items(score_BC, known), self._k)
-            rank_K = torch.arange(top.score_BK.shape[1], device=device)
-            rank_BK = torch.where(top.score_BK == ABSENT, self._k, rank_K)
-            self.best_rank_I.scatter_reduce_(
-                0, top.candidate_BK.flatten(), rank_BK.flatten(), reduce="amin"
-            )
         else:
             # targets, then negatives: a target is ranked against these and the other targets
             target_BT, is_target_BT = pad(to_device(target, device))
@@ -291,12 +292,20 @@ class Ranking:
             score_BC = score_BC.masked_fill(~torch.cat((is_target_BT, counts_BN), dim=1), ABSENT)
             target_score_BT = score_BC[:, : target_BT.shape[1]]
             self.num_samples += is_target_BT.sum()
-            top = top_k(score_BC, self._k)
-        above_BT, tied_BT = target_ranks(top, target_score_BT.masked_fill(~is_target_BT, ABSENT))
+        target_score_BT = target_score_BT.masked_fill(~is_target_BT, ABSENT)
+        above_BT, tied_BT = target_ranks(score_BC, target_score_BT, self._k)
         user_T = torch.from_numpy(np.repeat(rows[own], target[own].lengths()))
         item_T = torch.from_numpy(target[own].item_index).long()
         found = (user_T, above_BT[is_target_BT].cpu(), tied_BT[is_target_BT].cpu(), item_T)
         self._batches.append(torch.stack(found, dim=1))
+        has_lists = self._rule.kind == "full" and (self._coverage or self._lists is not None)
+        top = top_k(score_BC, self._k) if has_lists else None
+        if top is not None and self._coverage:
+            rank_K = torch.arange(top.score_BK.shape[1], device=device)
+            rank_BK = torch.where(top.score_BK == ABSENT, self._k, rank_K)
+            self.best_rank_I.scatter_reduce_(
+                0, top.candidate_BK.flatten(), rank_BK.flatten(), reduce="amin"
+            )
         if self._lists is not None:
             self._lists.add(rows[own], batch.history[own], top)
 
@@ -323,9 +332,9 @@ class Ranking:
     def _finite(self, score_BC: Tensor) -> Tensor:
         """The scores as float32; TrainingError if any is not finite, for such cannot be ranked."""
         score_BC = score_BC.float()
-        extremes = torch.stack(torch.aminmax(score_BC)) if score_BC.numel() else torch.zeros(2)
-        if not torch.isfinite(extremes).all():
-            lowest, highest = extremes.tolist()
+        # A sum, in a third of the time of extremes, is finite only where all are; or it overflows.
+        if not score_BC.sum().isfinite() and not score_BC.isfinite().all():  # sync
+            lowest, highest = torch.stack(torch.aminmax(score_BC)).tolist()
             raise TrainingError(
                 f"{self._model.name} gives scores that are not finite numbers (from "
                 f"{lowest} to {highest}), which cannot be ranked; if training "

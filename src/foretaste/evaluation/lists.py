@@ -73,13 +73,13 @@ class ListMeasures:
         # each user's number, length of history and sum of its counts, measures by their names
         self._batches: list[Floats] = [np.zeros((0, 3 + len(self._names)))]
 
-    def add(self, rows: Integers, history: Histories, top: TopK) -> None:
-        """Add users by their numbers, with their history and their lists."""
+    def add(self, rows: Integers, history: Histories, top: TopK | None) -> None:
+        """Add users by their numbers, with their history and their lists, where there are any."""
         count_N = self.count_I[history.item_index]
         sum_B = np.bincount(history.row_index(), weights=count_N, minlength=len(history))
         # of no items at all, bincount gives integers
         history_B2 = np.stack((history.lengths(), sum_B), axis=1, dtype=np.float64)
-        measures = self._of_lists(top) if self._names else []
+        measures = [] if top is None else self._of_lists(top)
         self._batches.append(np.concatenate([rows[:, None], history_B2, *measures], axis=1))
 
     def gather(self, gathered: Callable[[Tensor], Tensor]) -> None:

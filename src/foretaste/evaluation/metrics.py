@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import checked_lengths, metric_name
-from foretaste.evaluation.ranking import ABSENT, target_ranks, top_k
+from foretaste.evaluation.ranking import ABSENT, target_ranks
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -94,8 +94,8 @@ def _at_length(kind: str, scores: ArrayLike, relevant: ArrayLike, k: int) -> Flo
     length = max(1, min(k, num_candidates))
     score_UC = np.ascontiguousarray(score.reshape(math.prod(shape), num_candidates))
     is_relevant_UC = is_relevant.reshape(score_UC.shape)
-    score_tensor = torch.from_numpy(score_UC)
-    above_UC, tied_UC = target_ranks(top_k(score_tensor, length), score_tensor)
+    target_UC = torch.from_numpy(np.where(is_relevant_UC, score_UC, ABSENT))
+    above_UC, tied_UC = target_ranks(torch.from_numpy(score_UC), target_UC, length)
     user_T, column_T = np.nonzero(is_relevant_UC & (score_UC > ABSENT))
     ranks = TargetRanks(
         user_T=user_T,

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 ABSENT = float("-inf")
 """The score of what is not a candidate: known items, repeats and padding."""
 
-_SCORE_BYTES = {"cpu": 64 * 2**20, "cuda": 512 * 2**20}
-"""Memory for the scores of one batch of users; masks and selection take a few times that."""
+_SCORE_BYTES = {"cpu": 256 * 2**20, "cuda": 512 * 2**20}
+"""Memory for the scores of one batch of users. On a CPU 64 users of a million items: of 16 at once
+each takes a third longer, since every batch reads all vectors of items."""
 _CACHE_BYTES = 8 * 2**20
 """On a CPU, scores of one batch that stay in the cache: ranking 3,706 items by a matrix
 factorisation takes three quarters of the time. Below 4 MiB calls cost more than that saves."""
@@ -38,8 +39,11 @@ _MIN_USERS = 64
 _MAX_USERS = 8192
 _MANY = 64
 """Columns to select from which on it pays to select groups of columns first."""
+_MOST_IN_GROUP = 16
+"""Columns whose maxima are compared with targets: of 32 at once they take four times as long."""
 _BYTES_PER_SCORE = 12
-"""Of a batch's scores: float32, as they come, with known items out, and ordered."""
+"""Of a batch's scores: float32, and as much twice again where a model combines several or many
+candidates tie."""
 
 
 def check_ranking_fits(
@@ -111,10 +115,13 @@ def to_device(histories: Histories, device: torch.device) -> HistoryTensors:
     )
 
 
-def without_items(score_BI: Tensor, histories: HistoryTensors) -> Tensor:
-    """Scores of the catalogue, `ABSENT` for the items of each user's history."""
-    entries = (histories.row_index(), histories.item_index.long())
-    return score_BI.index_put(entries, score_BI.new_full((), ABSENT))
+def mask_items_(score_BI: Tensor, histories: HistoryTensors) -> Tensor:
+    """The scores themselves, now `ABSENT` for the items of each user's history."""
+    score_BI = score_BI.contiguous()
+    # by place in all scores: a third of the time of rows and columns
+    place_N = histories.row_index() * score_BI.shape[1] + histories.item_index
+    score_BI.view(-1).index_fill_(0, place_N, ABSENT)
+    return score_BI
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +131,6 @@ class TopK:
     score_BK: Tensor
     candidate_BK: Tensor
     """Column of the candidate, int64."""
-    num_at_last_B: Tensor
-    """Number of all candidates that score as the last of the list does, int64."""
 
 
 def top_k(score_BC: Tensor, k: int) -> TopK:
@@ -136,20 +141,18 @@ def top_k(score_BC: Tensor, k: int) -> TopK:
     score_BK, candidate_BK = score_BN[:, :k], candidate_BN[:, :k]
     last_B1 = score_BK[:, -1:]
     at_last_BK = score_BK == last_B1
-    num_at_last_B = at_last_BK.sum(1)
     cut_B = (score_BN[:, k:] == last_B1).any(1)
     if bool(cut_B.any()):  # sync
         # of the candidates that score as the last place does, those of the lowest columns stay
         equal_RC = score_BC[cut_B] == last_B1[cut_B]
-        room_R1 = num_at_last_B[cut_B][:, None]
+        room_R1 = at_last_BK[cut_B].sum(1, keepdim=True)
         stays_RC = equal_RC & (equal_RC.cumsum(1, dtype=torch.int32) <= room_R1)
         candidate_BK[at_last_BK & cut_B[:, None]] = stays_RC.nonzero()[:, 1]
-        num_at_last_B[cut_B] = equal_RC.sum(1)
     if bool((score_BK[:, 1:] == score_BK[:, :-1]).any()):  # sync; the sort is for lists with ties
         candidate_BK, order_BK = candidate_BK.sort(dim=1)
         score_BK, order_BK = score_BK.gather(1, order_BK).sort(dim=1, descending=True, stable=True)
         candidate_BK = candidate_BK.gather(1, order_BK)
-    return TopK(score_BK, candidate_BK, num_at_last_B)
+    return TopK(score_BK, candidate_BK)
 
 
 def _largest(score_BC: Tensor, num: int) -> tuple[Tensor, Tensor]:
@@ -173,15 +176,73 @@ def _largest(score_BC: Tensor, num: int) -> tuple[Tensor, Tensor]:
     return score_BN, column_BM.gather(1, place_BN)
 
 
-def target_ranks(top: TopK, target_score_BT: Tensor) -> tuple[Tensor, Tensor]:
+def target_ranks(score_BC: Tensor, target_score_BT: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Candidates above each target, and candidates tied with it (itself included), int64 [B, T].
 
-    The list is searched, not all candidates: a target that is not in it is given as many above as
-    the list is long, and one tied.
+    Exact where fewer than ``k`` are above. Other targets, and those that are `ABSENT`, are given
+    min(k, C) above and one tied. Scores are never NaN.
     """
-    ascending_BK = top.score_BK.flip(1)
-    num_lower_BT = torch.searchsorted(ascending_BK, target_score_BT.contiguous())
-    num_up_to_BT = torch.searchsorted(ascending_BK, target_score_BT.contiguous(), right=True)
-    at_last_BT = target_score_BT == top.score_BK[:, -1:]
-    tied_BT = torch.where(at_last_BT, top.num_at_last_B[:, None], num_up_to_BT - num_lower_BT)
-    return top.score_BK.shape[1] - num_up_to_BT, tied_BT.clamp_(min=1)
+    (num_rows, num_columns), num_targets = score_BC.shape, target_score_BT.shape[1]
+    k = min(k, num_columns)
+    above_BT = torch.full_like(target_score_BT, k, dtype=torch.int64)
+    tied_BT = torch.ones_like(above_BT)
+    if not target_score_BT.numel():
+        return above_BT, tied_BT
+    # group g has the columns g, g + G, g + 2 G and so on: their maxima are taken row by row
+    size = min(max(math.isqrt(num_columns // k), 1), _MOST_IN_GROUP)
+    num_groups = num_columns // size
+    groups_BsG = score_BC[:, : size * num_groups].view(num_rows, size, num_groups)
+    maximum_BG = groups_BsG.amax(1)
+    descending_BT, target_BT = target_score_BT.sort(dim=1, descending=True)
+    # Where k groups have a better candidate each, a target and all below it are out of the list.
+    num_left_B = _num_left(maximum_BG, descending_BT, k)
+    num_left_R, row_R = num_left_B.sort(descending=True)
+    rows_of_T = (num_left_R[:, None] > torch.arange(num_targets, device=row_R.device)).sum(0)
+    rows_with = [num for num in rows_of_T.tolist() if num]  # sync: rows of 1 target or more, 2, ...
+    if not rows_with:
+        return above_BT, tied_BT
+    num_left_R, row_R = num_left_R[: rows_with[0]], row_R[: rows_with[0]]
+    lowest_R = descending_BT[row_R, num_left_R - 1]
+    group_RG, is_group_RG = _chosen(maximum_BG[row_R] >= lowest_R[:, None])
+    score_RsG = groups_BsG[row_R[:, None], :, group_RG].transpose(1, 2).contiguous()
+    score_RsG.masked_fill_(~is_group_RG[:, None], ABSENT)
+    score_RM = torch.cat((score_RsG.flatten(1), score_BC[row_R, size * num_groups :]), dim=1)
+    counted_RM = torch.empty_like(score_RM)
+    for place, num in enumerate(rows_with):
+        row_r, score_rM, counted_rM = row_R[:num], score_RM[:num], counted_RM[:num]
+        target_score_r1 = descending_BT[row_r, place][:, None]
+        above_r = torch.gt(score_rM, target_score_r1, out=counted_rM).sum(1).long()
+        tied_r = torch.eq(score_rM, target_score_r1, out=counted_rM).sum(1).long()
+        is_listed_r, target_r = above_r < k, target_BT[row_r, place]
+        above_BT[row_r, target_r] = torch.where(is_listed_r, above_r, k)
+        tied_BT[row_r, target_r] = torch.where(is_listed_r, tied_r.clamp_(min=1), 1)
+    return above_BT, tied_BT
+
+
+def _num_left(maximum_BG: Tensor, descending_BT: Tensor, k: int) -> Tensor:
+    """Number of targets of each row that fewer than ``k`` groups exceed, int64 [B].
+
+    It is found by halving, so that fifty targets take six passes over the groups.
+    """
+    num_targets = descending_BT.shape[1]
+    most_B = (descending_BT > ABSENT).sum(1)
+    least_B = torch.zeros_like(most_B)
+    # into floats: comparing into bools, and their sum, take five times as long on a CPU
+    exceeds_BG = torch.empty_like(maximum_BG)
+    for _ in range(num_targets.bit_length()):
+        middle_B = (least_B + most_B) // 2
+        score_B1 = descending_BT.gather(1, middle_B.clamp(max=num_targets - 1)[:, None])
+        num_above_B = torch.gt(maximum_BG, score_B1, out=exceeds_BG).sum(1)
+        is_left_B = (num_above_B < k) & (middle_B < most_B)
+        least_B = torch.where(is_left_B, middle_B + 1, least_B)
+        most_B = torch.where(is_left_B, most_B, middle_B)
+    return least_B
+
+
+def _chosen(is_chosen_RG: Tensor) -> tuple[Tensor, Tensor]:
+    """Columns that are True in each row, padded with 0 to the longest, and which are real."""
+    num_R = is_chosen_RG.sum(1)
+    is_real_RW = torch.arange(int(num_R.max()), device=num_R.device) < num_R[:, None]  # sync
+    column_RW = torch.zeros_like(is_real_RW, dtype=torch.int64)
+    column_RW[is_real_RW] = is_chosen_RG.nonzero()[:, 1]
+    return column_RW, is_real_RW

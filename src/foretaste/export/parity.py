@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foretaste.data.histories import Histories
-from foretaste.evaluation.ranking import ABSENT, scoring, state_of, to_device, top_k, without_items
+from foretaste.evaluation.ranking import ABSENT, mask_items_, scoring, state_of, to_device, top_k
 from foretaste.export.formats import Call, Inputs
 from foretaste.export.program import NO_ITEM, ListProgram
 from foretaste.models.base import RecommenderModel
@@ -99,7 +99,7 @@ def _own_scores(
             state = model.fold_in(tensors)
         else:
             state = state_of(model, user_index, tensors, model.num_users)
-        return without_items(model.score_catalogue(state), tensors)
+        return mask_items_(model.score_catalogue(state), tensors)
 
 
 def _kinds(score_BI: Tensor, found_BK: Tensor, found_score_BK: Tensor) -> NDArray[np.int64]:

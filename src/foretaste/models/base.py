@@ -164,7 +164,7 @@ class RecommenderModel(nn.Module, ABC):
 
     @torch.no_grad()
     def score_catalogue(self, state: UserState) -> Tensor:
-        """Scores [B, I] of the catalogue, in bounded memory."""
+        """Scores [B, I] of the catalogue, in bounded memory; the caller may write over them."""
         return self._popularity_without_history(state, self._score_catalogue(state), None)
 
     @torch.no_grad()

@@ -19,13 +19,13 @@ from foretaste._util.memory import free_bytes, require_memory
 from foretaste.data.histories import Histories
 from foretaste.evaluation.ranking import (
     ABSENT,
+    mask_items_,
     scoring,
     state_of,
     to_device,
     top_k,
     user_batches,
     users_at_once,
-    without_items,
 )
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.ops.histories import HistoryTensors
@@ -225,7 +225,7 @@ class UserRanker(_Ranker):
             score_BI = self.model.score_catalogue(state)
             if self._blocked_I is not None:
                 score_BI = score_BI.masked_fill(self._blocked_I, ABSENT)
-            return score_BI if self._include_seen else without_items(score_BI, left_out)
+            return score_BI if self._include_seen else mask_items_(score_BI, left_out)
         score_BC = self.model.score_candidates(state, item_index_C.expand(len(state), -1))
         if self._include_seen:
             return score_BC

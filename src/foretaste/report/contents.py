@@ -260,12 +260,12 @@ def _top_items(measured: Measured, rows: NDArray[np.int64]) -> list[NDArray[np.i
     """The items that a run lists for each row of its held-out users, best first."""
     from foretaste.evaluation.ranking import (
         ABSENT,
+        mask_items_,
         scoring,
         state_of,
         to_device,
         top_k,
         user_batches,
-        without_items,
     )
     from foretaste.ops.precision_flags import float32_products
 
@@ -278,7 +278,7 @@ def _top_items(measured: Measured, rows: NDArray[np.int64]) -> list[NDArray[np.i
             history = to_device(part.history, model.device)
             state = state_of(model, part.user_index, history, num_train_users)
             known = to_device(part.known, model.device)
-            top = top_k(without_items(model.score_catalogue(state).float(), known), _NUM_SHOWN)
+            top = top_k(mask_items_(model.score_catalogue(state).float(), known), _NUM_SHOWN)
         for row, items, scores in zip(batch, top.candidate_BK, top.score_BK, strict=True):
             found[int(row)] = items[scores != ABSENT].cpu().numpy()
     return [found[row] for row in range(len(rows))]

@@ -123,6 +123,7 @@ def blend_weights(
     check_candidates(data, candidates)
     manifest, heldout = data.manifest, data.heldout("validation")
     metric = selected_metric(settings, manifest.protocol)
+    kind, length = parse_metric(metric)
     place = resolve_device(device)
     config = _config(opened, [1.0] * len(opened))
     model = _Remembering(config, manifest.num_train_users, manifest.num_items).to(place).eval()
@@ -137,7 +138,8 @@ def blend_weights(
                 model,
                 heldout,
                 candidates=candidates,
-                k=(parse_metric(metric)[1],),
+                k=(length,),
+                coverage=kind == "coverage",
             )
             found[weights] = evaluation[metric]
         return found[weights]

@@ -58,8 +58,10 @@ class Validation:
         """Evaluate at the list length of ``select_by``; at all final lengths if this may become the
         final result."""
         lengths = TEST_LENGTHS if self._is_final else ()
-        lengths = (*lengths, parse_metric(select_by)[1])
-        self._selected = self._evaluate(self._validation_part, lengths)
+        kind, length = parse_metric(select_by)
+        # lists cost as much again as ranks, or more
+        coverage = kind == "coverage"
+        self._selected = self._evaluate(self._validation_part, (*lengths, length), coverage)
         return self._selected
 
     def keep(self) -> None:
@@ -80,7 +82,7 @@ class Validation:
         if not self.dataset.has_split("test"):
             return None
         chosen = () if select_by is None else (parse_metric(select_by)[1],)
-        return self._evaluate(self._heldout("test"), TEST_LENGTHS + chosen)
+        return self._evaluate(self._heldout("test"), TEST_LENGTHS + chosen, coverage=True)
 
     def choose_fold_in(
         self, select_by: str, best_value: float | None
@@ -127,13 +129,14 @@ class Validation:
         """A held-out part, with what the users of the model have in training."""
         return self.dataset.heldout(split, self.model.users)
 
-    def _evaluate(self, heldout: HeldOut, k: tuple[int, ...]) -> Evaluation:
+    def _evaluate(self, heldout: HeldOut, k: tuple[int, ...], coverage: bool) -> Evaluation:
         return evaluate(
             self.model,
             heldout,
             candidates=self.config.candidates,
             k=k,
             batch=self.config.evaluation_batch,
+            coverage=coverage,
             progress=partial(self.progress, heldout.split),
             ranking=self.strategy.ranking,
         )

@@ -26,7 +26,7 @@ class Popularity(ClosedFormModel):
         return ()
 
     def _score_catalogue(self, state: UserState) -> Tensor:
-        return self.item_count_I.expand(len(state), -1)
+        return self.item_count_I.repeat(len(state), 1)
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
         return self.item_count_I[item_index_BK]
