@@ -58,8 +58,8 @@ def launch(function: Callable[..., Any], num_programs: int, *args: Any, **option
     """Queue ``num_programs`` programs of a kernel on the current stream of its tensors' device.
 
     ``options`` are the kernel's compile-time constants and ``num_warps``, ``num_stages``. Raises
-    UnsupportedError where the kernel, as this Triton compiles it, needs more shared memory than the
-    GPU has: what it needs differs between GPUs and between versions of Triton.
+    UnsupportedError where this Triton does not compile the kernel for the GPU, or where it then
+    needs more shared memory than there is: both differ between GPUs and between versions of Triton.
     """
     from triton.runtime.errors import OutOfResources
 
@@ -74,6 +74,13 @@ def launch(function: Callable[..., Any], num_programs: int, *args: Any, **option
             raise UnsupportedError(
                 "kernels is triton, and a kernel for these widths takes more than this GPU has "
                 f"({error.name}: {error.required:,} of {error.limit:,}); use --kernels chunked"
+            ) from error
+        except RuntimeError as error:
+            if not str(error).startswith("PassManager"):
+                raise
+            raise UnsupportedError(
+                f"kernels is triton, and Triton {version()} does not compile a kernel for these "
+                "widths on this GPU; use --kernels chunked"
             ) from error
 
 
