@@ -66,9 +66,7 @@ def test_the_fastest_form_of_each_case_is_kept(
     first, second = json.loads(path.read_text())
     assert first["epoch_s"] == {"chunked": 2.0, "triton": 1.0}
     assert second["epoch_s"] == {"chunked": 2.0}
-    found = [
-        chosen("auto", "cuda:0", session.model, size, "fp32") for size in OPTIONS.batch_size
-    ]
+    found = [chosen("auto", "cuda:0", session.model, size, "fp32") for size in OPTIONS.batch_size]
     assert found == ["triton", "chunked"]
 
 

@@ -195,8 +195,8 @@ def rerun_settings(run: Run) -> dict[str, Any]:
 
     The training's values that ``auto`` chose are kept, and so are the warm start and the settings
     of the fold-in that validation chose, and a schedule falls over as many epochs as it did.
-    Device, precision and kernels are found anew, and so are the weights in a model's loss that go by
-    the data. Nothing stops the training early.
+    Device, precision and kernels are found anew, and so are the weights in a model's loss that go
+    by the data. Nothing stops the training early.
     Raises RunError where the run was never finished.
     """
     asked, settings, path = run.config.asked, run.config.settings, run.path / CONFIG

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 
 from foretaste.ops.triton import support as triton_support
 
+DOCUMENTED = "3.7.1"
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]
 
@@ -51,19 +53,21 @@ def test_kernels_are_right_in_the_interpreter(cases: str) -> None:
 @pytest.mark.parametrize(
     ("capability", "widths", "found"),
     [
-        *((capability, "32-16-8", "fits") for capability in (80, 90, 100, 120)),
+        *((capability, "32-16-8", "fits") for capability in (80, 90, 120)),
         (80, "256-64", "fits"),
         (80, "256-128", "does not fit"),
         *((capability, "128-64", "fits") for capability in (86, 89, 120)),
         *((capability, "256-64", "does not fit") for capability in (86, 89, 120)),
         (90, "256-128-64", "fits"),
-        (100, "256-128-64", "is not compiled"),
+        (100, "32-16-8", "is not compiled"),
     ],
 )
 def test_kernels_compile_and_fit_as_the_docs_say(
     capability: int, widths: str, found: str, tmp_path: Path
 ) -> None:
-    """For GPUs that are not here, by the Triton that is."""
+    """For GPUs that are not here."""
+    if version("triton") != DOCUMENTED:
+        pytest.skip(f"docs/install.md says what Triton {DOCUMENTED} needs")
     script = str(HERE / "compile_kernels.py")
     paths = {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": _path()}
     output = run(script, str(capability), widths, **paths)

@@ -64,6 +64,8 @@ _CHUNK = 64
 _NUM_WARPS = 4
 _NUM_STAGES = 1
 _PROGRAMS_PER_PROCESSOR = 2
+"""At once where their shared memory fits twice: NVIDIA's sizes take 118,784 of the 233,472 bytes of
+capability 9.0 with Triton 3.7.1, so that the second begins when the first has ended."""
 _INTERPRETED_PROGRAMS = 2
 _WIDEST = 512
 """A tile of samples this wide still fits the registers."""
