@@ -4,8 +4,14 @@
 #     bash benchmarks/gpu.sh              on a machine with a GPU, within nine minutes
 #     TINY=1 bash benchmarks/gpu.sh       the same commands at tiny size, on the CPU
 #
-# Needs PyTorch, NumPy, PyArrow, safetensors and lazy_loader; pytest for the tests. Rows go to $OUT/gpu.jsonl
-# and tables to $OUT/gpu.md, OUT being benchmarks/results unless set; a short table comes last.
+# Needs PyTorch with Triton, NumPy, PyArrow, safetensors and lazy_loader; pytest and hypothesis for the
+# tests. To a machine without a network carry what it lacks as wheels, such as
+#
+#     pip download --no-deps -d wheels lazy_loader                            where there is a network
+#     pip install --no-index --no-deps --target site wheels/*.whl && export PYTHONPATH=$PWD/site
+#
+# Rows go to $OUT/gpu.jsonl, tables to $OUT/gpu.md and the verdicts of `bench kernels` to
+# $OUT/kernels.json, OUT being benchmarks/results unless set; a short table comes last.
 # FORETASTE_COMMIT names the commit where the source travels without its history; PYTHON the
 # interpreter; LIMIT_S how many seconds may pass before no further benchmark is begun; SKIP_TESTS=1
 # leaves the tests out.
@@ -18,6 +24,7 @@ LIMIT_S=${LIMIT_S:-500}
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 export PYTHONPATH=$PWD/src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
+export XDG_CACHE_HOME=$WORK/cache # verdicts on kernels are not the user's
 mkdir -p "$OUT"
 failed=()
 
@@ -34,14 +41,14 @@ bench() {
     fi
     seconds=$((seconds < $(left) ? seconds : $(left)))
     echo "== ${SECONDS} s: $*" >&2
-    timeout "$seconds" "$PYTHON" -m "${LAUNCH[@]}" "benchmarks.$1" "${@:2}" \
+    timeout -k 5 "$seconds" "$PYTHON" -m "${LAUNCH[@]}" "benchmarks.$1" "${@:2}" \
         --output "$WORK/rows.jsonl" --data-cache "$WORK/data" >>"$WORK/tables.md" || failed+=("$name: rc $?")
 }
 
 tests() {
     local paths=(tests/ops)
     [[ -d tests/gpu ]] && paths+=(tests/gpu)
-    timeout 150 "$PYTHON" -m pytest -q -x -p no:cacheprovider "$@" "${paths[@]}" >"$WORK/tests.log" 2>&1
+    timeout -k 5 150 "$PYTHON" -m pytest -q -x -p no:cacheprovider "$@" "${paths[@]}" >"$WORK/tests.log" 2>&1
     local rc=$?
     tail -n 5 "$WORK/tests.log"
     ((rc == 0)) || failed+=("tests: rc $rc")
@@ -51,7 +58,7 @@ if [[ -n ${TINY:-} ]]; then
     common=(--device cpu --threads 1 --repeats 2)
     neumf=(--shape 80x60x800 --factors 8 --layers 16 16 8)
     vae=(--shape 80x60x800 --hidden 16 --latent 4)
-    precisions=(fp32 bf16)
+    precisions=(fp32 bf16 fp16)
     neumf_batches=(--batch-size 512)
     vae_batches=(--batch-size 32)
     calls=(--calls 4 --batch-sizes 1 16)
@@ -69,9 +76,9 @@ else
     common=(--device cuda)
     neumf=(--shape ml-20m)
     vae=(--shape ml-20m)
-    precisions=(fp32 bf16)
-    neumf_batches=()
-    vae_batches=()
+    precisions=(fp32 tf32 bf16 fp16)
+    neumf_batches=(--steps 40 --repeats 3)
+    vae_batches=(--repeats 3)
     calls=()
     target=(--target 0.05 --max-epochs 10)
     neumf_scaling=(--shape 10000x10000x200000 --factor 1 10 100)
@@ -83,22 +90,29 @@ fi
 [[ -n ${SKIP_TESTS:-} ]] || tests "${selected[@]}"
 
 # What matters most comes first: the time may run out.
-bench 90 train neumf "${common[@]}" "${neumf[@]}" "${neumf_batches[@]}" \
+bench 120 train neumf "${common[@]}" "${neumf[@]}" "${neumf_batches[@]}" \
     --precision "${precisions[@]}"
-bench 60 train neumf "${common[@]}" "${neumf[@]}" "${neumf_batches[@]}" \
-    --precision bf16 --plain-precision bf16
 bench 90 train vae "${common[@]}" "${vae[@]}" "${vae_batches[@]}" \
     --precision "${precisions[@]}"
+if [[ -z ${TINY:-} ]]; then # a CPU has one form
+    bench 60 kernels neumf "${common[@]}" "${neumf[@]}" "${neumf_batches[@]}" \
+        --precision "${precisions[@]}"
+    bench 60 kernels vae "${common[@]}" "${vae[@]}" "${vae_batches[@]}" \
+        --precision "${precisions[@]}"
+fi
+for precision in "${precisions[@]}"; do
+    bench 40 target neumf "${common[@]}" "${neumf[@]}" "${target[@]}" --precision "$precision"
+done
 bench 60 inference neumf "${common[@]}" "${neumf[@]}" "${calls[@]}" \
     --precision "${precisions[@]}"
 bench 45 inference vae "${common[@]}" "${vae[@]}" "${calls[@]}"
 bench 60 recommend vae "${common[@]}" "${vae[@]}" "${calls[@]}"
 bench 60 recommend neumf "${common[@]}" "${neumf[@]}" "${calls[@]}"
 bench 60 rank_all neumf "${common[@]}" "${neumf[@]}" --num-users 2000 --repeats 2
+bench 60 train neumf "${common[@]}" "${neumf[@]}" "${neumf_batches[@]}" \
+    --precision bf16 --plain-precision bf16
 bench 90 scaling vae "${common[@]}" "${vae_scaling[@]}" --precision bf16 --repeats 2
 bench 90 scaling neumf "${common[@]}" "${neumf_scaling[@]}" --precision bf16 --repeats 2
-bench 60 target neumf "${common[@]}" "${neumf[@]}" \
-    --precision bf16 "${target[@]}"
 
 if ((num_ranks > 1)); then
     LAUNCH=(torch.distributed.run --nproc-per-node "$num_ranks" -m --)
@@ -109,6 +123,7 @@ fi
 touch "$WORK/rows.jsonl" "$WORK/tables.md"
 cp "$WORK/rows.jsonl" "$OUT/gpu.jsonl"
 cp "$WORK/tables.md" "$OUT/gpu.md"
+[[ -f $XDG_CACHE_HOME/foretaste/kernels.json ]] && cp "$XDG_CACHE_HOME/foretaste/kernels.json" "$OUT"
 "$PYTHON" -m benchmarks.show "$OUT/gpu.jsonl"
 echo
 echo "$(wc -l <"$OUT/gpu.jsonl") rows in $OUT/gpu.jsonl after ${SECONDS} s"

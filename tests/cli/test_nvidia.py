@@ -328,36 +328,6 @@ def test_loss_scaling_of_the_environment_is_named(monkeypatch: pytest.MonkeyPatc
     assert translated("prepare ratings.csv --data-dir x")[1] == []
 
 
-@pytest.mark.parametrize(
-    ("line", "capability", "precision"),
-    [
-        ("train vae data --train", (8, 0), "tf32"),
-        ("train neumf data --topk 10 --device cuda:0", (8, 6), "tf32"),
-        ("train neumf data --topk 10 --device cpu", (8, 6), None),
-        ("train neumf data --topk 10 --amp", (8, 6), "bf16"),
-    ],
-)
-def test_old_words_without_amp_take_tf32_as_theirs_did(
-    line: str,
-    capability: tuple[int, int],
-    precision: str | None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
-    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["compute_75"])
-    tokens, notes = translated(line)
-    words = tokens.split()
-    found = words[words.index("--precision") + 1] if "--precision" in words else None
-    assert found == precision
-    assert any("tf32" in note for note in notes) == (precision == "tf32")
-    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
-    assert "tf32" not in translated(line)[0]
-
-
 def test_checkpoints_of_tensorflow_are_refused_as_such(foretaste: Foretaste) -> None:
     Path("old").mkdir()
     Path("old", "model.ckpt.index").touch()

@@ -284,7 +284,7 @@ def test_nowhere_to_keep_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", classmethod(no_home))
-    with pytest.raises(SettingError, match="no home directory to keep downloads in"):
+    with pytest.raises(SettingError, match="no home directory to keep files in"):
         prepare("ml-1m")
 
 

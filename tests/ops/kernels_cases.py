@@ -6,6 +6,7 @@ Not collected by its name: `neumf_loss.test_triton` runs it in a process of its 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,14 @@ def test_a_wrong_value_or_gradient_is_seen(which: int, monkeypatch: pytest.Monke
     spoil(monkeypatch, "neumf_loss", change)
     with pytest.raises(UnsupportedError, match=r"of neumf_loss in torch.float16 .* it is off by"):
         require_right({"neumf_loss": torch.float16}, CPU)
+
+
+def test_tf32_is_allowed_its_own_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "float32_products", lambda *of: nullcontext())
+    spoil(monkeypatch, "neumf_loss", lambda found: [tensor * (1 + 2.0**-11) for tensor in found])
+    require_right({"neumf_loss": torch.float32}, CPU, "tf32")
+    with pytest.raises(UnsupportedError, match=r"off by 4\.9e-04"):
+        require_right({"neumf_loss": torch.float32}, CPU)
 
 
 def test_a_kernel_that_does_not_compile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The choice between the forms of the operations, where no kernel runs."""
+"""What is refused before any kernel runs."""
 
 from __future__ import annotations
 
@@ -7,19 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from foretaste.errors import SettingError, UnsupportedError
-from foretaste.ops.kernels import chosen, require_right
+from foretaste.errors import UnsupportedError
+from foretaste.ops.kernels import require_right
 from foretaste.ops.triton import support
-
-
-def test_auto_is_the_chunked_form_on_every_device() -> None:
-    assert [chosen("auto", device) for device in ("cpu", "cuda", "cuda:1")] == ["chunked"] * 3
-
-
-def test_kernels_are_those_asked_for() -> None:
-    assert [chosen(one, "cuda") for one in ("chunked", "triton")] == ["chunked", "triton"]
-    with pytest.raises(SettingError, match=r"kernels is triton.*the device is the CPU"):
-        chosen("triton", "cpu")
 
 
 @pytest.mark.parametrize(("capability", "is_installed"), [((7, 5), True), ((9, 0), False)])

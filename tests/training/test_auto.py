@@ -6,6 +6,7 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 import pytest
+import torch
 
 from foretaste.errors import SettingError
 from foretaste.models.base import IterativeModel
@@ -262,7 +263,7 @@ def test_settings_for_several_models_act_where_they_can(name: str) -> None:
     asked = TrainingConfig(precision="fp16", loss_scale=8.0)
     own = acting(asked, kind)
     assert (own.precision, own.loss_scale) == (
-        ("fp16", 8.0) if kind.has_large_products else ("fp32", None)
+        ("fp16", 8.0) if kind.has_large_products else ("auto", None)
     )
 
 
@@ -280,3 +281,40 @@ def test_every_setting_is_planned() -> None:
 def test_a_metric_that_does_not_exist_is_refused(metric: str) -> None:
     with pytest.raises(SettingError, match=f"there is no metric '{metric}'"):
         plan_of(TrainingConfig(select_by=metric))
+
+
+@pytest.mark.parametrize(
+    ("capability", "override", "model_config", "precision"),
+    [
+        ((8, 0), None, NeuMFConfig(), "tf32"),
+        ((7, 5), None, NeuMFConfig(), "fp32"),
+        ((8, 0), "0", NeuMFConfig(), "fp32"),
+        ((8, 0), None, GMFConfig(), "fp32"),
+    ],
+)
+def test_the_precision_is_tf32_where_a_gpu_computes_it(
+    capability: tuple[int, int],
+    override: str | None,
+    model_config: ModelConfig,
+    precision: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the reference systems' containers computed; gmf has no large products."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
+    if override is not None:
+        monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", override)
+    size = TrainingSize(num_interactions=1000, num_users=100, num_items=50, protocol="none")
+    found = {
+        asked: resolve(
+            TrainingConfig(precision=asked, kernels="chunked"),
+            NeuMF,
+            size,
+            model_config=model_config,
+            device=device,
+        ).precision
+        for asked, device in (("auto", "cuda:0"), ("bf16", "cuda:1"))
+    }
+    assert found == {"auto": precision, "bf16": "bf16"}
+    plan = resolve(TrainingConfig(), NeuMF, size, model_config=model_config, device="cpu")
+    assert plan.precision == "fp32"

@@ -4,34 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from foretaste.errors import SettingError, UnsupportedError
 from foretaste.models.base import NeuralModel
 from foretaste.models.batches import Batches
 from foretaste.models.config import TrainingSize
 from foretaste.models.neumf.batches import InteractionBatches
-from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
+from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.registry import build_model
+from foretaste.models.vae.autoencoder import HistoryAutoencoder
 from foretaste.models.vae.batches import HistoryBatches
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.models.vae.recvae import RecVAE
-from foretaste.ops import segments
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.kernels import Form
+from foretaste.ops.neumf_loss import chunked as neumf_chunked
+from foretaste.ops.neumf_loss import product
+from foretaste.ops.softmax_loss import chunked as softmax_chunked
 from foretaste.ops.triton import checks
 from foretaste.training.auto import resolve
-from foretaste.training.config import TrainingConfig
+from foretaste.training.config import Precision, TrainingConfig
 from foretaste.training.cuda_graph import RecordedStep
 from foretaste.training.optimizer import GroupOptimizer, adam, average_of
 from foretaste.training.precision import PrecisionPolicy
-from foretaste.training.step import Step
+from foretaste.training.step import Step, is_recorded
 from foretaste.training.strategy import ALONE
 from tests.ops.cases import random_histories
 from tests.training.plans import make_plan
@@ -221,21 +225,90 @@ def test_a_replay_that_computes_something_else_is_not_used(
         assert torch.equal(step.state_dict()[name], value)
 
 
-@pytest.mark.parametrize("name", ["neumf", "gmf"])
-def test_no_step_waits_for_the_device(
-    name: str, histories: HistoryTensors, monkeypatch: pytest.MonkeyPatch
+WITHOUT_VALUES: dict[str, Any] = CONFIGS | {
+    "mlp": MLPConfig(layers=(8, 6)),
+    "recvae": RecVAEConfig(latent=4),
+}
+
+
+@pytest.fixture
+def _meta_as_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes of a GPU for tensors of the device ``meta``, and no kernel to launch."""
+    pytest.importorskip("triton")
+    for name in ("embedding_bag", "neumf_loss", "segments", "softmax_loss"):
+        module = import_module(f"foretaste.ops.triton.{name}")
+        monkeypatch.setattr(module, "launch", lambda *given, **options: None)
+    for sizes in (
+        *(softmax_chunked._LOGITS_BYTES, softmax_chunked._ITEMS_AT_ONCE),
+        *(neumf_chunked._SAMPLES_AT_ONCE, neumf_chunked._PAIRS_AT_ONCE),
+        *(neumf_chunked._SAMPLES_PER_BLOCK, product._SAMPLES_AT_ONCE),
+    ):
+        monkeypatch.setitem(sizes, "meta", sizes["cuda"])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+
+
+@pytest.mark.usefixtures("_meta_as_a_gpu")
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16"])
+@pytest.mark.parametrize("kernels", ["chunked", "triton"])
+@pytest.mark.parametrize("name", WITHOUT_VALUES)
+def test_a_step_waits_for_the_device_where_it_says_so(
+    name: str, kernels: Form, precision: Precision, histories: HistoryTensors
 ) -> None:
-    """Fake tensors have no values, so whoever asks for one, or for a shape made of one, fails."""
-    # as on a GPU
-    monkeypatch.setattr("foretaste.ops.dense.has_sampled_products", lambda: False)
-    monkeypatch.setattr(segments, "_by_counting", segments._by_searching)
-    batch = next(iter(batches_of(name, histories).epoch(0)))
-    step = step_of(name, "fp16")
-    assert not step.model.waits_for_device(batch.num_samples, "chunked")
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        fake = batch.with_tensors(tuple(mode.from_tensor(tensor) for tensor in batch.tensors()))
-        loss = step.model(fake)
-        assert loss.shape == ()
+    """Tensors of ``meta`` have no values, so whoever asks for one, or for a shape made of one,
+    fails; all else of a step is that of a GPU."""
+    model = build_model(name, WITHOUT_VALUES[name], NUM_USERS, NUM_ITEMS)
+    assert isinstance(model, NeuralModel)
+    size = 7 if isinstance(model, HistoryAutoencoder) else 200
+    meta = torch.device("meta")
+    # the flag of tf32 is CUDA's, and the scale of fp16's loss is a tensor
+    device = torch.device("cuda") if precision == "tf32" else meta
+    policy = PrecisionPolicy(precision=precision, device=device)
+    model.compute_dtype, model.implementation = policy.compute_dtype, kernels
+    waits = model.waits_for_device(size, kernels)
+    batches = model.make_batches(histories, batch_size=size, seed=3, padded=not waits)
+    batch = next(iter(batches.epoch(0)))
+    step = Step(model.to(meta).train(), [], policy)
+    fake = batch.with_tensors(tuple(tensor.to(meta) for tensor in batch.tensors()))
+    if waits:
+        with pytest.raises((RuntimeError, NotImplementedError), match=r"meta"):
+            step._add_gradients(fake)
+        return
+    assert step._add_gradients(fake).shape == ()
+    groups, updated = model.parameter_groups(), model.updated_by(fake)
+    for parameter in groups[updated or "all"]:
+        assert parameter.grad is not None
+        assert parameter.grad.shape == parameter.shape
+
+
+@pytest.mark.usefixtures("_meta_as_a_gpu")
+@pytest.mark.parametrize("kernels", ["chunked", "triton"])
+@pytest.mark.parametrize("name", WITHOUT_VALUES)
+def test_batches_are_padded_for_recorded_steps_alone(
+    name: str, kernels: Form, histories: HistoryTensors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build_model(name, WITHOUT_VALUES[name], NUM_USERS, NUM_ITEMS)
+    assert isinstance(model, NeuralModel)
+    monkeypatch.setattr(type(model), "device", torch.device("cuda"))
+    size = 7 if isinstance(model, HistoryAutoencoder) else 200
+    plan = make_plan(kernels=kernels, batch_size=size)
+    records = is_recorded(model, plan, size)
+    assert records == (name in ("neumf", "gmf", "mlp") or (kernels, name) in RECORDED)
+    made: list[bool] = []
+    make = model.make_batches
+
+    def noted(*given: Any, padded: bool, **more: Any) -> Batches:
+        made.append(padded)
+        return make(*given, padded=padded, **more)
+
+    monkeypatch.setattr(model, "make_batches", noted)
+    monkeypatch.setattr("foretaste.training.strategy.make_step", lambda *given: None)
+    monkeypatch.setattr("foretaste.training.strategy.CudaGraphRecorder", lambda device: None)
+    ALONE.batches_and_step(model, histories, plan)
+    assert made == [records]
+
+
+RECORDED = [("triton", "vae"), ("triton", "dae")]
+"""Of the autoencoders; RecVAE has two optimizers."""
 
 
 def test_compiling_changes_nothing_of_a_saved_state(

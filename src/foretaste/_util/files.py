@@ -16,6 +16,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
+from foretaste.errors import SettingError
+
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # Windows, where `import foretaste` works, has none.
@@ -68,6 +70,19 @@ def read_document(path: Path) -> str:
     """The UTF-8 text of a regular file, every line end as it is."""
     with open_regular(path) as file:
         return file.read().decode()
+
+
+def cache_directory() -> Path:
+    """The folder of files kept for later: ``foretaste`` in ``XDG_CACHE_HOME``, ``~/.cache`` unless
+    set."""
+    if named := os.environ.get("XDG_CACHE_HOME"):
+        return Path(named) / "foretaste"
+    try:
+        return Path.home() / ".cache" / "foretaste"
+    except RuntimeError:
+        raise SettingError(
+            "there is no home directory to keep files in; name one in XDG_CACHE_HOME"
+        ) from None
 
 
 def file_sha256(path: Path) -> str:

@@ -30,6 +30,7 @@ HEADINGS = {
     "threads": "threads",
     "batch_per_rank": "batch a rank",
     "precision": "precision",
+    "kernels": "kernels",
     "batch_size": "batch",
     "users": "of",
     "num_users": "users",

@@ -1,4 +1,4 @@
-"""``foretaste bench train | inference | recommend``, each of ``neumf`` or ``vae``."""
+"""``foretaste bench train | kernels | inference | recommend``, each of ``neumf`` or ``vae``."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ _BENCHMARKS = {
 
     The clock covers epochs as training runs them: negatives, order, batches, forward, backward
     and optimizer, with the device idle at both ends.""",
+    "kernels": """Training with each form of a GPU's operations; --kernels auto takes the fastest.
+
+    Each form that passes its check there is measured as bench train does. What was the fastest is
+    kept, by GPU, versions of PyTorch and Triton, sizes, batch size and precision, in
+    foretaste/kernels.json in XDG_CACHE_HOME, or in ~/.cache.""",
     "inference": """Throughput and latency of scores on the device, by batch size.
 
     NeuMF scores independent random pairs, its tables projected outside the clock or inside it;
@@ -41,7 +46,12 @@ _MODELS = {"neumf": "NeuMF, of NVIDIA's sizes unless others are given.", "vae": 
 _BENCHMARK = Parameter(name="*", group="Benchmark")
 _MODEL = Parameter(name="*", group="Model")
 
-_OPTIONS = {"train": TrainBench, "inference": InferenceBench, "recommend": RecommendBench}
+_OPTIONS = {
+    "train": TrainBench,
+    "kernels": TrainBench,
+    "inference": InferenceBench,
+    "recommend": RecommendBench,
+}
 _OF_ONE_MODEL = {("inference", "neumf"): NeuMFInferenceBench}
 
 
@@ -74,7 +84,7 @@ def _command(name: str, model: str) -> Callable[..., None]:
         say(stdout_console(), f"{table_of(session.rows).to_markdown()}\n")
 
     shown: Any = kind
-    if name != "train":  # where none are sampled
+    if _OPTIONS[name] is not TrainBench:  # where none are sampled
         shown = shown_as(kind, {one: Parameter(parse=False) for one in OF_NEGATIVES})
     command.__annotations__ |= {
         "options": Annotated[options_class | None, _BENCHMARK],

@@ -265,25 +265,11 @@ def _ask_for_one_user(line: Line) -> None:
 
 
 def _train_as_theirs(line: Line) -> None:
-    """Take the data, the precision and the directories that the scripts took by default."""
+    """Take the data and the directories that the scripts took by default."""
     command = line.command
     if command.verb == "train" and line.place is None and line.kept_place() is None:
         line.place = paths.default_dataset(command.model)
         line.notes.append(f"no DATASET: {line.place} is taken")
-    device = line.value_of("--device") or "auto"
-    is_trained = command.verb == "train" and command.model != "gmf"
-    # tf32 where the device computes it, as TensorFlow did there; else fp32, our default.
-    forbids_tf32 = device == "cpu" or os.environ.get(_TF32) == "0"
-    if is_trained and not line.has("--precision") and not forbids_tf32:
-        from foretaste.ops.device import resolve_device
-        from foretaste.training.precision import computes_tf32
-
-        if computes_tf32(resolve_device(device)):
-            line.add("the default", "--precision", "tf32")
-            line.notes.append(
-                "no --amp: products are computed in tf32, as theirs were on this GPU; --precision "
-                "fp32 computes them in full"
-            )
     if command.verb == "train":
         if paths.is_raw(line.place or line.kept_place()):
             paths.split_as_theirs(line, command.model)
@@ -305,7 +291,6 @@ _IDLE = {
 }
 """Reasons why options are idle, by our command."""
 
-_TF32 = "NVIDIA_TF32_OVERRIDE"
 _LOSS_SCALING = "TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING"
 
 

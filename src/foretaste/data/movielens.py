@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from foretaste._util.atomic import atomic_directory
-from foretaste._util.files import try_lock, why_not_written
+from foretaste._util.files import cache_directory, try_lock, why_not_written
 from foretaste._util.formatting import did_you_mean
 from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.downloads import download, file_md5
@@ -164,18 +164,6 @@ def _unpacked_in(named: NamedSet, *places: Path) -> list[Path]:
     """The places that have a set's files, in them or as NVIDIA's guide to VAE-CF unpacks."""
     folders = [folder for place in places for folder in (place, place / "extracted" / named.name)]
     return [folder for folder in folders if (folder / named.interactions).is_file()]
-
-
-def cache_directory() -> Path:
-    """The folder of downloads: ``foretaste`` in ``XDG_CACHE_HOME``, ``~/.cache`` unless set."""
-    if named := os.environ.get("XDG_CACHE_HOME"):
-        return Path(named) / "foretaste"
-    try:
-        return Path.home() / ".cache" / "foretaste"
-    except RuntimeError:
-        raise SettingError(
-            "there is no home directory to keep downloads in; name one in XDG_CACHE_HOME"
-        ) from None
 
 
 def _unpacked(named: NamedSet, source_dir: Path | None, progress: Progress) -> Path:

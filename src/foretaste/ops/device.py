@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 
 import torch
@@ -33,6 +34,16 @@ def resolve_device(name: str) -> torch.device:
             "here; choose auto or cpu, or install a PyTorch built for CUDA and an NVIDIA driver"
         )
     return _cuda_device(int(index) if colon else None)
+
+
+def computes_tf32(device: torch.device) -> bool:
+    """True of a GPU that computes float32 products in tf32 unless they are to be exact: from
+    compute capability 8.0 on, where NVIDIA's NVIDIA_TF32_OVERRIDE=0 does not forbid it."""
+    return (
+        device.type == "cuda"
+        and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
+        and torch.cuda.get_device_capability(device) >= (8, 0)
+    )
 
 
 def _cuda_device(index: int | None) -> torch.device:

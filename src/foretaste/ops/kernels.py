@@ -1,9 +1,8 @@
-"""The one place that chooses the form of the operations: `chunked`, or Triton's kernels.
+"""Checks of Triton's kernels before they are taken, beside the name of each form of the operations.
 
 Each operation has a reference, its definition, and a chunked form, which runs anywhere; some have a
-kernel for NVIDIA GPUs. ``auto`` is the chunked form on every device: no GPU has measured yet where
-a kernel is faster. A kernel that compiles may still be wrong on an architecture that nobody tried,
-so one that is asked for must first pass its check.
+kernel for NVIDIA GPUs. A kernel that compiles may still be wrong on an architecture that nobody
+tried, so it must first pass its check.
 """
 
 from __future__ import annotations
@@ -13,27 +12,21 @@ from typing import Literal
 
 import torch
 
-from foretaste.errors import SettingError, UnsupportedError
+from foretaste.errors import UnsupportedError
+from foretaste.ops.precision_flags import EXACT
 from foretaste.ops.triton import checks
 from foretaste.ops.triton import support as triton_support
 
 Form = Literal["chunked", "triton"]
 
 
-def chosen(kernels: Literal["auto", "chunked", "triton"], device: str) -> Form:
-    """The form that ``kernels`` is; SettingError for Triton's on a CPU."""
-    if kernels == "triton" and device == "cpu":
-        raise SettingError(
-            "kernels is triton, whose kernels are for NVIDIA GPUs, and the device is the CPU; "
-            "leave it out"
-        )
-    return "triton" if kernels == "triton" else "chunked"
-
-
-def require_right(dtypes: Mapping[str, torch.dtype], device: torch.device) -> None:
+def require_right(
+    dtypes: Mapping[str, torch.dtype], device: torch.device, float32: str = EXACT
+) -> None:
     """UnsupportedError where a kernel is wrong on ``device``, or does not run there.
 
-    ``dtypes`` has the dtype of each operation, by its name in `checks.CASES`.
+    ``dtypes`` has the dtype of each operation, by its name in `checks.CASES`; ``float32`` is the
+    precision of float32 products, ``ieee`` or ``tf32``.
     """
     if device.type == "cuda" and not triton_support.can_run(device):
         raise UnsupportedError(
@@ -41,7 +34,7 @@ def require_right(dtypes: Mapping[str, torch.dtype], device: torch.device) -> No
             "newer; leave it out"
         )
     for operation, dtype in dtypes.items():
-        if (problem := checks.problem_of(operation, dtype, device)) is not None:
+        if (problem := checks.problem_of(operation, dtype, device, float32)) is not None:
             gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
             raise UnsupportedError(
                 f"kernels is triton, and on {gpu} the kernel of {operation} in {dtype} is not "

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+import torch
+
 from foretaste._util.settings import Count, fields_of
 from foretaste.data.dataset import Dataset, Split
 from foretaste.errors import RunError, SettingError
@@ -14,13 +16,20 @@ from foretaste.evaluation.config import LIST_METRICS, default_metric, metric_nam
 from foretaste.models.base import IterativeModel, RecommenderModel
 from foretaste.models.config import ModelConfig, TrainingSize
 from foretaste.models.registry import config_class, model_class
+from foretaste.ops.device import computes_tf32
 from foretaste.ops.kernels import Form
-from foretaste.ops.kernels import chosen as chosen_kernels
 from foretaste.runs.config import recorded
 from foretaste.runs.files import CONFIG
 from foretaste.runs.run import Run
 from foretaste.runs.run import model_config as recorded_model_config
-from foretaste.training.config import LearningRateSchedule, TrainingConfig, acting, acts
+from foretaste.training.config import (
+    LearningRateSchedule,
+    Precision,
+    TrainingConfig,
+    acting,
+    acts,
+)
+from foretaste.training.kernels import chosen as chosen_kernels
 from foretaste.training.warm_start import warm_start_arguments
 
 
@@ -37,6 +46,7 @@ class TrainingPlan(TrainingConfig):
     ema: float
     eval_every: Count
     patience: int
+    precision: Precision
     kernels: Form
 
     def evaluates(self, epoch: int) -> bool:
@@ -67,7 +77,10 @@ def resolve(
     stops_early = config.patience not in ("auto", 0)  # it would end a falling rate too soon
     constant_rate = config.learning_rate_schedule == "constant" or stops_early
     size = replace(size, constant_rate=constant_rate)
-    chosen |= model.auto_settings(size, model_config.resolved(size.num_items))
+    sized = model_config.resolved(size.num_items)
+    chosen |= model.auto_settings(size, sized)
+    is_rounded = sized.has_large_products and computes_tf32(torch.device(device))
+    chosen["precision"] = "tf32" if is_rounded else "fp32"
     if config.learning_rate_schedule == "cosine":
         if config.epochs == "auto" and chosen["learning_rate_schedule"] == "constant":
             raise SettingError(
@@ -76,10 +89,10 @@ def resolve(
             )
         chosen["patience"] = 0
     asked = {name: value for name, value in asdict(config).items() if value != "auto"}
-    kernels = chosen_kernels(config.kernels, device)
-    select_by = selected_metric(config, size.protocol)
-    values = chosen | asked | {"device": device, "kernels": kernels, "select_by": select_by}
-    return TrainingPlan(**values)
+    values = chosen | asked | {"device": device}
+    values["select_by"] = selected_metric(config, size.protocol)
+    case = device, sized, values["batch_size"], values["precision"]
+    return TrainingPlan(**values | {"kernels": chosen_kernels(config.kernels, *case)})
 
 
 def selected_metric(config: TrainingConfig, protocol: str) -> str:
@@ -181,14 +194,14 @@ def rerun_settings(run: Run) -> dict[str, Any]:
     """The arguments of `train` that repeat a run, for as many epochs as its best one took.
 
     The training's values that ``auto`` chose are kept, and so are the warm start and the settings
-    of the fold-in that validation chose, and a schedule falls over as many epochs as it did. Device
-    and kernels are found anew, and so are the weights in a model's loss that go by the data.
-    Nothing stops the training early.
+    of the fold-in that validation chose, and a schedule falls over as many epochs as it did.
+    Device, precision and kernels are found anew, and so are the weights in a model's loss that go
+    by the data. Nothing stops the training early.
     Raises RunError where the run was never finished.
     """
     asked, settings, path = run.config.asked, run.config.settings, run.path / CONFIG
     chosen = fields_of(TrainingConfig, settings)
-    chosen |= {name: asked[name] for name in ("device", "kernels")}
+    chosen |= {name: asked[name] for name in ("device", "precision", "kernels")}
     if (summary := run.log.summary) is None:
         raise RunError(
             f"{run.path} was never finished, so its best epoch is not known; "

@@ -55,16 +55,18 @@ class TrainingConfig:
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:N."""
 
-    precision: Precision = "fp32"
-    """What the large products are computed in; weights and ranks are always fp32. tf32 needs an
-    NVIDIA GPU; fp16 is for GPUs without bf16 and slow on a CPU."""
+    precision: Precision | Auto = "auto"
+    """What the large products are computed in; weights and ranks are always fp32. auto is tf32 on
+    NVIDIA GPUs that have it, from compute capability 8.0 on, else fp32; fp16 is for GPUs without
+    bf16 and slow on a CPU."""
 
     loss_scale: LossScale = None
     """Fixed scale of the loss, for fp16 only; it adapts to the gradients unless given."""
 
     kernels: Kernels = "auto"
-    """Operations on an NVIDIA GPU: auto and chunked are PyTorch alone; triton takes Triton's
-    kernels once each was seen to be right there. On a CPU only chunked ones exist."""
+    """Operations on an NVIDIA GPU: chunked is PyTorch alone; triton takes Triton's kernels once
+    each was seen to be right there. auto is chunked until foretaste bench kernels has measured
+    which is faster there. On a CPU only chunked ones exist."""
 
     cuda_graphs: bool = True
     """On an NVIDIA GPU, record the step once and replay it, wherever the model allows."""

@@ -99,8 +99,8 @@ class TrainingDisplay(Callback):
         self._say_labelled("goes on at", start.resumed_at)
         self._say_origins(start.started_from)
         self._say_labelled("note", note if ignored else None)
-        # No choice of kernels to show: a CPU has one kind, a GPU one for each operation.
-        hidden = {"kernels"}
+        # The precision is in the line above, and a CPU has one kind of kernels.
+        hidden = {"precision", "kernels"}
         if not plan.ema:
             hidden.add("ema")
         if plan.learning_rate_schedule == "constant":

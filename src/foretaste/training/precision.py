@@ -68,14 +68,18 @@ class PrecisionPolicy:
         """Of the large products; None means as the weights are."""
         return _COMPUTE_DTYPES[self.precision]
 
+    @property
+    def float32(self) -> str:
+        """Precision of float32 products: ``tf32`` or ``ieee``."""
+        return "tf32" if self.precision == "tf32" else EXACT
+
     @contextmanager
     def products(self) -> Iterator[None]:
         """Within, float32 products are computed in this precision, and sums of half ones exactly.
 
         For training steps alone: what is ranked comes from full float32 products.
         """
-        precision = "tf32" if self.precision == "tf32" else EXACT
-        with float32_products(self.device, precision), exact_half_sums(self.device):
+        with float32_products(self.device, self.float32), exact_half_sums(self.device):
             yield
 
     def scaler(self) -> Scaler:
@@ -90,8 +94,3 @@ def half_precision(device: torch.device) -> str:
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < _AMPERE:
         return "fp16"
     return "bf16"
-
-
-def computes_tf32(device: torch.device) -> bool:
-    """True of a device that computes products in tf32."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _AMPERE

@@ -183,7 +183,7 @@ def make_step(
     model.compute_dtype = precision.compute_dtype
     model.implementation = plan.kernels
     if model.implementation == "triton":
-        require_right(model.kernel_dtypes(), model.device)
+        require_right(model.kernel_dtypes(), model.device, precision.float32)
     optimizers, average = optimizers_of(model, plan), average_of(model, plan)
     return neural(model, optimizers, precision, average)
 

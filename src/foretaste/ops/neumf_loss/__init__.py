@@ -38,13 +38,14 @@ def loss(
         return chunked.loss(inputs, samples, dropout, compute_dtype=compute_dtype, buffers=buffers)
     if samples.objective.name != "bce":
         raise UnsupportedError(
-            f"kernels is triton, and no kernel has the loss {samples.objective.name}; use auto"
+            f"kernels is triton, and no kernel has the loss {samples.objective.name}; "
+            "use --kernels chunked"
         )
     from foretaste.ops.triton import neumf_loss as triton_loss
 
     if not triton_loss.supports(inputs, samples, compute_dtype or inputs.item_tower_IH.dtype):
         raise UnsupportedError(
             "kernels is triton, and its kernel does not take layers of these widths, or so many "
-            "negatives, on this GPU; use auto"
+            "negatives; use --kernels chunked"
         )
     return triton_loss.loss(inputs, samples, dropout, compute_dtype=compute_dtype)

@@ -14,6 +14,7 @@ from foretaste.ops import embedding_bag, neumf_loss, softmax_loss
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.neumf_loss import reference as neumf_reference
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
+from foretaste.ops.precision_flags import EXACT, float32_products
 
 Implementation = Literal["reference", "triton"]
 Case = Callable[[Implementation, torch.dtype, torch.device], list[Tensor]]
@@ -23,15 +24,26 @@ _BUDGET = 1.5
 _ROUNDINGS = 4.0
 """Of the result's size, allowed beside the plain code's own error, which may happen to be 0."""
 
+_TF32_ROUNDING = 2.0**-10
+"""Products may be rounded to it in the kernel and in the plain code, or in one of them."""
+
 _LARGEST = 8.0
 """The largest error of one value, in errors of all: rounding stays far below."""
 
 
 @cache
-def problem_of(operation: str, dtype: torch.dtype, device: torch.device) -> str | None:
-    """The error of the kernel of an operation of `CASES`, in words, or None."""
+def problem_of(
+    operation: str, dtype: torch.dtype, device: torch.device, float32: str = EXACT
+) -> str | None:
+    """The error of the kernel of an operation of `CASES`, in words, or None.
+
+    ``float32`` is the precision of float32 products, ``ieee`` or ``tf32``.
+    """
     case = CASES[operation]
-    with torch.enable_grad():
+    rounding = (
+        _TF32_ROUNDING if float32 != EXACT and dtype.itemsize == 4 else torch.finfo(dtype).eps
+    )
+    with torch.enable_grad(), float32_products(device, float32):
         truth = case("reference", torch.float64, device)
         plain = case("reference", dtype, device)
         try:
@@ -41,7 +53,7 @@ def problem_of(operation: str, dtype: torch.dtype, device: torch.device) -> str 
     for kernel, rough, exact in zip(found, plain, truth, strict=True):
         size = _rms(exact)
         allowed = _BUDGET * _rms(rough.double() - exact)
-        allowed += _ROUNDINGS * torch.finfo(dtype).eps * size
+        allowed += _ROUNDINGS * rounding * size
         difference = kernel.double() - exact
         off = max(_rms(difference), difference.abs().max().item() / _LARGEST)
         if not off <= allowed:  # NaN too

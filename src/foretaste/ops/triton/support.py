@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from foretaste.errors import UnsupportedError
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _OLDEST_CAPABILITY = (8, 0)
@@ -26,6 +28,13 @@ _OLDEST_CAPABILITY = (8, 0)
 def is_installed() -> bool:
     """True if Triton can be imported; does not import it."""
     return find_spec("triton") is not None
+
+
+def version() -> str:
+    """The version of Triton."""
+    import triton
+
+    return str(triton.__version__)
 
 
 def can_run(device: torch.device) -> bool:
@@ -48,14 +57,31 @@ def kernel(function: _Function) -> _Function:
 def launch(function: Callable[..., Any], num_programs: int, *args: Any, **options: Any) -> None:
     """Queue ``num_programs`` programs of a kernel on the current stream of its tensors' device.
 
-    ``options`` are the kernel's compile-time constants and ``num_warps``, ``num_stages``.
+    ``options`` are the kernel's compile-time constants and ``num_warps``, ``num_stages``. Raises
+    UnsupportedError where this Triton does not compile the kernel for the GPU, or where it then
+    needs more shared memory than there is: both differ between GPUs and between versions of Triton.
     """
+    from triton.runtime.errors import OutOfResources
+
     grid: Any = function
     tensor = next(_tensors(args))
     # kernels run on the current GPU, which each thread has its own of
     is_elsewhere = tensor.is_cuda and tensor.device.index != torch.cuda.current_device()
     with torch.cuda.device(tensor.device) if is_elsewhere else nullcontext():
-        grid[(num_programs,)](*args, enable_fp_fusion=True, **options)
+        try:
+            grid[(num_programs,)](*args, enable_fp_fusion=True, **options)
+        except OutOfResources as error:
+            raise UnsupportedError(
+                "kernels is triton, and a kernel for these widths takes more than this GPU has "
+                f"({error.name}: {error.required:,} of {error.limit:,}); use --kernels chunked"
+            ) from error
+        except RuntimeError as error:
+            if not str(error).startswith("PassManager"):
+                raise
+            raise UnsupportedError(
+                f"kernels is triton, and Triton {version()} does not compile a kernel for these "
+                "widths on this GPU; use --kernels chunked"
+            ) from error
 
 
 def _tensors(args: Iterable[Any]) -> Iterator[Tensor]:

@@ -1,0 +1,42 @@
+"""``bench kernels``: a training with each form of its operations; ``--kernels auto`` goes by it."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+
+from foretaste.bench.config import TrainBench
+from foretaste.bench.rows import OURS
+from foretaste.bench.session import Session
+from foretaste.bench.train import CLOCKS, measure_training, training_cases
+from foretaste.errors import SettingError, UnsupportedError
+from foretaste.ops.kernels import Form
+from foretaste.training.kernels import FORMS, case_of, keep_verdict
+
+
+def bench_kernels(session: Session, options: TrainBench) -> None:
+    """Measure training in each form that is right here and fits, and keep the fastest of each case.
+
+    SettingError on a CPU, which has one form, and for several processes.
+    """
+    if session.device.type == "cpu" or session.ranks.size > 1:
+        raise SettingError(
+            "bench kernels compares the forms of the operations on one NVIDIA GPU; a CPU has the "
+            "chunked form alone, and several processes take what one has measured"
+        )
+    for part, plan in training_cases(session, options):
+        epoch_s: dict[Form, float] = {}
+        for form in FORMS:
+            try:
+                found, epochs = measure_training(
+                    session, part, replace(plan, kernels=form), options.warmup
+                )
+            except UnsupportedError as error:
+                session.log(f"{form} is left out: {error}")
+                continue
+            epoch_s[form] = statistics.median(epochs.seconds)
+            numbers = epochs.as_numbers(session.unit)
+            session.add(OURS, found | {"kernels": form}, CLOCKS[session.name], numbers)
+        case = case_of(session.device, session.model, plan.batch_size, plan.precision)
+        path = keep_verdict(case, epoch_s)
+        session.log(f"kernels auto takes {min(epoch_s, key=lambda form: epoch_s[form])}: {path}")
