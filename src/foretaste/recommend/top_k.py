@@ -31,6 +31,7 @@ from foretaste.models.base import RecommenderModel, UserState
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.precision_flags import products_as_set
 from foretaste.recommend.item_filter import ItemFilter
+from foretaste.recommend.max_per import MaxPer
 
 _ALWAYS_FREE = 1 << 24
 _BYTES_PER_ENTRY = 12
@@ -77,19 +78,28 @@ class TopItems:
         )
 
     def fill(
-        self, rows: NDArray[np.int64] | slice, score_BC: Tensor, item_index_C: Tensor | None = None
+        self,
+        rows: NDArray[np.int64] | slice,
+        score_BC: Tensor,
+        item_index_C: Tensor | None = None,
+        max_per: MaxPer | None = None,
     ) -> None:
-        """Put the best columns of each row into the lists ``rows``, by score, then column.
+        """Put the best columns of each row into the lists ``rows``, by score, then column, within
+        the limits of ``max_per``.
 
         Columns are items, or stand for ``item_index_C``; those that are `ABSENT` are not listed.
         """
-        top = top_k(score_BC, self.item_index.shape[1])
-        item_index_BK = top.candidate_BK
+        k = self.item_index.shape[1]
+        if max_per is None:
+            top = top_k(score_BC, k)
+            score_BK, item_index_BK = top.score_BK, top.candidate_BK
+        else:
+            score_BK, item_index_BK = max_per.best(score_BC, k, item_index_C)
         if item_index_C is not None:
             item_index_BK = item_index_C[item_index_BK]
         self.item_index[rows] = item_index_BK.cpu().numpy()
-        self.score[rows] = top.score_BK.cpu().numpy()
-        self.length[rows] = (top.score_BK != ABSENT).sum(dim=1).cpu().numpy()
+        self.score[rows] = score_BK.cpu().numpy()
+        self.length[rows] = (score_BK != ABSENT).sum(dim=1).cpu().numpy()
 
     def __getitem__(self, rows: slice) -> TopItems:
         """Consecutive lists."""
@@ -158,7 +168,7 @@ def list_reasons(
     size: int,
     contents: str,
     notes: Sequence[str],
-    missing: str = "in the history",
+    missing: str,
 ) -> list[list[str]]:
     """Reasons of lists of ``k`` of ``size`` items, described by ``contents``; ``notes`` on all.
 
@@ -179,10 +189,17 @@ class UserRanker(_Ranker):
     """Ranks the items that a filter lets pass for users, known or new."""
 
     def __init__(
-        self, model: RecommenderModel, item_filter: ItemFilter, *, k: int, include_seen: bool
+        self,
+        model: RecommenderModel,
+        item_filter: ItemFilter,
+        *,
+        k: int,
+        include_seen: bool,
+        max_per: MaxPer | None = None,
     ) -> None:
         super().__init__(model, k, item_filter.size, item_filter.contents)
         self._include_seen = include_seen
+        self._max_per = max_per
         self._filter_notes = item_filter.notes
         self._blocked_I: Tensor | None = None
         self._item_index_C: Tensor | None = None
@@ -215,7 +232,7 @@ class UserRanker(_Ranker):
                 if left_out is not None:
                     tensors = to_device(left_out.rows(rows), model.device)
                 score_BC = self._score(state, tensors)
-            top.fill(rows, score_BC, self._item_index_C)
+            top.fill(rows, score_BC, self._item_index_C, self._max_per)
         return top
 
     def _score(self, state: UserState, left_out: HistoryTensors) -> Tensor:
