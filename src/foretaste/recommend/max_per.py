@@ -6,8 +6,9 @@ a list.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from foretaste.evaluation.ranking import ABSENT, top_k
 
-_LOOK_AHEAD = 4
+_LOOK_AHEAD = 2
 """Columns looked at for each place of a list: most lists are full by then."""
 
 
@@ -52,7 +53,7 @@ class MaxPer:
         groups = [limit.group[items] for limit in self._limits]
         num_rows, num_columns = score_BC.shape
         lists: list[list[int]] = [[] for _ in range(num_rows)]
-        counts = [[Counter[int]() for _ in groups] for _ in lists]
+        counts = [[defaultdict[int, int](int) for _ in groups] for _ in lists]
         rows, score_RC = list(range(num_rows)), score_BC
         while rows:
             top = top_k(score_RC, _LOOK_AHEAD * k)
@@ -75,19 +76,18 @@ class MaxPer:
                     is_out_C |= np.isin(group_C, full)
             is_out = torch.from_numpy(is_out_RC).to(score_BC.device)
             score_RC = score_RC[still].masked_fill(is_out, ABSENT)
-        column_BK = torch.zeros(num_rows, k, dtype=torch.int64)
-        is_empty_BK = torch.ones(num_rows, k, dtype=torch.bool)
-        for row, columns in enumerate(lists):
-            column_BK[row, : len(columns)] = torch.tensor(columns, dtype=torch.int64)
-            is_empty_BK[row, : len(columns)] = False
-        column_BK = column_BK.to(score_BC.device)
-        score_BK = score_BC.gather(1, column_BK)
-        return score_BK.masked_fill(is_empty_BK.to(score_BC.device), ABSENT), column_BK
+        filled_BK = np.arange(k) < np.array([len(columns) for columns in lists])[:, None]
+        column_BK = np.zeros((num_rows, k), dtype=np.int64)
+        column_BK[filled_BK] = [*chain.from_iterable(lists)]
+        best_BK, is_filled_BK = (
+            torch.from_numpy(array).to(score_BC.device) for array in (column_BK, filled_BK)
+        )
+        return score_BC.gather(1, best_BK).masked_fill(~is_filled_BK, ABSENT), best_BK
 
     def _take(
         self,
         taken: list[int],
-        counts: Sequence[Counter[int]],
+        counts: Sequence[defaultdict[int, int]],
         k: int,
         column_M: NDArray[np.int64],
         groups: Sequence[NDArray[np.int64]],
@@ -98,8 +98,10 @@ class MaxPer:
         for column, own in zip(column_M.tolist(), groups_M, strict=True):
             if len(taken) == k:
                 return
-            # The number of items without a value stays 0.
-            if all(count[group] < end for count, group, end in zip(counts, own, most, strict=True)):
+            for count, group, end in zip(counts, own, most, strict=True):
+                if count[group] >= end:
+                    break
+            else:
                 taken.append(column)
                 for count, group in zip(counts, own, strict=True):
-                    count[group] += group >= 0
+                    count[group] += group >= 0  # of items without a value it stays 0

@@ -27,12 +27,14 @@ from foretaste.recommend.max_per import Limit, MaxPer
 _TYPES = {
     "BIGINT": "TRY_CAST(CASE WHEN regexp_full_match({text}, '[-+]?[0-9]+') THEN {text} END AS "
     "BIGINT)",
-    # NaN, which some files have where a number is missing, would be above all others.
-    "DOUBLE": "nullif(TRY_CAST({text} AS DOUBLE), 'nan'::DOUBLE)",
+    "DOUBLE": "TRY_CAST({text} AS DOUBLE)",
     "BOOLEAN": "TRY_CAST({text} AS BOOLEAN)",
     "TIMESTAMP": "TRY_CAST({text} AS TIMESTAMP)",
 }
 """Types of columns and the SQL that makes them of text; the first is taken that fits all values."""
+
+_MISSING = pa.array(["", "nan", "NaN"])
+"""Texts that stand for no value: as a number NaN would be above all others."""
 
 
 class ItemRules:
@@ -116,10 +118,10 @@ class ItemRules:
 
     @cached_property
     def _texts(self) -> pa.Table:
-        """The ids, and all other columns as text; what is empty is NULL."""
+        """The ids, and all other columns as text; what is missing is NULL."""
         item_id, *others = self._items.columns
         texts = [pc.cast(column, pa.string()) for column in others]
-        texts = [pc.if_else(pc.equal(text, ""), None, text) for text in texts]
+        texts = [pc.if_else(pc.is_in(text, _MISSING), None, text) for text in texts]
         return pa.table([item_id, *texts], names=["item_id", *self._items.column_names[1:]])
 
     @cached_property

@@ -201,14 +201,17 @@ class UserRanker(_Ranker):
         self._include_seen = include_seen
         self._max_per = max_per
         self._filter_notes = item_filter.notes
-        self._blocked_I: Tensor | None = None
+        self._penalty_I: Tensor | None = None
         self._item_index_C: Tensor | None = None
         if item_filter.size < model.num_items:
-            allowed_I = torch.tensor(item_filter.is_allowed, device=model.device)
-            self._blocked_I = ~allowed_I
+            is_allowed = item_filter.is_allowed
             if item_filter.is_small:
-                self._item_index_C = allowed_I.nonzero()[:, 0]
+                index = np.flatnonzero(is_allowed)
+                self._item_index_C = torch.from_numpy(index).to(model.device)
                 self._num_scored = item_filter.size
+            else:  # adding it takes a third of the time of filling those places
+                penalty = np.where(is_allowed, np.float32(0), np.float32(ABSENT))
+                self._penalty_I = torch.from_numpy(penalty).to(model.device)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -240,9 +243,10 @@ class UserRanker(_Ranker):
         item_index_C = self._item_index_C
         if item_index_C is None:
             score_BI = self.model.score_catalogue(state)
-            if self._blocked_I is not None:
-                score_BI = score_BI.masked_fill(self._blocked_I, ABSENT)
-            return score_BI if self._include_seen else without_items(score_BI, left_out)
+            if self._include_seen:
+                return score_BI if self._penalty_I is None else score_BI + self._penalty_I
+            score_BI = without_items(score_BI, left_out)  # a copy, which may be changed
+            return score_BI if self._penalty_I is None else score_BI.add_(self._penalty_I)
         score_BC = self.model.score_candidates(state, item_index_C.expand(len(state), -1))
         if self._include_seen:
             return score_BC
