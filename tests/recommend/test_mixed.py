@@ -30,7 +30,16 @@ def together(recommender: Recommender, asked: Sequence[Asked]) -> list[list[Answ
     """The answers to each, all scored at once."""
     users = [user for one in asked for user in one.users]
     ids, histories = [user_id for user_id, _ in users], [history for _, history in users]
-    defaults = {"k": 10, "exclude": (), "candidates": None, "include_seen": False, "reasons": False}
+    defaults = {
+        "k": 10,
+        "exclude": (),
+        "candidates": None,
+        "include_seen": False,
+        "reasons": False,
+        "rules": (),
+        "where": None,
+        "max_per": None,
+    }
     requests = [ListRequest(num_users=len(o.users), **(defaults | o.options)) for o in asked]
     found = recommender.lists(AskedUsers.mixed(recommender.users, ids, histories), requests)
     return [

@@ -46,7 +46,9 @@ def serving(
     """Yield a client of a service of these runs that is ready."""
     config = ServeConfig(**{"device": "cpu", "access_log": False} | settings)
     with TemporaryDirectory() as directory:
-        store = ModelStore(paths, "cpu", cache_bytes)
+        store = ModelStore(
+            paths, "cpu", cache_bytes, rules_file=config.rules_file, items=config.items
+        )
         service = Service(store, config, Workers(Path(directory)))
         if service.event_store is not None:
             service.event_store.create()

@@ -47,11 +47,11 @@ def test_lists_asked_for_last_stay_in_the_cache() -> None:
     written = WrittenList(b"x" * 600, is_known=True, is_popularity=False)
     cache = ListCache(2500)
     for user in (1, 2, 2, "1"):
-        cache.put((user, 10), written)
-        assert cache.get((1, 10)) == written._replace(is_cached=True)
-    assert cache.get((2, 10)) is None
-    assert cache.get(("1", 10)) is not None
-    assert cache.get(("1", 11)) is None
+        cache.put((user, 10, b""), written)
+        assert cache.get((1, 10, b"")) == written._replace(is_cached=True)
+    assert cache.get((2, 10, b"")) is None
+    assert cache.get(("1", 10, b"")) is not None
+    assert cache.get(("1", 11, b"")) is None
     assert cache.get(None) is None
     assert cache._num_bytes == 2000
 

@@ -100,6 +100,21 @@ class Lists:
     include_seen: Annotated[bool, FLAG] = False
     """Recommend also what the user has already."""
 
+    rules: Ids = ()
+    """Names of rules that items must meet, all of them: --rules in-stock wine."""
+
+    where: str | None = None
+    """A condition that items must meet, SQL on their columns: --where "stock > 0"."""
+
+    max_per: Ids = ()
+    """Most items of a list that are alike in a column: --max-per brand=2."""
+
+    rules_file: Path | None = None
+    """File of TOML with the rules: in-stock = "stock > 0"."""
+
+    items: Path | None = None
+    """File with columns of items, such as their stock; those that the run has unless given."""
+
     reasons: Annotated[bool, FLAG] = False
     """Name below each item the items of the history that are nearest to it; in JSON as because."""
 
@@ -111,6 +126,9 @@ class Lists:
             "exclude": _with_files(self.exclude, items, files),
             "candidates": _with_files(self.candidates, items, files) or None,
             "include_seen": self.include_seen,
+            "rules": self.rules,
+            "where": self.where,
+            "max_per": dict(map(_limit, self.max_per)),
         }
 
 
@@ -145,6 +163,7 @@ def recommend(
     histories, user_ids = request.histories(files), request.user_ids(found.users, files)
     use_threads(threads)
     with options.opened(found) as recommender:
+        recommender.read_rules(lists.rules_file, lists.items, files)
         if options.output is not None:
             export: Callable[..., Export]
             if histories is None:
@@ -180,6 +199,14 @@ def recommend(
 def _parts(entries: list[Any]) -> Iterator[list[Any]]:
     for start in range(0, len(entries), _USERS_AT_ONCE):
         yield entries[start : start + _USERS_AT_ONCE]
+
+
+def _limit(text: str) -> tuple[str, int]:
+    """The column and number of ``brand=2``."""
+    column, sign, number = text.rpartition("=")
+    if not sign or not number.isdecimal():
+        raise SettingError(f"--max-per takes a column and a number, brand=2; got {text!r}")
+    return column, int(number)
 
 
 def _with_files(ids: Sequence[str], items: IdTable, files: PairsConfig | None) -> list[Id]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import compress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
 _FEW = 8
 """Items are scored one by one when they are at most one in so many of the catalogue."""
+
+
+class Condition(NamedTuple):
+    """What is asked of items, and which of them meet it."""
+
+    words: str
+    is_met: NDArray[np.bool_]
+    """[num_items]"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,9 +53,10 @@ class ItemFilter:
         *,
         candidates: Ids | None,
         exclude: Ids,
+        condition: Condition | None = None,
     ) -> ItemFilter:
-        """The catalogue (the first ``num_items`` of ``items``), only ``candidates``, less
-        ``exclude``.
+        """The catalogue (the first ``num_items`` of ``items``), only ``candidates`` that meet the
+        ``condition``, less ``exclude``.
 
         Ids that are not in the catalogue are left out, and named in the notes: a list of what is
         in stock naturally holds items younger than the model.
@@ -60,6 +69,9 @@ class ItemFilter:
             is_allowed[:] = False
             is_allowed[index] = True
             contents = "candidate{s} in the catalogue"
+        if condition is not None:
+            is_allowed &= condition.is_met
+            contents += f" meeting {condition.words}".replace("{", "{{").replace("}", "}}")
         index, more_notes = _in_catalogue(items, num_items, "exclude", exclude)
         if len(index):
             is_allowed[index] = False

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from foretaste._util.settings import Count, checked
+from foretaste.data.config import PairsConfig
 from foretaste.data.histories import Histories
 from foretaste.data.ids import Id, Ids, IdTable, as_ids, id_array
 from foretaste.models.base import RecommenderModel, UserState
@@ -34,6 +35,7 @@ from foretaste.recommend.inputs import (
 )
 from foretaste.recommend.item_filter import ItemFilter
 from foretaste.recommend.requests import ListRequest, answer_requests
+from foretaste.recommend.rules import ItemRules
 from foretaste.recommend.top_k import (
     SimilarItemRanker,
     TopItems,
@@ -71,7 +73,9 @@ class Recommender:
     Every answer holds exactly k items or says why not. Items in the history are left out unless
     ``include_seen``; ``candidates`` restricts lists to what is, say, in stock, and ``exclude``
     takes items away. In these two, ids that training never saw are ignored, and named in the
-    reason.
+    reason. Items must meet all ``rules``, by the names that `read_rules` knows, and ``where``, SQL
+    on the columns of the items. ``max_per`` has the number of items alike in a column that a list
+    holds at most: ``{"brand": 2}``.
     """
 
     def __init__(
@@ -114,6 +118,9 @@ class Recommender:
         exclude: Ids = (),
         candidates: Ids | None = None,
         include_seen: bool = False,
+        rules: Sequence[str] = (),
+        where: str | None = None,
+        max_per: Mapping[str, int] | None = None,
         reasons: bool = False,
         unknown: Unknown = "error",
     ) -> Answers:
@@ -125,7 +132,17 @@ class Recommender:
         answer's ``because`` names the items of the history that are nearest to each item listed.
         """
         users = AskedUsers.known(self.users, user_ids, unknown)
-        return self._answers(users, k, exclude, candidates, include_seen, reasons)
+        return self._answers(
+            users,
+            k=k,
+            exclude=exclude,
+            candidates=candidates,
+            include_seen=include_seen,
+            rules=rules,
+            where=where,
+            max_per=max_per,
+            reasons=reasons,
+        )
 
     def recommend_for(
         self,
@@ -135,6 +152,9 @@ class Recommender:
         exclude: Ids = (),
         candidates: Ids | None = None,
         include_seen: bool = False,
+        rules: Sequence[str] = (),
+        where: str | None = None,
+        max_per: Mapping[str, int] | None = None,
         reasons: bool = False,
     ) -> Answers:
         """One answer per history: the item ids of a user whom the run need not know.
@@ -144,7 +164,17 @@ class Recommender:
         left is answered in popularity order.
         """
         users = AskedUsers.new(self.users, histories)
-        return self._answers(users, k, exclude, candidates, include_seen, reasons)
+        return self._answers(
+            users,
+            k=k,
+            exclude=exclude,
+            candidates=candidates,
+            include_seen=include_seen,
+            rules=rules,
+            where=where,
+            max_per=max_per,
+            reasons=reasons,
+        )
 
     def lists(self, users: AskedUsers, requests: Sequence[ListRequest]) -> list[TopItems]:
         """The lists of each request, which has the next of ``users``, as `answer_requests` makes
@@ -153,7 +183,8 @@ class Recommender:
         Users that the run does not know, and of whom no history is given, are answered in
         popularity order. Who is known and has further items is folded in with all of them.
         """
-        return answer_requests(self.model, self.items, self._look_up(users), requests)
+        histories = self._look_up(users)
+        return answer_requests(self.model, self.items, self.item_rules, histories, requests)
 
     def similar_items(self, item_ids: Ids, k: int = 10) -> Answers:
         """The k items of the catalogue most similar to each given item, itself left out.
@@ -260,6 +291,9 @@ class Recommender:
         exclude: Ids = (),
         candidates: Ids | None = None,
         include_seen: bool = False,
+        rules: Sequence[str] = (),
+        where: str | None = None,
+        max_per: Mapping[str, int] | None = None,
         unknown: Unknown = "error",
         overwrite: bool = False,
         spreadsheet_safe: bool = False,
@@ -278,7 +312,7 @@ class Recommender:
         them is no integer.
         """
         file = Output.of(output, overwrite=overwrite, spreadsheet_safe=spreadsheet_safe)
-        ranker = self._ranker(k, exclude, candidates, include_seen)
+        ranker = self._ranker(k, exclude, candidates, include_seen, rules, where, max_per)
         column, in_turn = self.users.table.column("id"), None
         if user_ids is None:
             users = AskedUsers(ids=None, user_index=np.arange(len(self.users)))
@@ -307,6 +341,9 @@ class Recommender:
         exclude: Ids = (),
         candidates: Ids | None = None,
         include_seen: bool = False,
+        rules: Sequence[str] = (),
+        where: str | None = None,
+        max_per: Mapping[str, int] | None = None,
         overwrite: bool = False,
         spreadsheet_safe: bool = False,
         progress: Callable[[int, int], None] | None = None,
@@ -316,7 +353,7 @@ class Recommender:
         The first column is user_id where a mapping names the users, else history: 0, 1, 2, ...
         """
         file = Output.of(output, overwrite=overwrite, spreadsheet_safe=spreadsheet_safe)
-        ranker = self._ranker(k, exclude, candidates, include_seen)
+        ranker = self._ranker(k, exclude, candidates, include_seen, rules, where, max_per)
         users = AskedUsers.new(self.users, histories)
         names = range(len(users.user_index)) if users.ids is None else users.ids
         about = pa.table({COLUMNS[users.kind]: pa.array(names)})
@@ -330,6 +367,27 @@ class Recommender:
             return replace(export, notes=(*export.notes, hint))
         return export
 
+    def read_rules(
+        self,
+        rules_file: Path | str | None = None,
+        items: Any = None,
+        files: PairsConfig | None = None,
+    ) -> None:
+        """Know the rules of a file, by name, in place of those known before.
+
+        ``rules_file`` is TOML with a condition for each, SQL on the columns of the run's items:
+        ``in-stock = "stock > 0"``. ``items`` is a file or frame with further columns of them, which
+        take the place of those of the same name; ``files`` says how a file is read. Items that it
+        lacks have no value there, and no condition on it is met by them. Called again, it takes up
+        what the files hold by then. Raises InputError or SettingError, and then nothing changes.
+        """
+        self.item_rules = ItemRules.read(self.items, self.model.num_items, rules_file, items, files)
+
+    @cached_property
+    def item_rules(self) -> ItemRules:
+        """The rules known by now, and the columns of the items."""
+        return ItemRules(self.items, self.model.num_items)
+
     @cached_property
     def known_histories(self) -> Histories:
         """The history of each user of the run, items of the catalogue only; an empty one follows,
@@ -340,30 +398,39 @@ class Recommender:
         return histories.within(self.model.num_items).padded(len(self.users) + 1)
 
     def _ranker(
-        self, k: int, exclude: Ids, candidates: Ids | None, include_seen: bool
-    ) -> UserRanker:
-        item_filter = ItemFilter.of(
-            self.items, self.model.num_items, candidates=candidates, exclude=exclude
-        )
-        k, include_seen = checked("k", k, Count), checked("include_seen", include_seen, bool)
-        return UserRanker(self.model, item_filter, k=k, include_seen=include_seen)
-
-    def _answers(
         self,
-        users: AskedUsers,
         k: int,
         exclude: Ids,
         candidates: Ids | None,
         include_seen: bool,
-        reasons: bool,
+        rules: Sequence[str],
+        where: str | None,
+        max_per: Mapping[str, int] | None,
+    ) -> UserRanker:
+        item_filter = ItemFilter.of(
+            self.items,
+            self.model.num_items,
+            candidates=candidates,
+            exclude=exclude,
+            condition=self.item_rules.condition(rules, where),
+        )
+        return UserRanker(
+            self.model,
+            item_filter,
+            k=checked("k", k, Count),
+            include_seen=checked("include_seen", include_seen, bool),
+            max_per=self.item_rules.max_per(max_per),
+        )
+
+    def _answers(
+        self, users: AskedUsers, *, k: int, include_seen: bool, reasons: bool, **others: Any
     ) -> Answers:
         request = ListRequest(
             num_users=len(users.user_index),
             k=checked("k", k, Count),
-            exclude=exclude,
-            candidates=candidates,
             include_seen=checked("include_seen", include_seen, bool),
             reasons=checked("reasons", reasons, bool),
+            **others,
         )
         (top,) = self.lists(users, [request])
         return make_answers(users.kind, users.ids, top, self.items)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -15,6 +15,7 @@ from foretaste.data.ids import Ids, IdTable, as_ids
 from foretaste.errors import UnsupportedError
 from foretaste.models.base import RecommenderModel
 from foretaste.recommend.item_filter import ItemFilter
+from foretaste.recommend.rules import ItemRules
 from foretaste.recommend.top_k import (
     TopItems,
     UserHistories,
@@ -36,11 +37,18 @@ class ListRequest:
     exclude: Ids
     candidates: Ids | None
     include_seen: bool
+    rules: Sequence[str]
+    where: str | None
+    max_per: Mapping[str, int] | None
     reasons: bool
 
 
 def answer_requests(
-    model: RecommenderModel, items: IdTable, users: UserHistories, requests: Sequence[ListRequest]
+    model: RecommenderModel,
+    items: IdTable,
+    item_rules: ItemRules,
+    users: UserHistories,
+    requests: Sequence[ListRequest],
 ) -> list[TopItems]:
     """The lists of each request, which has the next of the users; all are scored together.
 
@@ -48,29 +56,42 @@ def answer_requests(
     would get alone, up to the rounding of scores.
     """
     if len(requests) == 1:
-        return _of_one_filter(model, items, users, requests)
+        return _of_one_filter(model, items, item_rules, users, requests)
     ends = [0, *accumulate(request.num_users for request in requests)]
-    alike: dict[Ids | None, list[int]] = {}
+    alike: dict[Hashable, list[int]] = {}
     for number, request in enumerate(requests):
         candidates = request.candidates
         if candidates is not None:
             candidates = tuple(as_ids("candidates", candidates))
-        alike.setdefault(candidates, []).append(number)
+        limits = frozenset((request.max_per or {}).items())
+        key = candidates, frozenset(request.rules), request.where, limits
+        alike.setdefault(key, []).append(number)
     found: dict[int, TopItems] = {}
     for numbers in alike.values():
         rows = np.concatenate([np.arange(ends[number], ends[number + 1]) for number in numbers])
         asked = [requests[number] for number in numbers]
-        lists = _of_one_filter(model, items, users.rows(rows), asked)
+        lists = _of_one_filter(model, items, item_rules, users.rows(rows), asked)
         found.update(zip(numbers, lists, strict=True))
     return [found[number] for number in range(len(requests))]
 
 
 def _of_one_filter(
-    model: RecommenderModel, items: IdTable, users: UserHistories, asked: Sequence[ListRequest]
+    model: RecommenderModel,
+    items: IdTable,
+    item_rules: ItemRules,
+    users: UserHistories,
+    asked: Sequence[ListRequest],
 ) -> list[TopItems]:
-    """Lists of requests of the same candidates."""
+    """Lists of requests of the same candidates, rules and limits."""
     first = asked[0]
-    filter_of = partial(ItemFilter.of, items, model.num_items, candidates=first.candidates)
+    filter_of = partial(
+        ItemFilter.of,
+        items,
+        model.num_items,
+        candidates=first.candidates,
+        condition=item_rules.condition(first.rules, first.where),
+    )
+    max_per = item_rules.max_per(first.max_per)
     ends = [0, *accumulate(request.num_users for request in asked)]
     left_out = None  # the histories themselves
     if all(
@@ -90,13 +111,17 @@ def _of_one_filter(
         base,
         k=max(request.k for request in asked),
         include_seen=first.include_seen and left_out is None,
+        max_per=max_per,
     )
     top = ranker.rank(users, left_out)
     lists = []
     for request, each, rows in zip(asked, filters, pairwise(ends), strict=True):
         part = top if len(asked) == 1 else top[slice(*rows)].first(request.k)
         notes = (*each.notes, ranker.lowered) if ranker.lowered else each.notes
-        remarks = list_reasons(part, request.k, each.size, each.contents, notes)
+        missing = [] if request.include_seen else ["in the history"]
+        missing += [] if max_per is None else [f"beyond {max_per}"]
+        why = " or ".join(missing)
+        remarks = list_reasons(part, request.k, each.size, each.contents, notes, why)
         because = None
         if request.reasons:
             because = [

@@ -171,7 +171,9 @@ class Service:
     async def recommend(self, request: Request) -> Response:
         async with _deadline(self.config.deadline_s):
             body = await self._read(request, RecommendBody)
-            self.store.get(body.model).check_types(body)
+            served = self.store.get(body.model)
+            served.check_types(body)
+            served.check_rules(body)
             content, lists = await self._answer(
                 request, "recommend", body, len(body.users), events=self.event_store
             )

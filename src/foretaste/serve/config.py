@@ -46,6 +46,13 @@ class ServeConfig:
     """File of SQLite (events.db), or URL of PostgreSQL (postgresql://user@host/database), that
     keeps the events that requests bring; none are taken unless given."""
 
+    rules_file: Path | None = None
+    """File of TOML with rules, conditions on items that requests name: in-stock = "stock > 0"."""
+
+    items: Path | None = None
+    """File with columns of items, such as their stock, for rules and max_per; those that the run
+    has unless given. Both files are read again when they change."""
+
     max_body_bytes: Count = 1_048_576
     """Bytes of a request's body."""
 

@@ -13,8 +13,8 @@ from foretaste.data.ids import Id, IdTable
 from foretaste.recommend.top_k import TopItems
 from foretaste.serve.schemas import RecommendBody
 
-CacheKey = tuple[Id, int]
-"""A user's id and the number of items."""
+CacheKey = tuple[Id, int, bytes]
+"""A user's id, the number of items, and rules and limits as JSON."""
 
 _BYTES_OF_ENTRY = 400
 """Of a list in the cache, beside its JSON: objects, key and place."""
@@ -31,12 +31,14 @@ class WrittenList(NamedTuple):
 
 
 def cache_key(body: RecommendBody, user_id: Id | None, history: Sequence[Id]) -> CacheKey | None:
-    """The key of a list that depends on the run alone; None where it does on more."""
+    """The key of a list that depends on the run and its rules alone; None where it does on more."""
     has_options = body.exclude or body.candidates is not None or body.include_seen
     has_options = has_options or body.reasons
     if user_id is None or history or has_options:
         return None
-    return user_id, body.k
+    by_rules = body.rules or body.max_per
+    rules = to_json([sorted({*body.rules}), sorted(body.max_per.items())]) if by_rules else b""
+    return user_id, body.k, rules
 
 
 class _ItemParts(dict[int, bytes]):
@@ -98,7 +100,7 @@ class ListCache:
     """Lists of users whom a run knows, those asked for last, within a number of bytes."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._num_bytes = 0
         self._lists: OrderedDict[CacheKey, WrittenList] = OrderedDict()
 
@@ -115,8 +117,12 @@ class ListCache:
         if key is None or key in self._lists or not written.is_known:
             return written
         self._lists[key] = written._replace(is_cached=True)
-        self._num_bytes += len(written.content) + _BYTES_OF_ENTRY
-        while self._num_bytes > self._max_bytes:
-            _, dropped = self._lists.popitem(last=False)
-            self._num_bytes -= len(dropped.content) + _BYTES_OF_ENTRY
+        self._num_bytes += _size(key, written)
+        while self._num_bytes > self.max_bytes:
+            self._num_bytes -= _size(*self._lists.popitem(last=False))
         return written
+
+
+def _size(key: CacheKey, written: WrittenList) -> int:
+    """Bytes of an entry of the cache."""
+    return len(written.content) + len(key[2]) + _BYTES_OF_ENTRY

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import copy
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -74,6 +75,13 @@ class ServedModel:
         served.warm()
         return served
 
+    def with_rules(self, rules_file: Path | None, items: Path | None) -> ServedModel:
+        """The same run, with the rules and columns of items that these files have now."""
+        served, served.recommender = copy(self), copy(self.recommender)
+        served.recommender.read_rules(rules_file, items)
+        served._cache = ListCache(self._cache.max_bytes)
+        return served
+
     def is_of(self, run: Run) -> bool:
         """True where a run has these weights, ids, titles and histories."""
         own = self.recommender.run
@@ -90,6 +98,7 @@ class ServedModel:
             "kind": run.config.model,
             "num_users": len(run.users),
             "num_items": run.num_items,
+            "rules": self.recommender.item_rules.names,
             "loaded_at": self.loaded_at.isoformat(timespec="seconds"),
         }
 
@@ -155,6 +164,9 @@ class ServedModel:
                 exclude=body.exclude,
                 candidates=body.candidates,
                 include_seen=body.include_seen,
+                rules=body.rules,
+                where=None,
+                max_per=body.max_per,
                 reasons=body.reasons,
             )
             for body, each in zip(bodies, waiting, strict=True)
@@ -172,6 +184,16 @@ class ServedModel:
     def count_unknown(self, item_ids: Sequence[int | str]) -> int:
         """The number of items that training never saw."""
         return self._are_known(item_ids).count(False)
+
+    def check_rules(self, body: RecommendBody) -> None:
+        """ServiceError for rules, and columns of items, that are not known."""
+        rules, field = self.recommender.item_rules, "rules"
+        try:
+            rules.condition(body.rules)
+            field = "max_per"
+            rules.max_per(body.max_per)
+        except SettingError as error:
+            raise ServiceError(422, "invalid", str(error), field) from None
 
     def check_types(self, body: RecommendBody | SimilarBody | EventsBody) -> None:
         """ServiceError for text that spells no integer where the ids of the run are integers.
@@ -312,10 +334,19 @@ class ServedModel:
 class ModelStore:
     """The runs of a service by name; the first is the default."""
 
-    def __init__(self, paths: Sequence[Path], device: str, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        device: str,
+        cache_bytes: int = CACHE_BYTES,
+        *,
+        rules_file: Path | None = None,
+        items: Path | None = None,
+    ) -> None:
         """Know the runs, none of them loaded yet; RunError where one is none at all.
 
-        ``cache_bytes`` bounds the lists that are kept of each run.
+        ``cache_bytes`` bounds the lists that are kept of each run. ``rules_file`` and ``items`` are
+        what `Recommender.read_rules` takes, for each of the runs.
         """
         self._paths: dict[str, Path] = {}
         for path in paths:
@@ -329,6 +360,10 @@ class ModelStore:
             self._paths[name] = path
         self._device = device
         self._cache_bytes = cache_bytes
+        self._rules_file = rules_file
+        self._items = items
+        self._files_read: Sequence[object] = ()
+        """What these two files were when they were read."""
         self._models: dict[str, ServedModel] = {}
 
     @property
@@ -351,9 +386,23 @@ class ModelStore:
             raise ServiceError(422, "unknown_model", message, "model")
         return models[name]
 
+    def _files(self) -> Sequence[object]:
+        """What shows a change of the files of rules and items; None for one that is gone."""
+        states: list[object] = []
+        for path in (self._rules_file, self._items):
+            if path is not None:
+                with suppress(OSError):
+                    one = path.stat()
+                    states.append((one.st_ino, one.st_size, one.st_mtime_ns))
+                    continue
+                states.append(None)
+        return states
+
     def look(self) -> Sequence[object]:
-        """What those paths hold that lead to another run than the one that answers."""
-        found: list[object] = []
+        """What those paths hold that lead to another run than the one that answers, and what the
+        files of rules and items are where they changed."""
+        files = self._files()
+        found: list[object] = [] if files == self._files_read else [*files]
         for name, path in self._paths.items():
             place, own = path.resolve(), self._models[name].recommender.run
             try:
@@ -369,10 +418,11 @@ class ModelStore:
     def load(self) -> None:
         """Load what the directories hold now, then have it answer, all at one stroke.
 
-        A run that is what it was is kept. Where one cannot be loaded, or has text where the ids of
-        the one before were integers or the other way round, nothing changes.
+        A run that is what it was is kept; rules and items are read again. Where a run or a file
+        cannot be loaded, or a run has text where the ids of the one before were integers or the
+        other way round, nothing changes.
         """
-        models = {}
+        models, files = {}, self._files()
         for name, path in self._paths.items():
             # Of a link, so that all files are of one run, wherever the link leads meanwhile.
             before, run = self._models.get(name), Run.open(path.resolve())
@@ -383,7 +433,9 @@ class ModelStore:
                     _check_same_types(before.recommender.users, run.users, run.path)
                     _check_same_types(before.recommender.items, run.items, run.path)
                 models[name] = ServedModel.load(name, run, self._device, self._cache_bytes)
-        self._models = models
+            if files:
+                models[name] = models[name].with_rules(self._rules_file, self._items)
+        self._models, self._files_read = models, files
 
 
 def _check_same_types(before: IdTable, now: IdTable, path: Path) -> None:

@@ -109,6 +109,13 @@ class RecommendBody(_Body):
     include_seen: Annotated[
         StrictBool, Field(description="Recommend also what the user has already.")
     ] = False
+    rules: Annotated[
+        list[str], Field(description="Names of rules that items must meet, all of them.")
+    ] = []
+    max_per: Annotated[
+        dict[str, Annotated[StrictInt, Field(ge=1)]],
+        Field(description="Most items of a list that are alike in a column of the items."),
+    ] = {}
     reasons: Annotated[
         StrictBool,
         Field(description="Name the items of the history that are nearest to each item listed."),
@@ -300,6 +307,7 @@ class ModelInfo(BaseModel):
     kind: Annotated[str, Field(description="What was trained: vae, neumf, ease and so on.")]
     num_users: int
     num_items: int
+    rules: Annotated[list[str], Field(description="Names of the rules that requests may name.")]
     loaded_at: Annotated[str, Field(description="Time in UTC, ISO 8601.")]
 
 

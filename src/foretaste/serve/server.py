@@ -62,7 +62,8 @@ def serve(
             f"the service needs {error.name}, which is not installed; pip install httptools "
             'prometheus-client "psycopg[binary]" pydantic sqlalchemy starlette uvicorn uvloop'
         ) from error
-    store = ModelStore(paths, config.device)  # RunError before anything is loaded
+    # RunError before anything is loaded.
+    store = ModelStore(paths, config.device, rules_file=config.rules_file, items=config.items)
     if config.events is not None:
         with closing(EventStore(config.events)) as events:
             events.create()

@@ -17,23 +17,25 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from foretaste._util.atomic import atomic_directory
-from foretaste._util.files import why_not_written
+from foretaste._util.files import real_path, why_not_written
 from foretaste._util.keywords import routed
 from foretaste._util.settings import checked, given_or_default
-from foretaste.data.config import PairsConfig, PrepareConfig, Progress
+from foretaste.data.config import InputConfig, PairsConfig, PrepareConfig, Progress
 from foretaste.data.dataset import DATASETS, Dataset, open_dataset
 from foretaste.data.ids import with_id_types_of
 from foretaste.data.manifest import FILE_NAME, check_output, holds_dataset
-from foretaste.data.preparation.columns import check_columns, find_columns
+from foretaste.data.preparation.columns import ItemDescriptions, check_columns, find_columns
 from foretaste.data.preparation.engine import Engine
 from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.preparation.pipeline import Pipeline
 from foretaste.data.preparation.plan import make_plan
 from foretaste.data.preparation.reading import read_raw
 from foretaste.data.sources import check_format_acts, open_sources
-from foretaste.errors import DatasetError, DataWarning, MissingExtraError
+from foretaste.errors import DatasetError, DataWarning, InputError, MissingExtraError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from foretaste.data.preparation.spark_session import Spark
 
 # Of the command line, with what it is called in Python where that is said.
@@ -171,6 +173,31 @@ def read_histories(
         for opened in sources:
             opened.check_unchanged()
         return dict(sorted(engine.run(_HISTORIES)))
+
+
+def read_items(source: Any, config: PairsConfig | None = None) -> pa.Table:
+    """What a file or frame says of items, a row for each, all of it text: ``described_id`` first.
+
+    ``source`` is what `prepare` takes as ``items``: columns are found and kept as there. Raises
+    InputError where it cannot be read or changes meanwhile.
+    """
+    config = given_or_default("config", config, PairsConfig)
+    sources = open_sources(source, config.file_format, "items table")
+    if len(sources) != 1:
+        raise InputError(f"items must be one file, and {source} names {len(sources)}")
+    descriptions = ItemDescriptions(sources[0], InputConfig(item_column=config.item_column))
+
+    from pyarrow import parquet
+
+    from foretaste.data.preparation.duckdb_engine import DuckDBEngine
+
+    with TemporaryDirectory() as directory, DuckDBEngine(Path(directory) / "scratch") as engine:
+        descriptions.read(engine)
+        sources[0].check_unchanged()
+        path = Path(directory) / "items.parquet"
+        engine.write("SELECT * FROM described WHERE described_id IS NOT NULL", path)
+        with parquet.ParquetFile(real_path(path)) as file:
+            return file.read()
 
 
 @contextmanager

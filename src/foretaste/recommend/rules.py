@@ -1,0 +1,226 @@
+"""Rules: conditions on the columns of items, such as ``stock > 0``, by name."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from foretaste._util.formatting import did_you_mean, shown
+from foretaste._util.settings import Count, checked
+from foretaste.data.config import PairsConfig
+from foretaste.data.ids import IdTable
+from foretaste.data.preparation import read_items
+from foretaste.data.sources.source import identifier
+from foretaste.errors import InputError, SettingError
+from foretaste.recommend.inputs import examples, named
+from foretaste.recommend.item_filter import Condition
+from foretaste.recommend.max_per import Limit, MaxPer
+
+_TYPES = {
+    "BIGINT": "TRY_CAST(CASE WHEN regexp_full_match({text}, '[-+]?[0-9]+') THEN {text} END AS "
+    "BIGINT)",
+    "DOUBLE": "TRY_CAST({text} AS DOUBLE)",
+    "BOOLEAN": "TRY_CAST({text} AS BOOLEAN)",
+    "TIMESTAMP": "TRY_CAST({text} AS TIMESTAMP)",
+}
+"""Types of columns and the SQL that makes them of text; the first is taken that fits all values."""
+
+_MISSING = pa.array(["", "nan", "NaN"])
+"""Texts that stand for no value: as a number NaN would be above all others."""
+
+
+class ItemRules:
+    """The columns of a run's items, and conditions on them by name; they never change."""
+
+    def __init__(
+        self, items: IdTable, num_items: int, conditions: Mapping[str, str] | None = None
+    ) -> None:
+        """``conditions`` are SQL by name, on the columns of the first ``num_items`` of ``items``.
+
+        SettingError names the one that is no condition.
+        """
+        self._items = items.table.slice(0, num_items)
+        self._groups: dict[str, NDArray[np.int64]] = {}
+        self._masks = {
+            name: self._evaluated(f"rule {name}", sql) for name, sql in (conditions or {}).items()
+        }
+
+    @classmethod
+    def read(
+        cls,
+        items: IdTable,
+        num_items: int,
+        rules_file: Path | str | None,
+        described: Any,
+        files: PairsConfig | None = None,
+    ) -> ItemRules:
+        """The rules of a file, on the columns of ``items`` and on those of ``described``, a file or
+        frame of items, which take the place of columns of the same name.
+
+        Raises InputError where one of them cannot be read, and SettingError as the class does.
+        """
+        conditions = None
+        if rules_file is not None:
+            conditions = _conditions(checked("rules_file", rules_file, Path))
+        if described is not None:
+            items = _described(items, num_items, described, files)
+        return cls(items, num_items, conditions)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the rules."""
+        return [*self._masks]
+
+    def condition(self, rules: Sequence[str], where: str | None = None) -> Condition | None:
+        """All of the rules, and the SQL of ``where``; None where nothing is asked of items.
+
+        SettingError for a name that is unknown, and for SQL that is no condition.
+        """
+        masks = {}
+        for name in checked("rules", rules, list[str]):
+            if name not in self._masks:
+                known = f"those read are {named(self.names)}" if self._masks else "none were read"
+                raise SettingError(f"no rule is called {shown(name)}; {known}")
+            masks[name] = self._masks[name]
+        if where is not None:
+            masks[where] = self._evaluated("where", checked("where", where, str))
+        if not masks:
+            return None
+        return Condition(" and ".join(masks), np.logical_and.reduce([*masks.values()]))
+
+    def max_per(self, most: Mapping[str, int] | None) -> MaxPer | None:
+        """The limits on items of one list that are alike in a column, by its name; None where there
+        are none.
+
+        SettingError for a column that the items do not have.
+        """
+        limits = []
+        for name, number in checked("max_per", most or {}, dict[str, Count]).items():
+            columns = self._texts.column_names[1:]
+            if name not in columns:
+                have = named(columns) or "none but their ids"
+                raise SettingError(
+                    f"max_per has {shown(name)}, which is no column of the items; they have {have}"
+                )
+            if name not in self._groups:
+                values = self._texts.column(name).combine_chunks().dictionary_encode()
+                self._groups[name] = np.asarray(values.indices.fill_null(-1)).astype(np.int64)
+            limits.append(Limit(name, number, self._groups[name]))
+        return MaxPer(limits) if limits else None
+
+    @cached_property
+    def _texts(self) -> pa.Table:
+        """The ids, and all other columns as text; what is missing is NULL."""
+        item_id, *others = self._items.columns
+        texts = [pc.cast(column, pa.string()) for column in others]
+        texts = [pc.if_else(pc.is_in(text, _MISSING), None, text) for text in texts]
+        return pa.table([item_id, *texts], names=["item_id", *self._items.column_names[1:]])
+
+    @cached_property
+    def _database(self) -> Any:
+        """A connection to the view ``items`` and nothing else; its columns have types."""
+        import duckdb
+
+        database = duckdb.connect(
+            ":memory:",
+            config={
+                "threads": 1,
+                "enable_external_access": False,
+                "autoload_known_extensions": False,
+                "python_enable_replacements": False,
+            },
+        )
+        index = pa.array(np.arange(len(self._texts)))
+        database.register("given", self._texts.append_column("item_index", index))
+        database.execute("CREATE TABLE texts AS SELECT * FROM given")
+        database.unregister("given")
+        selected = ["item_index", "item_id"]
+        for name in map(identifier, self._texts.column_names[1:]):
+            casts = {kind: sql.format(text=name) for kind, sql in _TYPES.items()} | {"": name}
+            counts = ", ".join(f"count({sql})" for sql in casts.values())
+            found = database.execute(f"SELECT {counts} FROM texts").fetchone()
+            # NULL compares with numbers and with text.
+            fitting = [*casts.values()][found.index(found[-1])] if found[-1] else "NULL"
+            selected.append(f"{fitting} AS {name}")
+        database.execute(f"CREATE VIEW items AS SELECT {', '.join(selected)} FROM texts")
+        return database
+
+    def _evaluated(self, what: str, condition: str) -> NDArray[np.bool_]:
+        """True for items that meet a condition, [num_items]; SettingError where it is none."""
+        import duckdb
+
+        database = self._database.cursor()
+        what = f"{what}, {shown(condition)}"
+        try:
+            # On a line of its own: it may end in a comment.
+            query = f"SELECT item_index, (\n{condition}\n) AS is_met FROM items"
+            statements = database.extract_statements(query)
+            if len(statements) > 1:
+                raise SettingError(f"{what}: is not one condition but {len(statements)} statements")
+            result = database.execute(statements[0])
+            kinds = [str(kind) for _, kind, *_ in result.description]
+            found = result.fetchnumpy()
+        except duckdb.Error as error:
+            reason = str(error).strip().split("\n", 1)[0]
+            raise SettingError(f"{what}: {reason}; {self._columns()}") from None
+        index = found.get("item_index", ())
+        if len(kinds) != 2 or kinds[1] != "BOOLEAN" or len(index) != len(self._texts):
+            raise SettingError(f"{what}: is no condition, true or false for each item")
+        is_met = np.zeros(len(index), dtype=bool)
+        is_met[index] = np.ma.filled(found["is_met"], False)
+        return is_met
+
+    def _columns(self) -> str:
+        """The columns that a condition may name, with their types."""
+        described = self._database.cursor().execute("DESCRIBE items").fetchall()
+        columns = [f"{name} {kind}" for name, kind, *_ in described if name != "item_index"]
+        return f"the items have {', '.join(columns)}"
+
+
+def _conditions(path: Path) -> dict[str, str]:
+    """The rules of a file of TOML: SQL by name."""
+    try:
+        rules = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        meant = did_you_mean(path) if isinstance(error, FileNotFoundError) else ""
+        raise InputError(f"{path}: cannot be read as TOML: {reason}{meant}") from None
+    for name, condition in rules.items():
+        if not isinstance(condition, str):
+            raise InputError(
+                f"{path}: {name} is {shown(condition)}; write a condition in quotes, such as "
+                f'{name} = "stock > 0"'
+            )
+    return rules
+
+
+def _described(
+    items: IdTable, num_items: int, described: Any, files: PairsConfig | None
+) -> IdTable:
+    """The items with the columns that a file or frame has of them."""
+    table = read_items(described, files)
+    ids = table.column(0).to_pylist()
+    row = items.lookup(ids)
+    is_known = (row >= 0) & (row < num_items)
+    if not is_known.any():
+        source = described if isinstance(described, str | Path) else "the items table"
+        theirs = f"its ids are such as {named(ids)}" if ids else "it has no rows"
+        raise InputError(f"{source}: describes no item of the run: {theirs}; {examples(items)}")
+    place = np.full(len(items), -1)
+    place[row[is_known]] = np.flatnonzero(is_known)
+    rows = table.take(pa.array(place, mask=place < 0))
+    # Case aside, as in SQL.
+    replaced = {name.lower() for name in rows.column_names}
+    kept = [name for name in items.table.column_names if name.lower() not in replaced]
+    joined = items.table.select(kept)
+    for name in rows.column_names[1:]:
+        joined = joined.append_column(name, rows.column(name))
+    return IdTable(kind="item", table=joined)

@@ -1,0 +1,284 @@
+"""Rules, conditions and limits: what they let in, what is refused, and what is read again."""
+
+from __future__ import annotations
+
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretaste.data.ids import IdTable
+from foretaste.errors import InputError, SettingError
+from foretaste.evaluation.ranking import ABSENT
+from foretaste.recommend import Recommender
+from foretaste.recommend.max_per import Limit, MaxPer
+from foretaste.recommend.rules import ItemRules
+from tests.recommend.shop import new_users, trained_users
+
+RULES = 'in-stock = "stock > 0"\nred = "colour = \'red\'"\n'
+COLOURS = ("red", "green", "blue", "")
+
+
+def described(recommender: Recommender, stock: int = 3) -> pa.Table:
+    """Stock and colour of every item but the last ones of the catalogue."""
+    ids = recommender.items.ids()[: recommender.model.num_items - 5]
+    return pa.table(
+        {
+            "item_id": ids,
+            "stock": [str(place % stock) for place in range(len(ids))],
+            "colour": [COLOURS[place % 4] for place in range(len(ids))],
+        }
+    )
+
+
+def with_rules(recommender: Recommender, tmp_path: Path, **options: Any) -> Recommender:
+    (tmp_path / "rules.toml").write_text(RULES)
+    own = copy(recommender)
+    own.read_rules(tmp_path / "rules.toml", described(recommender, **options))
+    return own
+
+
+def met(conditions: dict[str, str], **columns: list[Any]) -> list[list[bool]]:
+    """The masks of conditions on items from 0."""
+    size = len(next(iter(columns.values())))
+    items = IdTable.from_ids("item", range(size), **columns)
+    rules = ItemRules(items, size, conditions)
+    masks = [rules.condition([name]) for name in conditions]
+    return [mask.is_met.tolist() for mask in masks if mask is not None]
+
+
+def walked(score: np.ndarray, k: int, limits: list[Limit]) -> list[int]:
+    """A walk through the whole ranking."""
+    taken: list[int] = []
+    for item in np.argsort(-score, kind="stable").tolist():
+        alike = (
+            sum(limit.group[other] == limit.group[item] >= 0 for other in taken) < limit.most
+            for limit in limits
+        )
+        if len(taken) < k and score[item] != ABSENT and all(alike):
+            taken.append(item)
+    return taken
+
+
+@given(data=st.data())
+@settings(max_examples=300, deadline=None)
+def test_limits_fill_lists_as_a_walk_through_the_ranking_does(data: st.DataObject) -> None:
+    num_items = data.draw(st.integers(1, 40), "items")
+    k = data.draw(st.integers(1, min(6, num_items)), "k")
+    # Few scores, so that many tie.
+    score = st.sampled_from([ABSENT, 0.0, 1.0, 2.0, 3.0])
+    rows = data.draw(st.lists(st.lists(score, min_size=num_items, max_size=num_items), max_size=3))
+    limits = []
+    for number in range(data.draw(st.integers(1, 2), "limits")):
+        group = st.integers(-1, data.draw(st.integers(0, 4)))
+        groups = data.draw(st.lists(group, min_size=num_items, max_size=num_items))
+        limits.append(Limit(str(number), data.draw(st.integers(1, 3)), np.array(groups)))
+    score_BC = torch.tensor(rows).reshape(len(rows), num_items)
+    score_BK, column_BK = MaxPer(limits).best(score_BC, k)
+    few = torch.arange(0, num_items, 2)
+    for row, scores in enumerate(rows):
+        expected = walked(np.array(scores), k, limits)
+        length = int((score_BK[row] != ABSENT).sum())
+        assert column_BK[row, :length].tolist() == expected
+        assert score_BK[row, :length].tolist() == [scores[item] for item in expected]
+    if rows:  # columns that stand for some of the items
+        _, column_BK = MaxPer(limits).best(score_BC[:, few], min(k, len(few)), few)
+        some = [limit._replace(group=limit.group[few.numpy()]) for limit in limits]
+        expected = walked(np.array(rows[0])[few.numpy()], min(k, len(few)), some)
+        assert column_BK[0, : len(expected)].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "condition", "expected"),
+    [
+        (["0", "3", None, "", "12"], "x > 2", [False, True, False, False, True]),
+        (["0", "3", None, "", "12"], "NOT (x > 2)", [True, False, False, False, False]),
+        (["0", "3", None, "", "12"], "x IS NULL -- unknown", [False, False, True, True, False]),
+        (["0.5", "1e3", "nan", "NaN"], "x >= 7", [False, True, False, False]),
+        (["007", "7", "8"], "x = 7", [True, True, False]),
+        (["7", "n/a", "8"], "x = '7'", [True, False, False]),
+        (["true", "false", None], "x", [True, False, False]),
+        (["2024-02-01", "2025-01-01"], "x < DATE '2024-12-31'", [True, False]),
+        (["99999999999999999999", "1"], "x > 5", [True, False]),
+        ([None, None], "x > 5 OR x = 'wine' OR item_id = 1", [False, True]),
+        ([1, 2, 3], "x IN (1, 3)", [True, False, True]),
+    ],
+)
+def test_columns_have_the_type_of_their_values(
+    values: list[Any], condition: str, expected: list[bool]
+) -> None:
+    assert met({"one": condition}, x=values) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("stok > 0", "rule one, 'stok > 0': Binder Error: Referenced column \"stok\" not found"),
+        ("stok > 0", "the items have item_id BIGINT, stock BIGINT, name VARCHAR"),
+        ("name > 0", "rule one"),
+        ("stock > 0; DROP TABLE texts", "rule one"),
+        ("true) FROM items; SELECT (true", "is not one condition but 2 statements"),
+        ("stock", "is no condition, true or false for each item"),
+        ("true), (true", "is no condition"),
+        ("true) AS a, item_index FROM items WHERE (stock > 0", "rule one"),
+        ("count(*) > 1", "must appear in the GROUP BY"),
+        ("EXISTS (SELECT * FROM read_text('/etc/hostname'))", "Permission Error"),
+        ("EXISTS (SELECT * FROM 'items.parquet')", "rule one"),
+        ("", "is no condition"),
+    ],
+)
+def test_what_is_no_condition_is_refused(condition: str, message: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        met({"one": condition}, stock=["1", "0"], name=["a", "b"])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_rules_and_conditions_let_in_what_meets_them(personal: Recommender, tmp_path: Path) -> None:
+    recommender = with_rules(personal, tmp_path)
+    rows = described(personal).to_pylist()
+    allowed = [row["item_id"] for row in rows if row["stock"] != "0" and row["colour"] == "red"]
+    users = [*trained_users(personal)[:4], new_users(personal)[0]]
+    expected = personal.recommend(users, k=4, candidates=allowed)
+    assert any(answer.item_ids for answer in expected)
+    for options in (
+        {"rules": ["in-stock", "red"]},
+        {"rules": ["red"], "where": "stock > 0"},
+        {"where": "stock > 0 AND colour = 'red'"},
+        {"rules": ["in-stock"], "candidates": [r["item_id"] for r in rows if r["colour"] == "red"]},
+    ):
+        found = recommender.recommend(users, k=4, **options)
+        assert [one.item_ids for one in found] == [one.item_ids for one in expected]
+        new = recommender.recommend_for([[1, 5]], k=4, **options)
+        assert (
+            new[0].item_ids == personal.recommend_for([[1, 5]], 4, candidates=allowed)[0].item_ids
+        )
+
+
+def test_a_list_holds_so_many_alike(personal: Recommender, tmp_path: Path) -> None:
+    recommender = with_rules(personal, tmp_path)
+    colour_of = {row["item_id"]: row["colour"] for row in described(personal).to_pylist()}
+    users = [*trained_users(personal)[:4], new_users(personal)[0]]
+    whole = recommender.recommend(users, k=personal.model.num_items)
+    for k in (1, 3, 6, 12):
+        found = recommender.recommend(users, k=k, max_per={"colour": 2})
+        for answer, ranking in zip(found, whole, strict=True):
+            expected: list[Any] = []
+            for item in ranking.item_ids:
+                colour = colour_of.get(item, "")  # '' is no colour, and not limited
+                if not colour or [colour_of.get(one) for one in expected].count(colour) < 2:
+                    expected.append(item)
+            assert answer.item_ids == expected[:k]
+            assert answer.scores == sorted(answer.scores, reverse=True)
+
+
+def test_a_short_list_says_why(popularity: Recommender, tmp_path: Path) -> None:
+    recommender = with_rules(popularity, tmp_path)
+    user = trained_users(popularity)[:1]
+    (answer,) = recommender.recommend(
+        user, k=9, rules=["red"], where="stock >= 0", max_per={"stock": 1}, include_seen=True
+    )
+    assert len(answer.item_ids) == 3
+    size = sum(row["colour"] == "red" for row in described(popularity).to_pylist())
+    assert answer.reason == (
+        f"only 3 of 9: {size} items in the catalogue meeting red and stock >= 0, "
+        f"{size - 3} of them beyond 1 per stock"
+    )
+    (answer,) = recommender.recommend(user, k=9, rules=["red"], max_per={"stock": 1, "colour": 2})
+    assert str(answer.reason).endswith("in the history or beyond 1 per stock and 2 per colour")
+    (answer,) = recommender.recommend(user, where="title = '{}'")
+    assert answer.reason == "only 0 of 10: 0 items in the catalogue meeting title = '{}'"
+
+
+def test_files_hold_the_same_lists(personal: Recommender, tmp_path: Path) -> None:
+    recommender = with_rules(personal, tmp_path)
+    options: dict[str, Any] = {"k": 3, "rules": ["in-stock"], "max_per": {"colour": 1}}
+    users = trained_users(personal)[:6]
+    recommender.recommend_all(tmp_path / "all.parquet", user_ids=users, **options)
+    recommender.recommend_all_for(tmp_path / "new.parquet", {7: [1, 5]}, **options)
+    expected = recommender.recommend(users, **options)
+    found = pq.read_table(tmp_path / "all.parquet")
+    assert found["item_id"].to_pylist() == [item for one in expected for item in one.item_ids]
+    new = pq.read_table(tmp_path / "new.parquet")
+    assert new["item_id"].to_pylist() == recommender.recommend_for([[1, 5]], **options)[0].item_ids
+
+
+def test_stock_is_read_again(popularity: Recommender, tmp_path: Path) -> None:
+    recommender, user = copy(popularity), trained_users(popularity)[:1]
+    rules, stock = tmp_path / "rules.toml", tmp_path / "stock.csv"
+    rules.write_text(RULES.splitlines()[0])
+    first, second = popularity.recommend(user, k=2)[0].item_ids
+
+    def answer() -> list[Any]:
+        return list(recommender.recommend(user, k=2, rules=["in-stock"])[0].item_ids)
+
+    stock.write_text(f"item_id,stock\n{first},4\n{second},0\n999999,5\n")
+    recommender.read_rules(rules, stock)
+    assert answer() == [first]
+    stock.write_text(f"item_id,stock\n{second},1\n")
+    assert answer() == [first]
+    recommender.read_rules(rules, stock)
+    assert answer() == [second]
+    for text, message in (
+        ("item_id,stock\n999999,5\n", "describes no item of the run: its ids are such as '999999'"),
+        ("item_id,stock\n", "describes no item of the run: it has no rows"),
+        (f"item_id,amount\n{first},5\n", "Referenced column"),
+        (f"item_id,stock\n{first},many\n", "rule in-stock, 'stock > 0': "),
+    ):
+        stock.write_text(text)
+        with pytest.raises((InputError, SettingError), match=message):
+            recommender.read_rules(rules, stock)
+        assert answer() == [second]
+
+
+def test_columns_of_a_file_take_the_place_of_the_runs(popularity: Recommender) -> None:
+    recommender, items = copy(popularity), popularity.items
+    first = items.ids()[0]
+    assert recommender.item_rules.condition([], f"title = 'The Book of {first}'") is not None
+    recommender.read_rules(items=pa.table({"item_id": [first], "Title": ["x"], "stock": [1]}))
+    condition = recommender.item_rules.condition([], "title = 'x' AND stock = 1")
+    assert condition is not None
+    assert np.flatnonzero(condition.is_met).tolist() == [0]
+
+
+def test_what_is_not_known_is_refused(popularity: Recommender, tmp_path: Path) -> None:
+    user = trained_users(popularity)[:1]
+    recommender = with_rules(popularity, tmp_path)
+    for options, message in (
+        ({"rules": ["sale"]}, "no rule is called 'sale'; those read are 'in-stock', 'red'"),
+        ({"rules": ["stock > 0"]}, "no rule is called 'stock > 0'"),
+        ({"rules": "red"}, "rules is 'red'; it must be a list of text"),
+        ({"where": "sale"}, "where, 'sale': Binder Error"),
+        ({"max_per": {"size": 2}}, "'size', which is no column of the items; they have 'title', "),
+        ({"max_per": {"stock": 0}}, "max_per is .*whole numbers of at least 1"),
+        ({"max_per": ["stock"]}, "max_per is"),
+    ):
+        with pytest.raises(SettingError, match=message):
+            recommender.recommend(user, **options)  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="no rule is called 'sale'; none were read"):
+        popularity.recommend(user, rules=["sale"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("wine = category = 'wine'", "cannot be read as TOML"),
+        ("[wine]\nif = 'x'", 'wine is .*; write a condition in quotes, such as wine = "stock > 0"'),
+        (None, "No such file"),
+    ],
+)
+def test_a_file_that_holds_no_rules(
+    popularity: Recommender, tmp_path: Path, text: str | None, message: str
+) -> None:
+    path = tmp_path / "rules.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        popularity.read_rules(path)

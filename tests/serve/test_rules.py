@@ -1,0 +1,150 @@
+"""Rules over HTTP: asked for by name, and read again with the items when the service reloads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretaste.errors import SettingError
+from foretaste.serve.models import ModelStore
+from tests.runs.tiny import FIRST_USER
+from tests.serve.conftest import serving
+
+USER = {"user_id": FIRST_USER}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """Rules, and the stock and brand of the first items."""
+    rules, stock = tmp_path / "rules.toml", tmp_path / "stock.csv"
+    rules.write_text('in-stock = "stock > 0"\nacme = "brand = \'acme\'"\n')
+    write_stock(stock, {item: item % 2 for item in range(12)})
+    return {"rules_file": rules, "items": stock}
+
+
+def write_stock(path: Path, stock: dict[int, int]) -> None:
+    rows = [f"{item},{number},{'acme' if item < 6 else 'apex'}" for item, number in stock.items()]
+    path.write_text("\n".join(["item_id,stock,brand", *rows, ""]))
+
+
+def items_of(client: Any, **body: Any) -> list[int]:
+    response = client.post("/v1/recommend", json={"users": [USER], "include_seen": True} | body)
+    assert response.status_code == 200, response.text
+    return [item["item_id"] for item in response.json()["answers"][0]["items"]]
+
+
+def test_rules_are_asked_for_by_name(runs: Path, files: dict[str, Path]) -> None:
+    with serving(runs / "ease", runs / "vae", **files) as (client, _):
+        for model in ("ease", "vae"):
+            ranking = items_of(client, k=1000, model=model)
+            found = items_of(client, k=1000, model=model, rules=["in-stock", "acme"])
+            assert found == [item for item in ranking if item in (1, 3, 5)]
+            found = items_of(client, k=1000, model=model, candidates=[*range(12)],
+                             max_per={"brand": 1})  # fmt: skip
+            assert len(found) == 2
+            assert sorted(item < 6 for item in found) == [False, True]
+            assert found[0] == next(item for item in ranking if item < 12)
+        models = client.get("/v1/models").json()["models"]
+        assert [one["rules"] for one in models] == [["in-stock", "acme"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "message"),
+    [
+        ({"rules": ["stock > 0"]}, "rules", "no rule is called 'stock > 0'; those read are"),
+        ({"rules": ["in-stock", "sale"]}, "rules", "no rule is called 'sale'"),
+        ({"where": "stock > 0"}, "where", "Extra inputs are not permitted"),
+        ({"max_per": {"size": 1}}, "max_per", "'size', which is no column of the items"),
+        ({"max_per": {"brand": 0}}, "max_per.brand", "greater than or equal to 1"),
+        ({"max_per": {"brand": "1"}}, "max_per.brand", "valid integer"),
+        ({"rules": "in-stock"}, "rules", "valid"),
+    ],
+)
+def test_sql_and_names_that_are_not_known_are_refused(
+    runs: Path, files: dict[str, Path], body: dict[str, Any], field: str, message: str
+) -> None:
+    with serving(runs / "ease", **files) as (client, _):
+        response = client.post("/v1/recommend", json={"users": [USER]} | body)
+        assert response.status_code == 422
+        error = response.json()["error"]
+        assert (error["code"], error["field"]) == ("invalid", field)
+        assert message in error["message"]
+
+
+def test_a_reload_reads_rules_and_items_again(runs: Path, files: dict[str, Path]) -> None:
+    with serving(runs / "ease", **files) as (client, service):
+
+        def reload() -> int:
+            return int(client.post("/v1/reload", json={}).status_code)
+
+        def in_stock() -> list[int]:
+            # Without include_seen: such lists are kept.
+            return sorted(items_of(client, k=1000, rules=["in-stock"], include_seen=False))
+
+        seen = set(range(12)) - set(items_of(client, k=1000, include_seen=False))
+        assert in_stock() == sorted({1, 3, 5, 7, 9, 11} - seen)
+        digest = service.store.get(None).digest
+        write_stock(files["items"], dict.fromkeys(range(12), 1))
+        assert reload() == 200
+        assert in_stock() == sorted(set(range(12)) - seen)
+        assert service.store.get(None).digest == digest
+        assert not service.store.look()
+        for path, text in (
+            (files["rules_file"], 'in-stock = "stok > 0"'),
+            (files["items"], "item_id,stock\n999999,1\n"),
+        ):
+            kept = path.read_text()
+            path.write_text(text)
+            assert reload() == 409
+            failed = client.get("/v1/models").json()["reload_failed"]
+            assert "stok" in failed or "describes no item of the run" in failed
+            assert in_stock() == sorted(set(range(12)) - seen)
+            path.write_text(kept)
+        files["rules_file"].write_text('in-stock = "stock > 5"\n')
+        assert reload() == 200
+        assert in_stock() == []
+        response = client.post("/v1/recommend", json={"users": [USER], "rules": ["acme"]})
+        assert response.status_code == 422
+
+
+def test_a_change_of_the_files_is_seen(runs: Path, files: dict[str, Path]) -> None:
+    with serving(runs / "ease", **files) as (_, service):
+        store = service.store
+        assert not store.look()
+        old = store.get(None)
+        files["items"].unlink()
+        gone = store.look()
+        assert gone
+        with pytest.raises(Exception, match=r"stock\.csv: there is no such file"):
+            store.load()
+        assert store.get(None) is old
+        write_stock(files["items"], {1: 1})
+        assert store.look() not in ([], gone)
+        store.load()
+        assert not store.look()
+        assert store.get(None) is not old
+        assert store.get(None).recommender.model is old.recommender.model
+
+
+def test_a_service_does_not_start_with_rules_that_are_none(
+    runs: Path, files: dict[str, Path]
+) -> None:
+    files["rules_file"].write_text('in-stock = "stok > 0"')
+    with pytest.raises(SettingError, match="stok"):
+        ModelStore([runs / "ease"], "cpu", **files).load()
+
+
+def test_lists_by_rules_are_kept(runs: Path, files: dict[str, Path]) -> None:
+    with serving(runs / "ease", **files) as (client, service):
+        served = service.store.get(None)
+        num_first = len(served._cache._lists)
+        for body in ({"rules": ["in-stock"]}, {"max_per": {"brand": 1}}, {}):
+            before = len(served._cache._lists)
+            first, second = (items_of(client, include_seen=False, **body) for _ in range(2))
+            assert first == second
+            assert len(served._cache._lists) == before + 1
+        one = items_of(client, include_seen=False, rules=["in-stock", "acme"])
+        assert one == items_of(client, include_seen=False, rules=["acme", "in-stock"])
+        assert len(served._cache._lists) == num_first + 4
