@@ -21,6 +21,7 @@ from foretaste.data.manifest import Manifest
 from foretaste.data.preparation import prepare
 from foretaste.errors import DataWarning, ForetasteError, Interrupted, SettingError
 from foretaste.models.registry import config_class
+from foretaste.ops.device import computing_with
 from foretaste.recommend.recommender import Recommender
 from foretaste.runs.files import CONFIG, HISTORIES, ITEMS, METRICS, USERS
 from foretaste.runs.places import in_its_place, make_room, new_run_directory, place_to_train
@@ -88,6 +89,7 @@ def fit(
     model_config: DataclassInstance | None = None,
     config: TrainingConfig | None = None,
     callback: Callback | None = None,
+    threads: int | None = None,
     **settings: Any,
 ) -> FittedRecommender:
     """Fit ``model`` to all ``interactions`` and return a recommender; no file stays behind.
@@ -108,6 +110,7 @@ def fit(
         model_config: settings of the model.
         config: settings of the training.
         callback: as in `foretaste.train`; gets the events of both trainings.
+        threads: as in `foretaste.train`.
         settings: fields of these configs and of `PrepareConfig`, by name.
 
     Raises what `foretaste.prepare` and `foretaste.train` raise; notes on the data are warnings, and
@@ -136,6 +139,7 @@ def fit(
         "config": config,
     }
     with (
+        computing_with(threads),
         strategy_here() as here,
         TemporaryDirectory(prefix="foretaste-") as directory,
         _without_ways_on(),

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from foretaste.errors import SettingError
-from foretaste.ops.device import resolve_device
+from foretaste.ops.device import computing_with, resolve_device
 from foretaste.ops.triton import support
 
 BUILT_FOR = ["sm_75", "sm_80", "sm_90a", "sm_100", "compute_120"]
@@ -80,3 +80,23 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SettingError, match="finds no CUDA GPU here; choose auto or cpu"):
         resolve_device("cuda")
+
+
+def test_threads_are_so_many_within_and_as_before_after_an_error() -> None:
+    before = torch.get_num_threads()
+    found = []
+
+    def failing() -> None:
+        with computing_with(before + 1):
+            found.append(torch.get_num_threads())
+            raise RuntimeError("within")
+
+    with pytest.raises(RuntimeError, match="within"):
+        failing()
+    assert found == [before + 1]
+    assert torch.get_num_threads() == before
+    with computing_with(None):
+        assert torch.get_num_threads() == before
+    with pytest.raises(SettingError, match="threads is 0"), computing_with(0):
+        pass
+    assert torch.get_num_threads() == before

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import torch
 
 import foretaste
 from foretaste.data import Dataset, prepare
@@ -349,3 +350,12 @@ def test_a_model_fitted_in_one_pass_takes_what_acts_on_it(dataset: Dataset, tmp_
     run = train("ease", dataset, l2=9.0, candidates="sampled-9", run=tmp_path / "run")
     assert run.config.model_config.items() >= {"l2": 9.0, "dropout": 0.5}.items()
     assert run.config.resolved["candidates"] == "sampled-9"
+
+
+def test_a_training_computes_with_as_many_threads_as_asked(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    before = torch.get_num_threads()
+    run = train("vae", dataset, epochs=1, threads=before + 1, run=tmp_path / "run")
+    assert run.config.hardware["num_threads"] == before + 1
+    assert torch.get_num_threads() == before

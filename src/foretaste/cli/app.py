@@ -25,7 +25,7 @@ from foretaste.cli.arguments import (
     split_at_commas,
 )
 from foretaste.cli.console import TerminalConsole
-from foretaste.cli.nvidia import modern
+from foretaste.cli.nvidia_line import Command
 from foretaste.errors import (
     DataWarning,
     ForetasteError,
@@ -165,7 +165,12 @@ def _as_one(started: Launch) -> Iterator[None]:
 
 def run_tokens(tokens: Sequence[str], size: int) -> None:
     """Run the command of ``tokens`` in one of ``size`` processes that torchrun started."""
-    lines, notes = modern(tokens)
+    lines: Sequence[Sequence[str]] = [tokens]
+    notes: Sequence[str] = ()
+    if Command.of(tokens) is not None:  # NVIDIA's scripts had one like it
+        from foretaste.cli.nvidia import modern
+
+        lines, notes = modern(tokens)
     for line in lines if size > 1 else []:
         if line and not line[0].startswith("-") and line[0] not in _OF_RANKS:
             raise RankError(

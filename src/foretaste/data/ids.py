@@ -31,7 +31,9 @@ Ids = Id | Iterable[Id]
 """Ids, or a single one."""
 
 _EXACT_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
-_INT64 = np.iinfo(np.int64)
+_INTEGERS = (int, np.integer)
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+"""Integers of 64 bits; what `numpy.iinfo` has of them takes ten times as long to ask for."""
 Rows = Sequence[int] | NDArray[np.integer]
 """Numbers of rows of a table."""
 
@@ -69,11 +71,10 @@ def as_list(values: Any) -> list[Any]:
 
 def is_id(value: object) -> TypeGuard[Id]:
     """True for text, and for an integer of 64 bits."""
-    if isinstance(value, bool):
-        return False
-    if isinstance(value, int | np.integer):
-        return bool(_INT64.min <= value <= _INT64.max)
-    return isinstance(value, str)
+    if isinstance(value, str):
+        return True
+    is_integer = isinstance(value, _INTEGERS) and not isinstance(value, bool)
+    return is_integer and bool(_LEAST <= value <= _MOST)
 
 
 def _int64(values: Sequence[Any]) -> NDArray[np.int64]:
@@ -292,4 +293,4 @@ def _as_integer(value: Id) -> int | None:
         if not _EXACT_INTEGER.fullmatch(value):
             return None
         value = int(value)
-    return value if _INT64.min <= value <= _INT64.max else None
+    return value if _LEAST <= value <= _MOST else None

@@ -1,14 +1,33 @@
-"""Choice of the device to compute on."""
+"""Choice of the device to compute on, and of the CPU's threads."""
 
 from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
+from foretaste._util.settings import Threads, checked
 from foretaste.errors import SettingError
 from foretaste.ops.torch_internals import keep_freed_memory
+
+
+@contextmanager
+def computing_with(threads: int | None) -> Iterator[None]:
+    """Within, PyTorch computes with so many CPU threads, if a number is given.
+
+    The number is that of the process: computations beside this one have it meanwhile.
+    """
+    before = torch.get_num_threads()
+    if threads is not None:
+        torch.set_num_threads(checked("threads", threads, Threads))
+    try:
+        yield
+    finally:
+        if threads is not None:
+            torch.set_num_threads(before)
 
 
 def resolve_device(name: str) -> torch.device:

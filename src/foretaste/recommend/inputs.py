@@ -74,15 +74,12 @@ class AskedUsers:
                 row = lookup_all(users, ids)
             except UnknownIdError as error:
                 raise UnknownIdError(f"{error}{_WAYS_OUT}", error.ids) from None
-            return cls(ids=users.ids(row), user_index=row)
-        row = users.lookup(ids)
-        missing = users.as_kept(compress(ids, row < 0))
+            return cls(ids=users.as_kept(ids), user_index=row)
+        row, kept = users.lookup(ids), users.as_kept(ids)
+        missing = [*compress(kept, row < 0)]
         notes = (_unknown(users, missing, ids, _TREATMENT[unknown]),) if missing else ()
-        found = users.ids(row[row >= 0])
         if unknown == "skip":
-            return cls(ids=found, user_index=row[row >= 0], notes=notes)
-        known, others = iter(found), iter(missing)
-        kept = [next(known if flag else others) for flag in row >= 0]
+            return cls(ids=[*compress(kept, row >= 0)], user_index=row[row >= 0], notes=notes)
         return cls(ids=kept, user_index=np.where(row < 0, len(users), row), notes=notes)
 
     @classmethod
@@ -174,11 +171,11 @@ def given_histories(given: GivenHistories) -> tuple[list[Id] | None, list[list[I
         )
     if not isinstance(given, Mapping):
         each = as_list(given)
-        if each and not any(isinstance(one, Iterable) for one in each if not is_id(one)):
+        kinds = [kind for kind in set(map(type, each)) if not issubclass(kind, str)]
+        if each and not any(issubclass(kind, Iterable) for kind in kinds):
             return None, [as_ids("histories", each, single=False)]
         return None, [as_ids("each history", ids, single=False) for ids in each]
-    kinds = {isinstance(name, str) for name in given}
-    if len(kinds) > 1 or not all(map(is_id, given)):
+    if len({isinstance(name, str) for name in given}) > 1 or not all(map(is_id, given)):
         raise SettingError(
             f"histories must be named all by integers or all by text, got {named([*given])}"
         )

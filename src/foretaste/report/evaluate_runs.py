@@ -35,6 +35,7 @@ def evaluate_run(
     split: Split = "test",
     device: str = "auto",
     progress: Progress | None = None,
+    threads: int | None = None,
     **settings: Any,
 ) -> Evaluation:
     """Metrics of a run's best weights on the held-out users of a dataset.
@@ -47,15 +48,18 @@ def evaluate_run(
     ``dataset`` is the run's own, looked for where it was when the run was trained, unless given.
     With other data users and items are matched by id, held-out pairs that the run was trained on
     are left out, and the run recommends from its own catalogue; `Evaluation.matching` has the
-    counts. Raises DatasetError where the dataset is not there, has no such split, or nothing in
-    common with the run.
+    counts. ``threads`` are of the CPU, as in `train`. Raises DatasetError where the dataset is not
+    there, has no such split, or nothing in common with the run.
     """
     (config,) = routed(evaluate_run, {"config": (EvaluationConfig, config)}, settings)
     config = config or EvaluationConfig()
     if not isinstance(run, Run):
         run = Run.open(run)
     data = dataset_for(run, dataset)
-    (found,) = measure([run], data, config, split, device, progress)
+    from foretaste.ops.device import computing_with
+
+    with computing_with(threads):
+        (found,) = measure([run], data, config, split, device, progress)
     return found.evaluation
 
 

@@ -22,6 +22,7 @@ from foretaste.data.dataset import Dataset, open_dataset, open_or_prepare
 from foretaste.errors import RunError, SettingError
 from foretaste.models.config import ModelConfig
 from foretaste.models.registry import config_class
+from foretaste.ops.device import computing_with
 from foretaste.runs.config import DatasetReference, RunConfig
 from foretaste.runs.files import CONFIG
 from foretaste.runs.places import (
@@ -67,6 +68,7 @@ def train(
     overwrite: bool = False,
     logs: LogConfig | None = None,
     callback: Callback | None = None,
+    threads: int | None = None,
     **settings: Any,
 ) -> Run:
     """Train ``model`` on ``dataset`` and return the run: its best weights, settings and metrics.
@@ -94,6 +96,7 @@ def train(
         logs: files to write beside the run's own log.
         callback: gets every event of the training; by default a display on stderr, with bars on a
             terminal and plain lines elsewhere. `foretaste.training.Callback()` shows nothing.
+        threads: CPU threads of the training, of each rank; as many as PyTorch takes unless given.
         settings: fields of these configs and, where ``dataset`` is prepared first, of
             `PrepareConfig`.
 
@@ -153,7 +156,8 @@ def train(
             trainer.train(run, without_copies(logs) if overwrite else logs, shown)
         return _in_its_place(run, logs, strategy) if overwrite else run
 
-    return _carried_out(trained, kind)
+    with computing_with(threads):
+        return _carried_out(trained, kind)
 
 
 def _record(
@@ -186,6 +190,7 @@ def resume(
     overwrite: bool = False,
     logs: LogConfig | None = None,
     callback: Callback | None = None,
+    threads: int | None = None,
 ) -> Run:
     """Go on with the training of ``run`` from its last saved state to the end; returns the run.
 
@@ -199,7 +204,7 @@ def resume(
         overwrite: replace the files at the places in ``logs`` when the training ends. Of a finished
             run, write only these. A run that replaces another replaces them anyway.
         logs: files to write beside the run's own log, from its first line on.
-        callback: as in `train`.
+        callback, threads: as in `train`.
 
     Raises RunError where the run is finished, being trained by another process, its device is not
     here, or one of its files is torn, changed or of another run, DatasetError where its dataset is
@@ -209,7 +214,7 @@ def resume(
     overwrite = checked("overwrite", overwrite, bool)
     callback = checked("callback", callback, Callback | None)
 
-    with strategy_here() as here:
+    with computing_with(threads), strategy_here() as here:
         found = here.opened(lambda: run if isinstance(run, Run) else Run.open(run), Run.open)
         return _carried_out(
             lambda strategy: _resumed(

@@ -24,6 +24,7 @@ from foretaste.evaluation.config import (
 )
 from foretaste.evaluation.result import Evaluation, compare_evaluations
 from foretaste.models.registry import MODEL_NAMES, config_class
+from foretaste.ops.device import computing_with
 from foretaste.report.evaluate_runs import compare_runs, evaluate_run
 from foretaste.report.tables import HEADLINE
 from foretaste.runs.run import Run
@@ -50,6 +51,7 @@ def compete(
     output: Path | str | None = None,
     callback: Callback | None = None,
     progress: Callable[[int, int], None] | None = None,
+    threads: int | None = None,
     **settings: Any,
 ) -> Leaderboard:
     """Train models on ``dataset``, one after another, and rank them by its test part.
@@ -73,6 +75,7 @@ def compete(
             ``competitions/NAME`` with the dataset's name.
         callback: as in `train`; gets the events of every training.
         progress: as in `compare_runs`, of the models that were trained.
+        threads: as in `train`; the measuring has them too.
 
     Raises SettingError where ``output`` was begun with other settings or holds something else,
     DatasetError where there is no test part, and the first model's error where all of them failed.
@@ -99,7 +102,7 @@ def compete(
     columns = tuple(dict.fromkeys((select_by, *shown)))
     place = place or COMPETITIONS / data.path.name
     about = {"dataset": data.manifest.digest, **asdict(config), "tune": trials > 0}
-    with trainings_at(place, about):
+    with computing_with(threads), trainings_at(place, about):
 
         def run_of(model: str) -> Run:
             kind = config_class(model)

@@ -18,7 +18,7 @@ from foretaste.errors import SettingError, TrainingError, UnsupportedError
 from foretaste.evaluation.config import parse_metric
 from foretaste.models.config import Between, ModelConfig, SearchSpace
 from foretaste.models.registry import MODELS, config_class
-from foretaste.ops.device import resolve_device
+from foretaste.ops.device import computing_with, resolve_device
 from foretaste.report.evaluate_runs import evaluate_run
 from foretaste.runs.files import CONFIG
 from foretaste.runs.run import Run
@@ -47,6 +47,7 @@ def tune_model(
     config: TrainingConfig | None = None,
     output: Path | str | None = None,
     callback: Callback | None = None,
+    threads: int | None = None,
     **settings: Any,
 ) -> Search:
     """Search settings of ``model`` for ``dataset`` with Optuna; returns the trials.
@@ -65,6 +66,7 @@ def tune_model(
         output: directory of the runs, the trials, and their table as Markdown, CSV and JSON; by
             default ``searches/MODEL-NAME`` with the dataset's name.
         callback: as in `train`; gets the events of every training.
+        threads: as in `train`.
         settings: fields of these configs by name. A setting that is given so, or with another value
             than its default in a config, is the same in every trial.
 
@@ -117,6 +119,7 @@ def tune_model(
     from foretaste.tune.study import open_study
 
     with (
+        computing_with(threads),
         trainings_at(task.path, about),
         open_study(task.path, space, config.seed, task.defaults(space)) as study,
     ):
