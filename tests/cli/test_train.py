@@ -128,7 +128,8 @@ def test_verbose_shows_settings_and_all_that_a_validation_found(
     assert re.search(r"^ +kl weight 0\.005, learning rate 0\.003", first, re.MULTILINE)
     assert "users in" not in first
     assert re.search(
-        r"^ +120 users in \S+ s: hr@10 0\.\d{4} \(0\.\d{4}–0\.\d{4}\), ndcg@10 .* mrr@10 0\.\d{4} \(\S+\)$",
+        r"^ +120 users in \S+ s: hr@10 0\.\d{4} \(0\.\d{4}–0\.\d{4}\), ndcg@10 .* "
+        r"mrr@10 0\.\d{4} \(\S+\)$",
         second,
         re.MULTILINE,
     )

@@ -73,8 +73,9 @@ def is_id(value: object) -> TypeGuard[Id]:
     """True for text, and for an integer of 64 bits."""
     if isinstance(value, str):
         return True
-    is_integer = isinstance(value, _INTEGERS) and not isinstance(value, bool)
-    return is_integer and bool(_LEAST <= value <= _MOST)
+    if isinstance(value, bool) or not isinstance(value, _INTEGERS):
+        return False
+    return bool(_LEAST <= value <= _MOST)
 
 
 def _int64(values: Sequence[Any]) -> NDArray[np.int64]:
