@@ -87,7 +87,7 @@ def test_every_command_of_the_page_can_be_read() -> None:
             continue
         parser(module.NAME, module.OPTIONS).parse_args(options.split())
     ours = re.findall(r"^foretaste (bench .*?)(?:   .*)?$", page, re.MULTILINE)
-    assert len(ours) == 3
+    assert len(ours) == 4
     for line in ours:
         app.parse_args(line.split(), exit_on_error=False, print_error=False)
 
@@ -107,7 +107,7 @@ def test_the_gpu_script_asks_for_benchmarks_that_exist(tiny: str, tmp_path: Path
     assert any("pytest" in line for line in lines)
     prefix = re.compile(r"^-m (torch\.distributed\.run --nproc-per-node 2 -m -- )?benchmarks\.")
     commands = [prefix.sub("", line).split() for line in lines if prefix.match(line)]
-    assert len(commands) == (14 if tiny else 12)
+    assert len(commands) == (16 if tiny else 17)
     assert commands.pop()[0] == "show"
     for name, *tokens in commands:
         module = import_module(f"benchmarks.{name}")
