@@ -129,14 +129,14 @@ FAULTS = [
     Fault(
         "ranking",
         "evaluation/ranking.py",
-        "return top.score_BK.shape[1] - num_up_to_BT,",
-        "return top.score_BK.shape[1] - num_lower_BT,",
+        "is_left_B = (num_above_B < k)",
+        "is_left_B = (num_above_B <= k)",
     ),
     Fault(
         "ranking",
         "evaluation/ranking.py",
-        "torch.where(at_last_BT, top.num_at_last_B[:, None], num_up_to_BT - num_lower_BT)",
-        "num_up_to_BT - num_lower_BT",
+        "torch.where(is_listed_r, tied_r.clamp_(min=1), 1)",
+        "1",
     ),
     Fault(
         "ranking",
@@ -153,8 +153,8 @@ FAULTS = [
     Fault(
         "ranking",
         "evaluation/ranking.py",
-        "num_at_last_B[cut_B] = equal_RC.sum(1)",
-        "num_at_last_B[cut_B] = equal_RC.sum(1) - 1",
+        "_chosen(maximum_BG[row_R] >= lowest_R[:, None])",
+        "_chosen(maximum_BG[row_R] > lowest_R[:, None])",
     ),
     Fault(
         "ranking",
@@ -587,8 +587,8 @@ FAULTS = [
     Fault(
         "lists",
         "recommend/top_k.py",
-        "self.length[rows] = (top.score_BK != ABSENT)",
-        "self.length[rows] = (top.score_BK != 0)",
+        "self.length[rows] = (score_BK != ABSENT)",
+        "self.length[rows] = (score_BK != 0)",
     ),
     Fault(
         "lists",
@@ -611,7 +611,7 @@ FAULTS = [
         'if name == b"host" and self',
     ),
     Fault("service", "serve/batching.py", "if job.deadline > now and not", "if not"),
-    Fault("service", "serve/events.py", "new -= mine", "pass"),
+    Fault("service", "serve/events.py", "done -= mine", "pass"),
     Fault("service", "serve/events.py", '.on_conflict_do_nothing(index_elements=["event_id"])', ""),
     # export
     Fault(
