@@ -130,7 +130,7 @@ FAULTS = [
         "ranking",
         "evaluation/ranking.py",
         "is_left_B = (num_above_B < k)",
-        "is_left_B = (num_above_B <= k)",
+        "is_left_B = (num_above_B < k - 1)",
     ),
     Fault(
         "ranking",
