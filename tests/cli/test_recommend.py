@@ -313,3 +313,29 @@ def test_help_names_the_length_of_lists(foretaste: Foretaste, method: str) -> No
     length = inspect.signature(getattr(Recommender, method)).parameters["k"].default
     for verb in ("recommend", "similar"):
         assert f"Items per list; {length} unless given." in foretaste(f"{verb} --help").text
+
+
+def test_rules_conditions_and_limits(foretaste: Foretaste, tmp_path: Path) -> None:
+    rules, stock = tmp_path / "rules.toml", tmp_path / "stock.csv"
+    rules.write_text('in-stock = "stock > 0"\ncheap = "price < 10"\n')
+    stock.write_text("item;stock;price\n1;2;5.0\n2;0;5.0\n3;1;20\n4;9;9.99\n")
+    files = f"--rules-file {rules} --items {stock} --item-column item --delimiter ;"
+    asked = f"recommend runs/vae --user 1 --include-seen --format json {files}"
+
+    def items(options: str) -> list[int]:
+        done = foretaste(f"{asked} {options}")
+        assert done.status == 0, done.err
+        return [item["item_id"] for item in json.loads(done.out)[0]["items"]]
+
+    assert sorted(items("--rules in-stock cheap")) == [1, 4]
+    assert sorted(items("--rules in-stock --where price>=5.0")) == [1, 3, 4]
+    assert len(items("--where price<10 --max-per price=1")) == 2
+    for options, message in (
+        ("--rules sale", "no rule is called 'sale'; those read are 'in-stock', 'cheap'"),
+        ("--max-per price", "--max-per takes a column and a number, brand=2; got 'price'"),
+        ("--max-per price=0", "max_per is"),
+        ("--where prise<1", "where, 'prise<1': Binder Error"),
+    ):
+        done = foretaste(f"{asked} {options}")
+        assert done.status == 2
+        assert message in done.err

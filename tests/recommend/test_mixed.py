@@ -79,6 +79,9 @@ def some_requests(recommender: Recommender) -> list[Asked]:
         {"candidates": [2, 4, 6, 8]},
         {"candidates": [2, 4, 6, 8], "exclude": [4]},
         {"candidates": [], "k": 2},
+        {"where": "item_id % 3 <> 0"},
+        {"where": "item_id % 3 <> 0", "exclude": [4]},
+        {"max_per": {"title": 1}, "candidates": [2, 4, 6, 8]},
     ]
     return [
         Asked(draw.sample(users, draw.randrange(4)), {"k": 1 + number % 13, **filter})

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from foretaste.evaluation.ranking import ABSENT, top_k
 
-_LOOK_AHEAD = 2
+_LOOK_AHEAD = 4
 """Columns looked at for each place of a list: most lists are full by then."""
 
 

@@ -84,17 +84,18 @@ class ItemRules:
 
         SettingError for a name that is unknown, and for SQL that is no condition.
         """
-        masks = {}
-        for name in checked("rules", rules, list[str]):
+        words, masks = checked("rules", rules, list[str]), []
+        for name in words:
             if name not in self._masks:
                 known = f"those read are {named(self.names)}" if self._masks else "none were read"
                 raise SettingError(f"no rule is called {shown(name)}; {known}")
-            masks[name] = self._masks[name]
+            masks.append(self._masks[name])
         if where is not None:
-            masks[where] = self._evaluated("where", checked("where", where, str))
+            words.append(checked("where", where, str))
+            masks.append(self._evaluated("where", where))
         if not masks:
             return None
-        return Condition(" and ".join(masks), np.logical_and.reduce([*masks.values()]))
+        return Condition(" and ".join(words), np.logical_and.reduce(masks))
 
     def max_per(self, most: Mapping[str, int] | None) -> MaxPer | None:
         """The limits on items of one list that are alike in a column, by its name; None where there
