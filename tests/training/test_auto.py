@@ -132,14 +132,17 @@ def test_without_cosines_the_rate_is_constant() -> None:
         assert plan_of(model_config=config).learning_rate_schedule == "constant"
 
 
-@pytest.mark.parametrize(("num_users", "epochs", "rate"), [(4_999, 10, 0.002), (5_000, 13, 0.001)])
+@pytest.mark.parametrize(
+    ("num_users", "epochs", "batch_size", "rate"),
+    [(1_999, 10, 128, 0.002), (2_000, 18, 128, 0.002), (10_000, 13, 256, 0.001)],
+)
 def test_the_rate_of_recvae_falls_below_50_000_users(
-    num_users: int, epochs: int, rate: float
+    num_users: int, epochs: int, batch_size: int, rate: float
 ) -> None:
     recvae: dict[str, Any] = {"model": RecVAE, "model_config": RecVAEConfig()}
     plan = plan_of(num_users=num_users, **recvae)
     assert (plan.learning_rate_schedule, plan.patience, plan.ema) == ("cosine", 0, 0.0)
-    assert (plan.epochs, plan.learning_rate) == (epochs, rate)
+    assert (plan.epochs, plan.batch_size, plan.learning_rate) == (epochs, batch_size, rate)
     constant = plan_of(CONSTANT, num_users=num_users, **recvae)
     assert (constant.patience, constant.ema, constant.learning_rate) == (5, 0.999, 0.001)
     authors = plan_of(num_users=50_000, **recvae)

@@ -99,7 +99,7 @@ class NeuMF(NeuralModel):
         Cosines start at twice the rate and let it fall to 0, unless it is to stay constant."""
         samples_each: int = 1 + config.num_negatives
         every = 2 if size.protocol == "held-out-users" else 1  # where it costs more than an epoch
-        settings = {"epochs": 40, "eval_every": every, "patience": 5}
+        settings: dict[str, Any] = {"epochs": 40, "eval_every": every, "patience": 5}
         # Adam's 0.25 and 0.5 forget too fast for the noise of smaller batches.
         is_large = size.num_interactions >= _MANY and (size.batch_size or 1 << 20) >= 1 << 18
         if is_large and samples_each <= 16:
