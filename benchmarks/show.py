@@ -59,9 +59,20 @@ def _rate(row: Row) -> str:
     for name in ("samples_per_s", "users_per_s"):
         if name in row.measured:
             return f"{_median(name, row)} {name.removesuffix('_per_s')}/s"
+    if "cpu_s" in row.measured:
+        return _time_to_quality(row)
     if "train_s" in row.measured:
         return f"{cell('train_s', row.measured['train_s'])}, {row.measured['epochs']} epochs"
     return "left out" if "left_out" in row.measured else ""
+
+
+def _time_to_quality(row: Row) -> str:
+    seconds = [cell(name, row.measured[name]) for name in ("elapsed_s", "cpu_s", "to_98_s")]
+    quality = f"{row.measured['metric']} {row.measured['quality']:.4f}"
+    if "difference" in row.measured:
+        value, low, high = row.measured["difference"]
+        quality += f", {value:+.4f} ({low:+.4f} to {high:+.4f})"
+    return f"{seconds[0]}, CPU {seconds[1]}, 98 % at {seconds[2]}, {quality}"
 
 
 def _median(name: str, row: Row) -> str:

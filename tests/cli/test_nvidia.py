@@ -18,6 +18,7 @@ from tests.cli.conftest import Done, call
 from tests.cli.test_nvidia_options import EVALUATIONS, TRAININGS
 
 Foretaste = Callable[..., Done]
+CONSTANT = "--learning-rate-schedule constant"
 
 
 def ours(line: str) -> str:
@@ -28,9 +29,18 @@ def ours(line: str) -> str:
 
 
 def translated(line: str) -> tuple[str, list[str]]:
-    """The line in our words, and the notes on it."""
+    """The line in our words, without the schedule of trainings, and the notes on it."""
     (tokens,), notes = modern(line.split())
-    return " ".join(tokens), [*notes]
+    return " ".join(tokens).replace(f" {CONSTANT}", ""), [*notes]
+
+
+@pytest.mark.parametrize("model", ["neumf", "vae"])
+def test_the_learning_rate_is_constant_as_theirs_was(model: str) -> None:
+    line = f"train {model} data --amp --device cpu"
+    (tokens,), _ = modern(line.split())
+    assert " ".join(tokens).endswith(CONSTANT)
+    (tokens,), _ = modern(f"{line} --learning-rate-schedule cosine".split())
+    assert CONSTANT not in " ".join(tokens)
 
 
 def test_amp_is_fp16_where_the_device_has_no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,12 +46,12 @@ def test_every_name_of_ours_is_one_that_a_log_has() -> None:
         assert name in (Evaluation.__dataclass_fields__ if event == "evaluation" else UNITS), name
 
 
-def test_our_numbers_are_those_of_the_benchmarks() -> None:
-    benchmarks = page("benchmarks.md").section("Results")
+def test_our_numbers_are_those_of_the_page_on_speed() -> None:
+    results = page("speed.md").section("Results")
     numbers = [
         number
         for row in PAGE.rows("Their published numbers beside ours")
         for number in re.findall(r"\d[\d.]*(?: (?:k|M|ms)\b)?", row[4].partition(" (")[0])
     ]
     assert len(numbers) > 15
-    assert [number for number in numbers if f" {number} " not in benchmarks] == []
+    assert [number for number in numbers if f" {number} " not in results] == []

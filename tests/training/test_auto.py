@@ -14,8 +14,9 @@ from foretaste.models.config import ModelConfig, TrainingSize
 from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
 from foretaste.models.registry import config_class
-from foretaste.models.vae.config import VAEConfig
+from foretaste.models.vae.config import RecVAEConfig, VAEConfig
 from foretaste.models.vae.model import MultVAE
+from foretaste.models.vae.recvae import RecVAE
 from foretaste.training import TrainingConfig
 from foretaste.training.auto import TrainingPlan, resolve
 from foretaste.training.config import acting
@@ -30,6 +31,7 @@ def plan_of(
     num_items: int = 50,
     model: type[IterativeModel] = NeuMF,
     negatives: int = 4,
+    model_config: ModelConfig | None = None,
 ) -> TrainingPlan:
     size = TrainingSize(
         num_interactions=num_interactions,
@@ -37,13 +39,17 @@ def plan_of(
         num_items=num_items,
         protocol=protocol,
     )
+    default = NeuMFConfig(negatives=negatives) if model is NeuMF else VAEConfig()
     return resolve(
         config or TrainingConfig(),
         model,
         size,
-        model_config=NeuMFConfig(negatives=negatives) if model is NeuMF else VAEConfig(),
+        model_config=model_config or default,
         device="cpu",
     )
+
+
+CONSTANT = TrainingConfig(learning_rate_schedule="constant")
 
 
 def test_neumf_at_the_references_size_is_the_reference() -> None:
@@ -108,6 +114,46 @@ def test_short_histories_learn_in_smaller_steps(
     num_users: int, negatives: int, rate: float
 ) -> None:
     assert plan_of(num_users=num_users, negatives=negatives).learning_rate == rate
+
+
+@pytest.mark.parametrize(("num_users", "epochs", "rate"), [(5_000, 20, 0.004), (5_001, 12, 0.001)])
+def test_the_rate_of_cosines_falls_from_twice_the_constant_one(
+    num_users: int, epochs: int, rate: float
+) -> None:
+    gmf: dict[str, Any] = {"num_users": num_users, "model_config": GMFConfig(negatives=64)}
+    plan, constant = plan_of(**gmf), plan_of(CONSTANT, **gmf)
+    assert (plan.learning_rate_schedule, plan.patience) == ("cosine", 0)
+    assert (plan.epochs, plan.learning_rate) == (epochs, rate)
+    assert (constant.epochs, constant.learning_rate, constant.patience) == (40, rate / 2, 5)
+    assert plan_of(**gmf | {"num_interactions": 10_000_000}).learning_rate_schedule == "constant"
+
+
+def test_without_cosines_the_rate_is_constant() -> None:
+    for config in (GMFConfig(loss="bce", negatives=4), NeuMFConfig(loss="softmax", negatives=64)):
+        assert plan_of(model_config=config).learning_rate_schedule == "constant"
+
+
+@pytest.mark.parametrize(
+    ("num_users", "epochs", "batch_size", "rate"),
+    [(1_999, 10, 128, 0.002), (2_000, 18, 128, 0.002), (10_000, 13, 256, 0.001)],
+)
+def test_the_rate_of_recvae_falls_below_50_000_users(
+    num_users: int, epochs: int, batch_size: int, rate: float
+) -> None:
+    recvae: dict[str, Any] = {"model": RecVAE, "model_config": RecVAEConfig()}
+    plan = plan_of(num_users=num_users, **recvae)
+    assert (plan.learning_rate_schedule, plan.patience, plan.ema) == ("cosine", 0, 0.0)
+    assert (plan.epochs, plan.batch_size, plan.learning_rate) == (epochs, batch_size, rate)
+    constant = plan_of(CONSTANT, num_users=num_users, **recvae)
+    assert (constant.patience, constant.ema, constant.learning_rate) == (5, 0.999, 0.001)
+    authors = plan_of(num_users=50_000, **recvae)
+    assert (authors.learning_rate_schedule, authors.learning_rate) == ("constant", 0.0005)
+    assert (authors.batch_size, authors.epochs) == (500, 50)
+
+
+def test_a_target_is_looked_for_at_a_constant_rate() -> None:
+    asked = TrainingConfig(target=0.3)
+    assert plan_of(asked, model=MultVAE) == replace(plan_of(CONSTANT, model=MultVAE), target=0.3)
 
 
 @pytest.mark.parametrize("num_users", [1, 900, 10_000, 99_999])

@@ -26,6 +26,8 @@ _PACKAGES = ("torch", "numpy", "triton", "pyarrow")
 
 HEADINGS = {
     "case": "case",
+    "dataset": "data",
+    "seed": "seed",
     "ranks": "ranks",
     "threads": "threads",
     "batch_per_rank": "batch a rank",

@@ -271,6 +271,8 @@ def _train_as_theirs(line: Line) -> None:
         line.place = paths.default_dataset(command.model)
         line.notes.append(f"no DATASET: {line.place} is taken")
     if command.verb == "train":
+        if not line.has("--learning-rate-schedule"):
+            line.add("the default", "--learning-rate-schedule", "constant")
         if paths.is_raw(line.place or line.kept_place()):
             paths.split_as_theirs(line, command.model)
         paths.replace_as_theirs(line)

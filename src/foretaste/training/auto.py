@@ -74,7 +74,8 @@ def resolve(
     chosen: dict[str, Any] = {"ema": 0.0, "learning_rate_schedule": "constant"}
     if config.batch_size != "auto":
         size = replace(size, batch_size=config.batch_size)
-    stops_early = config.patience not in ("auto", 0)  # it would end a falling rate too soon
+    # Patience or a target would end a falling rate too soon.
+    stops_early = config.patience not in ("auto", 0) or config.target is not None
     constant_rate = config.learning_rate_schedule == "constant" or stops_early
     size = replace(size, constant_rate=constant_rate)
     sized = model_config.resolved(size.num_items)

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from foretaste.models.scorer import Scorer
 
 _EMBEDDING_STD = 0.01
+_MANY = 10_000_000
+"""Interactions from which on the settings are those of large data."""
 
 _PRIOR_FACTOR = 0.3
 """From one weight of the prior to the next smaller one."""
@@ -93,17 +95,23 @@ class NeuMF(NeuralModel):
     def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
         """NVIDIA's settings for large batches of few negatives, from 10 M interactions on; else
         smaller steps and batches that grow with the negatives. Steps are smaller still for many
-        negatives and few interactions a user: found with GMF's cosines, not tried with a tower."""
+        negatives and few interactions a user: found with GMF's cosines, not tried with a tower.
+        Cosines start at twice the rate and let it fall to 0, unless it is to stay constant."""
         samples_each: int = 1 + config.num_negatives
         every = 2 if size.protocol == "held-out-users" else 1  # where it costs more than an epoch
-        settings = {"epochs": 40, "eval_every": every, "patience": 5}
+        settings: dict[str, Any] = {"epochs": 40, "eval_every": every, "patience": 5}
         # Adam's 0.25 and 0.5 forget too fast for the noise of smaller batches.
-        is_large = size.num_interactions >= 10_000_000 and (size.batch_size or 1 << 20) >= 1 << 18
+        is_large = size.num_interactions >= _MANY and (size.batch_size or 1 << 20) >= 1 << 18
         if is_large and samples_each <= 16:
             adam = {"learning_rate": 0.0045, "beta1": 0.25, "beta2": 0.5}
             return settings | {"batch_size": 1 << 20} | adam
         is_brief = samples_each > 16 and size.num_interactions < 20 * size.num_users
         adam = {"learning_rate": 0.0005 if is_brief else 0.002, "beta1": 0.9, "beta2": 0.999}
+        if config.scores_cosines and not size.constant_rate and size.num_interactions < _MANY:
+            # Without cosines a falling rate gained nothing: the paper's losses want long trainings.
+            settings = {"epochs": 12 if is_brief else 20, "eval_every": 4, "patience": 0}
+            settings |= {"learning_rate_schedule": "cosine"}
+            adam["learning_rate"] *= 2
         largest = power_of_two((1 << 16) * samples_each // 5, 1 << 11, 1 << 20)
         # A hundred updates an epoch, however small the data: patience counts epochs.
         smallest = power_of_two((1 << 6) * samples_each // 5, 1 << 6, 1 << 11)

@@ -1,0 +1,171 @@
+"""Time to quality: seconds from a prepared dataset to the end of ``foretaste train``.
+
+    python -m benchmarks.leaderboard --data FOLDER --datasets lastfm steam --beside OTHER_CHECKOUT
+
+FOLDER holds prepared datasets by name. Each run is the command that a user gives, in a process of
+its own, start-up and every evaluation included, with the default settings. With ``--beside`` the
+other checkout takes its turn before each of ours, and the quality of both runs is compared on the
+same test users by this checkout. Where other programs run, compare CPU seconds with one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import foretaste
+from benchmarks.show import summary
+from foretaste._util.terminal import run_command
+from foretaste.bench.rows import COMMIT_VARIABLE, OURS, Row, environment
+from foretaste.errors import SettingError
+from foretaste.report.evaluate_runs import compare_runs
+from foretaste.runs.run import Run
+
+DATASETS = ("lastfm", "steam", "ml-1m")
+MODELS = ("vae", "recvae", "neumf", "mlp", "gmf")
+SHARE = 0.98
+"""Of the best validation value of a run: the quality that is nearly all of its own."""
+
+_CLOCK = "foretaste train, from the start of its process to the end"
+_PARENT = "beside"
+_COPIED_BYTES = 1 << 28
+
+
+def main(tokens: Sequence[str] | None = None) -> None:
+    """Measure every case in turn; a mistake exits with status 2."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.leaderboard")
+    parser.add_argument("--data", type=Path, required=True, help="folder of prepared datasets")
+    parser.add_argument("--datasets", nargs="+", default=list(DATASETS))
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
+    parser.add_argument("--beside", type=Path, help="another checkout, trained in turns")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--output", type=Path, help="JSON lines to append to")
+    run_command(lambda: measure(parser.parse_args(tokens)))
+
+
+def measure(given: argparse.Namespace) -> None:
+    """Train every model on every dataset; write and print a row for each run."""
+    torch.set_num_threads(given.threads)
+    here = Path(foretaste.__file__).parents[2]
+    checkouts = ({_PARENT: given.beside.resolve()} if given.beside else {}) | {OURS: here}
+    environments = {side: _environment(checkout) for side, checkout in checkouts.items()}
+    rows: list[Row] = []
+    for dataset in given.datasets:
+        for model in given.models:
+            for seed in given.seeds:
+                case = {"dataset": dataset, "seed": seed, "threads": given.threads}
+                data = given.data / dataset
+                for row in _turn(checkouts, model, data, case, given.threads):
+                    rows.append(row)
+                    print(summary([row]).to_markdown().splitlines()[-1], flush=True)
+                    if given.output:
+                        document = asdict(row) | environments[row.side]
+                        with given.output.open("a", encoding="utf-8") as file:
+                            file.write(json.dumps(document, allow_nan=False) + "\n")
+    print(f"\n{summary(rows).to_markdown()}")
+
+
+def _environment(checkout: Path) -> dict[str, Any]:
+    """Commit of a checkout, versions, host and its bandwidth in GB/s."""
+    found = environment(torch.device("cpu"))
+    command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
+    found["commit"] = done.stdout.strip() or os.environ.get(COMMIT_VARIABLE)
+    found["hardware"]["copy_gb_per_s"] = copy_gb_per_s()
+    return found
+
+
+def copy_gb_per_s() -> float:
+    """Bytes read and written in a second by copying 256 MiB, the best of five times, in GB."""
+    source = torch.ones(_COPIED_BYTES // 4)
+    target = torch.empty_like(source)
+    seconds = []
+    for _ in range(5):
+        since = time.perf_counter()
+        target.copy_(source)
+        seconds.append(time.perf_counter() - since)
+    return 2e-9 * _COPIED_BYTES / min(seconds)
+
+
+def _turn(
+    checkouts: Mapping[str, Path], model: str, data: Path, case: dict[str, Any], threads: int
+) -> Iterator[Row]:
+    """A row for each checkout's run, and in ours the difference to the one before."""
+    with tempfile.TemporaryDirectory() as folder:
+        measured: dict[str, dict[str, Any]] = {}
+        for side, checkout in checkouts.items():
+            run = Path(folder, side)
+            measured[side] = train(checkout, model, data, run, case["seed"], threads)
+        if _PARENT in measured:
+            paths = [Path(folder, side) for side in (_PARENT, OURS)]
+            metric = measured[OURS]["metric"]
+            (differences,) = compare_runs(paths, dataset=data, device="cpu").differences.values()
+            found = differences[metric]
+            measured[OURS] |= {"difference": [found.value, found.low, found.high]}
+            measured[OURS] |= {
+                f"times_{name}": measured[_PARENT][name] / measured[OURS][name]
+                for name in ("elapsed_s", "cpu_s")
+            }
+    for side, numbers in measured.items():
+        yield Row(
+            benchmark="leaderboard",
+            model=model,
+            side=side,
+            case=case,
+            clock=_CLOCK,
+            measured=numbers,
+        )
+
+
+def train(
+    checkout: Path, model: str, data: Path, run: Path, seed: int, threads: int
+) -> dict[str, Any]:
+    """Seconds, epochs and quality of one command, run with the sources of a checkout."""
+    command = [sys.executable, "-m", "foretaste", "train", model, str(data), "--quiet"]
+    command += ["--seed", str(seed), "--run", str(run), "--device", "cpu"]
+    more = {"PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": str(threads)}
+    before, since, began = os.times(), time.perf_counter(), time.time()
+    done = subprocess.run(command, env=os.environ | more, stdout=subprocess.DEVNULL)
+    elapsed_s, after = time.perf_counter() - since, os.times()
+    if done.returncode:
+        raise SettingError(f"{' '.join(command)} in {checkout} failed; what it said is above")
+    opened = Run.open(run)
+    final, of_run, history = opened.metrics, opened.log.summary, opened.log.read()
+    assert final is not None
+    assert of_run is not None
+    metric = opened.config.resolved["select_by"]
+    values = [
+        (event["time"], event["evaluation"]["metrics"][metric]["value"])
+        for event in history
+        if event["event"] == "evaluation" and event["evaluation"]["split"] == "validation"
+    ]
+    enough = SHARE * max(value for _, value in values)
+    reached = next(at for at, value in values if value >= enough)
+    return {
+        "elapsed_s": elapsed_s,
+        "cpu_s": sum(getattr(after, n) - getattr(before, n) for n in _CHILDREN),
+        "to_98_s": datetime.fromisoformat(reached).timestamp() - began,
+        "epochs": sum(event["event"] == "epoch" for event in history),
+        "best_epoch": of_run["best_epoch"],
+        "metric": metric,
+        "quality": final[metric],
+    }
+
+
+_CHILDREN = ("children_user", "children_system")
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Time to quality: whole commands of two checkouts, in turns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import leaderboard, show
+from foretaste.data import GenerateConfig, PrepareConfig, generate, prepare
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    shape = GenerateConfig(num_users=150, num_items=40, num_interactions=2000, num_genres=4)
+    folder = tmp_path_factory.mktemp("data")
+    prepare(generate(shape).table, folder / "tiny", PrepareConfig(protocol="held-out-users"))
+    return folder
+
+
+def test_both_checkouts_train_and_are_compared(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "rows.jsonl"
+    options = f"--data {data} --datasets tiny --models vae --threads 1 --output {output}"
+    leaderboard.main([*options.split(), "--beside", str(ROOT)])
+    parent, ours = map(json.loads, output.read_text().splitlines())
+    assert [parent["side"], ours["side"]] == ["beside", "foretaste"]
+    assert parent["case"] == ours["case"] == {"dataset": "tiny", "seed": 1, "threads": 1}
+    for row in (parent, ours):
+        measured = row["measured"]
+        assert 0 < measured["to_98_s"] < measured["elapsed_s"]
+        assert measured["cpu_s"] > 0
+        assert measured["metric"] == "ndcg@100"
+        assert row["hardware"]["copy_gb_per_s"] > 0
+        assert row["commit"]
+    # the same checkout twice: the same lists for everyone
+    assert ours["measured"]["difference"] == [0.0, 0.0, 0.0]
+    assert ours["measured"]["quality"] == parent["measured"]["quality"]
+    capsys.readouterr()
+    show.main([str(output)])
+    assert "+0.0000 (+0.0000 to +0.0000)" in capsys.readouterr().out
+
+
+def test_a_command_that_fails_is_one_error(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        leaderboard.main(f"--data {data} --datasets none --models vae".split())
+    assert "failed; what it said is above" in capfd.readouterr().err
