@@ -212,6 +212,7 @@ def test_trials_whose_learning_rate_falls_are_compared_only_with_their_like(
     )
     schedules = {one.number: one.settings["learning_rate_schedule"] for one in search.trials}
     assert {*schedules.values()} == {"constant", "cosine"}
+    assert schedules[0] == "cosine", "what auto takes"
     assert reported == {number for number in schedules if schedules[number] == "constant"}
     reported.clear()
     given = {"learning_rate_schedule": "cosine", **SHORT}

@@ -32,7 +32,8 @@ class TrainingConfig:
 
     learning_rate_schedule: LearningRateSchedule | Auto = "auto"
     """constant, or cosine: falls to 0 over epochs, and patience does not end it. auto is cosine for
-    vae and dae below 100,000 users unless a patience above 0 is given."""
+    vae, dae, recvae and gmf's cosines on all but large data, unless a patience above 0 or a target
+    is given."""
 
     schedule_epochs: Count | None = None
     """Epochs over which cosine falls, where training ends before; those of epochs unless given."""

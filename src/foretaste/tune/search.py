@@ -169,17 +169,20 @@ class _Task:
 
         Where these do not go with what is given, the choices that differ least from them.
         """
-        usual = {**self.values(), **self.model_config.resolved_settings}
+        usual = self._resolved(self.config, self.model_config)
         nearest = max(
             self._fitting(space),
             key=lambda one: sum(usual[name] == value for name, value in one.items()),
         )
-        configs = self._arguments(nearest)
-        model = configs["model_config"].resolved(self.dataset.manifest.num_items)
-        device = str(resolve_device(self.config.device))
-        config = resolved_config(self.model, configs["config"], self.dataset, model, device)
-        values = asdict(config) | asdict(model) | model.resolved_settings
+        values = self._resolved(**self._arguments(nearest))
         return {name: values[name] for name in space}
+
+    def _resolved(self, config: TrainingConfig, model_config: ModelConfig) -> dict[str, Any]:
+        """All values by name, without any ``auto``."""
+        model = model_config.resolved(self.dataset.manifest.num_items)
+        device = str(resolve_device(self.config.device))
+        resolved = resolved_config(self.model, config, self.dataset, model, device)
+        return asdict(resolved) | asdict(model) | model.resolved_settings
 
     def space(self, given: Mapping[str, Any]) -> SearchSpace:
         """The settings to search: ranges that may act, and choices that fit, beside those given.
