@@ -116,6 +116,19 @@ def split(folder: Path) -> GivenSplit:
     )
 
 
+def weighted(folder: Path) -> Path:
+    """Weights with many digits, events, and pairs that come again and again."""
+    table = table_of(ROWS * 3)
+    numbers = range(len(table))
+    table = table.append_column("hours", pa.array([0.1 + n % 97 / 7 for n in numbers]))
+    return write(
+        folder / "weighted.parquet",
+        table.append_column(
+            "event", pa.array(["view", "it's", None, "cart"] * len(table))[: len(table)]
+        ),
+    )
+
+
 def titles(folder: Path) -> Path:
     columns = {"item_id": ITEMS, "name": [f"t {item}" for item in ITEMS], "year": [1] * len(ITEMS)}
     return write(folder / "items.parquet", pa.table(columns))
@@ -143,6 +156,19 @@ CASES = {
         is_usual=True,
     ),
     "none": Case(split, {"protocol": "none"}, rows_of_file=90),
+    "weights": Case(
+        weighted,
+        {
+            "protocol": "temporal",
+            "weight_column": "hours",
+            "event_column": "event",
+            "events": ("view=0.3", "it's"),
+            "half_life": "12h",
+            "weight_scale": "log",
+        },
+        num_partitions=3,
+        rows_of_file=100,
+    ),
 }
 _USUAL = {
     "spark.sql.adaptive.enabled": "true",
