@@ -59,6 +59,13 @@ class HistoryTensors:
         """Number of items of each row, int64 [B]."""
         return self.offsets.diff()
 
+    def total_weights(self) -> Tensor:
+        """The weights of each row, added up, float64 [B]; without weights its number of items."""
+        lengths = self.lengths()
+        if self.weight is None:
+            return lengths.double()
+        return torch.segment_reduce(self.weight.double(), "sum", lengths=lengths, unsafe=True)
+
     def row_index(self) -> Tensor:
         """The row each entry of ``item_index`` belongs to, int64 [N]."""
         return torch.repeat_interleave(self.lengths(), output_size=self.item_index.numel())

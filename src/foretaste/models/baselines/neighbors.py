@@ -257,11 +257,9 @@ class RP3beta(SimilarityModel):
         return replace(histories, weight=histories.weight.pow(self.config.alpha))
 
     def formula(self, histories: HistoryTensors) -> tuple[Tensor, _Weights]:
-        total_U, total_I = histories.lengths().double(), self.item_count_I.double()
+        total_U, total_I = histories.total_weights(), self.item_count_I.double()
         if histories.weight is not None:
-            weight_N = histories.weight.double()
-            total_U = torch.bincount(histories.row_index(), weight_N, minlength=len(histories))
-            total_I = torch.bincount(histories.item_index, weight_N, minlength=self.num_items)
+            total_I = histories.transposed().total_weights()
         of_item_I, of_target_I = total_I.pow(-self.config.alpha), total_I.pow(-self.config.beta)
 
         def weights(sum_P: Tensor, item_P: Tensor, target_P: Tensor) -> Tensor:
