@@ -117,16 +117,20 @@ def split(folder: Path) -> GivenSplit:
 
 
 def weighted(folder: Path) -> Path:
-    """Weights with many digits, events, and pairs that come again and again."""
-    table = table_of(ROWS * 3)
+    """Weights of many digits, events, and pairs that come again and again, over some days."""
+    table = table_of(ROWS * 3, has_times=False)
     numbers = range(len(table))
-    table = table.append_column("hours", pa.array([0.1 + n % 97 / 7 for n in numbers]))
-    return write(
-        folder / "weighted.parquet",
-        table.append_column(
-            "event", pa.array(["view", "it's", None, "cart"] * len(table))[: len(table)]
-        ),
-    )
+    hours = [0.1 + number % 97 / 7 for number in numbers]
+    events = [("view", "it's", None, "cart")[number % 4] for number in numbers]
+    moments = [10**15 + number * number % 37 * 7_654_321_987 for number in numbers]
+    columns = {
+        "hours": pa.array(hours),
+        "event": pa.array(events),
+        "timestamp": pa.array(moments, pa.timestamp("us", "UTC")),
+    }
+    for name, column in columns.items():
+        table = table.append_column(name, column)
+    return write(folder / "weighted.parquet", table)
 
 
 def titles(folder: Path) -> Path:

@@ -156,7 +156,7 @@ class Trainer(ABC, Generic[Model]):
             return None
         if self.model.config.takes_weights:
             return f"an interaction counts as its weight over {mean_weight:.3g}, the mean"
-        return f"not heeded: {self.model.name} learns from which interactions there are"
+        return f"not used: {self.model.name} learns from presence alone"
 
     def _summary(
         self,
