@@ -175,6 +175,11 @@ def _everything(
     dataset = open_or_prepare(interactions, preparation, items=items)
     if not dataset.has_split("validation") and not dataset.has_split("test"):
         return dataset
+    if dataset.manifest.mean_weight is not None:
+        raise SettingError(
+            f"{dataset.path}: held-out interactions have no weights to learn from; give the raw "
+            "data, or prepare them with protocol none"
+        )
     described = dataset.items.table.rename_columns({"id": "item_id"})
     place = root / "datasets" / dataset.path.name
     return _prepared(dataset, place, items=described, protocol="none")
@@ -193,9 +198,12 @@ def _prepared(dataset: Dataset, path: Path, **settings: Any) -> Dataset:
     """Every interaction of a dataset, prepared anew; notes were given on the data itself."""
     pairs = dataset.all_interactions()
     users, items = dataset.users.table["id"], dataset.items.table["id"]
-    table = pa.table(
-        {"user_id": users.take(pairs.row_index()), "item_id": items.take(pairs.item_index)}
-    )
+    columns = {"user_id": users.take(pairs.row_index()), "item_id": items.take(pairs.item_index)}
+    weight = dataset.train_weights(range(dataset.manifest.num_train_users))
+    if weight is not None:
+        columns["weight"] = pa.array(weight)
+        settings["weight_column"] = "weight"
+    table = pa.table(columns)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         return prepare(table, path, **settings)

@@ -169,7 +169,7 @@ def test_python_dash_m(shop: Path) -> None:
     [
         ("trian", 'Did you mean "train"?'),
         ("train neumf data --lr 3", "Unknown option: --lr. Say --learning-rate."),
-        ("train vae data --weight-column x", "--weight-column. No model here weighs rows: an int"),
+        ("train vae data --weight-column x", "foretaste prepare SOURCES --weight-column ..."),
         ("train vae data --loss-sclae 3", "--loss-sclae. Did you mean --loss-scale?"),
         ("train neumf data --epoch 3", "Did you mean --epochs?"),
         ("prepare ratings.csv --user id", "Did you mean --user-column or --user-id-type?"),

@@ -119,8 +119,8 @@ WEIGHTED = "user_id,item_id,stars,genre,Play Count,time\n" + "".join(
     f"{user},{item},{item},x,7,{item}\n" for user in range(12) for item in range(5)
 )
 NO_WEIGHTS = (
-    "; ratings and counts are not weights, every row counts as one (--rating-column with "
-    "--min-rating leaves low ones out)"
+    "; every row counts as one (--weight-column takes ratings or counts for weights, "
+    "--rating-column with --min-rating leaves low ones out)"
 )
 
 
@@ -182,8 +182,8 @@ def test_events_of_several_kinds_are_said_to_count_alike(prepared: PrepareText, 
     rows = "1,10,view\n1,20,cart\n1,30,Purchase\n2,10,view\n2,20,\n"
     notes = prepared(f"user,item,{name}\n{rows}", protocol="none").manifest.notes
     assert notes["events"] == (
-        f"{name!r} has 'Purchase', 'cart', 'view', and all count alike; to learn from one alone, "
-        f"keep its rows: WHERE {name} = 'Purchase' (docs/data.md)"
+        f"{name!r} has 'Purchase', 'cart', 'view', and all count alike; --event-column {name} "
+        "--events Purchase keeps the rows of one (docs/data.md)"
     )
 
 

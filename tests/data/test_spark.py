@@ -116,6 +116,23 @@ def split(folder: Path) -> GivenSplit:
     )
 
 
+def weighted(folder: Path) -> Path:
+    """Weights of many digits, events, and pairs that come again and again, over some days."""
+    table = table_of(ROWS * 3, has_times=False)
+    numbers = range(len(table))
+    hours = [0.1 + number % 97 / 7 for number in numbers]
+    events = [("view", "it's", None, "cart")[number % 4] for number in numbers]
+    moments = [10**15 + number * number % 37 * 7_654_321_987 for number in numbers]
+    columns = {
+        "hours": pa.array(hours),
+        "event": pa.array(events),
+        "timestamp": pa.array(moments, pa.timestamp("us", "UTC")),
+    }
+    for name, column in columns.items():
+        table = table.append_column(name, column)
+    return write(folder / "weighted.parquet", table)
+
+
 def titles(folder: Path) -> Path:
     columns = {"item_id": ITEMS, "name": [f"t {item}" for item in ITEMS], "year": [1] * len(ITEMS)}
     return write(folder / "items.parquet", pa.table(columns))
@@ -143,6 +160,19 @@ CASES = {
         is_usual=True,
     ),
     "none": Case(split, {"protocol": "none"}, rows_of_file=90),
+    "weights": Case(
+        weighted,
+        {
+            "protocol": "temporal",
+            "weight_column": "hours",
+            "event_column": "event",
+            "events": ("view=0.3", "it's"),
+            "half_life": "12h",
+            "weight_scale": "log",
+        },
+        num_partitions=3,
+        rows_of_file=100,
+    ),
 }
 _USUAL = {
     "spark.sql.adaptive.enabled": "true",

@@ -45,7 +45,7 @@ def write(path: Path, users: range, *items: int) -> Path:
 
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A dataset of every kind of part."""
+    """A dataset of every kind of part, with weights but for the last."""
     root = tmp_path_factory.mktemp("datasets")
     train = write(root / "train.csv", range(1, 31), 0, 1, 2, 3)
     titles = root / "titles.csv"
@@ -60,8 +60,9 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         test_candidates=write(root / "f.csv", new, 0, 3),
     )
     made = [
-        prepare(train, root / protocol, PrepareConfig(protocol=protocol), items=titles)
+        prepare(train, root / protocol, config, items=titles)
         for protocol in PROTOCOLS
+        for config in [PrepareConfig(protocol=protocol, weight_scale="linear")]
     ]
     return [dataset.path for dataset in [*made, prepare(given, root / "given")]]
 
@@ -75,7 +76,7 @@ def test_columns_of_a_dataset(datasets: list[Path]) -> None:
     described = {(row[0], row[1]): row[2] for row in rows}
     for path in (file for directory in datasets for file in directory.glob("*.parquet")):
         for field in pq.read_schema(path):
-            key = path.name if path.name in {row[0] for row in rows} else "every part"
+            key = path.name if (path.name, field.name) in described else "every part"
             assert str(field.type) in described[key, field.name], f"{path.name}: {field}"
 
 

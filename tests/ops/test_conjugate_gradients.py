@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -20,7 +22,19 @@ from tests.ops.test_least_squares import (
     vectors,
 )
 
-__all__ = ["histories", "ridges", "vectors"]
+__all__ = ["ridges", "vectors"]
+rows_alike = pytest.fixture(name="rows_alike")(histories.__wrapped__)
+
+
+@pytest.fixture(name="histories", params=[False, True], ids=["alike", "weighted"])
+def _histories(
+    request: pytest.FixtureRequest, rows_alike: HistoryTensors, generator: torch.Generator
+) -> HistoryTensors:
+    if not request.param:
+        return rows_alike
+    # At most 1, as the bound on what is left has it.
+    weight = 0.1 + 0.9 * torch.rand(rows_alike.item_index.numel(), generator=generator)
+    return replace(rows_alike, weight=weight)
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from foretaste.data import Dataset
+from foretaste.data import Dataset, prepare
 from foretaste.models.baselines.config import (
     EaseConfig,
     IALSConfig,
@@ -77,6 +78,7 @@ ELSEWHERE = {
 no number and is tested with resuming, ``evaluation_batch`` with evaluations. ``kernels`` and
 ``cuda_graphs`` change no number but times and are tested with the step."""
 
+WEIGHTS = {"ignore_weights": True}
 LOSSES: dict[str, Any] = {
     "loss": "softmax",
     "logit_adjustment": 0.5,
@@ -144,18 +146,24 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "ials": (
         IALSConfig(factors=4, unobserved_weight=0.1, regularization=0.01),
-        {"factors": 5, "unobserved_weight": "auto", "regularization": 0.1},
+        {"factors": 5, "unobserved_weight": "auto", "regularization": 0.1, **WEIGHTS},
     ),
-    "ease": (EaseConfig(), {"l2": 10.0, "dropout": 0.1, "user_power": 0.4, "neighbors": 3}),
-    "itemknn": (ItemKNNConfig(), {"neighbors": 2, "shrinkage": 0.0, "user_power": 0.0}),
-    "rp3beta": (RP3betaConfig(), {"neighbors": 2, "cut": "source", "alpha": 0.5, "beta": 0.9}),
+    "ease": (
+        EaseConfig(),
+        {"l2": 10.0, "dropout": 0.1, "user_power": 0.4, "neighbors": 3, **WEIGHTS},
+    ),
+    "itemknn": (ItemKNNConfig(), {"neighbors": 2, "shrinkage": 0.0, "user_power": 0.0, **WEIGHTS}),
+    "rp3beta": (
+        RP3betaConfig(),
+        {"neighbors": 2, "cut": "source", "alpha": 0.5, "beta": 0.9, **WEIGHTS},
+    ),
     "popularity": (PopularityConfig(), {}),
 }
 
 
 @dataclass(frozen=True)
 class Trainings:
-    """Trains on one dataset and remembers what unchanged settings did."""
+    """Trains on one dataset, whose interactions have weights."""
 
     dataset: Dataset
     root: Path
@@ -172,9 +180,15 @@ class Trainings:
         return hashlib.sha256(weights_of(run)).hexdigest(), numbers_of(run)
 
 
+@pytest.fixture(scope="module")
+def weighted(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    directory = tmp_path_factory.mktemp("data") / "weighted"
+    return prepare(table, directory, protocol="leave-one-out", half_life="4w")
+
+
 @pytest.fixture
-def trainings(dataset: Dataset, tmp_path: Path) -> Trainings:
-    return Trainings(dataset, tmp_path)
+def trainings(weighted: Dataset, tmp_path: Path) -> Trainings:
+    return Trainings(weighted, tmp_path)
 
 
 def test_unchanged_settings_behave_the_same(trainings: Trainings) -> None:

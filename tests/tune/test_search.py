@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("optuna", reason="the extra tune is not installed")
@@ -392,3 +393,20 @@ def test_choices_that_do_not_fit_what_is_given_are_not_tried(
     with pytest.raises(SettingError, match=r"loss is softmax, .* use grouped or the loss bce"):
         tune_model("gmf", dataset, output=tmp_path / "none", **SHORT, batch_layout="shuffled")
     assert not (tmp_path / "none").exists()
+
+
+def test_weights_are_tried_and_left_out(tmp_path: Path) -> None:
+    """Where interactions have some, and the model takes them."""
+    rows = [(user, item) for user in range(20) for item in range(12) if (user + item) % 2]
+    users, items = zip(*rows, strict=True)
+    table = pa.table({"user_id": users, "item_id": items, "plays": range(1, len(rows) + 1)})
+    weighted = prepare(
+        table, tmp_path / "weighted", protocol="held-out-users", weight_column="plays"
+    )
+    settings: dict[str, Any] = {"trials": 8, "callback": Callback()}
+    found = tune_model("itemknn", weighted, output=tmp_path / "both", neighbors=3, **settings)
+    assert {trial.settings["ignore_weights"] for trial in found.trials} == {False, True}
+    found = tune_model(
+        "itemknn", weighted, output=tmp_path / "one", neighbors=3, ignore_weights=True, **settings
+    )
+    assert all("ignore_weights" not in trial.settings for trial in found.trials)

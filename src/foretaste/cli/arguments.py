@@ -111,6 +111,8 @@ def unset(config: type[Any]) -> Any:
         rules: tuple[Any, ...] = getattr(hint, "__metadata__", ())
         plain = get_args(hint)[0] if rules else hint
         default = Parameter(show_default=_as_typed(item.default) or False)
+        if item.default is False:
+            default = FLAG
         # Where pydantic is imported, cyclopts has it check every value, the None too.
         annotations[item.name] = Annotated[plain | None, *rules, default]
     body = {
@@ -132,11 +134,7 @@ def kinds_of(hint: Any) -> set[Any]:
     return {hint}.union(*(kinds_of(inner) for inner in get_args(hint)))
 
 
-_ELSEWHERE = {
-    "--lr": "Say --learning-rate.",
-    "--weight-column": "No model here weighs rows: an interaction happened or it did not, whatever "
-    "its rating or count. --rating-column COLUMN --min-rating N leaves low ones out.",
-}
+_ELSEWHERE = {"--lr": "Say --learning-rate."}
 """Options that other programs have, and what to do here."""
 
 

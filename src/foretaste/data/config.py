@@ -5,6 +5,7 @@ which do not have their names.
 """
 
 import codecs
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -23,6 +24,7 @@ IdType = Literal["auto", "integer", "text"]
 TargetInCandidates = Literal["keep", "drop"]
 UnseenTargets = Literal["auto", "keep", "drop"]
 EmptyIds = Literal["refuse", "drop"]
+WeightScale = Literal["linear", "log"]
 
 Progress = Callable[[str], None]
 """Called with the name of each step of a preparation as it begins."""
@@ -35,6 +37,11 @@ _MEMORY_LIMIT = re.compile(r"([1-9][0-9]*(?:\.[0-9]+)?) ?([KMGT])(i?)B", re.IGNO
 _LARGEST_MEMORY = 2**60
 # Of a query the rows that it returns decide, and these have a checksum.
 _NOT_CONTENT = frozenset({"engine", "spark_master", "memory_limit", "threads", "query"})
+_OF_WEIGHTS = ("weight_column", "event_column", "events", "half_life", "weight_scale")
+_HALF_LIFE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([hdw])")
+_SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
+MOST_WEIGHT = 1e9
+"""Of a row: a time in milliseconds, taken for a weight, is more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +230,25 @@ class PrepareConfig(InputConfig):
     min_rating: float | None = None
     """Keep rows rated at least this high; needs a rating column. Goes before ``filters``."""
 
+    weight_column: str | None = None
+    """Column of the rows' weights, such as plays or hours, above 0: rows of a pair add up. Training
+    alone heeds weights, and of the models ials, ease, itemknn and rp3beta."""
+
+    event_column: str | None = None
+    """Column of what happened, such as view or purchase; needs ``events``."""
+
+    events: tuple[str, ...] | None = None
+    """The events to keep, each with the weight of its rows where rows are to have some:
+    ``purchase=4 cart=2 view=1``. Rows of others are left out, and counted."""
+
+    half_life: str | None = None
+    """Time in which a row's weight halves, in hours, days or weeks: ``12h``, ``90d``, ``8w``. Ages
+    count from the latest training row."""
+
+    weight_scale: WeightScale | None = None
+    """Scale of the sum s of a pair's weights: ``linear`` is s, ``log`` is log2(1 + s), which leaves
+    1 as it is. Alone it has every row weigh 1; linear where other settings give weights."""
+
     empty_ids: EmptyIds = "refuse"
     """Rows without a user or an item, such as purchases of guests: ``refuse`` names the first of
     them, ``drop`` leaves them out and counts them."""
@@ -264,6 +290,15 @@ class PrepareConfig(InputConfig):
         super().__post_init__()
         if self.memory_limit is not None:
             memory_bytes(self.memory_limit)
+        if (self.events is None) != (self.event_column is None):
+            given, missing = (
+                ("events", "event_column") if self.events else ("event_column", "events")
+            )
+            raise SettingError(
+                f"{given} is given without {missing}: --event-column event_type --events purchase "
+                "cart"
+            )
+        _ = self.weight_of_event, self.half_life_s
         if self.spark_master is not None and self.engine != "spark":
             raise SettingError(
                 f"spark_master is {shown(self.spark_master)}, and engine is {self.engine}; ask for "
@@ -275,13 +310,55 @@ class PrepareConfig(InputConfig):
                 f"one out: local[{self.threads}] are as many threads of this machine"
             )
 
+    @property
+    def weight_of_event(self) -> dict[str, float | None]:
+        """The weight of each event that is kept; None where it has none."""
+        allowed = (
+            f"different names of events, each alone or with a weight above 0 and at most "
+            f"{MOST_WEIGHT:,.0f}, such as purchase=4 cart=2"
+        )
+        found: dict[str, float | None] = {}
+        for text in self.events or ():
+            name, equals, number = text.rpartition("=")
+            try:
+                weight = float(number) if equals else None
+            except ValueError:
+                weight = math.nan
+            name = name if equals else text
+            if not name or name in found or not (weight is None or 0 < weight <= MOST_WEIGHT):
+                raise wrong("events", " ".join(self.events or ()), allowed)
+            found[name] = weight
+        return found
+
+    @property
+    def half_life_s(self) -> float | None:
+        """``half_life`` in seconds."""
+        if self.half_life is None:
+            return None
+        found = _HALF_LIFE.fullmatch(self.half_life)
+        if found is None or not float(found[1]):
+            raise wrong(
+                "half_life", self.half_life, "a time in hours, days or weeks: 12h, 90d or 8w"
+            )
+        return float(found[1]) * _SECONDS[found[2]]
+
+    @property
+    def gives_weights(self) -> bool:
+        """True where interactions have weights."""
+        given = (self.weight_column, self.half_life, self.weight_scale)
+        return given != (None, None, None) or any(self.weight_of_event.values())
+
     def content(self) -> dict[str, Any]:
         """The settings that decide what the dataset holds; memory and threads do not."""
-        return {
+        content = {
             field.name: getattr(self, field.name)
             for field in fields(self)
             if field.name not in _NOT_CONTENT
         }
+        for name in _OF_WEIGHTS:  # without them the place of a dataset is what it was before
+            if content[name] is None:
+                del content[name]
+        return content
 
 
 def _encoding(setting: str, name: str) -> str:

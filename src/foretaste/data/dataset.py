@@ -125,6 +125,14 @@ class Dataset:
         assert is_within, f"{users} is no part of {whole}"
         return self._files.read_train(users)
 
+    def train_weights(self, users: range) -> NDArray[np.float32] | None:
+        """The weight of each interaction of `train_part`, over the mean of all: 1 is an average
+        one. None where there are none. Raises DatasetError as ``train`` does."""
+        mean = self.manifest.mean_weight
+        if mean is None:
+            return None
+        return self._files.read_weights(users) / np.float32(mean)
+
     def user_bounds(self, num_parts: int) -> list[int]:
         """Training users at which contiguous parts of about as many interactions begin, and the
         end: [num_parts + 1].

@@ -19,7 +19,7 @@ from foretaste._util.files import real_path
 from foretaste._util.formatting import did_you_mean, shown
 from foretaste._util.settings import wrong
 from foretaste.data.config import InputConfig
-from foretaste.data.part_files import integers
+from foretaste.data.part_files import numbers
 from foretaste.errors import DatasetError, SettingError
 
 Kind = Literal["user", "item"]
@@ -279,7 +279,7 @@ class IdTable:
 
     @cached_property
     def _sorted_integers(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        ids = integers(self.table.column("id"))
+        ids = numbers(self.table.column("id"))
         order = np.argsort(ids, kind="stable")
         return ids[order], order
 

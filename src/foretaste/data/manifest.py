@@ -39,6 +39,7 @@ _NAME_IN_STORE = re.compile(r"[a-z][a-z0-9+.-]+:/")
 _REPEATS = "num_repeated_pairs"
 _LEFT_OUT = {
     "num_rows_with_an_empty_id": "with an empty id",
+    "num_rows_of_other_events": "of other events",
     "num_rows_rated_too_low": "rated too low",
     "num_rows_of_rare_items": "of items with too few users",
     "num_rows_of_inactive_users": "of users with too few rows",
@@ -105,7 +106,8 @@ class Manifest:
     """The filters that were applied; empty where every row was kept."""
 
     columns: dict[str, str]
-    """The column that was read as ``user_id``, ``item_id``, ``rating`` and ``time``."""
+    """The column that was read as ``user_id``, ``item_id``, ``rating``, ``time``, ``weight`` and
+    ``event``."""
 
     id_types: dict[str, str]
     """``integer`` or ``text`` for ``user_id`` and ``item_id``."""
@@ -125,6 +127,10 @@ class Manifest:
 
     train_digest: str = ""
     """Content digest of the training part as one file, where it is in several; else empty."""
+
+    mean_weight: float | None = None
+    """Mean weight of the training interactions, which models divide weights by; None, and not in
+    the file, where they have no weights."""
 
     notes: dict[str, str] = field(default_factory=dict)
     """Notes for a person, by their subject: titles, suspicious ids, an empty test."""
@@ -194,6 +200,8 @@ class Manifest:
 
     def write(self, directory: Path) -> None:
         document = asdict(self) | {"digest": self.digest}
+        if self.mean_weight is None:
+            del document["mean_weight"]
         text = signed_text(document, indent=2)
         (directory / FILE_NAME).write_text(text, encoding="utf-8", newline="\n")
 

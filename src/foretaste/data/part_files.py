@@ -27,6 +27,9 @@ from foretaste.errors import DatasetError
 PAIR_COLUMNS = ["user_index", "item_index"]
 """Columns of every part but users and items."""
 
+WEIGHT_COLUMN = "weight"
+"""Column of the training part, after these, where interactions have weights."""
+
 
 class _Group(NamedTuple):
     """One row group of a file, and the users it has rows of."""
@@ -62,39 +65,60 @@ class PartFiles:
 
     def read_pairs(self, name: str, *, num_users: int, num_items: int) -> Histories:
         """The pairs of a file beside training's; DatasetError as `check` raises it."""
-        users, items = (integers(column) for column in self.read(name).columns)
+        users, items = (numbers(column) for column in self.read(name).columns)
         return Histories.from_sorted(users, items, num_users=num_users, num_items=num_items)
 
     def read_train(self, users: range) -> Histories:
         """The training pairs of these users, numbered from the first; one row group is held at a
         time, beside what comes back. Raises DatasetError as `check` does.
         """
-        groups = [
-            group
-            for group in self._groups
-            if group.first_user < users.stop and group.last_user >= users.start
-        ]
         lengths = np.zeros(len(users) + 1, dtype=np.int64)
-        # Memory is taken as it is written to: what other users leave of it costs none.
-        found = np.empty(sum(group.num_rows for group in groups), dtype=np.int32)
+        found = self._taken(users, np.int32)
         num_found = 0
-        for name, groups_of_file in groupby(groups, lambda group: group.file):
-            with self._opened(name) as content, _parquet(content) as file:
-                for group in groups_of_file:
-                    table = file.read_row_group(group.number, use_threads=False)
-                    user_index, item_index = (integers(column) for column in table.columns)
-                    kept = slice(*np.searchsorted(user_index, (users.start, users.stop)))
-                    user_index, item_index = user_index[kept], item_index[kept]
-                    if len(user_index):
-                        counts = np.bincount(user_index - user_index[0])
-                        start = user_index[0] - users.start + 1
-                        lengths[start : start + len(counts)] += counts
-                        found[num_found : num_found + len(item_index)] = item_index
-                        num_found += len(item_index)
+        for user_index, item_index in self._rows_of(users, PAIR_COLUMNS):
+            counts = np.bincount(user_index - user_index[0])
+            start = user_index[0] - users.start + 1
+            lengths[start : start + len(counts)] += counts
+            found[num_found : num_found + len(item_index)] = item_index
+            num_found += len(item_index)
         found.resize(num_found, refcheck=False)
         return Histories(
             offsets=np.cumsum(lengths), item_index=found, num_items=self.manifest.num_items
         )
+
+    def read_weights(self, users: range) -> NDArray[np.float32]:
+        """The weights of the pairs of `read_train`, one row group at a time too."""
+        found = self._taken(users, np.float32)
+        num_found = 0
+        for _, weight in self._rows_of(users, [PAIR_COLUMNS[0], WEIGHT_COLUMN]):
+            found[num_found : num_found + len(weight)] = weight
+            num_found += len(weight)
+        found.resize(num_found, refcheck=False)
+        return found
+
+    def _groups_of(self, users: range) -> list[_Group]:
+        return [
+            group
+            for group in self._groups
+            if group.first_user < users.stop and group.last_user >= users.start
+        ]
+
+    def _taken(self, users: range, dtype: Any) -> NDArray[Any]:
+        """Room for a number of every pair of these users."""
+        # Memory is taken as it is written to: what other users leave of it costs none.
+        return np.empty(sum(group.num_rows for group in self._groups_of(users)), dtype=dtype)
+
+    def _rows_of(self, users: range, columns: list[str]) -> Iterator[tuple[NDArray[Any], ...]]:
+        """The columns, users first, of the training pairs of these users, of one row group after
+        the other; none is empty."""
+        for name, groups_of_file in groupby(self._groups_of(users), lambda group: group.file):
+            with self._opened(name) as content, _parquet(content) as file:
+                for group in groups_of_file:
+                    table = file.read_row_group(group.number, columns=columns, use_threads=False)
+                    arrays = [numbers(table.column(column)) for column in columns]
+                    kept = slice(*np.searchsorted(arrays[0], (users.start, users.stop)))
+                    if kept.start < kept.stop:
+                        yield tuple(array[kept] for array in arrays)
 
     def train_users_at(self, rows: Sequence[int]) -> list[int]:
         """The users whose interactions these rows of all training files are."""
@@ -179,8 +203,8 @@ def buffer_of(file: BufferedReader) -> pa.Buffer:
     return content.slice(0, file.readinto(content))
 
 
-def integers(column: pa.ChunkedArray) -> NDArray[Any]:
-    """The values of a column of integers without gaps; by ``to_numpy``, pandas is imported."""
+def numbers(column: pa.ChunkedArray) -> NDArray[Any]:
+    """The values of a column of numbers without gaps; by ``to_numpy``, pandas is imported."""
     chunks = [np.from_dlpack(chunk) for chunk in column.chunks if len(chunk)]
     if len(chunks) == 1:
         return chunks[0]

@@ -59,6 +59,11 @@ class ModelConfig:
     """Settings worth a search, of the model, its negatives or its training."""
 
     @property
+    def takes_weights(self) -> bool:
+        """The model learns from the weights of interactions, and not only from which there are."""
+        return not getattr(self, "ignore_weights", True)
+
+    @property
     def scoring(self) -> dict[str, bool]:
         """Settings that change what the weights mean: a warm start needs the same."""
         return {}

@@ -1,14 +1,16 @@
 """Implicit least squares of many rows by two conjugate gradients each: a half-sweep of iALS.
 
 A row's system is that of `foretaste.ops.least_squares`: in the eigenbasis of the fixed vectors'
-Gramian, with X the vectors of the row's items and C the diagonal of all other terms,
+Gramian, with X the vectors of the row's items times the roots t of their weights and C the diagonal
+of all other terms,
 
-    (C + X'X) w = X' 1
+    (C + X'X) w = X' t
 
 C is the preconditioner (Saad 2003, "Iterative Methods for Sparse Linear Systems", algorithm 9.1).
-No X'X is above the Gramian, so what it leaves has a condition number of at most ``1 + 1 / a``, for
-a the weight of unobserved pairs; and no row is multiplied by the Gramian, as without the eigenbasis
-each step would (Takács, Pilászy & Tikk 2011, doi 10.1145/2043932.2043987).
+Where the weights are 1, no X'X is above the Gramian, so what it leaves has a condition number of at
+most ``1 + 1 / a``, for a the weight of unobserved pairs; and no row is multiplied by the Gramian,
+as without the eigenbasis each step would (Takács, Pilászy & Tikk 2011, doi
+10.1145/2043932.2043987).
 
 Shape suffixes: N fixed vectors, D width, R rows, c rows of a chunk, S interactions of a chunk.
 """
@@ -79,7 +81,10 @@ def improve_rows(
     def improve_chunk(chunk: _Chunk) -> Tensor:
         rows, places = chunk
         offsets = histories.offsets[rows.start : rows.stop + 1] - places.start
-        interactions = _Interactions(fixed.vector_ND, histories.item_index[places], offsets)
+        weight_S = None if histories.weight is None else histories.weight[places]
+        interactions = _Interactions(
+            fixed.vector_ND, histories.item_index[places], offsets, weight_S
+        )
         diagonal_cD = (shared_D + ridge_R[rows, None]).to(start_RD.dtype)
         vector_cD, loss = _improved(interactions, diagonal_cD, start_RD[rows] @ fixed.basis_DD)
         torch.mm(vector_cD, fixed.basis_DD.T, out=improved_RD[rows])
@@ -93,15 +98,22 @@ def improve_rows(
 class _Interactions:
     """Those of some rows, with vectors of a table."""
 
-    def __init__(self, table_ND: Tensor, index_S: Tensor, offsets: Tensor) -> None:
-        """Row b has ``index_S[offsets[b]:offsets[b + 1]]``."""
+    def __init__(
+        self, table_ND: Tensor, index_S: Tensor, offsets: Tensor, weight_S: Tensor | None
+    ) -> None:
+        """Row b has ``index_S[offsets[b]:offsets[b + 1]]``; without weights they are 1."""
         self.table_ND, self.index_S = table_ND, index_S
+        self.weight_S = None if weight_S is None else weight_S.to(table_ND.dtype)
         self.lengths_c = offsets.diff()
         if len(self.lengths_c) == 1:  # it may be long
             cuts = torch.arange(0, len(index_S), _TERMS_AT_ONCE, device=index_S.device)
             offsets = torch.cat([cuts, offsets[1:]])
         self.piece_offsets = offsets
         """Of the rows or, where there is one row alone, of pieces of it."""
+
+    def weighted(self, number_S: Tensor) -> Tensor:
+        """A number for each interaction, times its weight."""
+        return number_S if self.weight_S is None else number_S * self.weight_S
 
     def of_rows(self, number_c: Tensor) -> Tensor:
         """Each interaction's number of its row, [S]."""
@@ -116,7 +128,7 @@ class _Interactions:
         row_S = self.of_rows(torch.arange(len(vector_cD), device=vector_cD.device))
         return (self.table_ND[self.index_S] * vector_cD[row_S]).sum(1)
 
-    def weighted_sums(self, weight_S: Tensor) -> Tensor:
+    def vector_sums(self, weight_S: Tensor) -> Tensor:
         """Each row's sum of its fixed vectors times their weights, [c, D]."""
         return self._by_row(sum_bags(self.table_ND, self.index_S, self.piece_offsets, weight_S))
 
@@ -137,18 +149,19 @@ def _improved(
     lacking_S = 1.0 - interactions.products(vector_cD)
     direction_cD, square_c = torch.zeros_like(vector_cD), vector_cD.new_ones(len(vector_cD))
     for _ in range(_STEPS):
-        residual_cD = interactions.weighted_sums(lacking_S) - diagonal_cD * vector_cD
+        sums_cD = interactions.vector_sums(interactions.weighted(lacking_S))
+        residual_cD = sums_cD - diagonal_cD * vector_cD
         scaled_cD = residual_cD / diagonal_cD
         last_square_c, square_c = square_c, (residual_cD * scaled_cD).sum(1)
         kept_c1 = (square_c / last_square_c.clamp(min=_TINY))[:, None]
         direction_cD = torch.addcmul(scaled_cD, kept_c1, direction_cD)
         image_S = interactions.products(direction_cD)
         curvature_c = (direction_cD.square() * diagonal_cD).sum(1)
-        curvature_c += interactions.sums(image_S.square())
+        curvature_c += interactions.sums(interactions.weighted(image_S.square()))
         step_c = square_c / curvature_c.clamp(min=_TINY)
         vector_cD = torch.addcmul(vector_cD, step_c[:, None], direction_cD)
         lacking_S = lacking_S - interactions.of_rows(step_c) * image_S
-    loss = lacking_S.square().sum(dtype=torch.float64)
+    loss = interactions.weighted(lacking_S.square()).sum(dtype=torch.float64)
     return vector_cD, loss + (vector_cD.square() * diagonal_cD).sum(dtype=torch.float64)
 
 

@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 class HistoryTensors:
     """The items of B users: row b holds ``item_index[offsets[b]:offsets[b + 1]]``, ascending.
 
-    ``offsets`` is int64 [B + 1], ``item_index`` int32 [N] with values in [0, num_items).
+    ``offsets`` is int64 [B + 1], ``item_index`` int32 [N] with values in [0, num_items); ``weight``
+    is float32 [N], above 0, or None where each interaction has weight 1.
     Slicing (``histories[a:b]``) gives consecutive rows, ``rows(index)`` any rows.
     """
 
     offsets: Tensor
     item_index: Tensor
     num_items: int
+    weight: Tensor | None = None
 
     @classmethod
     def from_numpy(
@@ -46,7 +48,8 @@ class HistoryTensors:
         assert step == 1, "histories slice by consecutive rows only"
         offsets = self.offsets[start : max(start, stop) + 1]
         first, last = offsets[[0, -1]].tolist()
-        return HistoryTensors(offsets - first, self.item_index[first:last], self.num_items)
+        weight = None if self.weight is None else self.weight[first:last]
+        return HistoryTensors(offsets - first, self.item_index[first:last], self.num_items, weight)
 
     @property
     def device(self) -> torch.device:
@@ -55,6 +58,13 @@ class HistoryTensors:
     def lengths(self) -> Tensor:
         """Number of items of each row, int64 [B]."""
         return self.offsets.diff()
+
+    def total_weights(self) -> Tensor:
+        """The weights of each row, added up, float64 [B]; without weights its number of items."""
+        lengths = self.lengths()
+        if self.weight is None:
+            return lengths.double()
+        return torch.segment_reduce(self.weight.double(), "sum", lengths=lengths, unsafe=True)
 
     def row_index(self) -> Tensor:
         """The row each entry of ``item_index`` belongs to, int64 [N]."""
@@ -73,18 +83,21 @@ class HistoryTensors:
             starts_B - offsets[:-1], lengths_B, output_size=num_entries
         )
         position_N = torch.arange(shift_N.numel(), device=self.device) + shift_N
-        return HistoryTensors(offsets, self.item_index[position_N], self.num_items)
+        weight = None if self.weight is None else self.weight[position_N]
+        return HistoryTensors(offsets, self.item_index[position_N], self.num_items, weight)
 
     def transposed(self) -> HistoryTensors:
         """Histories of the items: the rows that have each of them, as int32."""
         order_N = torch.sort(self.item_index, stable=True).indices
         offsets = offsets_of(self.item_index, self.num_items)
-        return HistoryTensors(offsets, self.row_index().int()[order_N], len(self))
+        weight = None if self.weight is None else self.weight[order_N]
+        return HistoryTensors(offsets, self.row_index().int()[order_N], len(self), weight)
 
     def to_dense(self) -> Tensor:
-        """A float32 [B, I] matrix of zeros and ones; for small B only."""
+        """A float32 [B, I] matrix of weights, and zeros elsewhere; for small B only."""
         dense_BI = torch.zeros(len(self), self.num_items, device=self.device)
-        dense_BI[self.row_index(), self.item_index.long()] = 1.0
+        weight = dense_BI.new_ones(()) if self.weight is None else self.weight
+        dense_BI[self.row_index(), self.item_index.long()] = weight
         return dense_BI
 
 

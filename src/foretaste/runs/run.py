@@ -25,7 +25,7 @@ from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME
-from foretaste.data.part_files import buffer_of, integers
+from foretaste.data.part_files import buffer_of, numbers
 from foretaste.errors import DatasetError, RunError, SettingError
 from foretaste.models.registry import build_model, config_class
 from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
@@ -459,10 +459,10 @@ def read_histories(
                 if found is not None and (found.max < users.start or found.min >= users.stop):
                     continue
                 table = file.read_row_group(number)
-                of_group = integers(table["user_index"])
+                of_group = numbers(table["user_index"])
                 rows = slice(*np.searchsorted(of_group, (users.start, users.stop)))
                 user_index.append(of_group[rows] - np.int32(users.start))
-                item_index.append(integers(table["item_index"])[rows])
+                item_index.append(numbers(table["item_index"])[rows])
                 # Bits have no DLPack; ``to_numpy`` imports pandas, and ``cast`` Arrow's functions.
                 for chunk in table["in_training"].slice(rows.start, len(of_group[rows])).chunks:
                     bytes_of = np.frombuffer(chunk.buffers()[1], dtype=np.uint8)

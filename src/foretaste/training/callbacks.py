@@ -39,6 +39,8 @@ class TrainingStart:
     """It goes on from a saved state."""
     resumed_at: str | None = None
     """The position it goes on from, for people; None for a training that begins the first time."""
+    weights: str | None = None
+    """What becomes of the weights of the data, for people; None where they have none."""
     fitting: str | None = None
     """Work of a model without epochs, for people, where that may take long."""
 

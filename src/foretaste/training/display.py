@@ -83,6 +83,7 @@ class TrainingDisplay(Callback):
         self.say(f"{verb} {start.model} on {start.dataset} ({start.protocol})", "bold")
         size = f"{counted(start.num_users, 'user')}, {counted(start.num_items, 'item')}"
         self._say_labelled("data", f"{size}, {counted(start.num_interactions, 'interaction')}")
+        self._say_labelled("weights", start.weights)
         self._say_labelled("searched", shlex.join(option_words(self.searched)) or None)
         kind = config_class(start.model)
         # One config may serve every model of a comparison.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -63,6 +64,8 @@ def make_trainer(
     users = strategy.users(model_config.parallel, num_users, dataset.user_bounds)
     own = range(num_users) if users is None else users
     histories = to_device(dataset.train_part(own), device)
+    if model_config.takes_weights and (weight := dataset.train_weights(own)) is not None:
+        histories = replace(histories, weight=torch.tensor(weight, device=device))
     made_of = (model, model_config, num_users, num_items)
     check_model_fits(
         *made_of,
@@ -142,8 +145,18 @@ class Trainer(ABC, Generic[Model]):
             num_interactions=manifest.num_interactions,
             num_parameters=num_parameters(self.model),
             selection_split=validation.selection_split,
+            weights=self._weights(),
             **own,
         )
+
+    def _weights(self) -> str | None:
+        """A line on the weights of the data; None where they have none."""
+        mean_weight = self.dataset.manifest.mean_weight
+        if mean_weight is None:
+            return None
+        if self.model.config.takes_weights:
+            return f"an interaction counts as its weight over {mean_weight:.3g}, the mean"
+        return f"not used: {self.model.name} learns from presence alone"
 
     def _summary(
         self,

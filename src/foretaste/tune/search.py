@@ -184,12 +184,21 @@ class _Task:
         resolved = resolved_config(self.model, config, self.dataset, model, device)
         return asdict(resolved) | asdict(model) | model.resolved_settings
 
+    @property
+    def whole_space(self) -> SearchSpace:
+        """The settings worth a search: the model's and, where interactions have weights that it
+        takes, leaving these out."""
+        space = config_class(self.model).search_space
+        if self.dataset.manifest.mean_weight is None or not self.model_config.takes_weights:
+            return space
+        return space | {"ignore_weights": (False, True)}
+
     def space(self, given: Mapping[str, Any]) -> SearchSpace:
         """The settings to search: ranges that may act, and choices that fit, beside those given.
 
         Raises SettingError where no choices fit.
         """
-        whole = config_class(self.model).search_space
+        whole = self.whole_space
         free = {name: values for name, values in whole.items() if name not in given}
         fitting = self._fitting(free)
         models = [self._arguments(one)["model_config"] for one in fitting]
@@ -222,7 +231,7 @@ class _Task:
 
     def acting(self, searched: Mapping[str, Any]) -> dict[str, Any]:
         """The searched settings of a trial without those that the others leave no effect."""
-        space = config_class(self.model).search_space
+        space = self.whole_space
         conditions = {name: getattr(space[name], "only", None) for name in searched}
         own = vars(self.model_config).keys() & searched.keys()
         others = {name: searched[name] for name in own if conditions[name] is None}

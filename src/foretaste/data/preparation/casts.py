@@ -44,6 +44,8 @@ KINDS: dict[str, tuple[tuple[Kind, ...], ...]] = {
         ("moment", "moment_ns"),
         ("instant", "instant_ns"),
     ),
+    "weight": (("real",),),
+    "event": (("text",),),
 }
 """The kinds that a column of each role may turn out to hold; a value that fits one kind of a row
 fits those after it."""

@@ -88,7 +88,12 @@ _KNOWN = frozenset(spelling for spellings in SPELLINGS.values() for spelling in 
 PAIR = ("user_id", "item_id")
 """The roles that every input has a column for."""
 
-_OPTIONS = {role: f"{role.removesuffix('_id')}_column" for role in (*PAIR, "rating", "time")}
+NAMED = ("weight", "event")
+"""The roles whose column is never looked for: a setting names it."""
+
+_OPTIONS = {
+    role: f"{role.removesuffix('_id')}_column" for role in (*PAIR, "rating", "time", *NAMED)
+}
 
 # Columns of these names are left out, as are repeats of a name in another case.
 _RESERVED = frozenset({"", "id", "item_id", "item_index", "described_id"})
@@ -108,8 +113,10 @@ def find_columns(
     columns = list(source.columns)
     named = {role: name for role in roles if (name := getattr(config, _OPTIONS[role])) is not None}
     found = {role: name for role, name in named.items() if name in columns}
-    # A column named for something else is not also taken for a rating or a time.
-    free = [column for column in columns if column not in found.values()]
+    # A column named for something else is not also taken for a rating or a time. Ratings may be
+    # weights too.
+    taken = {name for role, name in found.items() if role != "weight"}
+    free = [column for column in columns if column not in taken]
     for role in roles:
         if role not in named and (
             name := find_spelling(columns if role in PAIR else free, role, source.name)
@@ -122,6 +129,8 @@ def find_columns(
         raise InputError(_not_found(source, absent, missing, looks_for_time=looks_for_time))
     by_column: dict[str, str] = {}
     for role in roles:
+        if role == "weight" and found[role] == found.get("rating"):
+            continue
         if role in found and by_column.setdefault(found[role], role) != role:
             raise SettingError(
                 f"{_OPTIONS[by_column[found[role]]]} and {_OPTIONS[role]} are both "
@@ -142,7 +151,11 @@ def check_columns(sources: Sequence[Source], needed: Iterable[str]) -> None:
 
 
 def describe_unused(
-    columns: Iterable[str], used: Collection[str], items: ItemDescriptions | None = None
+    columns: Iterable[str],
+    used: Collection[str],
+    items: ItemDescriptions | None = None,
+    *,
+    has_weights: bool = False,
 ) -> dict[str, str]:
     """Notes on the columns that are not read; empty where every one is. That of the titles is,
     though in the file of items."""
@@ -151,10 +164,10 @@ def describe_unused(
     if not unused:
         return {}
     reason = ""
-    if not _STRENGTHS.isdisjoint(map(_plain, unused)):
+    if not has_weights and not _STRENGTHS.isdisjoint(map(_plain, unused)):
         reason = (
-            "; ratings and counts are not weights, every row counts as one (--rating-column with "
-            "--min-rating leaves low ones out)"
+            "; every row counts as one (--weight-column takes ratings or counts for weights, "
+            "--rating-column with --min-rating leaves low ones out)"
         )
     titles = [name for name in unused if _plain(name) in _TITLES]
     if titles and items is None:
@@ -279,8 +292,8 @@ def describe_event_types(
             continue
         first = min(values, key=lambda value: (not _PURCHASE.search(value), value))
         found.append(
-            f"{shown(name)} has {_few(sorted(values))}, and all count alike; to learn from one "
-            f"alone, keep its rows: WHERE {name} = {shown(first)} (docs/data.md)"
+            f"{shown(name)} has {_few(sorted(values))}, and all count alike; --event-column {name} "
+            f"--events {first} keeps the rows of one (docs/data.md)"
         )
     return {"events": "; ".join(found)} if found else {}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from foretaste import __version__
 from foretaste._util.formatting import counted, shown
-from foretaste.data.config import Progress
+from foretaste.data.config import MOST_WEIGHT, Progress
 from foretaste.data.manifest import Manifest, Part
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.candidates import Candidates
@@ -27,9 +27,11 @@ from foretaste.data.preparation.reading import (
     describe_times,
     like_it,
     read_raw,
+    times_per_second,
 )
 from foretaste.data.preparation.writing import write_parts
 from foretaste.data.sources import describe_folders
+from foretaste.data.sources.source import quoted
 from foretaste.errors import InputError, SettingError
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 
 _MOST_UNKNOWN = 0.1
 """Share of held-out users of whom training knows nothing, beyond which it is a warning."""
+
+_MOST_EVENTS = 10
+"""Named in the message about events that are not there."""
 
 # Of each filter: its setting, the condition or, for a column of ids, the query of those kept, and
 # the count of the rows that it drops.
@@ -78,7 +83,7 @@ class Pipeline:
         used = plan.columns.values()
         notes = describe_times(engine, kinds) if "time" in kinds else {}
         items = None if inputs.items is None else ItemDescriptions(inputs.items, self._config)
-        notes |= describe_unused(names, used, items)
+        notes |= describe_unused(names, used, items, has_weights=plan.weight_scale is not None)
         if "time" not in kinds and config.protocol in ("auto", "leave-one-out") and not plan.parts:
             notes |= describe_times_not_used(engine, sources[0], used)
         notes |= describe_negatives(engine, sources, used)
@@ -91,8 +96,10 @@ class Pipeline:
             candidates = Candidates(engine, inputs.candidates, plan)
             candidates.read(self._config)
         inputs.check_unchanged()
+        decay = self.decay(kinds)
         progress("filter")
-        rows = self.filter_rows()
+        rows = self.filter_rows(self.keep_events("raw"))
+        self.check_weights(rows)
         if candidates is not None:
             drop = self._config.target_in_candidates == "drop"
             rows = candidates.drop_contradicted(rows, drop=drop, counts=counts)
@@ -101,6 +108,10 @@ class Pipeline:
         progress("split")
         self.split_pairs()
         self.check_parts()
+        mean_weight = None
+        if plan.weight_scale is not None:
+            notes["weights"], mean_weight = self.weigh_train(rows, decay)
+        engine.drop(rows)
         engine.drop("pairs")
         if plan.drops_unseen_targets:
             self.drop_unseen_targets()
@@ -122,16 +133,43 @@ class Pipeline:
         if candidates is not None:
             pairs["test_candidates"] = "candidates"
         num_rows = counts["num_train_interactions"]
-        written = write_parts(engine, directory, pairs, kinds, item_columns, num_rows)
-        return self._manifest(kinds, *written, notes)
+        has_weights = mean_weight is not None
+        written = write_parts(
+            engine, directory, pairs, kinds, item_columns, num_rows, has_weights=has_weights
+        )
+        return self._manifest(kinds, *written, notes, mean_weight)
 
-    def filter_rows(self) -> str:
+    def keep_events(self, rows: str) -> str:
+        """Drop the rows of other events than those that are asked for, counting them; the name of
+        the table with what is left. Raises InputError where there is none of one of them."""
+        engine, events = self._engine, self._plan.events
+        if not events:
+            return rows
+        found = dict(engine.run(f"SELECT event, count(*) FROM {rows} GROUP BY event"))
+        if missing := [shown(event) for event in events if event not in found]:
+            most = sorted(found, key=lambda event: (-found[event], event))[:_MOST_EVENTS]
+            raise InputError(
+                f"events names {' and '.join(missing)}, and column "
+                f"{shown(self._plan.columns['event'])} has none of it: it has "
+                f"{', '.join(map(shown, most))}{', ...' if len(found) > len(most) else ''}"
+            )
+        num_dropped = sum(found.values()) - sum(found[event] for event in events)
+        self._counts["num_rows_of_other_events"] = num_dropped
+        if not num_dropped:
+            return rows
+        listed = ", ".join(map(quoted, events))
+        kept = f"SELECT * FROM {rows} WHERE {steps.OF_EVENTS.format(events=listed)}"
+        engine.make("rows_of_events", kept)
+        engine.drop(rows)
+        return "rows_of_events"
+
+    def filter_rows(self, rows: str) -> str:
         """Drop what the filters drop, counting it; the name of the table with what is left.
 
         Raises InputError with the count of every step where nothing is left.
         """
         engine, filters, counts = self._engine, self._plan.filters, self._counts
-        rows, num_rows = "raw", engine.count("raw")
+        num_rows = engine.count(rows)
         for setting, column, sql, label in _FILTERS:
             if setting not in filters:
                 continue
@@ -166,7 +204,6 @@ class Pipeline:
         for kind in ("user", "item"):
             engine.make(f"{kind}_codes", steps.CODES.format(kind=kind, previous=rows))
         engine.make("pairs", steps.PAIRS.format(previous=rows))
-        engine.drop(rows)
         self._counts["num_repeated_pairs"] = num_rows - engine.count("pairs")
         for number, num_pairs in num_given:
             num_left = engine.count(f"pairs WHERE time = {number}")
@@ -208,6 +245,61 @@ class Pipeline:
         )
         engine.make("held", sql)
         engine.make("train", steps.TRAIN_GIVEN if plan.parts else steps.TRAIN)
+
+    def decay(self, kinds: Mapping[str, Kind]) -> str:
+        """The factor of a row's weight by its age, in a query; empty where ages do not count.
+
+        Raises SettingError where times are in no unit that is known.
+        """
+        half_life_s = self._config.half_life_s
+        if half_life_s is None:
+            return ""
+        per_second = times_per_second(self._engine, kinds)
+        if per_second is None:
+            raise SettingError(
+                f"half_life needs real times, and numbers in column "
+                f"{shown(self._plan.columns['time'])} are not seconds, milliseconds, microseconds "
+                "or nanoseconds since 1970, all of one; leave it out"
+            )
+        return steps.DECAY.format(half_life=f"CAST({half_life_s * per_second!r} AS DOUBLE)")
+
+    def check_weights(self, rows: str) -> None:
+        """Raise InputError where a row's weight is not above 0, or beyond any."""
+        plan = self._plan
+        if plan.weight_scale is None or "weight" not in plan.columns:
+            return
+        sql = steps.WEIGHTS_REFUSED.format(previous=rows, weight=plan.weight, most=MOST_WEIGHT)
+        count, least, most = self._engine.row(sql)
+        if count:
+            column = shown(plan.columns["weight"])
+            example = f"down to {least:g}" if least <= 0 else f"up to {most:g}"
+            raise InputError(
+                f"column {column} has {counted(count, 'row')} whose weight is not above 0 and at "
+                f"most {MOST_WEIGHT:,.0f}, {example}; --rating-column {column} --min-rating 1 "
+                "leaves out rows below 1 (rating_column=..., min_rating=1 in Python)"
+            )
+
+    def weigh_train(self, rows: str, decay: str) -> tuple[str, float]:
+        """Give ``train`` the weights of its pairs; a note on them, and their mean."""
+        engine, plan, config = self._engine, self._plan, self._config
+        assert plan.weight_scale is not None
+        weighted = steps.WEIGHTED_TRAIN.format(
+            previous=rows, weight=plan.weight + decay, scaled=steps.SCALED[plan.weight_scale]
+        )
+        engine.make("weighted", weighted)
+        engine.drop("train")
+        engine.rename("weighted", "train")
+        sql = steps.WEIGHTS_OF_TRAIN.format(wide_integer=engine.sql.wide_integer)
+        least, most, total = engine.row(sql)
+        mean = int(total) / steps.UNITS / engine.count("train")
+        of_row = [shown(plan.columns["weight"])] if "weight" in plan.columns else []
+        of_row += [f"{shown(event)} {weight or 1:g}" for event, weight in plan.events.items()]
+        parts = [", ".join(of_row) or "1 of each row", "added up over the rows of a pair"]
+        if config.half_life is not None:
+            parts.insert(1, f"halved every {config.half_life}")
+        if plan.weight_scale == "log":
+            parts.append("then log2(1 + sum)")
+        return f"{', '.join(parts)}: {least:.3g} to {most:.3g}, mean {mean:.3g}", mean
 
     def _num_heldout_users(self, num_eligible: int) -> int:
         """Users of each held-out part: as many as asked for, or a tenth of the eligible."""
@@ -328,6 +420,7 @@ class Pipeline:
         parts: dict[str, Part],
         train_digest: str,
         notes: dict[str, str],
+        mean_weight: float | None,
     ) -> Manifest:
         plan, config, counts = self._plan, self._config, self._counts
         validation: str = config.validation
@@ -352,5 +445,6 @@ class Pipeline:
             created_by=f"foretaste {__version__}",
             parts=parts,
             train_digest=train_digest,
+            mean_weight=mean_weight,
             notes=notes,
         )

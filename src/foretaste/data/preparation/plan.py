@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foretaste._util.formatting import shown
-from foretaste.data.config import PrepareConfig
+from foretaste.data.config import PrepareConfig, WeightScale
 from foretaste.data.manifest import RANDOM
 from foretaste.data.preparation.columns import (
+    NAMED,
     PAIR,
     check_columns,
     find_columns,
     find_spelling,
     is_rank,
 )
-from foretaste.data.sources.source import Source
+from foretaste.data.sources.source import Source, quoted
 from foretaste.errors import InputError, SettingError
 
 _REFERENCE_MIN_INTERACTIONS = 20
@@ -49,6 +50,24 @@ class Plan:
     parts: tuple[str, ...]
     """The parts of a source that comes split, training first; none where it does not."""
 
+    events: dict[str, float | None]
+    """The weight of each event that is kept; all are where it is empty."""
+
+    weight_scale: WeightScale | None
+    """The scale of the weights; None where interactions have none."""
+
+    @property
+    def weight(self) -> str:
+        """The weight of a row, in a query."""
+        factors = ["weight" if "weight" in self.columns else "CAST(1 AS DOUBLE)"]
+        if self.events:
+            cases = " ".join(
+                f"WHEN {quoted(event)} THEN CAST({weight or 1.0!r} AS DOUBLE)"
+                for event, weight in self.events.items()
+            )
+            factors.append(f"CASE event {cases} END")
+        return " * ".join(factors)
+
     @property
     def held_parts(self) -> tuple[str, ...]:
         """Every part but training's."""
@@ -75,7 +94,8 @@ def make_plan(
     that is not there, or the source to be split otherwise than it is.
     """
     first = sources[0]
-    found = find_columns(first, config, (*PAIR, "rating", "time"))
+    named = (role for role in NAMED if getattr(config, f"{role}_column") is not None)
+    found = find_columns(first, config, (*PAIR, "rating", "time", *named))
     has_times = "time" in found
     protocol: str = config.protocol
     has_validation = protocol != "none" and config.validation == "hold-out"
@@ -93,10 +113,10 @@ def make_plan(
         protocol = "leave-one-out" if has_times else "held-out-users"
     _check_columns_for(config, protocol, found)
     filters = _filters(config, protocol, has_ratings="rating" in found)
-    needed = {"user_id", "item_id"}
+    needed = {"user_id", "item_id", *NAMED}
     if "min_rating" in filters:
         needed.add("rating")
-    if protocol in ("leave-one-out", "temporal"):
+    if protocol in ("leave-one-out", "temporal") or config.half_life is not None:
         needed.add("time")
     columns = {role: name for role, name in found.items() if role in needed}
     if config.time_format is not None and "time" not in columns:
@@ -129,6 +149,8 @@ def make_plan(
         has_validation=has_validation,
         drops_unseen_targets=drops_unseen_targets,
         parts=parts,
+        events=config.weight_of_event,
+        weight_scale=(config.weight_scale or "linear") if config.gives_weights else None,
     )
 
 
@@ -140,6 +162,14 @@ def _check_columns_for(config: PrepareConfig, protocol: str, found: dict[str, st
         raise SettingError(
             f"protocol temporal needs real times, and {problem}; "
             "name one with --time-column (time_column=... in Python) or use another protocol"
+        )
+    if config.half_life is not None and (time is None or is_rank(time) or protocol == "given"):
+        problem = "there is no time column" if time is None else f"{time!r} is a rank"
+        if protocol == "given":
+            problem = "of a split that is given none are read"
+        raise SettingError(
+            f"half_life needs real times, and {problem}; name a column of them with --time-column "
+            "(time_column=... in Python), or leave it out"
         )
     if config.num_heldout_users is not None and protocol != "held-out-users":
         raise SettingError(

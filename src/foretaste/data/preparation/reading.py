@@ -34,6 +34,8 @@ _ALLOWED: dict[str, tuple[Storage, ...]] = {
     "item_id": ("text", "integer"),
     "rating": ("text", "integer", "real", "decimal", "wide"),
     "time": ("text", "integer", "real", "decimal", *TIMES),
+    "weight": ("text", "integer", "real", "decimal", "wide"),
+    "event": ("text", "integer"),
 }
 _NOUNS_OF_STORAGE: dict[Storage, str] = {
     "text": "text", "integer": "integers", "real": "numbers", "moment": "timestamps"
@@ -81,10 +83,10 @@ def read_raw(
     """Make table ``raw`` of the columns given by role; the kind that each was found to be, the
     sources as they were read, and the number of rows with an empty id that were dropped.
 
-    Without columns of their own, ``rating`` is 0 and ``time`` the source's part of a split; times
-    that are text are read by ``time_format``. ``empty_ids`` is None where nobody can choose: they
-    are refused. Raises InputError naming file, line and an example where a value is missing or not
-    of any kind its role may have.
+    Without columns of their own, ``rating`` is 0 and ``time`` the source's part of a split, and
+    there is no ``weight`` nor ``event``; times that are text are read by ``time_format``.
+    ``empty_ids`` is None where nobody can choose: they are refused. Raises InputError naming file,
+    line and an example where a value is missing or not of any kind its role may have.
     """
     _check_storage(sources, columns, empty_ids)
     num_dropped = 0
@@ -179,29 +181,19 @@ def describe_times(engine: Engine, kinds: Mapping[str, Kind]) -> dict[str, str]:
     """The first and last time in table ``raw``, and a note where they lie further apart than any
     life, or numbers are of several units."""
     first, last = engine.row("SELECT min(time), max(time) FROM raw")
-    if kinds["time"] in TIMES:
-        power, unit = 9 if kinds["time"].endswith("_ns") else 6, ""
-    else:
-        examples = ", ".join(
-            f"min(CASE WHEN time BETWEEN {_EARLIEST * 10**power} AND {_LATEST * 10**power} "
-            "THEN time END)"
-            for power in _UNITS.values()
+    found = _units_of_times(engine, kinds)
+    numbers = {"times": f"{_plain(first)} to {_plain(last)}"}
+    if not found:
+        return numbers
+    if len(found) > 1:
+        listed = " and ".join(
+            f"{_plain(value)} is {_date_of(value, power)} in {unit}" for unit, power, value in found
         )
-        values = zip(_UNITS.items(), engine.row(f"SELECT {examples} FROM raw"), strict=True)
-        found = [(unit, power, value) for (unit, power), value in values if value is not None]
-        numbers = {"times": f"{_plain(first)} to {_plain(last)}"}
-        if not found:
-            return numbers
-        if len(found) > 1:
-            listed = " and ".join(
-                f"{_plain(value)} is {_date_of(value, power)} in {unit}"
-                for unit, power, value in found
-            )
-            return numbers | {
-                "units of time": f"{listed}: times of several units cannot be put in order; write "
-                "all of them in one"
-            }
-        unit, power, _ = found[0]
+        return numbers | {
+            "units of time": f"{listed}: times of several units cannot be put in order; write "
+            "all of them in one"
+        }
+    unit, power, _ = found[0]
     dates = [_date_of(value, power) for value in (first, last)]
     notes = {"times": " to ".join(dates) + (unit and f", read as {unit}")}
     if float(last) - float(first) > _LIFE_S * 10**power:
@@ -210,6 +202,27 @@ def describe_times(engine: Engine, kinds: Mapping[str, Kind]) -> dict[str, str]:
             "time, or be in another unit"
         )
     return notes
+
+
+def times_per_second(engine: Engine, kinds: Mapping[str, Kind]) -> float | None:
+    """The difference in ``time`` of table ``raw`` that is a second; None where that is not known,
+    as of ranks."""
+    found = _units_of_times(engine, kinds)
+    return 10.0 ** found[0][1] if len(found) == 1 else None
+
+
+def _units_of_times(engine: Engine, kinds: Mapping[str, Kind]) -> list[tuple[str, int, Any]]:
+    """The units that times in table ``raw`` are in: the name of each where times are numbers, the
+    power of ten of a second, and an example."""
+    if kinds["time"] in TIMES:
+        return [("", 9 if kinds["time"].endswith("_ns") else 6, None)]
+    examples = ", ".join(
+        f"min(CASE WHEN time BETWEEN {_EARLIEST * 10**power} AND {_LATEST * 10**power} "
+        "THEN time END)"
+        for power in _UNITS.values()
+    )
+    values = zip(_UNITS.items(), engine.row(f"SELECT {examples} FROM raw"), strict=True)
+    return [(unit, power, value) for (unit, power), value in values if value is not None]
 
 
 def _date_of(time: Any, power: int) -> str:
@@ -268,8 +281,8 @@ def _check_storage(
 
 
 def _check_types(sources: Sequence[Source], columns: dict[str, str]) -> None:
-    """InputError for a rating or time that is text."""
-    for role, type_name in (("rating", "DOUBLE"), ("time", "TIMESTAMP")):
+    """InputError for a rating, weight or time that is text."""
+    for role, type_name in (("rating", "DOUBLE"), ("weight", "DOUBLE"), ("time", "TIMESTAMP")):
         for source in sources if role in columns else ():
             name = columns[role]
             if source.columns[name].storage == "text":
@@ -294,7 +307,9 @@ def _read_as(
                 for role, name in columns.items()
             },
         }
-        selected = ", ".join(f"{values[role]} AS {role}" for role in KINDS)
+        if "event" in values:  # an empty one is none of those that are kept
+            values["event"] = f"coalesce({values['event']}, '')"
+        selected = ", ".join(f"{values[role]} AS {role}" for role in KINDS if role in values)
         selects.append(f"SELECT {selected} FROM {source.relation}")
     engine.make("raw", "\nUNION ALL ".join(selects))
     fitting = ", ".join(f"count({role})" for role in columns)

@@ -1,15 +1,17 @@
 """The steps of preparation as SQL texts, in the order they run.
 
 Each text is a query whose result the caller keeps as a table, ``PAIRS`` as ``pairs`` and so on;
-the first reads ``raw``: ``user_id, item_id, rating, time``, one row per row of the source. They
-keep to what DuckDB and Spark share; what they spell in different ways is filled in, as other names
-in braces are.
+the first reads ``raw``: ``user_id, item_id, rating, time`` and, where they are asked for,
+``weight`` and ``event``, one row per row of the source. They keep to what DuckDB and Spark share;
+what they spell in different ways is filled in, as other names in braces are.
 
 ``*_code`` numbers the sorted distinct ids that were kept, ``*_index`` the rows of the finished
 dataset, training's first. ``time`` is constant where there is no time column.
 """
 
 from __future__ import annotations
+
+OF_EVENTS = "event IN ({events})"
 
 RATED = "rating >= {min_rating}"
 
@@ -157,6 +159,46 @@ WITHOUT_TARGET = """
  AND user_code NOT IN (SELECT user_code FROM held WHERE part = '{split}_target'))
 """
 
+# Training's pairs with their weights. Rows later than training's latest pair are of the future.
+# Each weight is a whole number of units of 2^-20, so sums are the same in whatever order; from the
+# age that makes it less on, it is one unit.
+UNITS = 2**20
+
+WEIGHTED_TRAIN = """
+SELECT user_code, item_code, CAST({scaled} AS FLOAT) AS weight
+FROM (
+    SELECT user_code, item_code, CAST(sum(units) AS DOUBLE) / 1048576 AS total
+    FROM (
+        SELECT user_id, item_id,
+               CAST(greatest(1, floor({weight} * 1048576 + 0.5)) AS BIGINT) AS units
+        FROM {previous} JOIN (
+            SELECT max(time) AS latest FROM pairs SEMI JOIN train USING (user_code, item_code)
+        ) ON time <= latest)
+    JOIN user_codes USING (user_id)
+    JOIN item_codes USING (item_id)
+    SEMI JOIN train USING (user_code, item_code)
+    GROUP BY user_code, item_code)
+"""
+
+SCALED = {
+    "linear": "total",
+    "log": "greatest(1, floor(log2(1 + total) * 1048576 + 0.5)) / CAST(1048576 AS DOUBLE)",
+}
+"""By scale; logarithms differ between engines in digits that are rounded away."""
+
+DECAY = " * power(CAST(2 AS DOUBLE), CAST(time - latest AS DOUBLE) / {half_life})"
+
+WEIGHTS_REFUSED = """
+SELECT count(*), min({weight}), max({weight}) FROM {previous}
+WHERE NOT ({weight} > 0 AND {weight} <= {most})
+"""
+
+# The sum of the weights in units, which is exact.
+WEIGHTS_OF_TRAIN = """
+SELECT min(weight), max(weight), sum(CAST(CAST(weight AS DOUBLE) * 1048576 AS {wide_integer}))
+FROM train
+"""
+
 # Keys of the hashes; the same text on every engine.
 USER_KEY = "'{seed}:' || CAST(user_id AS STRING)"
 PAIR_KEY = "'{seed}:' || CAST(user_id AS STRING) || ':' || CAST(item_id AS STRING)"
@@ -262,7 +304,7 @@ WHERE user_code IN (SELECT user_code FROM held WHERE part = '{part}')
 
 # The content of the files, each in the order it is written in.
 PAIRS_FILE = """
-SELECT user_index, item_index
+SELECT user_index, item_index{weight}
 FROM {rows} JOIN users USING (user_code) JOIN items USING (item_code)
 ORDER BY user_index, item_index
 """

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from foretaste._util.files import file_sha256, real_path
 from foretaste.data.histories import is_strictly_sorted
 from foretaste.data.manifest import TRAIN_FILE, Part
-from foretaste.data.part_files import PAIR_COLUMNS
+from foretaste.data.part_files import PAIR_COLUMNS, WEIGHT_COLUMN
 from foretaste.data.preparation import steps
 from foretaste.errors import DatasetError, InputError
 
@@ -32,10 +32,12 @@ def write_parts(
     kinds: Mapping[str, Kind],
     item_columns: Sequence[str],
     num_rows: int,
+    *,
+    has_weights: bool,
 ) -> tuple[dict[str, Part], str]:
     """Write every Parquet file: ``pairs`` has the rows of each part beside training's, which are
     ``num_rows``. Their descriptions by file name, and the digest of a training part in several."""
-    queries = {name: steps.PAIRS_FILE.format(rows=rows) for name, rows in pairs.items()}
+    queries = {name: steps.PAIRS_FILE.format(rows=rows, weight="") for name, rows in pairs.items()}
     # However few bits were enough for them in between.
     ids = {
         role: f"CAST({role} AS BIGINT)" if kind == "integer" else role
@@ -48,7 +50,8 @@ def write_parts(
         described=steps.DESCRIBED if item_columns else "",
     )
     with _naming(directory / TRAIN_FILE):
-        train = steps.PAIRS_FILE.format(rows="train")
+        weight = f", {WEIGHT_COLUMN}" if has_weights else ""
+        train = steps.PAIRS_FILE.format(rows="train", weight=weight)
         train_files = engine.write_train(train, directory, num_rows)
     parts = _described(directory, *train_files)
     train_digest = ""
@@ -88,9 +91,9 @@ def _described(directory: Path, *names: str) -> dict[str, Part]:
 def is_in_order(*files: Path) -> bool:
     """True where pairs ascend by user, then item, without repeats; an index counts 0, 1, 2, ..."""
     names = pq.read_schema(real_path(files[0])).names
-    if names == PAIR_COLUMNS:
+    if names[:2] == PAIR_COLUMNS:
         last = (-1, -1)
-        for users, items in zip(*(_values(files, name) for name in names), strict=True):
+        for users, items in zip(*(_values(files, name) for name in names[:2]), strict=True):
             if last >= (users[0], items[0]) or not is_strictly_sorted(users, items):
                 return False
             last = (users[-1], items[-1])
@@ -111,7 +114,7 @@ def content_digest(*files: Path) -> str:
     num_rows = sum(pq.read_metadata(real_path(file)).num_rows for file in files)
     for name in schema.names:
         sha256.update(f"{name}:{num_rows}\n".encode())
-        if pa.types.is_integer(schema.field(name).type):
+        if pa.types.is_primitive(schema.field(name).type):
             arrays: Iterable[Any] = _values(files, name)
         else:
             # Of text, the length of each value, -1 for none, then all bytes.
@@ -133,7 +136,7 @@ def _opened(files: Iterable[Path]) -> Iterator[pq.ParquetFile]:
 
 
 def _values(files: Iterable[Path], name: str) -> Iterator[Any]:
-    """A column of integers, one array after the other; none of them is empty."""
+    """A column of numbers, one array after the other; none of them is empty."""
     for file in _opened(files):
         for group in range(file.num_row_groups):
             if file.metadata.row_group(group).num_rows:

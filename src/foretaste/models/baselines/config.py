@@ -38,7 +38,7 @@ class EaseConfig(ModelConfig):
 
     l2: Annotated[float | None, Range(above=0)] = None
     """Weight of the squared weights against the squared error, in interactions: the higher, the
-    more two items must share users to count. 200 unless given, and 20 with neighbors."""
+    more users two items must share. 200 unless given, and 20 with neighbors."""
 
     dropout: Dropout = 0.5
     """Share of each history that is dropped in learning, on average over all ways to drop it: the
@@ -51,6 +51,9 @@ class EaseConfig(ModelConfig):
     neighbors: Count | None = None
     """Neighbours of each item that may have a weight towards it, such as 100; all items unless
     given."""
+
+    ignore_weights: bool = False
+    """Learn from every interaction alike, whatever its weight."""
 
     @property
     def resolved_l2(self) -> float:
@@ -104,6 +107,9 @@ class ItemKNNConfig(NeighborsConfig):
     """A user of n items counts n to the power of minus this: the higher, the less people with many
     items say. 0 counts everyone alike."""
 
+    ignore_weights: bool = False
+    """Learn from every interaction alike, whatever its weight."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RP3betaConfig(NeighborsConfig):
@@ -130,6 +136,9 @@ class RP3betaConfig(NeighborsConfig):
     beta: Annotated[float, Range(at_least=0, at_most=1)] = 0.4
     """Power of the number of users by which an item's weight is divided: the higher, the less
     popular items are shown."""
+
+    ignore_weights: bool = False
+    """Learn from every interaction alike, whatever its weight."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,3 +168,6 @@ class IALSConfig(ModelConfig):
     regularization: _Weight | Literal["auto"] = "auto"
     """Weight of the squared vectors, each times its row's interactions, and unobserved pairs by
     their weight. auto goes by the items' popularity: higher where few items have most of it."""
+
+    ignore_weights: bool = False
+    """Learn from every interaction alike, whatever its weight."""

@@ -60,10 +60,12 @@ class IALS(SweepModel):
 
     With vectors w of users and h of items, the loss is::
 
-        sum over interactions of (w.h - 1)² + a * sum over all pairs of (w.h)²
+        sum over interactions of c (w.h - 1)² + a * sum over all pairs of (w.h)²
             + regularization * (sum over users of n |w|² + sum over items of n |h|²)
 
-    where a is the weight of unobserved pairs and n a row's interactions and a times its pairs.
+    where c is 1 or an interaction's weight over the mean of all, a the weight of unobserved pairs,
+    and n the sum of a row's c and a times its pairs. The confidence of Hu et al. is a + c, where
+    they have 1 + alpha r.
     """
 
     name = "ials"
@@ -179,7 +181,7 @@ class IALS(SweepModel):
     def _ridges(self, histories: HistoryTensors, unobserved_weight: float, ridge: float) -> Tensor:
         """Weight of each row's squared vector, float64 [R]."""
         num_pairs = unobserved_weight * histories.num_items
-        return ridge * (histories.lengths().double() + num_pairs)
+        return ridge * (histories.total_weights() + num_pairs)
 
     @torch.no_grad()
     def scorer(self, *, known_users: bool) -> Scorer:
@@ -228,12 +230,16 @@ def _users_of_items(histories: HistoryTensors, items: range, parts: Parts) -> Hi
     """The users of all parts with some items alone, which are numbered from the first of them."""
     num_here = torch.tensor(len(histories), device=histories.device)
     row_N = histories.row_index() + parts.before(num_here)
-    pair_N2 = torch.stack([row_N.int(), histories.item_index], 1)
+    columns = [row_N.int(), histories.item_index]
+    if histories.weight is not None:
+        columns.append(histories.weight.view(torch.int32))  # the same bits
     found = []
-    for _, piece_N2 in parts.gathered_in_pieces(pair_N2):
-        item_N = piece_N2[:, 1]
-        found.append(piece_N2[(item_N >= items.start) & (item_N < items.stop)])
-    row_N, item_N = torch.cat(found).T
+    for _, piece_N3 in parts.gathered_in_pieces(torch.stack(columns, 1)):
+        item_N = piece_N3[:, 1]
+        found.append(piece_N3[(item_N >= items.start) & (item_N < items.stop)])
+    row_N, item_N, *bits = torch.cat(found).T
     row_N, order_N = torch.sort(row_N, stable=True)
     item_index = item_N[order_N] - items.start
-    return HistoryTensors(offsets_of(row_N, int(parts.total(num_here))), item_index, len(items))
+    weight = bits[0][order_N].view(torch.float32) if bits else None
+    offsets = offsets_of(row_N, int(parts.total(num_here)))
+    return HistoryTensors(offsets, item_index, len(items), weight)

@@ -5,6 +5,8 @@ Shape suffixes: B users, K candidates per user, I items of the catalogue, c user
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -21,6 +23,8 @@ divided by a count of users."""
 
 _USER_STEP = 2.0**-12
 
+_SUMMAND_EXPONENT = -37
+
 
 def user_weights(histories: HistoryTensors, power: float) -> Tensor:
     """Weights [U], float64, of users with n items: ``n ** -power``, scaled so that the items' mean
@@ -34,9 +38,27 @@ def user_weights(histories: HistoryTensors, power: float) -> Tensor:
 
 
 def users_of_items(histories: HistoryTensors, weight_U: Tensor) -> Tensor:
-    """The weights of the users of each item, added up: [I], float64."""
+    """The diagonal of ``X'VX``, for V the weights of the users: [I], float64. Of histories without
+    weights these are the users of each item, added up."""
     weight_N = weight_U[histories.row_index()]
+    if histories.weight is not None:
+        weight_N = stepped(
+            weight_N * histories.weight.double().square(), summand_step(histories, weight_U)
+        )
     return torch.bincount(histories.item_index, weight_N, minlength=histories.num_items)
+
+
+def summand_step(histories: HistoryTensors, weight_U: Tensor) -> float:
+    """The step of summands ``v x_i x_j`` of histories with weights: float64 sums of them, up to
+    2¹⁶ of the largest, are exact in whatever order."""
+    assert histories.weight is not None
+    largest = float(weight_U.max()) * float(histories.weight.max()) ** 2  # sync
+    return 2.0 ** (math.frexp(largest)[1] + _SUMMAND_EXPONENT)
+
+
+def stepped(values: Tensor, step: float) -> Tensor:
+    """The nearest multiples of ``step``."""
+    return (values / step).round_() * step
 
 
 class ItemWeightsModel(ClosedFormModel):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from foretaste.models.base import FitProgress, UserState
 from foretaste.models.baselines.config import ItemKNNConfig, RP3betaConfig
 from foretaste.models.baselines.item_weights import (
     ItemWeightsModel,
+    stepped,
+    summand_step,
     user_weights,
     users_of_items,
 )
@@ -172,9 +175,10 @@ class SimilarityModel(NeighborsModel):
         neighbor_IK = torch.zeros(shape, dtype=torch.int32, device=self.device)
         weight_IK = torch.zeros(shape, device=self.device)
         weight_U, weights = self.formula(histories)
+        histories = self.entries(histories)
         for item_P, other_P, sum_P in pair_sums(histories, weight_U):
             towards_P = (item_P, other_P) if self.cuts_sources else (other_P, item_P)
-            weight_P = _stepped(weights(sum_P, *towards_P), self.step).float()
+            weight_P = stepped(weights(sum_P, *towards_P), self.step).float()
             first, place = strongest(item_P, weight_P, self.num_neighbors)
             neighbor_IK[item_P[first], place] = other_P[first].int()
             weight_IK[item_P[first], place] = weight_P[first]
@@ -194,17 +198,22 @@ class SimilarityModel(NeighborsModel):
         """Weights of neighbours are multiples of it."""
         return _STEP
 
+    def entries(self, histories: HistoryTensors) -> HistoryTensors:
+        """The histories with the entries whose products are summed."""
+        return histories
+
     @abstractmethod
     def formula(self, histories: HistoryTensors) -> tuple[Tensor, _Weights]:
         """The weights [U] of users, float64, and what makes weights [P] of the sums of these over
-        the users who have both an item [P] and a target [P]."""
+        the users who have both an item [P] and a target [P], times the `entries` of both."""
 
 
 class ItemKNN(SimilarityModel):
     """Item-kNN: the weight is the cosine of the items' columns of users, shrunk towards zero.
 
     For n users of each and c of both it is ``c / (sqrt(n_i n_j) + shrinkage)``. By ``user_power``
-    users with many items count less in all three.
+    users with many items count less in all three. The entries of a column are weights where there
+    are some: n is the sum of their squares, c that of their products.
     """
 
     name = "itemknn"
@@ -225,7 +234,8 @@ class RP3beta(SimilarityModel):
     """RP3beta: the weight is the chance of a random walk from an item over its users to another.
 
     Paudel et al. 2017. Steps have their probability to the power ``alpha``; the weight is divided
-    by the number of users of the other item to the power ``beta``.
+    by the number of users of the other item to the power ``beta``. An interaction is walked as
+    often as its weight says, of all those of the item or user; then an item's users are their sum.
     """
 
     name = "rp3beta"
@@ -241,21 +251,29 @@ class RP3beta(SimilarityModel):
         # Weights are then at most 1, and those of popular items far below.
         return _FINE_STEP if self.config.alpha + self.config.beta > 1.0 else _STEP
 
+    def entries(self, histories: HistoryTensors) -> HistoryTensors:
+        if histories.weight is None:
+            return histories
+        return replace(histories, weight=histories.weight.pow(self.config.alpha))
+
     def formula(self, histories: HistoryTensors) -> tuple[Tensor, _Weights]:
-        count_I = self.item_count_I.double()
-        of_item_I, of_target_I = count_I.pow(-self.config.alpha), count_I.pow(-self.config.beta)
+        total_U, total_I = histories.total_weights(), self.item_count_I.double()
+        if histories.weight is not None:
+            total_I = histories.transposed().total_weights()
+        of_item_I, of_target_I = total_I.pow(-self.config.alpha), total_I.pow(-self.config.beta)
 
         def weights(sum_P: Tensor, item_P: Tensor, target_P: Tensor) -> Tensor:
             return sum_P * of_item_I[item_P] * of_target_I[target_P]
 
-        weight_U = _stepped(histories.lengths().double().clamp(min=1).pow(-self.config.alpha))
+        weight_U = stepped(total_U.where(total_U > 0, 1).pow(-self.config.alpha), _STEP)
         return weight_U, weights
 
 
 def pair_sums(
     histories: HistoryTensors, weight_U: Tensor
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Every ordered pair of items that users share, and the sum of these users' weights.
+    """Every ordered pair of items that users share, and the sum of these users' weights, each times
+    those of both interactions where they have some.
 
     Yields them in blocks of consecutive items, sorted by item, then by the other one: two int64
     and one float64 tensor [P]. Beside the histories, sorted once by item, memory is bounded.
@@ -274,9 +292,13 @@ class ItemPairs:
     """
 
     def __init__(self, histories: HistoryTensors, weight_U: Tensor, at_once: int) -> None:
-        self._histories, self._weight_U, self._at_once = histories, weight_U, at_once
+        self._histories, self._at_once = histories, at_once
         order_N = torch.sort(histories.item_index, stable=True).indices
         self._user_index_N = histories.row_index()[order_N]
+        self._weight_N, self._step = weight_U[self._user_index_N], 0.0
+        if histories.weight is not None:
+            self._weight_N = self._weight_N * histories.weight[order_N]
+            self._step = summand_step(histories, weight_U)
         self._count_I = torch.bincount(histories.item_index, minlength=histories.num_items)
         self._first_entry = starts_of(self._count_I)
 
@@ -290,16 +312,17 @@ class ItemPairs:
         entries = slice(*self._first_entry[[items.start, items.stop]].tolist())
         if entries.start == entries.stop:
             nothing = self._first_entry[:0]
-            return nothing, nothing, self._weight_U[:0]
+            return nothing, nothing, self._weight_N[:0]
         histories = self._histories
         rows = torch.arange(items.stop - items.start, device=histories.device)
         cell_P, sum_P = _sums_of_rows(
             histories,
             torch.repeat_interleave(rows, self._count_I[items]),
             self._user_index_N[entries],
-            self._weight_U,
+            self._weight_N[entries],
             len(rows),
             self._at_once,
+            self._step,
         )
         item_P, other_P = cell_P // histories.num_items + items.start, cell_P % histories.num_items
         is_pair_P = item_P != other_P
@@ -310,25 +333,27 @@ def _sums_of_rows(
     histories: HistoryTensors,
     row_n: Tensor,
     user_index_n: Tensor,
-    weight_U: Tensor,
+    weight_n: Tensor,
     num_rows: int,
     at_once: int,
+    step: float,
 ) -> tuple[Tensor, Tensor]:
     """The cells of a table [num_rows, I] to which histories add anything, and their sums.
 
-    Entry n adds the weight of its user to its row, in every column that the user's history has.
+    Entry n adds its weight to its row, in every column that its user's history has, there times
+    the weight in the history, as multiples of ``step``.
     """
     num_cells = num_rows * histories.num_items
     pairs_before = starts_of(histories.lengths()[user_index_n])
     summands = (
-        _cells_and_weights(histories, row_n[part], user_index_n[part], weight_U)
+        _cells_and_weights(histories, row_n[part], user_index_n[part], weight_n[part], step)
         for part in blocks_of(pairs_before, at_once)
     )
     if num_rows > 1 and num_cells > _CELLS_PER_PAIR * int(pairs_before[-1]):
         cell_P, weight_P = next(summands)
         cell_P, index_P = torch.unique(cell_P, return_inverse=True)
         return cell_P, weight_P.new_zeros(len(cell_P)).index_add_(0, index_P, weight_P)
-    sum_C = weight_U.new_zeros(num_cells)
+    sum_C = weight_n.new_zeros(num_cells)
     for cell_P, weight_P in summands:
         sum_C.index_add_(0, cell_P, weight_P)
     cell_P = sum_C.nonzero()[:, 0]
@@ -336,13 +361,16 @@ def _sums_of_rows(
 
 
 def _cells_and_weights(
-    histories: HistoryTensors, row_n: Tensor, user_index_n: Tensor, weight_U: Tensor
+    histories: HistoryTensors, row_n: Tensor, user_index_n: Tensor, weight_n: Tensor, step: float
 ) -> tuple[Tensor, Tensor]:
     """The cell of a table [rows, I] and the weight of every pair of an entry and an item."""
     first_n, end_n = histories.offsets[user_index_n], histories.offsets[user_index_n + 1]
     entry_P, position_P = expanded(first_n, end_n)
     cell_P = row_n[entry_P] * histories.num_items + histories.item_index[position_P]
-    return cell_P, weight_U[user_index_n][entry_P]
+    weight_P = weight_n[entry_P]
+    if histories.weight is not None:
+        weight_P = stepped(weight_P * histories.weight[position_P], step)
+    return cell_P, weight_P
 
 
 def strongest(item_P: Tensor, weight_P: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -386,8 +414,3 @@ def blocks_of(pairs_before: Tensor, at_once: int) -> Iterator[slice]:
 def starts_of(length_N: Tensor) -> Tensor:
     """The sum of the lengths before each entry, and of all: [N + 1]."""
     return torch.cat([length_N.new_zeros(1), length_N.cumsum(0)])
-
-
-def _stepped(values: Tensor, step: float = _STEP) -> Tensor:
-    """The nearest multiples of ``step``."""
-    return (values / step).round_() * step

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import replace
 from queue import SimpleQueue
 
 import torch
@@ -32,6 +33,8 @@ from foretaste.models.baselines.config import EaseConfig
 from foretaste.models.baselines.item_weights import (
     BELOW_ZERO,
     nothing_to_solve,
+    stepped,
+    summand_step,
     user_weights,
     users_of_items,
 )
@@ -249,11 +252,12 @@ class _RowsOfRare:
     def __init__(
         self, histories: HistoryTensors, rank_I: Tensor, weight_U: Tensor, at_once: int
     ) -> None:
-        num_items = histories.num_items
         rank_N = rank_I[histories.item_index.long()].int()
-        self._histories = HistoryTensors(histories.offsets, rank_N, num_items)
+        self._histories = replace(histories, item_index=rank_N)
         self._users = self._histories.transposed()
-        self._weight_U = weight_U.float()
+        # Of whole users float32 sums are exact, in half the memory.
+        self._weight_U = weight_U.float() if histories.weight is None else weight_U
+        self._step = 0.0 if histories.weight is None else summand_step(histories, weight_U)
         self._length_U = histories.lengths()
         num_before_N = starts_of(self._length_U[self._users.item_index.long()])
         self._num_pairs_R = num_before_N[self._users.offsets].diff()
@@ -273,7 +277,8 @@ class _RowsOfRare:
         num_rows = max((group.stop - group.start for group in groups), default=0)
         tables: SimpleQueue[Tensor] = SimpleQueue()
         for _ in range(_num_threads(device)):
-            tables.put(torch.zeros(num_rows * num_columns, device=device))
+            size = num_rows * num_columns
+            tables.put(torch.zeros(size, device=device, dtype=self._weight_U.dtype))
 
         def count_group(group: slice) -> None:
             table = tables.get()
@@ -292,7 +297,7 @@ class _RowsOfRare:
                 part = slice(start, min(start + step, end))
                 cell_nw = rank_tw.index_select(0, place_n[order_n[part]] // width)
                 cell_nw += first_cell_n[part.start - first : part.stop - first, None]
-                counted_nw = table.index_select(0, cell_nw.flatten()).view_as(cell_nw)
+                counted_nw = table.index_select(0, cell_nw.flatten()).view_as(cell_nw).float()
                 row_nw.index_copy_(0, order_n[part], counted_nw)
             for cell_P in added:
                 table[cell_P] = 0.0
@@ -311,7 +316,11 @@ class _RowsOfRare:
             entry_P, place_P = expanded(histories.offsets[user_p], histories.offsets[user_p + 1])
             first_cell_p = row_e[part] * (histories.num_items + 1)
             cell_P = first_cell_p[entry_P] + histories.item_index[place_P]
-            table.index_add_(0, cell_P, self._weight_U[user_p][entry_P])
+            weight_P = self._weight_U[user_p][entry_P]
+            if users.weight is not None and histories.weight is not None:
+                weight_P = weight_P * users.weight[place_e[part]][entry_P]
+                weight_P = stepped(weight_P * histories.weight[place_P], self._step)
+            table.index_add_(0, cell_P, weight_P)
             yield cell_P
 
 

@@ -1,0 +1,229 @@
+"""Weights of interactions: what they are made of, where they stand, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse
+
+from foretaste.data import Dataset, GivenSplit, PrepareConfig, open_dataset, prepare
+from foretaste.data.verification import verify_dataset
+from foretaste.errors import InputError, SettingError
+from tests.data.conftest import PrepareText, WriteFile
+
+EVENTS = """user,item,plays,event,time
+a,x,3,view,2024-01-01
+a,x,2,purchase,2024-01-31
+a,y,1,view,2024-01-02
+b,x,1,cart,2024-01-01
+b,y,7,view,2024-01-31
+b,z,4,,2024-01-05
+"""
+
+
+def weights_of(dataset: Dataset) -> dict[tuple[str, str], float]:
+    """The weights as they are stored, by user and item."""
+    table = pq.read_table(dataset.path / "train.parquet")
+    assert table.schema.field("weight").type == pa.float32()
+    users = dataset.users.ids(table["user_index"].to_numpy())
+    items = dataset.items.ids(table["item_index"].to_numpy())
+    return dict(zip(zip(users, items, strict=True), table["weight"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"weight_column": "plays"}, {"ax": 5, "ay": 1, "bx": 1, "by": 7, "bz": 4}),
+        (
+            {"weight_column": "plays", "weight_scale": "log"},
+            {"ax": math.log2(6), "ay": 1, "bx": 1, "by": 3, "bz": math.log2(5)},
+        ),
+        (
+            {"event_column": "event", "events": ["purchase=4", "cart=2", "view"]},
+            {"ax": 5, "ay": 1, "bx": 2, "by": 1},
+        ),
+        ({"half_life": "30d"}, {"ax": 1.5, "ay": 2 ** (-29 / 30), "bx": 0.5, "by": 1}),
+        ({"weight_scale": "linear"}, {"ax": 2, "ay": 1, "bx": 1, "by": 1, "bz": 1}),
+        (
+            {"weight_column": "plays", "half_life": "720h", "event_column": "event",
+             "events": ["purchase=4", "view=0.5"]},
+            {"ax": 3 * 0.5 * 0.5 + 2 * 4, "ay": 0.5 * 2 ** (-29 / 30), "by": 3.5},
+        ),
+    ],
+)  # fmt: skip
+def test_rows_of_a_pair_add_up(
+    prepared: PrepareText, settings: dict[str, Any], expected: dict[str, float]
+) -> None:
+    found = weights_of(dataset := prepared(EVENTS, protocol="none", **settings))
+    for pair, weight in expected.items():
+        assert found[pair[0], pair[1]] == pytest.approx(weight, abs=2**-19)
+    assert dataset.manifest.mean_weight == pytest.approx(np.mean([*found.values()]))
+    shares = dataset.train_weights(range(2))
+    assert shares is not None
+    assert shares.mean() == pytest.approx(1.0)
+    assert "weights" in dataset.manifest.notes
+
+
+def test_events_alone_keep_rows_and_give_no_weights(prepared: PrepareText) -> None:
+    dataset = prepared(EVENTS, protocol="none", event_column="event", events=["purchase", "cart"])
+    assert dataset.manifest.counts["num_rows_of_other_events"] == 4
+    assert dataset.manifest.num_interactions == 2
+    assert dataset.manifest.mean_weight is None
+    assert dataset.train_weights(range(2)) is None
+    assert "4 of other events" in dataset.manifest.rows()
+
+
+def test_without_weights_nothing_changes(prepared: PrepareText) -> None:
+    """The digest is of a time before there were weights, and so is the manifest."""
+    dataset = prepared(EVENTS, protocol="leave-one-out")
+    manifest = (dataset.path / "manifest.json").read_text()
+    assert dataset.manifest.digest.startswith("fd65d33ca9b75e04")
+    assert not any(word in manifest for word in ("mean_weight", "half_life", "weight_scale"))
+    assert pq.read_schema(dataset.path / "train.parquet").names == ["user_index", "item_index"]
+    assert PrepareConfig().content().keys().isdisjoint({"weight_column", "events", "half_life"})
+
+
+def test_pairs_are_the_same_with_weights_and_without(prepared: PrepareText) -> None:
+    rows = "".join(f"u{n % 17},i{n * n % 23},{n % 5 + 1},{n}\n" for n in range(400))
+    text = f"user,item,plays,time\n{rows}"
+    for protocol in ("leave-one-out", "held-out-users", "temporal", "none"):
+        plain = prepared(text, f"plain-{protocol}", protocol=protocol)
+        weighted = prepared(text, f"weighted-{protocol}", protocol=protocol, weight_column="plays")
+        assert np.array_equal(plain.train.item_index, weighted.train.item_index)
+        for name, part in plain.manifest.parts.items():
+            is_same = weighted.manifest.parts[name].content_digest == part.content_digest
+            assert is_same == (name != "train.parquet")
+        assert plain.manifest.digest != weighted.manifest.digest
+
+
+def test_the_order_of_rows_and_threads_change_no_byte(
+    write: WriteFile, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    lines = [
+        f"u{n % 29},i{n % 7},{value!r},{1_600_000_000 + n}"
+        for n, value in enumerate(rng.lognormal(0, 3, 3000).tolist())
+    ]
+    found = []
+    for threads in (1, 2):
+        rng.shuffle(lines)
+        source = write("user,item,hours,time\n" + "\n".join(lines), f"{threads}.csv")
+        settings = {"half_life": "1h", "weight_scale": "log", "weight_column": "hours"}
+        dataset = prepare(
+            source, tmp_path / f"{threads}", protocol="none", threads=threads, **settings
+        )
+        found.append(dataset.manifest.parts["train.parquet"].sha256)
+    assert found[0] == found[1]
+
+
+def test_rows_of_the_future_weigh_nothing(prepared: PrepareText) -> None:
+    """A pair that training has comes again in the time of the test part."""
+    rows = "".join(f"u{n % 5},i{n},1,{1_600_000_000 + n}\n" for n in range(40))
+    again = "u0,i0,100,1600000039\n"
+    dataset = prepared(
+        f"user,item,plays,time\n{rows}{again}", protocol="temporal", weight_column="plays"
+    )
+    assert weights_of(dataset)["u0", "i0"] == 1.0
+
+
+def test_a_given_split_weighs_rows_of_its_training_part(tmp_path: Path) -> None:
+    def part(*rows: tuple[int, int, int]) -> pa.Table:
+        users, items, plays = zip(*rows, strict=True)
+        return pa.table({"user_id": users, "item_id": items, "plays": plays})
+
+    split = GivenSplit(train=part((1, 1, 2), (1, 2, 3), (2, 1, 4)), test=part((1, 1, 9), (2, 2, 1)))
+    dataset = prepare(split, tmp_path / "given", weight_column="plays")
+    assert list(weights_of(dataset).values()) == [2.0, 3.0, 4.0]
+    with pytest.raises(SettingError, match="half_life needs real times, and of a split"):
+        prepare(split, tmp_path / "aged", half_life="9d")
+
+
+def test_values_of_a_matrix_are_weights_where_asked_for(tmp_path: Path) -> None:
+    matrix = scipy.sparse.coo_array(([2.5, 1.0, 4.0], ([0, 0, 1], [0, 1, 0])), shape=(2, 2))
+    dataset = prepare(matrix, tmp_path / "m", protocol="none", weight_column="rating")
+    assert list(weights_of(dataset).values()) == [2.5, 1.0, 4.0]
+    assert prepare(matrix, tmp_path / "p", protocol="none").manifest.mean_weight is None
+
+
+def test_ratings_may_be_weights_and_a_filter_too(prepared: PrepareText) -> None:
+    text = "user,item,rating\n1,1,5\n1,2,0\n2,1,3\n2,2,4\n"
+    with pytest.raises(InputError, match=r"column 'rating' has 1 row whose weight is not above 0"):
+        prepared(text, weight_column="rating", protocol="none")
+    dataset = prepared(text, "out2", weight_column="rating", min_rating=1, protocol="none")
+    assert list(weights_of(dataset).values()) == [5.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("-2", "'plays' has 1 row whose weight is not above 0 and at most 1,000,000,000, down to"),
+        ("2e9", "at most 1,000,000,000, up to 2e"),
+        ("", r"line 3: weight is empty \(column 'plays', 1 row like it\)"),
+        ("nan", r"line 3: weight 'nan' is not a finite number"),
+        ("many", r"line 3: weight 'many' is not a finite number"),
+    ],
+)
+def test_a_weight_that_is_none_is_refused(prepared: PrepareText, value: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        prepared(f"user,item,plays\n1,1,3\n1,2,{value}\n", weight_column="plays", protocol="none")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"events": ["view"]}, "events is given without event_column"),
+        ({"event_column": "event"}, "event_column is given without events"),
+        ({"event_column": "event", "events": ["view=0"]}, "events is 'view=0'; it must be diff"),
+        ({"event_column": "event", "events": ["view=x"]}, "such as purchase=4 cart=2"),
+        ({"event_column": "event", "events": ["view", "view=2"]}, "different names of events"),
+        ({"half_life": "90"}, "half_life is '90'; it must be a time in hours, days or weeks"),
+        ({"half_life": "0d"}, "half_life is '0d'"),
+    ],
+)
+def test_settings_that_do_not_fit(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        PrepareConfig(**settings)
+
+
+def test_an_event_that_never_happened(prepared: PrepareText) -> None:
+    message = "events names 'purchse', and column 'event' has none of it: it has 'view', '', "
+    with pytest.raises(InputError, match=message):
+        prepared(EVENTS, event_column="event", events=["purchse=4", "view"])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing", "half_life needs real times, and there is no time column"),
+        ("time_rank", "half_life needs real times, and 'time_rank' is a rank"),
+        ("time", "half_life needs real times, and numbers in column 'time' are not seconds"),
+    ],
+)
+def test_ages_need_times(prepared: PrepareText, name: str, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        prepared(f"user,item,{name}\n1,1,3\n1,2,4\n", half_life="3d", protocol="none")
+
+
+def test_a_changed_weight_is_found(prepared: PrepareText) -> None:
+    dataset = prepared(EVENTS, protocol="none", weight_column="plays")
+    assert verify_dataset(dataset.path).is_ok
+    file = dataset.path / "train.parquet"
+    table = pq.read_table(file)
+    pq.write_table(table.set_column(2, "weight", pa.array([9.0] * len(table), pa.float32())), file)
+    assert verify_dataset(dataset.path).problems[0].startswith(str(file))
+
+
+def test_the_same_settings_find_the_same_dataset(write: WriteFile, tmp_path: Path) -> None:
+    source = write(EVENTS)
+    places = {
+        prepare(source, protocol="none", **settings).path
+        for settings in ({}, {"weight_column": "plays"}, {"half_life": "9d"})
+        for _ in range(2)
+    }
+    assert len(places) == 3
+    assert all(open_dataset(place).manifest.num_interactions == 5 for place in places)
