@@ -108,7 +108,7 @@ class NeuMF(NeuralModel):
         is_brief = samples_each > 16 and size.num_interactions < 20 * size.num_users
         adam = {"learning_rate": 0.0005 if is_brief else 0.002, "beta1": 0.9, "beta2": 0.999}
         if config.scores_cosines and not size.constant_rate and size.num_interactions < _MANY:
-            # Without cosines a falling rate gained nothing: the paper's losses want long trainings.
+            # NeuMF's loses on ml-100k and steam, and gains on lastfm: without cosines it stays.
             settings = {"epochs": 12 if is_brief else 20, "eval_every": 4, "patience": 0}
             settings |= {"learning_rate_schedule": "cosine"}
             adam["learning_rate"] *= 2
