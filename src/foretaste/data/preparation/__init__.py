@@ -63,8 +63,8 @@ def prepare(
     a pattern of them (``folder/*.parquet``), the URL of a database (``sqlite:///events.db``,
     ``postgresql://user@host/database``; see ``query``), a sequence of these, a pandas or Polars
     DataFrame, a pyarrow Table, a SciPy sparse matrix (row numbers are user ids, column numbers item
-    ids, values ratings, or weights by ``weight_column="rating"``), or a GivenSplit of any of these. Columns of several files are matched by
-    name.
+    ids, values ratings, or weights by ``weight_column="rating"``), or a GivenSplit of any of these.
+    Columns of several files are matched by name.
     ``items`` is a file or frame with the item id and further columns such as a title. ``output`` is
     ``datasets/<name>-<digest>`` unless given: the digest is that of the source and settings. What
     is there already, of the same source and settings, is opened as it is. ``progress`` is called
