@@ -290,13 +290,15 @@ class PrepareConfig(InputConfig):
         super().__post_init__()
         if self.memory_limit is not None:
             memory_bytes(self.memory_limit)
-        if (self.events is None) != (self.event_column is None):
-            given, missing = (
-                ("events", "event_column") if self.events else ("event_column", "events")
-            )
-            raise SettingError(
-                f"{given} is given without {missing}: --event-column event_type --events purchase "
-                "cart"
+        both = {"event_column": self.event_column, "events": self.events}
+        given = {name: value for name, value in both.items() if value is not None}
+        if len(given) == 1:
+            ((name, value),) = given.items()
+            (missing,) = both.keys() - given
+            raise wrong(
+                name,
+                value,
+                f"given with {missing}: --event-column event_type --events purchase cart",
             )
         _ = self.weight_of_event, self.half_life_s
         if self.spark_master is not None and self.engine != "spark":
@@ -317,6 +319,8 @@ class PrepareConfig(InputConfig):
             f"different names of events, each alone or with a weight above 0 and at most "
             f"{MOST_WEIGHT:,.0f}, such as purchase=4 cart=2"
         )
+        if self.events == ():
+            raise wrong("events", "", allowed)
         found: dict[str, float | None] = {}
         for text in self.events or ():
             name, equals, number = text.rpartition("=")
