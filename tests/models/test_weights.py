@@ -22,7 +22,6 @@ from foretaste.models.baselines.ials import IALS
 from foretaste.models.parts import WHOLE
 from foretaste.models.registry import MODEL_NAMES, build_model, config_class
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.least_squares import FixedVectors, solve_rows
 from foretaste.runs import Run
 from foretaste.training import Callback, TrainingConfig, TrainingStart, train
 from tests.ops.cases import histories_of
@@ -126,22 +125,6 @@ def test_rp3beta_walks_by_weights(histories: HistoryTensors) -> None:
     np.testing.assert_allclose(
         weights_between(fitted("rp3beta", histories)), expected_II, rtol=1e-4, atol=1e-7
     )
-
-
-@pytest.mark.parametrize("width", [3, 20])
-def test_ials_weighs_the_errors_of_a_row(width: int, histories: HistoryTensors) -> None:
-    """By a system of the items, and by one of the width."""
-    vectors = torch.from_numpy(np.random.default_rng(3).normal(0, 0.4, (NUM_ITEMS, width))).float()
-    ridge_U = torch.linspace(0.1, 2.0, NUM_USERS, dtype=torch.float64)
-    found, loss = solve_rows(FixedVectors.of(vectors), histories, 0.2, ridge_U)
-    h, ridges = vectors.double().numpy(), ridge_U.tolist()
-    for user, confidence in enumerate(dense(histories)):
-        system = h.T @ (confidence[:, None] * h) + 0.2 * h.T @ h
-        w = np.linalg.solve(system + ridges[user] * np.eye(width), h.T @ confidence)
-        score = h @ w
-        expected = confidence @ (score - 1) ** 2 + 0.2 * score @ score
-        np.testing.assert_allclose(found[user], w, atol=1e-4)
-        np.testing.assert_allclose(loss[user], expected + ridges[user] * w @ w, rtol=1e-4)
 
 
 def test_histories_keep_weights_with_their_items(histories: HistoryTensors) -> None:

@@ -2,13 +2,12 @@
 
 For a row with items S, and vectors h of all N items fixed, the solution w minimises
 
-    sum of c_i (w.h_i - 1)² over S  +  a sum of (w.h_i)² over all i  +  r |w|²
+    sum of (w.h_i - 1)² over S  +  a sum of (w.h_i)² over all i  +  r |w|²
 
-(Hu, Koren & Volinsky 2008; Rendle et al. 2022, arXiv 2110.14037); c are weights, or 1. In the
-eigenbasis of the Gramian of h, the terms that are not of S are a diagonal C, and with t the roots
-of c, X the vectors of S times t, and Y = X C^-1/2
+(Hu, Koren & Volinsky 2008; Rendle et al. 2022, arXiv 2110.14037). In the eigenbasis of the Gramian
+of h, the terms that are not of S are a diagonal C, and with X the vectors of S and Y = X C^-1/2
 
-    C^1/2 w = (1 + Y'Y)^-1 Y' t = Y' (1 + YY')^-1 t
+    C^1/2 w = (1 + Y'Y)^-1 Y' 1 = Y' (1 + YY')^-1 1
 
 so a row of fewer items than the width takes a system of that many equations only. Rows of about the
 same length are solved together, padded by zeros; results go by these chunks to rounding.
@@ -22,7 +21,6 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -137,11 +135,10 @@ def solve_rows(
         rows = slice(*chunk)
         row_c, length_c = order_R[rows], length_R[rows]
         diagonal_cD = shared_D + ridge_R[row_c, None]
-        longest = lengths[rows.stop - 1]
-        items_cl = _padded(histories, row_c, length_c, longest, fixed.padding)
-        by_items = longest < len(shared_D)
+        index_cl = _padded(histories, row_c, length_c, lengths[rows.stop - 1], fixed.padding)
+        by_items = index_cl.shape[1] < len(shared_D)
         solve = _solve_by_items if by_items else _solve_by_width
-        rotated_cD, failure_c = solve(fixed.vector_ND, items_cl, diagonal_cD)
+        rotated_cD, failure_c = solve(fixed.vector_ND, index_cl, length_c, diagonal_cD)
         solution_RD.index_copy_(0, row_c, rotated_cD @ fixed.basis_DD.T)
         return failure_c.count_nonzero()
 
@@ -174,69 +171,49 @@ def _chunks(lengths: list[int], width: int, numbers: int) -> Iterator[_Chunk]:
         start = stop
 
 
-class _Items(NamedTuple):
-    """Items of rows."""
-
-    index_cl: Tensor
-    weight_cl: Tensor
-    """Float32; zero for what fills rows up."""
-    are_alike: bool
-    """The weights are 1, or zero."""
-
-    def split(self, at_once: int) -> Iterator[_Items]:
-        """The same, so many of each row at a time."""
-        parts = (torch.split(tensor, at_once, dim=1) for tensor in (self.index_cl, self.weight_cl))
-        for index_cp, weight_cp in zip(*parts, strict=True):
-            yield _Items(index_cp, weight_cp, self.are_alike)
-
-
 def _padded(
     histories: HistoryTensors, row_c: Tensor, length_c: Tensor, longest: int, padding: int
-) -> _Items:
-    """The items of some rows, the shorter ones filled up by ``padding``."""
+) -> Tensor:
+    """The items of some rows, [c, l], the shorter ones filled up by ``padding``."""
     place_l = torch.arange(longest, device=row_c.device)
     position_cl = histories.offsets[row_c, None] + place_l
     position_cl.clamp_(max=histories.item_index.numel() - 1)
     item_cl = histories.item_index.index_select(0, position_cl.flatten()).view_as(position_cl)
-    is_item_cl = place_l < length_c[:, None]
-    weight_cl = is_item_cl.float()
-    if histories.weight is not None:
-        weight_cl *= histories.weight[position_cl]
-    item_cl.masked_fill_(~is_item_cl, padding)
-    return _Items(item_cl, weight_cl, are_alike=histories.weight is None)
+    return item_cl.masked_fill_(place_l >= length_c[:, None], padding)
 
 
-def _solve_by_items(vector_ND: Tensor, items: _Items, diagonal_cD: Tensor) -> tuple[Tensor, Tensor]:
+def _solve_by_items(
+    vector_ND: Tensor, index_cl: Tensor, length_c: Tensor, diagonal_cD: Tensor
+) -> tuple[Tensor, Tensor]:
     """The solution, [c, D], and the failure of each row, by a system of its items."""
     scale_cD = diagonal_cD.rsqrt().to(vector_ND.dtype)
-    root_cl = items.weight_cl.sqrt().to(vector_ND.dtype)
-    whitened_clD = _gathered(vector_ND, items).mul_(scale_cD[:, None])
-    system_cll = _empty("system", (*root_cl.shape, root_cl.shape[1]), vector_ND)
+    whitened_clD = _gathered(vector_ND, index_cl).mul_(scale_cD[:, None])
+    system_cll = _empty("system", (*index_cl.shape, index_cl.shape[1]), vector_ND)
     torch.bmm(whitened_clD, whitened_clD.mT, out=system_cll)
     system_cll.diagonal(dim1=1, dim2=2).add_(1.0)
-    residual_cl, failure_c = solve_systems(system_cll, root_cl)
+    position_l = torch.arange(index_cl.shape[1], device=index_cl.device)
+    is_item_cl = (position_l < length_c[:, None]).to(vector_ND.dtype)
+    residual_cl, failure_c = solve_systems(system_cll, is_item_cl)
     whitened_cD = torch.bmm(residual_cl[:, None], whitened_clD)[:, 0]
     return whitened_cD.mul_(scale_cD), failure_c
 
 
-def _solve_by_width(vector_ND: Tensor, items: _Items, diagonal_cD: Tensor) -> tuple[Tensor, Tensor]:
+def _solve_by_width(
+    vector_ND: Tensor, index_cl: Tensor, length_c: Tensor, diagonal_cD: Tensor
+) -> tuple[Tensor, Tensor]:
     """As `_solve_by_items`, by a system of the width; a row's items are gathered piece by piece."""
     width = vector_ND.shape[1]
-    num_rows = len(diagonal_cD)
-    system_cDD = _empty("system", (num_rows, width, width), vector_ND)
-    sum_cD = vector_ND.new_zeros(num_rows, width)
-    fitting = _NUMBERS_AT_ONCE[vector_ND.device.type] // (num_rows * width)
+    system_cDD = _empty("system", (len(index_cl), width, width), vector_ND)
+    sum_cD = vector_ND.new_zeros(len(index_cl), width)
+    fitting = _NUMBERS_AT_ONCE[vector_ND.device.type] // (len(index_cl) * width)
     at_once = max(width, min(fitting, _TERMS_AT_ONCE))
-    for number, piece in enumerate(items.split(at_once)):
-        gathered_cpD = _gathered(vector_ND, piece)
+    for number, index_cp in enumerate(torch.split(index_cl, at_once, dim=1)):
+        gathered_cpD = _gathered(vector_ND, index_cp)
         piece_cDD = _empty("piece", system_cDD.shape, vector_ND) if number else system_cDD
         torch.bmm(gathered_cpD.mT, gathered_cpD, out=piece_cDD)
         if number:
             system_cDD += piece_cDD
-        weight_cp = None if items.are_alike else piece.weight_cl.to(vector_ND.dtype)
-        sum_cD += F.embedding_bag(
-            piece.index_cl, vector_ND, mode="sum", per_sample_weights=weight_cp
-        )
+        sum_cD += F.embedding_bag(index_cp, vector_ND, mode="sum")
     system_cDD.diagonal(dim1=1, dim2=2).add_(diagonal_cD)
     return solve_systems(system_cDD, sum_cD)
 
@@ -245,13 +222,9 @@ def _empty(name: str, shape: Sequence[int], like: Tensor) -> Tensor:
     return _memory.buffers.empty(name, shape, like.dtype, like.device)
 
 
-def _gathered(vector_ND: Tensor, items: _Items) -> Tensor:
-    """The vectors of the items, [c, l, D], times the roots of their weights."""
-    index_cl = items.index_cl
+def _gathered(vector_ND: Tensor, index_cl: Tensor) -> Tensor:
     gathered_clD = _empty("gathered", (*index_cl.shape, vector_ND.shape[1]), vector_ND)
     torch.index_select(vector_ND, 0, index_cl.flatten(), out=gathered_clD.flatten(0, 1))
-    if not items.are_alike:
-        gathered_clD.mul_(items.weight_cl.sqrt().to(vector_ND.dtype)[:, :, None])
     return gathered_clD
 
 
