@@ -250,7 +250,7 @@ def _rows(
 ) -> Iterator[Row]:
     """A row for each published metric, of the runs of all seeds; ``first_runs`` are of the first
     precision."""
-    precision: str = runs[0].config.asked["precision"]
+    precision: str = runs[0].config.resolved["precision"]
     evaluations = [run.metrics for run in runs]
     logs = [run.log.read() for run in runs]
     train_s = statistics.fmean(log[-1]["train_s"] for log in logs)

@@ -67,7 +67,7 @@ def test_the_ncf_paper(raw: Path, tmp_path: Path) -> None:
     assert trained.models == ["gmf", "mlp", "neumf", "neumf"] * 2
     check(found, PUBLICATIONS["ncf-paper"], 2)
     pretrained = Run.open(tmp_path / "it" / "neumf-pretrained-fp32-2")
-    assert "gmf-fp32-2" in str(pretrained.config.start)
+    assert "gmf-auto-2" in str(pretrained.config.start)
     assert pretrained.config.asked["candidates"] == "sampled-9"
     notes = found.notes()
     assert any("candidates sampled-9" in line for line in notes)

@@ -81,7 +81,7 @@ OTHERWISE_IN_PYTHON = {
 """Options whose arguments in Python have other names, with the reason."""
 
 
-_BESIDE = {"recommend": (foretaste.Recommender.recommend,)}
+_BESIDE = {"recommend": (foretaste.Recommender.recommend, foretaste.Recommender.read_rules)}
 """Further functions that a command calls."""
 
 

@@ -10,15 +10,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from foretaste._util.formatting import did_you_mean, shown
 from foretaste._util.settings import Count, checked
 from foretaste.data.config import PairsConfig
 from foretaste.data.ids import IdTable
-from foretaste.data.preparation import read_items
-from foretaste.data.sources.source import identifier
 from foretaste.errors import InputError, SettingError
 from foretaste.recommend.inputs import examples, named
 from foretaste.recommend.item_filter import Condition
@@ -33,7 +30,7 @@ _TYPES = {
 }
 """Types of columns and the SQL that makes them of text; the first is taken that fits all values."""
 
-_MISSING = pa.array(["", "nan", "NaN"])
+_MISSING = ("", "nan", "NaN")
 """Texts that stand for no value: as a number NaN would be above all others."""
 
 
@@ -120,15 +117,20 @@ class ItemRules:
     @cached_property
     def _texts(self) -> pa.Table:
         """The ids, and all other columns as text; what is missing is NULL."""
+        import pyarrow.compute as pc  # here, for an answer without rules need not wait for it
+
+        missing = pa.array(_MISSING)
         item_id, *others = self._items.columns
         texts = [pc.cast(column, pa.string()) for column in others]
-        texts = [pc.if_else(pc.is_in(text, _MISSING), None, text) for text in texts]
+        texts = [pc.if_else(pc.is_in(text, missing), None, text) for text in texts]
         return pa.table([item_id, *texts], names=["item_id", *self._items.column_names[1:]])
 
     @cached_property
     def _database(self) -> Any:
         """A connection to the view ``items`` and nothing else; its columns have types."""
         import duckdb
+
+        from foretaste.data.sources.source import identifier
 
         database = duckdb.connect(
             ":memory:",
@@ -207,6 +209,8 @@ def _described(
     items: IdTable, num_items: int, described: Any, files: PairsConfig | None
 ) -> IdTable:
     """The items with the columns that a file or frame has of them."""
+    from foretaste.data.preparation import read_items
+
     table = read_items(described, files)
     ids = table.column(0).to_pylist()
     row = items.lookup(ids)
