@@ -49,7 +49,7 @@ def test_an_interrupted_training_says_how_to_go_on(
 ) -> None:
     run = tmp_path / "run"
     interrupt(number)
-    done = foretaste(f"train gmf data {SMALL} --run {run}")
+    done = foretaste(f"train gmf data {SMALL} --eval-every 1 --run {run}")
     assert done.status == status
     expected = (
         r"interrupted in epoch 2, after step 1 of \d+; go on with: (foretaste .*--resume .*)\n"
