@@ -66,6 +66,7 @@ def test_a_fitted_model_has_no_epochs(foretaste: Foretaste, tmp_path: Path) -> N
         "dropout": 0.5,
         "user_power": None,
         "neighbors": None,
+        "ignore_weights": False,
     }
     assert config.resolved["candidates"] == "sampled-9"
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from foretaste.data.dataset import Dataset
 
 FORMAT = "foretaste run"
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """Raised whenever a file of a run changes, its log and weights too: no code reads other formats."""
 
 Settings = TypeVar("Settings")
