@@ -436,8 +436,8 @@ FAULTS = [
     Fault(
         "models",
         "models/baselines/ials.py",
-        "return ridge * (histories.lengths().double() + num_pairs)",
-        "return ridge * histories.lengths().double().clamp(min=1.0)",
+        "return ridge * (histories.total_weights() + num_pairs)",
+        "return ridge * histories.total_weights().clamp(min=1.0)",
     ),
     Fault("models", "models/vae/model.py", "min(cap, update / steps)", "cap"),
     Fault(
