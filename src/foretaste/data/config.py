@@ -353,11 +353,13 @@ class PrepareConfig(InputConfig):
         return given != (None, None, None) or any(self.weight_of_event.values())
 
     def content(self) -> dict[str, Any]:
-        """The settings that decide what the dataset holds; memory and threads do not."""
+        """The settings that decide what the dataset holds, as JSON has them; memory and threads do
+        not."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
         content = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name not in _NOT_CONTENT
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in values.items()
+            if name not in _NOT_CONTENT
         }
         for name in _OF_WEIGHTS:  # without them the place of a dataset is what it was before
             if content[name] is None:
