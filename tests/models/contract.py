@@ -48,7 +48,8 @@ class Recipe:
     """Its name, where the case is one of its settings, which make another model of it."""
 
 
-_NEUMF = {"epochs": 15, "batch_size": 256, "learning_rate": 0.02}
+_CONSTANT = {"learning_rate_schedule": "constant"}
+_NEUMF = {"epochs": 15, "batch_size": 256, "learning_rate": 0.02, **_CONSTANT}
 _VAE = {"epochs": 25, "batch_size": 10, "learning_rate": 0.01}
 RECIPES = {
     "neumf": Recipe(
