@@ -4,8 +4,9 @@
 
 FOLDER holds prepared datasets by name. Each run is the command that a user gives, in a process of
 its own, start-up and every evaluation included, with the default settings. With ``--beside`` the
-other checkout takes its turn before each of ours, and the quality of both runs is compared on the
-same test users by this checkout. Where other programs run, compare CPU seconds with one thread.
+other checkout, which must write runs of the same format, takes its turn before each of ours, and
+the quality of both runs is compared on the same test users by this checkout. Where other programs
+run, compare CPU seconds with one thread.
 """
 
 from __future__ import annotations

@@ -145,7 +145,10 @@ def fit(
         _without_ways_on(),
     ):
         root = Path(directory)
-        dataset = _everything(interactions, items, preparation, root)
+        used: Any = model_config or kind()
+        dataset = _everything(
+            interactions, items, preparation, root, takes_weights=used.takes_weights
+        )
         if finds_epochs:
             heldout = _without_one_item_each(dataset, root / "holdout")
             found = train(dataset=heldout, run=root / "search", callback=callback, **arguments)
@@ -159,7 +162,12 @@ def fit(
 
 
 def _everything(
-    interactions: Any, items: Any, preparation: PrepareConfig | None, root: Path
+    interactions: Any,
+    items: Any,
+    preparation: PrepareConfig | None,
+    root: Path,
+    *,
+    takes_weights: bool,
 ) -> Dataset:
     """The dataset that holds nothing out: as it is, of another split's parts, or of raw data."""
     if prepared_dataset(interactions) is None:
@@ -169,16 +177,18 @@ def _everything(
                 f"protocol is {config.protocol}, but fit learns from everything; leave it out, or "
                 "prepare and train for a model that is measured"
             )
-        # No times are read, so the settings that prepare the same file for a measure fit here too.
-        config = replace(config, protocol="none", time_format=None)
+        config = replace(config, protocol="none")
+        if config.half_life is None:
+            # No times are read: the settings that prepare the file for a measure fit here too.
+            config = replace(config, time_format=None)
         return open_or_prepare(interactions, config, root / "datasets", items=items)
     dataset = open_or_prepare(interactions, preparation, items=items)
     if not dataset.has_split("validation") and not dataset.has_split("test"):
         return dataset
-    if dataset.manifest.mean_weight is not None:
+    if takes_weights and dataset.manifest.mean_weight is not None:
         raise SettingError(
             f"{dataset.path}: held-out interactions have no weights to learn from; give the raw "
-            "data, or prepare them with protocol none"
+            "data, prepare them with protocol none, or leave weights out (ignore_weights=True)"
         )
     described = dataset.items.table.rename_columns({"id": "item_id"})
     place = root / "datasets" / dataset.path.name
@@ -200,7 +210,7 @@ def _prepared(dataset: Dataset, path: Path, **settings: Any) -> Dataset:
     users, items = dataset.users.table["id"], dataset.items.table["id"]
     columns = {"user_id": users.take(pairs.row_index()), "item_id": items.take(pairs.item_index)}
     weight = dataset.train_weights(range(dataset.manifest.num_train_users))
-    if weight is not None:
+    if weight is not None and len(weight) == len(pairs.item_index):  # else some are held out
         columns["weight"] = pa.array(weight)
         settings["weight_column"] = "weight"
     table = pa.table(columns)

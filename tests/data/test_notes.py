@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from collections.abc import Callable
 from io import StringIO
@@ -182,8 +183,8 @@ def test_events_of_several_kinds_are_said_to_count_alike(prepared: PrepareText, 
     rows = "1,10,view\n1,20,cart\n1,30,Purchase\n2,10,view\n2,20,\n"
     notes = prepared(f"user,item,{name}\n{rows}", protocol="none").manifest.notes
     assert notes["events"] == (
-        f"{name!r} has 'Purchase', 'cart', 'view', and all count alike; --event-column {name} "
-        "--events Purchase keeps the rows of one (docs/data.md)"
+        f"{name!r} has 'Purchase', 'cart', 'view', and all count alike; "
+        f"--event-column {shlex.quote(name)} --events Purchase keeps the rows of one (docs/data.md)"
     )
 
 

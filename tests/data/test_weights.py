@@ -131,6 +131,23 @@ def test_rows_of_the_future_weigh_nothing(prepared: PrepareText) -> None:
     assert weights_of(dataset)["u0", "i0"] == 1.0
 
 
+@pytest.mark.parametrize("protocol", ["none", "held-out-users"])
+def test_later_rows_of_a_pair_count_where_time_does_not_split(
+    protocol: str, tmp_path: Path
+) -> None:
+    day, begin = 86_400, 1_600_000_000
+    users = [user for user in range(9) for _ in range(3)]
+    table = pa.table(
+        {
+            "user_id": users,
+            "item_id": [0, 1, 1] * 9,
+            "timestamp": [begin, begin, begin + 30 * day] * 9,
+        }
+    )
+    dataset = prepare(table, tmp_path / "it", protocol=protocol, half_life="30d")
+    assert {round(one, 5) for one in weights_of(dataset).values()} == {0.5, 1.5}
+
+
 def test_a_given_split_weighs_rows_of_its_training_part(tmp_path: Path) -> None:
     def part(*rows: tuple[int, int, int]) -> pa.Table:
         users, items, plays = zip(*rows, strict=True)

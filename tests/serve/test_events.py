@@ -86,12 +86,11 @@ def test_events_and_their_withdrawals_at_once_end_withdrawn(place: str) -> None:
         assert added == withdrawn, "withdrawn are those that were kept before"
 
 
-def test_what_is_withdrawn_is_in_no_file(tmp_path: Path) -> None:
-    place = tmp_path / "events.db"
-    with started(place) as store:
-        store.add(events("a", user="a name to forget")).result(30)
-        store.withdraw(["a"]).result(30)
-    assert b"a name to forget" not in place.read_bytes()
+def test_more_are_withdrawn_than_one_statement_takes(store: EventStore) -> None:
+    ids = [f"many {number}" for number in range(1_234)]
+    assert store.add(events(*ids, user="lou")).result(30) == 1_234
+    assert store.withdraw([*ids[1:], "none"]).result(30) == 1_233
+    assert store.items_of(["lou"]) == {"lou": ["nocturne"]}
 
 
 def test_threads_that_send_the_same_events_count_each_once(store: EventStore) -> None:

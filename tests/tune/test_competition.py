@@ -127,6 +127,13 @@ def test_a_blend_that_gains_nothing_is_none(
     board = compete(data, output=tmp_path / "other", **arguments)
     assert board.entries[-1].reason == "it needs a validation part to find weights on"
 
+    def refuse(*_: object, **__: object) -> None:
+        raise UnsupportedError("no memory for two models")
+
+    monkeypatch.setattr("foretaste.tune.competition.blend_weights", refuse)
+    board = compete(dataset, output=tmp_path / "it", **arguments)
+    assert board.entries[-1].reason == "no memory for two models"
+
 
 def test_finished_trainings_are_not_repeated(dataset: Dataset, board: Leaderboard) -> None:
     trained = Trained()

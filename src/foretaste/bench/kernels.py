@@ -26,6 +26,7 @@ def bench_kernels(session: Session, options: TrainBench) -> None:
         )
     for part, plan in training_cases(session, options):
         epoch_s: dict[Form, float] = {}
+        refused = None
         for form in FORMS:
             try:
                 found, epochs = measure_training(
@@ -33,10 +34,13 @@ def bench_kernels(session: Session, options: TrainBench) -> None:
                 )
             except UnsupportedError as error:
                 session.log(f"{form} is left out: {error}")
+                refused = error
                 continue
             epoch_s[form] = statistics.median(epochs.seconds)
             numbers = epochs.as_numbers(session.unit)
-            session.add(OURS, found | {"kernels": form}, CLOCKS[session.name], numbers)
+            session.add(OURS, found, CLOCKS[session.name], numbers)
+        if not epoch_s and refused is not None:
+            raise refused
         case = case_of(session.device, session.model, plan.batch_size, plan.precision)
         path = keep_verdict(case, epoch_s)
         session.log(f"kernels auto takes {min(epoch_s, key=lambda form: epoch_s[form])}: {path}")

@@ -128,7 +128,7 @@ class Lists:
             "include_seen": self.include_seen,
             "rules": self.rules,
             "where": self.where,
-            "max_per": dict(map(_limit, self.max_per)),
+            "max_per": _limits(self.max_per),
         }
 
 
@@ -201,12 +201,17 @@ def _parts(entries: list[Any]) -> Iterator[list[Any]]:
         yield entries[start : start + _USERS_AT_ONCE]
 
 
-def _limit(text: str) -> tuple[str, int]:
-    """The column and number of ``brand=2``."""
-    column, sign, number = text.rpartition("=")
-    if not sign or not number.isdecimal():
-        raise SettingError(f"--max-per takes a column and a number, brand=2; got {text!r}")
-    return column, int(number)
+def _limits(texts: Sequence[str]) -> dict[str, int]:
+    """The number of each column, of ``brand=2``."""
+    limits: dict[str, int] = {}
+    for text in texts:
+        column, sign, number = text.rpartition("=")
+        if not sign or not number.isdecimal() or column in limits:
+            raise SettingError(
+                f"--max-per takes columns and a number for each, brand=2 genre=1; got {text!r}"
+            )
+        limits[column] = int(number)
+    return limits
 
 
 def _with_files(ids: Sequence[str], items: IdTable, files: PairsConfig | None) -> list[Id]:

@@ -22,10 +22,12 @@ from foretaste.recommend.item_filter import Condition
 from foretaste.recommend.max_per import Limit, MaxPer
 
 _TYPES = {
-    "BIGINT": "TRY_CAST(CASE WHEN regexp_full_match({text}, '[-+]?[0-9]+') THEN {text} END AS "
-    "BIGINT)",
-    "DOUBLE": "TRY_CAST({text} AS DOUBLE)",
-    "BOOLEAN": "TRY_CAST({text} AS BOOLEAN)",
+    "BIGINT": "TRY_CAST(CASE WHEN regexp_full_match({text}, '-?(0|[1-9][0-9]*)') THEN {text} END "
+    "AS BIGINT)",
+    # 05 and 007 are codes, which would be numbers by a cast.
+    "DOUBLE": "TRY_CAST(CASE WHEN NOT regexp_matches({text}, '^[-+]?0[0-9]') THEN {text} END AS "
+    "DOUBLE)",
+    "BOOLEAN": "CASE lower({text}) WHEN 'true' THEN true WHEN 'false' THEN false END",
     "TIMESTAMP": "TRY_CAST({text} AS TIMESTAMP)",
 }
 """Types of columns and the SQL that makes them of text; the first is taken that fits all values."""
@@ -81,7 +83,7 @@ class ItemRules:
 
         SettingError for a name that is unknown, and for SQL that is no condition.
         """
-        words, masks = checked("rules", rules, list[str]), []
+        words, masks = [*dict.fromkeys(checked("rules", rules, list[str]))], []
         for name in words:
             if name not in self._masks:
                 known = f"those read are {named(self.names)}" if self._masks else "none were read"

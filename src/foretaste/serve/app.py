@@ -35,7 +35,7 @@ from foretaste.serve.config import ServeConfig
 from foretaste.serve.errors import HANDLERS, ServiceError, overloaded
 from foretaste.serve.events import Event, EventStore
 from foretaste.serve.guard import Guard
-from foretaste.serve.models import ModelStore
+from foretaste.serve.models import ModelStore, ServedModel
 from foretaste.serve.openapi import ENDPOINTS, document
 from foretaste.serve.schemas import (
     EventsBody,
@@ -175,7 +175,7 @@ class Service:
             served.check_types(body)
             served.check_rules(body)
             content, lists = await self._answer(
-                request, "recommend", body, len(body.users), events=self.event_store
+                request, "recommend", body, len(body.users), served, events=self.event_store
             )
         self.metrics.note_lists(lists)
         return Response(content, media_type=_JSON)
@@ -355,9 +355,15 @@ class Service:
         return Response(content, media_type=_JSON)
 
     async def _answer(
-        self, request: Request, verb: str, body: Any, num_users: int, **options: Any
+        self,
+        request: Request,
+        verb: str,
+        body: Any,
+        num_users: int,
+        served: ServedModel | None = None,
+        **options: Any,
     ) -> Any:
-        served = self.store.get(body.model)
+        served = served or self.store.get(body.model)
         request.scope["foretaste"].update(model=served.name, digest=served.digest, users=num_users)
         return await self.batcher.submit(
             Job(

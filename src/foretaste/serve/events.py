@@ -60,19 +60,20 @@ _OF_USERS = (
 )
 _WITHDRAW = (
     update(EVENTS)
-    .where(EVENTS.c.event_id == bindparam("withdrawn"), EVENTS.c.user_id.is_not(None))
+    .where(
+        EVENTS.c.event_id.in_(bindparam("event_ids", expanding=True)),
+        EVENTS.c.user_id.is_not(None),
+    )
     .values(user_id=None, item_id=None, event_type=None, time=0.0)
+    .returning(EVENTS.c.event_id)
 )
+_IDS_AT_ONCE = 500
+"""Of one statement: a database bounds its parameters."""
 _BUSY_S = 5
 """Time that a process may wait for another one that writes to the same file, or for a server."""
 _ON_CONNECT = {
     # FULL: each commit of the write-ahead log is on the disk before it returns.
-    # secure_delete: what is withdrawn is overwritten with zeros.
-    "sqlite": (
-        "PRAGMA journal_mode = WAL",
-        "PRAGMA synchronous = FULL",
-        "PRAGMA secure_delete = ON",
-    ),
+    "sqlite": ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"),
     "postgresql": (
         "SELECT set_config('synchronous_commit', 'on', false) "
         "WHERE current_setting('synchronous_commit') = 'off'",
@@ -146,6 +147,7 @@ class EventStore:
                 # Taken back by the end of the block: of another table, a view or an encoding that
                 # lacks letters this fails.
                 connection.execute(self._insert, Event("foretaste", "user", "☕", 0.0)._asdict())
+                connection.execute(self._insert, Event("withdrawn", None, None, 0.0)._asdict())
         except (SQLAlchemyError, UnicodeError) as error:
             raise SettingError(
                 f"events {self._name} cannot be kept there: {_reason(error)}; it needs a table "
@@ -259,8 +261,11 @@ class EventStore:
         """Leave the ids of events alone; those that were kept until now."""
         # After it every id has a row that the update sees, even of a transaction under way before.
         self._insert_new(connection, rows)
-        ids = (row.event_id for row in rows)
-        return {one for one in ids if connection.execute(_WITHDRAW, {"withdrawn": one}).rowcount}
+        ids, found = [row.event_id for row in rows], set()
+        for start in range(0, len(ids), _IDS_AT_ONCE):
+            part = {"event_ids": ids[start : start + _IDS_AT_ONCE]}
+            found |= set(connection.scalars(_WITHDRAW, part))
+        return found
 
 
 def _engine(place: str, name: str) -> Engine:

@@ -77,7 +77,9 @@ class Metrics:
             "foretaste_cached_lists", "Lists that the cache had.", registry=registry
         )
         self.reloads = Counter("foretaste_reloads", "Reloads.", ("outcome",), registry=registry)
-        self.events = Counter("foretaste_events", "Events kept.", ("outcome",), registry=registry)
+        self.events = Counter(
+            "foretaste_events", "Events, by what became of them.", ("outcome",), registry=registry
+        )
         self._by_route: dict[tuple[str, int], tuple[Any, Any]] = {}
         self._known = {flag: self.users.labels(str(flag).lower()) for flag in (True, False)}
 

@@ -24,8 +24,8 @@ from foretaste.training.config import Kernels
 
 FORMS: tuple[Form, ...] = get_args(Form)
 
-_SIZES = ("factors", "layers", "hidden", "latent", "negatives")
-"""Settings of models that the time of an operation depends on."""
+_SIZES = ("factors", "layers", "hidden", "latent", "negatives", "loss", "batch_layout")
+"""Settings of models that the time of an operation, or whether there is a kernel, depends on."""
 
 
 def chosen(

@@ -100,7 +100,7 @@ class Validation:
         def value() -> float:
             evaluation = self.select(select_by)
             value = self.strategy.agreed(evaluation[select_by])
-            found[value] = evaluation
+            found.setdefault(value, evaluation)  # of equal ones the first is kept
             return value
 
         chosen, best = self.model.choose_fold_in(value, best_value)

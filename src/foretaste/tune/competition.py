@@ -129,7 +129,11 @@ def compete(
         entries = (*_ranked(runs, found, select_by), *reasons)
         if BLEND in names:
             announce(f"{BLEND}: weights by validation")
-            entries += (_blended(place / BLEND, entries, data, config, evaluation, select_by),)
+            try:
+                blended = _blended(place / BLEND, entries, data, config, evaluation, select_by)
+            except Exception as error:
+                blended = _without_numbers(BLEND, error)
+            entries += (blended,)
         board = Leaderboard(
             path=place,
             select_by=select_by,
@@ -160,15 +164,19 @@ def _trained(
         try:
             runs[model] = run_of(model)
         except Exception as error:
-            # Others, a full disk say, are not the model's fault. The competition goes on after it.
-            is_own = isinstance(error, TrainingError | UnsupportedError | SettingError)
-            if not is_own and not was_refused(error):
-                raise
+            reasons.append(_without_numbers(model, error))
             errors.append(error)
-            reasons.append(Entry(model=model, reason=str(error)))
     if not runs:
         raise errors[0]
     return {name: runs[name] for name in names if name in runs}, reasons
+
+
+def _without_numbers(model: str, error: Exception) -> Entry:
+    """The entry of a model that failed by its own fault; others, a full disk say, are raised."""
+    is_own = isinstance(error, TrainingError | UnsupportedError | SettingError)
+    if not is_own and not was_refused(error):
+        raise error
+    return Entry(model=model, reason=str(error))
 
 
 def elapsed_s(log: Sequence[Mapping[str, Any]]) -> float:

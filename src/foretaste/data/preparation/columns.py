@@ -4,6 +4,7 @@ found."""
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -292,8 +293,9 @@ def describe_event_types(
             continue
         first = min(values, key=lambda value: (not _PURCHASE.search(value), value))
         found.append(
-            f"{shown(name)} has {_few(sorted(values))}, and all count alike; --event-column {name} "
-            f"--events {first} keeps the rows of one (docs/data.md)"
+            f"{shown(name)} has {_few(sorted(values))}, and all count alike; "
+            f"--event-column {shlex.quote(name)} --events {shlex.quote(first)} keeps the rows of "
+            "one (docs/data.md)"
         )
     return {"events": "; ".join(found)} if found else {}
 

@@ -105,13 +105,15 @@ class Pipeline:
             rows = candidates.drop_contradicted(rows, drop=drop, counts=counts)
         progress("collapse repeats")
         self.collapse_pairs(rows)
+        if plan.weight_scale is None:
+            engine.drop(rows)
         progress("split")
         self.split_pairs()
         self.check_parts()
         mean_weight = None
         if plan.weight_scale is not None:
             notes["weights"], mean_weight = self.weigh_train(rows, decay)
-        engine.drop(rows)
+            engine.drop(rows)
         engine.drop("pairs")
         if plan.drops_unseen_targets:
             self.drop_unseen_targets()
@@ -283,8 +285,12 @@ class Pipeline:
         """Give ``train`` the weights of its pairs; a note on them, and their mean."""
         engine, plan, config = self._engine, self._plan, self._config
         assert plan.weight_scale is not None
+        has_no_future = plan.protocol in ("none", "held-out-users")
         weighted = steps.WEIGHTED_TRAIN.format(
-            previous=rows, weight=plan.weight + decay, scaled=steps.SCALED[plan.weight_scale]
+            previous=rows,
+            weight=plan.weight + decay,
+            scaled=steps.SCALED[plan.weight_scale],
+            latest=steps.LATEST_ROW if has_no_future else steps.LATEST_PAIR,
         )
         engine.make("weighted", weighted)
         engine.drop("train")

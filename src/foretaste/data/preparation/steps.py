@@ -159,25 +159,32 @@ WITHOUT_TARGET = """
  AND user_code NOT IN (SELECT user_code FROM held WHERE part = '{split}_target'))
 """
 
-# Training's pairs with their weights. Rows later than training's latest pair are of the future.
-# Each weight is a whole number of units of 2^-20, so sums are the same in whatever order; from the
-# age that makes it less on, it is one unit.
+# Training's pairs with their weights. Each is a whole number of units of 2^-20, so that sums are
+# the same in whatever order; from the age that makes it less on, it is one unit.
 UNITS = 2**20
 
 WEIGHTED_TRAIN = """
+WITH mine AS (
+    SELECT * FROM {previous}
+    JOIN user_codes USING (user_id)
+    JOIN item_codes USING (item_id)
+    SEMI JOIN train USING (user_code, item_code)
+)
 SELECT user_code, item_code, CAST({scaled} AS FLOAT) AS weight
 FROM (
     SELECT user_code, item_code, CAST(sum(units) AS DOUBLE) / 1048576 AS total
     FROM (
-        SELECT user_id, item_id,
+        SELECT user_code, item_code,
                CAST(greatest(1, floor({weight} * 1048576 + 0.5)) AS BIGINT) AS units
-        FROM {previous} JOIN (
-            SELECT max(time) AS latest FROM pairs SEMI JOIN train USING (user_code, item_code)
-        ) ON time <= latest)
-    JOIN user_codes USING (user_id)
-    JOIN item_codes USING (item_id)
-    SEMI JOIN train USING (user_code, item_code)
+        FROM mine JOIN ({latest}) ON time <= latest)
     GROUP BY user_code, item_code)
+"""
+
+LATEST_ROW = "SELECT max(time) AS latest FROM mine"
+
+# Where time, or the number of a given part, splits, later rows of training's pairs are held out.
+LATEST_PAIR = """
+SELECT max(time) AS latest FROM pairs SEMI JOIN train USING (user_code, item_code)
 """
 
 SCALED = {

@@ -45,11 +45,12 @@ on a CPU of two cores."""
 class Ease(ItemWeightsModel):
     """Scores an item by the summed weights towards it of the items in the history.
 
-    With X the users' 0/1 histories, the weights W minimise ``|X - ZW|² + l2 |W|²`` with a zero
-    diagonal, on average over the histories Z of which a share ``dropout`` was dropped, those kept
-    scaled up. For ``G = XᵀX``, its diagonal D and ``P = (G + dropout / (1 - dropout) D + l2)⁻¹``
-    they are ``W[i, j] = -P[i, j] / P[j, j]``: equations 8 and 9 of Steck 2020. By ``user_power``
-    the errors of users with many items weigh less, and G is the weighted sum over users.
+    With X the users' histories, of 1 or of weights, the weights W minimise ``|X - ZW|² + l2 |W|²``
+    with a zero diagonal, on average over the histories Z of which a share ``dropout`` was dropped,
+    those kept scaled up. For ``G = XᵀX``, its diagonal D and ``P = (G + dropout / (1 - dropout) D +
+    l2)⁻¹`` they are ``W[i, j] = -P[i, j] / P[j, j]``: equations 8 and 9 of Steck 2020. By
+    ``user_power`` the errors of users with many items weigh less, and G is the weighted sum over
+    users.
     """
 
     name = "ease"
