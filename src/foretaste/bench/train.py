@@ -227,7 +227,6 @@ def measure_training(
         epochs.sent_mib_per_update = sent / batches.num_batches / 2**20
     case = {
         "precision": plan.precision,
-        "kernels": plan.kernels,
         "batch_size": plan.batch_size,
         "updates": batches.num_batches,
     }
