@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 TORCH_INDEX ?= $(if $(shell command -v nvidia-smi 2>/dev/null),,https://download.pytorch.org/whl/cpu)
 PIP_OPTIONS := --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check check-pins format docs build clean
+.PHONY: demo test test-lowest test-newest check check-pins format docs release compare-release clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "Fetching the packages of constraints.txt, PyTorch from $(or $(TORCH_INDEX),pip's own index (for CUDA: 2.7 GB)); TORCH_INDEX= names another index"
@@ -22,6 +22,14 @@ demo: $(STAMP)
 
 test: check
 	$(BIN)/pytest --numprocesses 2
+
+# The lowest versions that pyproject.toml allows, and the newest, each in an environment of its own.
+test-lowest: VERSIONS := --constraint constraints-lowest.txt
+test-lowest test-newest: test-%:
+	$(PYTHON) -m venv --clear build/$*
+	build/$*/bin/pip install --quiet --disable-pip-version-check $(VERSIONS) \
+		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --editable ".[dev]"
+	PATH="$(CURDIR)/build/$*/bin:$$PATH" build/$*/bin/pytest --numprocesses 2
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -40,8 +48,24 @@ format: $(STAMP)
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-build: $(STAMP)
-	$(BIN)/python -m build
+# Built twice, byte-equal, and run from the wheel in an environment that has nothing else.
+release: export SOURCE_DATE_EPOCH := $(shell git log -1 --format=%ct)
+release: $(STAMP)
+	rm -rf dist build/again
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m build --outdir build/again
+	set -e; for file in dist/*; do cmp "$$file" "build/again/$${file##*/}"; done
+	$(PYTHON) -m venv --clear build/bare
+	build/bare/bin/pip install $(PIP_OPTIONS) \
+		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) dist/*.whl
+	cd build/bare && bin/foretaste demo --output demo
+
+# Seconds and quality in turns with an earlier release: make compare-release SINCE=v1.0.0rc1
+compare-release: release
+	git worktree add --force --detach build/since $(SINCE)
+	$(BIN)/python -m benchmarks.leaderboard --data build/bare/demo --datasets dataset \
+		--seeds 1 2 3 --threads 1 --beside build/since
+	git worktree remove --force build/since
 
 clean:
 	rm -rf $(VENV) build dist site

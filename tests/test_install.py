@@ -8,6 +8,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -22,8 +23,8 @@ TRITON_OF_TORCH = {"2.11.0": "3.6.0", "2.13.0": "3.7.1"}
 that a wrong pin can be installed beside it, and only there."""
 
 
-def pins() -> dict[str, str]:
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+def pins(name: str = "constraints.txt") -> dict[str, str]:
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
     found = [Requirement(line) for line in lines if not line.startswith("#")]
     return {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in found}
 
@@ -34,9 +35,24 @@ def names(requirements: list[Requirement]) -> set[str]:
 
 def test_every_direct_dependency_is_pinned_within_its_bounds() -> None:
     pinned = pins()
-    for requirement in [*REQUIRED, *EXTRAS["dev"]]:
+    everything = [*REQUIRED, *(one for lines in EXTRAS.values() for one in lines)]
+    direct = [one for one in everything if one.name != "foretaste"]
+    for requirement in direct:
         assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)])
-    assert names([pin for lines in EXTRAS.values() for pin in lines]) <= pinned.keys()
+    assert names(direct) <= pinned.keys()
+
+
+def test_a_developer_installs_every_extra() -> None:
+    (extras,) = (one.extras for one in EXTRAS["dev"] if one.name == "foretaste")
+    assert extras == EXTRAS.keys() - {"dev"}
+
+
+def test_the_lowest_versions_are_the_lower_bounds() -> None:
+    lowest = pins("constraints-lowest.txt")
+    for requirement in [*REQUIRED, *(one for lines in EXTRAS.values() for one in lines)]:
+        bounds = [one.version for one in requirement.specifier if one.operator == ">="]
+        if bounds:
+            assert Version(lowest[canonicalize_name(requirement.name)]) == Version(bounds[0])
 
 
 def test_triton_is_the_one_that_torch_requires() -> None:

@@ -1,0 +1,238 @@
+"""System calls that fail, or before which the process is killed, at the four places that write.
+
+    python -m benchmarks.failing_calls --output rows.jsonl
+
+Each writer (a dataset's directory, the weights, a saved training state, the store of events) runs
+once for each of its calls that change the disk. strace has the n-th call of a kind fail with ENOSPC
+or EIO, or kills the process before it. A kill after a call is the one before the next. Then the
+files must be those of before or of after, nothing that was acknowledged may be missing, and the
+same command must succeed. A line of JSON is appended for each; a series that was interrupted goes
+on from what is there.
+
+The n-th call is counted for each thread, as strace does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from foretaste.data import open_dataset
+from foretaste.runs import Run, verify
+
+WRITES = ("write", "writev", "pwrite64", "fsync", "fdatasync", "ftruncate", "fallocate")
+NAMES = ("rename", "renameat", "renameat2", "link", "linkat", "unlink", "unlinkat", "mkdir")
+FAULTS = ("error=ENOSPC", "error=EIO", "signal=KILL")
+SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
+LIMIT_S = 120.0
+NUM_EVENTS = 8
+STORE = f"""
+import os
+from pathlib import Path
+from foretaste.serve.events import Event, EventStore
+store = EventStore("events.db")
+store.create()
+store.start()
+with Path("acknowledged").open("ab", buffering=0) as acknowledged:
+    for number in range({NUM_EVENTS}):
+        store.add([Event(f"event {{number}}", "ana", str(number), 0.0)]).result(30)
+        acknowledged.write(f"{{number}}\\n".encode())
+store.close()
+"""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A command that writes, what makes its directory, and what its files are afterwards."""
+
+    command: list[str]
+    state: Callable[[], object]
+    """What a reader finds; raises where it finds damage."""
+    prepare: tuple[list[str], ...] = ()
+    again: list[str] | None = None
+    """The command that goes on after a fault, where it is another."""
+
+
+def foretaste(line: str) -> list[str]:
+    return ["-m", "foretaste", *line.split()]
+
+
+def content_of_dataset() -> object:
+    dataset = open_dataset("data")
+    dataset.check()
+    return dataset.manifest.digest
+
+
+def weights_of_run() -> object:
+    """The digest of the weights; None where the training has not ended."""
+    if not Path("run/config.json").exists():
+        return None
+    verify("run").raise_if_wrong()
+    if not Run.open(Path("run")).is_finished:
+        return None
+    return hashlib.sha256(Path("run/best.safetensors").read_bytes()).hexdigest()
+
+
+def lost_events() -> object:
+    """Events that were acknowledged and are not in the store."""
+    acknowledged = Path("acknowledged")
+    # A line is counted once it is whole: a failing write may leave a part of it.
+    lines = acknowledged.read_text().split("\n")[:-1] if acknowledged.exists() else []
+    kept: set[str] = set()
+    if lines:
+        connection = sqlite3.connect("events.db")
+        kept = {row[0] for row in connection.execute("SELECT item_id FROM events")}
+        connection.close()
+    return sorted(set(lines) - kept)
+
+
+PREPARE = foretaste("prepare old.csv --output data --protocol held-out-users --threads 1")
+WRITERS = {
+    "dataset": Writer(
+        foretaste(
+            "prepare new.csv --output data --protocol held-out-users --threads 1 --overwrite"
+        ),
+        content_of_dataset,
+        (PREPARE,),
+    ),
+    "weights": Writer(
+        foretaste("train ease data --l2 2 --run run --overwrite --device cpu"),
+        weights_of_run,
+        (PREPARE, foretaste("train ease data --l2 1 --run run --device cpu")),
+    ),
+    "state": Writer(
+        foretaste(
+            "train vae data --hidden 8 --latent 4 --epochs 2 --batch-size 100 --run run "
+            "--checkpoint-every-s 0.001 --device cpu"
+        ),
+        weights_of_run,
+        (PREPARE,),
+    ),
+    "events": Writer(["-c", STORE], lost_events),
+}
+
+
+def run(command: list[str], *before: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*before, sys.executable, *command],
+        env=os.environ | SETTINGS,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+
+
+def traced(*options: str) -> list[str]:
+    return ["strace", "-f", "-qq", "--seccomp-bpf", *options]
+
+
+def num_calls(writer: Writer) -> dict[str, int]:
+    """For each call, the largest number of it that a thread makes."""
+    done = run(writer.command, *traced("-o", "trace", "-e", f"trace={','.join((*WRITES, *NAMES))}"))
+    assert done.returncode == 0, done.stderr
+    lines = Path("trace").read_text(errors="replace").splitlines()
+    found = Counter(
+        match.groups() for line in lines if (match := re.match(r"(\d+) +(\w+)\(", line))
+    )
+    return {
+        name: max(count for (_, one), count in found.items() if one == name)
+        for name in {name for _, name in found}
+    }
+
+
+def faults(calls: dict[str, int]) -> Iterator[tuple[str, str, int]]:
+    for call in (*WRITES, *NAMES):
+        for fault in FAULTS:
+            for number in range(1, calls.get(call, 0) + 1):
+                yield call, fault, number
+
+
+def outcome(writer: Writer, allowed: set[object], call: str, fault: str, number: int) -> str:
+    """``kept`` where nothing was lost, else what was."""
+    inject = f"inject={call}:{fault}:when={number}"
+    run(writer.command, *traced("-o", "/dev/null", "-e", f"trace={call}", "-e", inject))
+    try:
+        found = writer.state()
+    except Exception as error:
+        return f"damaged: {error}"
+    if str(found) not in allowed:
+        return f"neither the old nor the new: {found}"
+    return "kept"
+
+
+def series(name: str, writer: Writer, output: Path, limit: int | None) -> None:
+    done = {
+        (row["writer"], row["call"], row["fault"], row["number"])
+        for row in map(json.loads, output.read_text().splitlines() if output.exists() else [])
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        template, copy = Path(folder, "template"), Path(folder, "copy")
+        template.mkdir()
+        os.chdir(template)
+        for path, num_users in (("old.csv", 60), ("new.csv", 80)):
+            pairs = (
+                (user, (user * step + step) % 37) for user in range(num_users) for step in range(12)
+            )
+            text = "".join(f"{user},{item}\n" for user, item in pairs)
+            Path(path).write_text("user_id,item_id\n" + text)
+        for command in writer.prepare:
+            prepared = run(command)
+            assert prepared.returncode == 0, prepared.stderr
+
+        def fresh() -> None:
+            os.chdir(folder)
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(template, copy)
+            os.chdir(copy)
+
+        fresh()
+        before = writer.state()
+        calls = num_calls(writer)
+        after = str(writer.state())
+        print(f"{name}: {calls}", flush=True)
+        for call, fault, number in list(faults(calls))[:limit]:
+            if (name, call, fault, number) in done:
+                continue
+            fresh()
+            result = outcome(writer, {str(before), after}, call, fault, number)
+            again = run(writer.again or writer.command)
+            if result == "kept" and (again.returncode or str(writer.state()) != after):
+                result = f"not mended by the same command: {again.stderr[-300:]}"
+            row = {"writer": name, "call": call, "fault": fault, "number": number, "result": result}
+            with output.open("a") as lines:
+                lines.write(json.dumps(row) + "\n")
+            if result != "kept":
+                print(json.dumps(row), flush=True)
+        os.chdir("/")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--writers", nargs="+", choices=WRITERS, default=list(WRITERS))
+    parser.add_argument("--limit", type=int, help="at most so many faults of each writer")
+    options = parser.parse_args()
+    output = options.output.absolute()
+    for name in options.writers:
+        series(name, WRITERS[name], output, options.limit)
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    for name, count in sorted(
+        Counter((row["writer"], row["result"] == "kept") for row in rows).items()
+    ):
+        print(f"{name[0]}: {count} {'kept' if name[1] else 'LOST'}")
+
+
+if __name__ == "__main__":
+    main()
