@@ -104,13 +104,11 @@ def sampled_products(
     where `has_sampled_products`. The sparse matrix that says which products are wanted is in beta.
     By the book its columns ascend without repeats, but nothing looks at that.
     """
-    wanted = torch.sparse_csr_tensor(
-        offsets,
-        index_S,
-        vector_BD.new_zeros(len(index_S)),
-        (len(vector_BD), len(table_ID)),
-        check_invariants=False,
-    )
+    shape = (len(vector_BD), len(table_ID))
+    # torch 2.11 warns at each tensor of which `check_invariants=False` says so.
+    with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
+        values_S = vector_BD.new_zeros(len(index_S))
+        wanted = torch.sparse_csr_tensor(offsets, index_S, values_S, shape)
     found: Tensor = torch.sparse.sampled_addmm(wanted, vector_BD, table_ID.T, beta=0.0)
     return found.values()
 
