@@ -21,7 +21,7 @@ from tests.fixtures.write import FORMATS
 from tests.test_walls import BELOW
 
 FILE = Path(__file__).with_suffix(".txt")
-PACKAGES = ["foretaste", *(f"foretaste.{room}" for room in BELOW)]
+PACKAGES = ["foretaste", "foretaste.testing", *(f"foretaste.{room}" for room in BELOW)]
 
 
 def commands() -> Iterator[str]:
@@ -61,7 +61,8 @@ def members(kind: type) -> Iterator[str]:
     found = {name: value for one in reversed(own) for name, value in vars(one).items()}
     for name, value in sorted(found.items()):
         value = getattr(value, "__func__", value)
-        if name.startswith("_") or inspect.isclass(value):
+        is_private = name.startswith("_") and name not in getattr(kind, "__abstractmethods__", ())
+        if is_private or inspect.isclass(value):
             continue
         if inspect.isfunction(value):
             yield f"  .{name}{signature(value)}"
