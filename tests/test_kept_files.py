@@ -41,9 +41,10 @@ def schemas(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_a_schema_changes_with_its_number_alone(kind: str, schemas: dict[str, Any]) -> None:
     place = f"{kind}-{write.FORMATS[kind]}"
     stored = json.loads(write.SCHEMAS.read_text())
-    assert place in stored, "run python -m tests.fixtures.write, which writes the new number's"
-    for name in stored[place].keys() | schemas[place].keys():
-        assert schemas[place].get(name) == stored[place].get(name), (
+    new = schemas[place].keys() - stored.get(place, {}).keys()
+    assert not new, "run python -m tests.fixtures.write, which writes what is new"
+    for name, entries in stored[place].items():
+        assert schemas[place].get(name) == entries, (
             f"{name}: what a {kind} holds has changed; raise its format number, then run "
             "python -m tests.fixtures.write"
         )
