@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from foretaste._util.memory import peak_of_process
+from foretaste._util.system import peak_of_process
 from foretaste.bench.session import load_histories, parse_shape
 from foretaste.data.histories import Histories
 from foretaste.evaluation.ranking import to_device

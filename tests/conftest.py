@@ -13,6 +13,7 @@ from hypothesis import settings
 from tests import programs
 from tests.browser import LIMIT_MS
 
+pytest.register_assert_rewrite("foretaste.testing")
 settings.register_profile("foretaste", deadline=None, derandomize=True, database=None)
 settings.load_profile("foretaste")
 

@@ -33,7 +33,7 @@ from pathlib import Path
 from foretaste._util import atomic
 path, dies_at, can_exchange = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "True"
 if not can_exchange:
-    atomic._exchange = lambda one, other: False
+    atomic.exchange = lambda one, other: False
 num_calls = 0
 def count(event, args):
     global num_calls

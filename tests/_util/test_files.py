@@ -5,14 +5,13 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from foretaste._util.files import file_sha256, open_own, read_document, try_lock
+from foretaste._util.files import file_sha256, open_own, read_document
+from foretaste._util.system import try_lock
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
@@ -37,14 +36,6 @@ def test_a_link_to_a_file_is_read_and_not_written(tmp_path: Path) -> None:
     assert file.read_bytes().endswith(b"more")
 
 
-AS_ON_WINDOWS = """
-import os, sys
-sys.modules |= {"fcntl": None, "resource": None}
-del os.O_NOFOLLOW
-import foretaste, foretaste._util.files, foretaste._util.memory, foretaste._util.atomic
-"""
-
-
 def test_one_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with path.open("ab") as first, path.open("ab") as second:
@@ -63,7 +54,3 @@ def test_a_file_system_without_locks_lets_everybody_in(
     monkeypatch.setattr("fcntl.flock", refuse)
     with (tmp_path / "lock").open("ab") as file:
         assert try_lock(file.fileno())
-
-
-def test_the_package_is_imported_without_what_windows_lacks() -> None:
-    subprocess.run([sys.executable, "-c", AS_ON_WINDOWS], check=True)

@@ -10,14 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from foretaste._util import memory
-from foretaste._util.memory import (
-    free_bytes,
-    peak_of_process,
-    require_memory,
-    reset_peak_of_process,
-    was_refused,
-)
+from foretaste._util import system
+from foretaste._util.memory import require_memory, was_refused
+from foretaste._util.system import free_bytes, peak_of_process, reset_peak_of_process
 from foretaste.errors import SettingError, UnsupportedError
 
 FAR_TOO_MUCH = 1 << 60
@@ -37,7 +32,7 @@ def test_what_needs_more_than_is_free_is_refused_with_both_numbers() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
 def test_a_limit_of_the_process_counts() -> None:
     code = (
-        "import resource; from foretaste._util.memory import free_bytes;"
+        "import resource; from foretaste._util.system import free_bytes;"
         "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)); print(free_bytes())"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -58,7 +53,7 @@ def test_a_limit_of_a_container_counts(
     path.parent.mkdir(exist_ok=True)
     path.write_text("1000\n")
     (path.parent / "memory.stat").write_text(stat)
-    monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(system, "_CGROUPS", tmp_path)
     assert free_bytes() == 800
     path.write_text("max\n" if limit == "memory.max" else f"{2**63 - 4096}\n")
     assert free_bytes() > 800

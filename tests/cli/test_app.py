@@ -16,10 +16,7 @@ import foretaste as package
 from foretaste.cli import app as front
 from tests.cli.conftest import Done, call
 
-VERBS = [
-    *("demo", "prepare", "train", "evaluate", "compare", "report", "tune", "compete", "blend"),
-    *("runs", "recommend", "similar", "serve", "export", "verify", "bench"),
-]
+VERBS = [word for word in front.app if word.isalpha()]
 
 Foretaste = Callable[..., Done]
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.docs.pages import DOCS, ROOT, Page, pages
 
-ALL = [Page(ROOT / "README.md"), *pages()]
+ALL = [*(Page(ROOT / f"{name}.md") for name in ("README", "CONTRIBUTING", "SECURITY")), *pages()]
 
 
 @pytest.mark.parametrize("found", ALL, ids=lambda found: found.name)
@@ -36,6 +36,8 @@ def test_every_page_can_be_reached() -> None:
 def test_what_pages_make_is_in_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     shown = [block.text for found in ALL for block in found.blocks if block.language == "sh"]
-    targets = re.findall(r"^make (\w+)", "\n".join(shown), re.MULTILINE)
-    assert {"demo", "test", "docs"} <= set(targets)
+    workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")
+    text = "\n".join([*shown, *re.findall(r"run: (make .+)", workflow)])
+    targets = re.findall(r"^make ([\w-]+)", text, re.MULTILINE)
+    assert {"demo", "test", "docs", "check-pins"} <= set(targets)
     assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)

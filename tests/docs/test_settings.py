@@ -74,6 +74,7 @@ OF_OTHER_PROGRAMS = {
     "--nodes",
     "--nproc-per-node",
     "--ntasks-per-node",
+    "--power",  # of the model on own-model.md
     "--preload",  # gunicorn
     "--rdzv-backend",
     "--rdzv-conf",

@@ -19,7 +19,9 @@ from foretaste.export import Exported, export_run
 from foretaste.export.formats import Call, load
 from foretaste.export.program import NO_ITEM
 from foretaste.recommend import Recommender
-from tests.models.contract import CASES, NUM_ITEMS, NUM_USERS, Trained, make_dataset, train_on_board
+from foretaste.runs import Run
+from foretaste.testing import NUM_ITEMS, NUM_USERS, Trained, make_board
+from tests.models.recipes import RECIPES
 
 K = 5
 OF_USERS = ("neumf", "gmf", "mlp")
@@ -27,7 +29,7 @@ OF_USERS = ("neumf", "gmf", "mlp")
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return make_dataset(tmp_path_factory.mktemp("board") / "dataset")
+    return make_board(tmp_path_factory.mktemp("board") / "dataset")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,9 @@ class Train:
 
     def __call__(self, name: str) -> Trained:
         if name not in self.made:
-            self.made[name] = train_on_board(name, self.dataset, self.root / name)
+            recipe = RECIPES[name]
+            run = recipe.train(self.dataset, self.root / name)
+            self.made[name] = Trained(recipe, self.dataset, Run.open(run.path))
         return self.made[name]
 
 
@@ -68,7 +72,7 @@ class Made:
         return self.call(inputs)[0].tolist()
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=RECIPES)
 def made(
     request: pytest.FixtureRequest, trained: Train, tmp_path_factory: pytest.TempPathFactory
 ) -> Made:
@@ -131,7 +135,7 @@ class TestEveryModel:
         path, of_users = made.exported.path, "user_index" in made.exported.inputs
         assert IdTable.read(path / "items.parquet").ids() == list(range(NUM_ITEMS))
         assert (path / "users.parquet").is_file() == of_users
-        assert of_users == (made.trained.name in OF_USERS)
+        assert of_users == (made.trained.recipe.model in OF_USERS)
         if of_users:
             assert IdTable.read(path / "users.parquet").ids() == list(range(NUM_USERS))
 
@@ -141,7 +145,7 @@ class TestEveryModel:
         document = json.loads(text)
         assert [each["name"] for each in document["inputs"]] == list(made.exported.inputs)
         assert document["outputs"][0]["shape"] == ["users", K]
-        assert document["model"] == made.trained.name
+        assert document["model"] == made.trained.recipe.model
         assert document["compared"]["different"] == 0
         names = {file.name for file in made.exported.path.iterdir()}
         assert document["files"].keys() == names - {"export.json"}

@@ -2,58 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from foretaste.data import Dataset
 from foretaste.models.base import IterativeModel
 from foretaste.models.registry import MODEL_NAMES, build_model, config_class
-from tests.models.contract import (
-    CASES,
-    NUM_ITEMS,
-    NUM_USERS,
-    RECIPES,
-    ModelContract,
-    Trained,
-    make_dataset,
-    make_tiny_board,
-    train_on_board,
-)
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return make_dataset(tmp_path_factory.mktemp("board") / "dataset")
-
-
-@pytest.fixture(scope="module")
-def tiny_board(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return make_tiny_board(tmp_path_factory.mktemp("tiny") / "dataset")
-
-
-@pytest.fixture(scope="module", params=CASES)
-def trained(
-    request: pytest.FixtureRequest, dataset: Dataset, tmp_path_factory: pytest.TempPathFactory
-) -> Trained:
-    return train_on_board(request.param, dataset, tmp_path_factory.mktemp("runs") / "run")
-
-
-@pytest.fixture
-def retrained(trained: Trained, tmp_path: Path) -> Trained:
-    """The same training once more."""
-    return train_on_board(trained.case, trained.dataset, tmp_path / "run")
-
-
-@pytest.fixture
-def reseeded(trained: Trained, tmp_path: Path) -> Trained:
-    """The same training with another seed."""
-    return train_on_board(trained.case, trained.dataset, tmp_path / "run", seed=2)
+from foretaste.testing import NUM_ITEMS, NUM_USERS, ModelContract
+from tests.models.recipes import RECIPES
 
 
 class TestContract(ModelContract):
-    pass
+    recipes = tuple(RECIPES.values())
 
 
 @pytest.mark.parametrize("name", [name for name in MODEL_NAMES if config_class(name).parallel])

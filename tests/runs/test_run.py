@@ -198,11 +198,12 @@ def test_a_dataset_replaced_after_it_was_opened_makes_no_run(tmp_path: Path) -> 
     assert not (tmp_path / "run").exists()
 
 
-def test_another_format_version_is_refused(run: Run) -> None:
-    edit_config(run, format_version=3, created="2026-11-22T08:15:00+00:00")
+@pytest.mark.parametrize(("number", "advice"), [(3, "train again"), (99, "update foretaste")])
+def test_another_format_version_is_refused(run: Run, number: int, advice: str) -> None:
+    edit_config(run, format_version=number, created="2026-11-22T08:15:00+00:00")
     with pytest.raises(
         RunError,
-        match=rf"written on 2026-11-22 in format 3, .* reads format {FORMAT_VERSION}; train again$",
+        match=rf"on 2026-11-22 in format {number}, .* reads format {FORMAT_VERSION}; {advice}$",
     ):
         Run.open(run.path)
 

@@ -65,13 +65,14 @@ class Served:
 def serve(*arguments: object, cwd: Path | None = None) -> Iterator[Served]:
     """Yield a service once it says that it answers; its processes end with the block."""
     command = [sys.executable, "-m", "foretaste", "serve", *map(str, arguments), "--port", "0"]
+    path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = subprocess.Popen(
         command,
         cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(SOURCE), "CUDA_VISIBLE_DEVICES": ""},
+        env=os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
         start_new_session=True,
     )
     lines: list[str] = []

@@ -363,18 +363,5 @@ def test_the_examples_of_the_document_are_answered_as_it_says(client: TestClient
             RESPONSES[path].model_validate_json(response.content, strict=True, extra="forbid")
 
 
-def test_every_error_is_one_that_the_document_names(client: TestClient) -> None:
-    document = client.get("/openapi.json").json()
-    statuses = {
-        path: set(next(iter(operations.values()))["responses"])
-        for path, operations in document["paths"].items()
-    }
-    assert statuses["/v1/recommend"] == {
-        *("200", "400", "401", "413", "415", "421", "422", "503", "504")
-    }
-    assert statuses["/v1/reload"] == {
-        *("200", "400", "401", "409", "413", "415", "421", "422", "504")
-    }
+def test_a_reload_takes_no_model(client: TestClient) -> None:
     assert client.post("/v1/reload", json={"model": "vae"}).status_code == 422
-    errors = document["components"]["schemas"]["ErrorResponse"]
-    assert errors["required"] == ["error"]

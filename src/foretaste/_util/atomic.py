@@ -11,16 +11,13 @@ import errno
 import os
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from foretaste._util.files import followed, locked_file
-
-_NO_DIRECTORIES = (errno.EINVAL, errno.ENOTSUP)
-"""Errors of file systems that flush files only."""
+from foretaste._util.system import exchange, flush
 
 
 @contextmanager
@@ -116,18 +113,6 @@ def remove_leftovers(path: Path) -> None:
                     _remove(holder, lock)
 
 
-def flush(path: Path) -> None:
-    """Have a file or directory on the disk before going on."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if not path.is_dir() or error.errno not in _NO_DIRECTORIES:
-            raise
-    finally:
-        os.close(descriptor)
-
-
 @contextmanager
 def _held(path: Path, *, makes_parents: bool = False) -> Iterator[Path]:
     """Yield a path of the same name in a holder, which is gone afterwards.
@@ -212,7 +197,7 @@ def _put(new: Path, path: Path, held: Path, *, replace: bool) -> None:
             raise
         if not replace:
             raise FileExistsError(path) from error
-        if _exchange(new, path):
+        if exchange(new, path):
             return
         # `remove_leftovers` brings back what a kill between the two renames takes away.
         previous = held.with_name(_previous_name(path))
@@ -222,19 +207,6 @@ def _put(new: Path, path: Path, held: Path, *, replace: bool) -> None:
         except BaseException:
             _restore(previous, path)
             raise
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Swap two paths at one stroke; False where the system or the file system cannot."""
-    if sys.platform != "linux":
-        return False
-    import ctypes
-
-    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
-    if renameat2 is None:
-        return False
-    at_cwd, exchange = -100, 2
-    return bool(renameat2(at_cwd, os.fsencode(one), at_cwd, os.fsencode(other), exchange) == 0)
 
 
 def _restore(previous: Path, path: Path) -> None:

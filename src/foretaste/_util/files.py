@@ -16,12 +16,10 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
+from foretaste._util.system import NO_LINK, try_lock
 from foretaste.errors import SettingError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-# Windows, where `import foretaste` works, has none.
-_NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 
 
 def is_name_text(path: Path) -> bool:
@@ -96,29 +94,13 @@ def _check_is_regular(path: Path) -> None:
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
-def try_lock(descriptor: int, *, without_locks: bool = True) -> bool:
-    """Lock an open file until it is closed; False where another process has it.
-
-    ``without_locks`` is the answer where the file system knows no locks.
-    """
-    import fcntl  # Windows, where `import foretaste` works, has none
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return without_locks
-    return True
-
-
 def locked_file(path: Path, *, without_locks: bool) -> int | None:
     """A descriptor of the file at ``path``, made if need be, that is this process's until closed.
 
     None where another process has it, or removed the directory or the file before it was locked.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600)
     except FileNotFoundError:
         return None
     with suppress(FileNotFoundError):

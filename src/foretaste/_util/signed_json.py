@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from foretaste._util.formatting import shown
+
 SHA256 = "sha256"
 """The last key: the digest, in hexadecimal, of all text before it."""
 
@@ -27,6 +29,14 @@ def check_signed(text: str) -> None:
     ending = _ENDING.search(text)
     if ending is None or ending[1] != _sha256(text[: ending.start()]):
         raise ValueError(f'its text does not match its "{SHA256}"')
+
+
+def other_format(found: object, reads: int, again: str) -> str:
+    """The end of a message on a document of another format number; ``again`` is what to do about
+    an older one."""
+    is_newer = isinstance(found, int) and found > reads
+    advice = "update foretaste" if is_newer else again
+    return f"in format {shown(found)}, and this foretaste reads format {reads}; {advice}"
 
 
 def _sha256(text: str) -> str:

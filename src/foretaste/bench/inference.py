@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from foretaste._util.memory import free_bytes, require_memory
+from foretaste._util.memory import require_memory
+from foretaste._util.system import free_bytes
 from foretaste.bench.config import InferenceBench, NeuMFInferenceBench
 from foretaste.bench.measure import Latency, PeakMemory, Spread, latencies, timed
 from foretaste.bench.rows import OURS

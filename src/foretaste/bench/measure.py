@@ -9,18 +9,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
-from foretaste._util.memory import peak_of_process, reset_peak_of_process
+from foretaste._util.system import peak_of_process, reset_peak_of_process, resident_bytes
 from foretaste.distributed.collectives import ALONE, Ranks
 from foretaste.ops.torch_internals import Adam
 
 Side = TypeVar("Side")
-
-_STATUS = Path("/proc/self/status")
 
 
 @dataclass(frozen=True)
@@ -148,7 +145,7 @@ class PeakMemory:
             self._before = float(torch.cuda.memory_allocated(device))
         else:
             self.is_reset = reset_peak_of_process()
-            self._before = _resident("VmRSS") if self.is_reset else 0.0
+            self._before = resident_bytes("VmRSS") if self.is_reset else 0.0
 
     @property
     def meaning(self) -> str:
@@ -164,7 +161,7 @@ class PeakMemory:
         if self.device.type == "cuda":
             peak = float(torch.cuda.max_memory_allocated(self.device))
         else:
-            peak = _resident("VmHWM") if self.is_reset else peak_of_process()
+            peak = resident_bytes("VmHWM") if self.is_reset else peak_of_process() or 0
         return max(0.0, peak - self._before) / 2**20
 
     def as_numbers(self) -> dict[str, Any]:
@@ -178,8 +175,3 @@ def load_libraries(device: torch.device) -> None:
     optimizer = Adam([weight], fused=True)
     (weight @ weight).sum().backward()  # type: ignore[no-untyped-call]
     optimizer.step()
-
-
-def _resident(name: str) -> float:
-    lines = _STATUS.read_text().splitlines()
-    return 1024 * float(next(line for line in lines if line.startswith(f"{name}:")).split()[1])

@@ -16,6 +16,7 @@ import torch
 
 import foretaste
 from foretaste._util.formatting import compact
+from foretaste._util.system import cpu_name
 
 OURS = "foretaste"
 
@@ -111,7 +112,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "versions": versions,
         "hardware": {
             "device": device.type,
-            "cpu": _cpu_name(),
+            "cpu": cpu_name(),
             "num_cores": os.cpu_count(),
             "num_threads": torch.get_num_threads(),
             "wait_policy": os.environ.get("OMP_WAIT_POLICY"),
@@ -133,16 +134,6 @@ def _commit() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout.strip() or None
-
-
-def _cpu_name() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    return platform.processor() or platform.machine()
 
 
 @dataclass(frozen=True)

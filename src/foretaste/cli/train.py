@@ -18,6 +18,7 @@ from foretaste.cli.console import (
     say_next,
     stdout_console,
 )
+from foretaste.cli.other_models import add_commands
 from foretaste.cli.train_options import (
     LogOptions,
     Logs,
@@ -176,8 +177,9 @@ def resume(
 
 for position, name in enumerate(MODELS):
     train.command(command_for(name), name=name, help=config_class(name).__doc__, sort_key=position)
-train.command(rerun, name="--like", sort_key=len(MODELS))
-train.command(resume, name="--resume", sort_key=len(MODELS) + 1)
+add_commands(train, "train", sort_key=len(MODELS))
+train.command(rerun, name="--like", sort_key=len(MODELS) + 1)
+train.command(resume, name="--resume", sort_key=len(MODELS) + 2)
 
 
 def _train(

@@ -11,6 +11,7 @@ from cyclopts import App
 
 from foretaste.cli.arguments import FLAG, given_settings, use_threads
 from foretaste.cli.console import MetricsFormat, print_metrics, say, say_next, stdout_console
+from foretaste.cli.other_models import add_commands
 from foretaste.cli.train_options import (
     RawData,
     RawOptions,
@@ -111,3 +112,4 @@ for position, name in enumerate(MODELS):
         tune.command(
             command_for(name), name=name, help=config_class(name).__doc__, sort_key=position
         )
+add_commands(tune, "tune", sort_key=len(MODELS))

@@ -15,7 +15,7 @@ from foretaste._util.atomic import remove_leftovers
 from foretaste._util.files import is_name_text, read_document
 from foretaste._util.formatting import shown
 from foretaste._util.settings import check_settings, from_document
-from foretaste._util.signed_json import SHA256, check_signed, signed_text
+from foretaste._util.signed_json import SHA256, check_signed, other_format, signed_text
 from foretaste.errors import DatasetError
 
 FORMAT_VERSION = 3
@@ -226,10 +226,8 @@ class Manifest:
             raise DatasetError(f"{path}: cannot be read: {error}") from None
         version = values.get("format_version") if isinstance(values, dict) else None
         if version != FORMAT_VERSION:
-            raise DatasetError(
-                f"{path}: was written in format {shown(version)}, and this foretaste reads format "
-                f"{FORMAT_VERSION}; prepare the dataset again"
-            )
+            why = other_format(version, FORMAT_VERSION, "prepare the dataset again")
+            raise DatasetError(f"{path}: was written {why}")
         try:
             check_signed(text)
             del values[SHA256]

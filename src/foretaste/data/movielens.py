@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from foretaste._util.atomic import atomic_directory
-from foretaste._util.files import cache_directory, try_lock, why_not_written
+from foretaste._util.files import cache_directory, why_not_written
 from foretaste._util.formatting import did_you_mean
+from foretaste._util.system import try_lock
 from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.downloads import download, file_md5
 from foretaste.data.manifest import check_output

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from foretaste._util.memory import free_bytes, require_memory
+from foretaste._util.memory import require_memory
+from foretaste._util.system import free_bytes
 from foretaste.data.histories import Histories
 from foretaste.data.synthetic_config import GenerateConfig
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-from foretaste._util.process import ENDING, launch
+from foretaste._util.process import launch
+from foretaste._util.system import ENDING
 from foretaste.distributed.collectives import Ranks
 from foretaste.training.interruption import Interruption
 

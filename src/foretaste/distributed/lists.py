@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from foretaste._util.atomic import flush
+from foretaste._util.system import flush
 from foretaste.distributed.collectives import Ranks
 from foretaste.distributed.launch import joined
 from foretaste.errors import SettingError

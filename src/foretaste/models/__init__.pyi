@@ -1,7 +1,11 @@
 from .base import ClosedFormModel as ClosedFormModel
+from .base import HistoryTensors as HistoryTensors
 from .base import NeuralModel as NeuralModel
 from .base import RecommenderModel as RecommenderModel
 from .base import UserState as UserState
+from .config import Between as Between
+from .config import ModelConfig as ModelConfig
 from .registry import MODEL_NAMES as MODEL_NAMES
 from .registry import build_model as build_model
 from .registry import config_class as config_class
+from .scorer import Scorer as Scorer

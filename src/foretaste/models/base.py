@@ -22,7 +22,7 @@ from foretaste.models.config import ModelConfig, TrainingSize
 from foretaste.models.parts import WHOLE, Parts
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.forks import survive_forks
-from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.histories import HistoryTensors as HistoryTensors  # `foretaste.models` has it
 
 if TYPE_CHECKING:
     from foretaste.models.scorer import Scorer

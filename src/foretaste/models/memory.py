@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from foretaste._util.memory import free_bytes, require_memory
+from foretaste._util.memory import require_memory
 from foretaste._util.process import launch
+from foretaste._util.system import free_bytes
 from foretaste.models.base import RecommenderModel
 from foretaste.models.registry import build_model, model_class
 

@@ -9,6 +9,8 @@ from foretaste._util.formatting import spelled_like
 from foretaste._util.settings import wrong
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from foretaste.models.base import RecommenderModel
     from foretaste.models.config import ModelConfig
 
@@ -32,12 +34,21 @@ MODELS = {
 """The settings and the class of every model, as ``module:name``, in the order help shows them."""
 
 MODEL_NAMES = tuple(MODELS)
-"""Every model that can be trained."""
+"""Every model of foretaste that can be trained."""
+
+_GROUP = "foretaste.models"
 
 _COMPOSED = {
     "blend": ("foretaste.models.blend.config:BlendConfig", "foretaste.models.blend.model:Blend")
 }
 """Models made of runs, which have a command of their own."""
+
+
+def other_models() -> dict[str, EntryPoint]:
+    """The models of other packages by name, as their entry points name the classes."""
+    from importlib.metadata import entry_points  # 20 ms, which help would wait for
+
+    return {one.name: one for one in entry_points(group=_GROUP) if one.name not in MODELS}
 
 
 def config_class(name: str) -> type[ModelConfig]:
@@ -71,8 +82,13 @@ def build_model(
 def _load(name: str, which: int) -> Any:
     kinds = MODELS | _COMPOSED
     if not isinstance(name, str) or name not in kinds:
-        meant = spelled_like(name, MODELS) if isinstance(name, str) else []
+        others = other_models()
+        if isinstance(name, str) and name in others:
+            kind = others[name].load()
+            return kind if which else kind.config_class
+        names = [*MODELS, *others]
+        meant = spelled_like(name, names) if isinstance(name, str) else []
         suggestion = f"; did you mean {meant[0]!r}?" if meant else ""
-        raise wrong("model", name, f"one of {', '.join(MODELS)}{suggestion}")
+        raise wrong("model", name, f"one of {', '.join(names)}{suggestion}")
     module, _, attribute = kinds[name][which].partition(":")
     return getattr(import_module(module), attribute)

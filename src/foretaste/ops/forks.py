@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from functools import cache
 
 import torch
+
+from foretaste._util.system import after_fork_in_child
 
 _is_to_say = False
 
@@ -30,8 +31,7 @@ def survive_forks() -> None:
 
 @cache
 def _register() -> None:
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_compute_with_one_thread)
+    after_fork_in_child(_compute_with_one_thread)
 
 
 def _compute_with_one_thread() -> None:

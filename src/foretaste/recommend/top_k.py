@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foretaste._util.memory import free_bytes, require_memory
+from foretaste._util.memory import require_memory
+from foretaste._util.system import free_bytes
 from foretaste.data.histories import Histories
 from foretaste.evaluation.ranking import (
     ABSENT,

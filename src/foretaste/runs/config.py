@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import foretaste
 from foretaste._util.files import file_sha256, read_document
-from foretaste._util.formatting import shown
 from foretaste._util.settings import check_settings, fields_of, from_document
-from foretaste._util.signed_json import check_signed, signed_text
+from foretaste._util.signed_json import check_signed, other_format, signed_text
 from foretaste.errors import RunError, SettingError
 from foretaste.runs.files import reading
 
@@ -163,10 +162,8 @@ def read_run_config(path: Path) -> RunConfig:
     if (number := document.get("format_version")) != FORMAT_VERSION:
         created = document.get("created")
         when = f"on {created[:10]} " if isinstance(created, str) else ""
-        raise RunError(
-            f"{path} was written {when}in format {shown(number)}, and this "
-            f"foretaste reads format {FORMAT_VERSION}; train again"
-        )
+        why = other_format(number, FORMAT_VERSION, "train again")
+        raise RunError(f"{path} was written {when}{why}")
     try:
         check_signed(text)
     except ValueError as error:

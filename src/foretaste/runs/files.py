@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretaste._util.atomic import atomic_file
 from foretaste._util.files import open_regular
-from foretaste._util.memory import free_bytes
+from foretaste._util.system import free_bytes
 from foretaste.errors import RunError
 
 if TYPE_CHECKING:

@@ -22,9 +22,10 @@ from foretaste._util.atomic import (
     remove_leftovers,
     replace_directory,
 )
-from foretaste._util.files import followed, is_name_text, open_own, try_lock
+from foretaste._util.files import followed, is_name_text, open_own
 from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked
+from foretaste._util.system import try_lock
 from foretaste.errors import RunError
 from foretaste.evaluation.config import default_metric
 from foretaste.runs.config import FORMAT, RunConfig, read_run_config

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from foretaste._util.memory import peak_of_process, reset_peak_of_process
+from foretaste._util.system import peak_of_process, reset_peak_of_process
 from foretaste.data.dataset import Dataset
 from foretaste.errors import Interrupted, SettingError, TrainingError
 from foretaste.evaluation.ranking import to_device
@@ -361,7 +361,7 @@ class OnePassTrainer(Trainer[ClosedFormModel]):
         callback.finished(summary)
 
 
-def peak_memory_mib(device: torch.device) -> float:
-    """Peak of this process in MiB, or of the GPU's allocator."""
+def peak_memory_mib(device: torch.device) -> float | None:
+    """Peak of this process in MiB, or of the GPU's allocator; None where it is unknown."""
     peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_of_process()
-    return peak / 2**20
+    return None if peak is None else peak / 2**20

@@ -14,7 +14,8 @@ import duckdb
 
 from foretaste._util.files import real_path
 from foretaste._util.formatting import shown
-from foretaste._util.memory import address_space_left, free_bytes, require_memory
+from foretaste._util.memory import require_memory
+from foretaste._util.system import address_space_left, free_bytes
 from foretaste.data.config import FileFormat, memory_bytes
 from foretaste.data.manifest import TRAIN_FILE
 from foretaste.data.preparation.engine import Engine, Spellings

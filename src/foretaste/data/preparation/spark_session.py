@@ -19,7 +19,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from foretaste._util.memory import free_bytes
+from foretaste._util.system import free_bytes
 from foretaste.data.config import PrepareConfig, memory_bytes
 from foretaste.data.preparation.spark_sources import open_named
 from foretaste.data.sources.source import Source

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from foretaste._util.formatting import duration, memory
-from foretaste._util.memory import free_bytes
+from foretaste._util.system import free_bytes
 from foretaste.models.base import FitProgress, RecommenderModel, UserState
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.models.baselines.item_weights import (

@@ -1,8 +1,19 @@
-"""What every model promises, whatever is inside: one suite, run for each by `test_contract`."""
+"""The contract of a model, which those of other packages are tested by too.
+
+::
+
+    from foretaste.testing import ModelContract, Recipe
+
+    class TestMine(ModelContract):
+        recipes = [Recipe(model="mine", model_config=MineConfig(factors=2))]
+
+Needs pytest. With ``pytest.register_assert_rewrite("foretaste.testing")`` in a ``conftest.py``
+assertions that fail show their values.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,25 +26,23 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-import foretaste
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import UnsupportedError
 from foretaste.models.base import RecommenderModel, UserState
-from foretaste.models.baselines.config import EaseConfig, IALSConfig
-from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
-from foretaste.models.registry import MODEL_NAMES, build_model, config_class
-from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
+from foretaste.models.config import ModelConfig
+from foretaste.models.registry import build_model, config_class
 from foretaste.ops.histories import HistoryTensors
 from foretaste.report.evaluate_runs import evaluate_run
 from foretaste.runs import Run, load_model
 from foretaste.training import TrainingConfig, train
-from tests.ops.cases import histories_of
+
+__all__ = ["ModelContract", "Recipe"]
 
 NUM_USERS, NUM_ITEMS = 40, 24
 SEEN_OF_EACH = 8
 """Items of the right parity that a user has; the other four are left out, and to be found."""
 
-TOLERANCE = {"rtol": 1e-3, "atol": 1e-3}
+TOLERANCE = 1e-3
 """Between a batch and one by one: fp32 products differ in the last bits with the batch size, and
 NeuMF's fold-in takes forty steps from there."""
 
@@ -42,51 +51,41 @@ NeuMF's fold-in takes forty steps from there."""
 class Recipe:
     """How a model is trained here: small, and long enough to learn the board."""
 
+    model: str
+    """Its name."""
+
+    model_config: ModelConfig | None = None
+    """Its settings, by default its own defaults."""
+
     settings: Mapping[str, Any] = field(default_factory=dict)
-    model_config: Any = None
-    model: str | None = None
-    """Its name, where the case is one of its settings, which make another model of it."""
+    """Settings of the training."""
 
+    defaults: ModelConfig | None = None
+    """Its settings where nothing is chosen, if they are not its defaults."""
 
-_CONSTANT = {"learning_rate_schedule": "constant"}
-_NEUMF = {"epochs": 15, "batch_size": 256, "learning_rate": 0.02, **_CONSTANT}
-_VAE = {"epochs": 25, "batch_size": 10, "learning_rate": 0.01}
-RECIPES = {
-    "neumf": Recipe(
-        settings=_NEUMF, model_config=NeuMFConfig(factors=4, layers=(8, 16, 8), dropout=0.1)
-    ),
-    "gmf": Recipe(settings=_NEUMF, model_config=GMFConfig(factors=4)),
-    "mlp": Recipe(settings=_NEUMF, model_config=MLPConfig(layers=(16, 16, 8), dropout=0.1)),
-    "vae": Recipe(settings=_VAE, model_config=VAEConfig(hidden=(16,), latent=4)),
-    "dae": Recipe(settings=_VAE, model_config=DAEConfig(hidden=(16,), latent=4)),
-    "recvae": Recipe(settings=_VAE, model_config=RecVAEConfig(width=16, latent=4)),
-    "ials": Recipe(
-        settings={"epochs": 12}, model_config=IALSConfig(factors=2, unobserved_weight=0.3)
-    ),
-    "sparse ease": Recipe(model="ease", model_config=EaseConfig(neighbors=5)),
-}
-"""Closed-form models take what they are given by default."""
+    knows_tastes: bool = True
+    """False for a model that shows everyone the same items."""
 
-CASES = (*MODEL_NAMES, *(case for case in RECIPES if RECIPES[case].model), "blend")
-"""Every model, and every other way to make one."""
+    @property
+    def goes_by_seed(self) -> bool:
+        """Another seed gives other weights."""
+        return config_class(self.model).has_epochs
 
+    def train(self, dataset: Dataset, path: Path, *, seed: int = 1) -> Run:
+        """Train it into a new run at ``path``."""
+        config = TrainingConfig(**self.settings, seed=seed, device="cpu")
+        return train(self.model, dataset, model_config=self.model_config, config=config, run=path)
 
-def board() -> list[set[int]]:
-    """Who has what: even users have even items, odd users odd ones, a third left out by lot."""
-    rng = np.random.default_rng(7)
-    colours = [np.arange(parity, NUM_ITEMS, 2) for parity in (0, 1)]
-    return [
-        set(rng.choice(colours[user % 2], SEEN_OF_EACH, replace=False).tolist())
-        for user in range(NUM_USERS)
-    ]
+    def train_with_defaults(self, dataset: Dataset, path: Path) -> Run:
+        """Train it as somebody does who chooses nothing."""
+        return train(self.model, dataset, model_config=self.defaults, device="cpu", run=path)
 
 
 @dataclass(frozen=True)
 class Trained:
     """A model that went through training, its run directory and back."""
 
-    case: str
-    name: str
+    recipe: Recipe
     dataset: Dataset
     run: Run
 
@@ -104,7 +103,17 @@ class Trained:
         return self.model.user_state(torch.arange(NUM_USERS), self.histories)
 
 
-def make_dataset(directory: Path) -> Dataset:
+def board() -> list[set[int]]:
+    """Who has what: even users have even items, odd users odd ones, a third left out by lot."""
+    rng = np.random.default_rng(7)
+    colours = [np.arange(parity, NUM_ITEMS, 2) for parity in (0, 1)]
+    return [
+        set(rng.choice(colours[user % 2], SEEN_OF_EACH, replace=False).tolist())
+        for user in range(NUM_USERS)
+    ]
+
+
+def make_board(directory: Path) -> Dataset:
     """The board, prepared; everything trains, and indexes are the numbers on the board."""
     pairs = [(user, item) for user, row in enumerate(board()) for item in row]
     users, items = zip(*pairs, strict=True)
@@ -121,64 +130,55 @@ def make_tiny_board(directory: Path) -> Dataset:
     return prepare(table, directory, PrepareConfig(protocol="leave-one-out"))
 
 
-def train_on_board(case: str, dataset: Dataset, run_path: Path, *, seed: int = 1) -> Trained:
-    if case == "blend":
-        members = [
-            train_on_board(one, dataset, run_path.with_name(f"{run_path.name}-{one}"), seed=seed)
-            for one in ("ease", "vae")
-        ]
-        run = foretaste.blend(
-            [member.run for member in members], weights=[0.4, 0.6], run=run_path, device="cpu"
-        )
-        return Trained(case, case, dataset, Run.open(run.path))
-    recipe = RECIPES.get(case, Recipe())
-    name = recipe.model or case
-    run = train(
-        name,
-        dataset,
-        model_config=recipe.model_config,
-        config=TrainingConfig(**recipe.settings, seed=seed, device="cpu"),
-        run=run_path,
-    )
-    return Trained(case, name, dataset, Run.open(run.path))
-
-
 class ModelContract:
-    """Needs fixtures ``trained`` and ``tiny_board``; ``retrain`` trains the model again, with a
-    seed."""
+    """What every model promises, whatever is inside; a subclass has the ``recipes``."""
+
+    recipes: Sequence[Recipe] = ()
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Have each test for each recipe."""
+        names = [recipe.model for recipe in self.recipes]
+        metafunc.parametrize("recipe", self.recipes, ids=names, scope="class")
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def dataset(cls, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+        return make_board(tmp_path_factory.mktemp("board") / "dataset")
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def trained(
+        cls, recipe: Recipe, dataset: Dataset, tmp_path_factory: pytest.TempPathFactory
+    ) -> Trained:
+        path = tmp_path_factory.mktemp("runs") / "run"
+        recipe.train(dataset, path)
+        return Trained(recipe, dataset, Run.open(path))
 
     def test_it_is_registered_under_its_name(self, trained: Trained) -> None:
-        assert trained.name in (*MODEL_NAMES, "blend")
-        assert trained.model.name == trained.name
+        name = trained.recipe.model
+        assert trained.model.name == name
         assert trained.model.num_users == NUM_USERS
         assert trained.model.num_items == NUM_ITEMS
-        assert isinstance(trained.model.config, config_class(trained.name))
+        assert isinstance(trained.model.config, config_class(name))
 
     def test_it_learns_the_board(self, trained: Trained) -> None:
-        if trained.name == "popularity":
-            pytest.skip("popularity knows no tastes")
+        if not trained.recipe.knows_tastes:
+            pytest.skip("it knows no tastes")
         assert found_on_board(trained.model.score_catalogue(trained.known)) >= 0.98
 
     def test_it_learns_the_board_for_new_users(self, trained: Trained) -> None:
-        if trained.name == "popularity":
-            pytest.skip("popularity knows no tastes")
+        if not trained.recipe.knows_tastes:
+            pytest.skip("it knows no tastes")
         folded = trained.model.fold_in(trained.histories)
         assert found_on_board(trained.model.score_catalogue(folded)) >= 0.98
 
-    def test_its_defaults_learn_a_tiny_board(
-        self, trained: Trained, tiny_board: Dataset, tmp_path: Path
-    ) -> None:
-        if trained.name in ("popularity", "blend"):
-            pytest.skip("popularity knows no tastes, and a blend is of other models")
-        recipe = RECIPES.get(trained.case, Recipe())
-        run = train(
-            trained.name,
-            tiny_board,
-            model_config=recipe.model_config if recipe.model else None,
-            device="cpu",
-            run=tmp_path / "run",
-        )
-        found = evaluate_run(run, tiny_board, split="validation", device="cpu", k=[4])
+    def test_its_defaults_learn_a_tiny_board(self, trained: Trained, tmp_path: Path) -> None:
+        recipe = trained.recipe
+        if not recipe.knows_tastes:
+            pytest.skip("it knows no tastes")
+        data = make_tiny_board(tmp_path / "tiny")
+        run = recipe.train_with_defaults(data, tmp_path / "run")
+        found = evaluate_run(run, data, split="validation", device="cpu", k=[4])
         # Without a taste 4 of the 18 items that a user may be shown; popularity finds .2 here.
         assert found["hr@4"] > 0.5
 
@@ -195,9 +195,8 @@ class ModelContract:
         scores_BI.fill_(-float("inf"))
         assert torch.equal(trained.model.score_catalogue(trained.known), expected_BI)
 
-    def test_candidates_score_as_in_the_catalogue(
-        self, trained: Trained, generator: torch.Generator
-    ) -> None:
+    def test_candidates_score_as_in_the_catalogue(self, trained: Trained) -> None:
+        generator = torch.Generator().manual_seed(20260101)
         scores_BI = trained.model.score_catalogue(trained.known)
         for num_candidates in (1, 7, 3 * NUM_ITEMS):
             item_index_BK = torch.randint(
@@ -226,10 +225,15 @@ class ModelContract:
         model, histories = trained.model, trained.histories
         catalogue_BI = torch.arange(NUM_ITEMS).expand(NUM_USERS, -1)
         users = torch.arange(NUM_USERS)
-        for state, alone in (
-            (trained.known, lambda one: model.user_state(users[one], histories[one])),
-            (model.fold_in(histories), lambda one: model.fold_in(histories[one])),
-        ):
+
+        def known(one: slice) -> UserState:
+            return model.user_state(users[one], histories[one])
+
+        def new(one: slice) -> UserState:
+            return model.fold_in(histories[one])
+
+        for alone in (known, new):
+            state = alone(slice(0, NUM_USERS))
             scores_BI = model.score_catalogue(state)
             candidates_BI = model.score_candidates(state, catalogue_BI)
             for user in range(0, NUM_USERS, 3):
@@ -239,9 +243,8 @@ class ModelContract:
                 close(model.score_catalogue(state[one]), scores_BI[one])
                 close(model.score_candidates(by_itself, catalogue_BI[one]), candidates_BI[one])
 
-    def test_the_order_of_users_does_not_matter(
-        self, trained: Trained, generator: torch.Generator
-    ) -> None:
+    def test_the_order_of_users_does_not_matter(self, trained: Trained) -> None:
+        generator = torch.Generator().manual_seed(20260101)
         model, order = trained.model, torch.randperm(NUM_USERS, generator=generator)
         mixed = trained.histories.rows(order)
         known_BI = model.score_catalogue(trained.known)
@@ -253,7 +256,7 @@ class ModelContract:
         model = trained.model
         expected_I = torch.bincount(trained.histories.item_index, minlength=NUM_ITEMS).float()
         assert torch.equal(model.item_count_I, expected_I)
-        histories = histories_of([set(), {0, 2}, set()], NUM_ITEMS)
+        histories = histories_of([set(), {0, 2}, set()])
         item_index_BK = torch.tensor([[5, 0, 9]]).expand(3, -1)
         for state in (model.fold_in(histories), model.user_state(torch.arange(3), histories)):
             assert state.has_history_B.tolist() == [False, True, False]
@@ -262,11 +265,11 @@ class ModelContract:
             for user in (0, 2):
                 assert torch.equal(scores_BI[user], expected_I)
                 assert torch.equal(scores_BK[user], expected_I[item_index_BK[user]])
-        alone = model.fold_in(histories_of([set()], NUM_ITEMS))
+        alone = model.fold_in(histories_of([set()]))
         assert torch.equal(model.score_catalogue(alone), expected_I[None])
 
     def test_a_user_with_every_item_can_be_scored(self, trained: Trained) -> None:
-        state = trained.model.fold_in(histories_of([range(NUM_ITEMS)], NUM_ITEMS))
+        state = trained.model.fold_in(histories_of([set(range(NUM_ITEMS))]))
         assert trained.model.score_catalogue(state).isfinite().all()
 
     def test_a_loaded_model_scores_the_same(self, trained: Trained) -> None:
@@ -279,7 +282,7 @@ class ModelContract:
 
     def test_a_fresh_model_does_not_score_the_same(self, trained: Trained) -> None:
         """Or the test above would prove nothing."""
-        fresh = build_model(trained.name, trained.model.config, NUM_USERS, NUM_ITEMS).eval()
+        fresh = build_model(trained.model.name, trained.model.config, NUM_USERS, NUM_ITEMS).eval()
         for parameter in fresh.parameters():
             parameter.data.zero_()
         scores_BI = fresh.score_catalogue(
@@ -287,20 +290,36 @@ class ModelContract:
         )
         assert not torch.equal(scores_BI, trained.model.score_catalogue(trained.known))
 
-    def test_the_same_seed_gives_the_same_bytes(self, trained: Trained, retrained: Trained) -> None:
-        assert weights_of(retrained) == weights_of(trained)
+    def test_the_same_seed_gives_the_same_bytes(self, trained: Trained, tmp_path: Path) -> None:
+        again = trained.recipe.train(trained.dataset, tmp_path / "run")
+        assert weights_of(again) == weights_of(trained.run)
 
-    def test_another_seed_gives_other_weights(self, trained: Trained, reseeded: Trained) -> None:
-        is_closed_form = not trained.model.config.has_epochs and trained.name != "blend"
-        assert (weights_of(reseeded) == weights_of(trained)) == is_closed_form
+    def test_another_seed_gives_other_weights(self, trained: Trained, tmp_path: Path) -> None:
+        other = trained.recipe.train(trained.dataset, tmp_path / "run", seed=2)
+        goes_by_seed = trained.recipe.goes_by_seed
+        assert (weights_of(other) != weights_of(trained.run)) == goes_by_seed
+
+    def test_its_scorer_gives_its_scores(self, trained: Trained) -> None:
+        model = trained.model
+        of_users = model.scores_known_users_only
+        try:
+            scorer = model.scorer(known_users=of_users)
+        except UnsupportedError:
+            pytest.skip("it has no scorer, so it cannot be exported")
+        users = torch.arange(NUM_USERS)
+        state = trained.known if of_users else model.fold_in(trained.histories)
+        with torch.no_grad():
+            scores_BI = scorer(trained.histories.to_dense(), users if of_users else None)
+        # Minus the mean of the user: only the order of scores within a user means anything.
+        expected_BI = model.score_catalogue(state)
+        close(*(one - one.mean(1, keepdim=True) for one in (scores_BI, expected_BI)))
 
     def test_similar_items_are_of_the_same_colour(self, trained: Trained) -> None:
         items = torch.arange(NUM_ITEMS)
-        if trained.name == "popularity":
-            with pytest.raises(UnsupportedError, match="popularity learns nothing about items"):
-                trained.model.similarity(items)
-            return
-        similarity_II = trained.model.similarity(items)
+        try:
+            similarity_II = trained.model.similarity(items)
+        except UnsupportedError:
+            pytest.skip("it compares no items")
         assert not similarity_II.isnan().any()
         assert similarity_II.shape == (NUM_ITEMS, NUM_ITEMS)
         assert not similarity_II.requires_grad
@@ -314,11 +333,18 @@ class ModelContract:
 
 
 def close(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found, expected, **TOLERANCE)
+    torch.testing.assert_close(found, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-def weights_of(trained: Trained) -> bytes:
-    return save(load_file(trained.run.path / "best.safetensors"))
+def histories_of(rows: Sequence[set[int]]) -> HistoryTensors:
+    """Histories of the given items."""
+    offsets = np.cumsum([0, *map(len, rows)])
+    items = np.array([item for row in rows for item in sorted(row)], dtype=np.int32)
+    return HistoryTensors.from_numpy(offsets, items, NUM_ITEMS, "cpu")
+
+
+def weights_of(run: Run) -> bytes:
+    return save(load_file(run.path / "best.safetensors"))
 
 
 def found_on_board(scores_BI: Tensor) -> float:

@@ -1,0 +1,23 @@
+"""The threat model holds: each of its sentences names tests that there are."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.pages import ROOT, page
+
+HEADINGS = ("Files are never trusted", "Requests are never trusted")
+ROWS = [row for heading in HEADINGS for row in page("security.md").rows(heading)]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_a_sentence_names_its_tests(row: list[str]) -> None:
+    sentence, tests = row
+    assert sentence.count(". ") == 0
+    assert tests
+    for named in tests.split(", "):
+        file, _, name = named.partition("::")
+        code = (ROOT / "tests" / file).read_text(encoding="utf-8")
+        assert re.search(rf"^ *(?:async )?def {name}\(", code, re.MULTILINE), named
