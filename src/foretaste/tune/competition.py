@@ -180,10 +180,10 @@ def _without_numbers(model: str, error: Exception) -> Entry:
 
 
 def elapsed_s(log: Sequence[Mapping[str, Any]]) -> float:
-    """Seconds that a training took: compiling, training and every evaluation."""
+    """Seconds that a training took: its search, compiling, training and every evaluation."""
     evaluations = [one["evaluation"] for one in log if one["event"] == "evaluation"]
     evaluation_s = sum(float(one["elapsed_s"]) for one in evaluations)
-    return evaluation_s + float(log[-1]["compile_s"]) + float(log[-1]["train_s"])
+    return evaluation_s + sum(float(log[-1][name]) for name in ("search_s", "compile_s", "train_s"))
 
 
 def _ranked(
