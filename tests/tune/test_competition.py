@@ -117,6 +117,20 @@ def test_the_last_row_is_a_blend_of_the_others(dataset: Dataset, tmp_path: Path)
         compete(dataset, models=["blend"], **arguments)
 
 
+def test_what_weights_gained_is_said(table_file: Path, tmp_path: Path) -> None:
+    weighted = prepare(table_file, tmp_path / "data", protocol="leave-one-out", half_life="4w")
+    arguments: dict[str, Any] = {"output": tmp_path / "it", "search": False, "callback": Callback()}
+    board = compete(weighted, models=["ease", "popularity"], **arguments)
+    assert board.gains.keys() == {"ease"}
+    paths = [tmp_path / "it" / name for name in ("ease-without-weights", "ease")]
+    assert [Run.open(path).config.model_config["ignore_weights"] for path in paths] == [True, False]
+    (expected,) = compare_runs(paths).differences.values()
+    assert board.gains["ease"] == expected["ndcg@10"]
+    said = f"what weights gained, ndcg@10: ease {expected['ndcg@10'].value:+.4f} ("
+    assert any(note.startswith(said) for note in board.notes())
+    assert len(board.rows()) == 2
+
+
 def test_a_blend_that_gains_nothing_is_none(
     dataset: Dataset, table_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
