@@ -411,8 +411,8 @@ FAULTS = [
     Fault(
         "models",
         "models/baselines/ease.py",
-        "self.config.resolved_l2 + dropout / (1 - dropout)",
-        "self.config.resolved_l2 + dropout",
+        "self.config.l2 + dropout / (1 - dropout)",
+        "self.config.l2 + dropout",
     ),
     Fault(
         "models",

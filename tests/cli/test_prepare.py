@@ -36,20 +36,6 @@ def test_prepare_says_what_it_made_and_what_is_next(foretaste: Foretaste, tmp_pa
     assert dataset.items.has_column("title")
 
 
-def test_ease_of_all_pairs_is_not_advised_for_a_huge_catalogue(
-    foretaste: Foretaste, tmp_path: Path
-) -> None:
-    rows = "".join(f"{n % 4},{n}\n" for n in range(20_001))
-    (tmp_path / "many.csv").write_text("user_id,item_id\n" + rows)
-    done = foretaste(f"prepare {tmp_path}/many.csv --protocol none -o {tmp_path}/made")
-    assert done.status == 0, done.err
-    made = re.escape(str(tmp_path / "made"))
-    assert re.findall(f"foretaste train ([a-z]+) {made}(.*)", done.out) == [
-        *(("popularity", ""), ("ease", " --neighbors 100"), ("ials", ""), ("vae", ""))
-    ]
-    assert "order of interactions" not in done.out, "nothing is held out"
-
-
 def test_several_files_and_overwriting(foretaste: Foretaste, shop: Path, tmp_path: Path) -> None:
     header, *rows = (shop / "ratings.csv").read_text().splitlines(keepends=True)
     for name, part in (("a.csv", rows[::2]), ("b.csv", rows[1::2])):

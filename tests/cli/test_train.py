@@ -55,7 +55,9 @@ def test_half_a_pretraining_is_refused(foretaste: Foretaste) -> None:
 
 
 def test_a_fitted_model_has_no_epochs(foretaste: Foretaste, tmp_path: Path) -> None:
-    done = foretaste(f"train ease data --l2 20 --candidates sampled-9 --run {tmp_path}/ease")
+    done = foretaste(
+        f"train ease data --l2 20 --no-search --candidates sampled-9 --run {tmp_path}/ease"
+    )
     assert done.status == 0, done.err
     assert re.search(r"  fitted in   \S+ s\n", done.out)
     assert "epoch" not in done.out
@@ -64,8 +66,8 @@ def test_a_fitted_model_has_no_epochs(foretaste: Foretaste, tmp_path: Path) -> N
     assert config.model_config == {
         "l2": 20.0,
         "dropout": 0.5,
-        "user_power": None,
-        "neighbors": None,
+        "user_power": 0.0,
+        "neighbors": "all",
         "ignore_weights": False,
     }
     assert config.resolved["candidates"] == "sampled-9"

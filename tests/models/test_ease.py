@@ -177,7 +177,7 @@ def test_saved_weights_give_equal_scores(dense: np.ndarray) -> None:
 def test_a_catalogue_too_large_is_refused(
     dense: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cpu, config = torch.device("cpu"), EaseConfig()
+    cpu, config = torch.device("cpu"), EaseConfig(neighbors="all")
     said = r"ease for 10 users and 3,000,000 items .* about 33,527.6 GiB .* \(--neighbors 100\)"
     with pytest.raises(UnsupportedError, match=said):
         check_model_fits("ease", config, 10, 3_000_000, cpu)

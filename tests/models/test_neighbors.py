@@ -20,7 +20,7 @@ from tests.ops.cases import of_matrix
 NUM_USERS, NUM_ITEMS = 60, 23
 MODELS: dict[str, dict[str, Any]] = {
     "itemknn": {"shrinkage": 3.0, "user_power": 0.0},
-    "rp3beta": {"alpha": 0.8, "beta": 0.3},
+    "rp3beta": {"cut": "target", "alpha": 0.8, "beta": 0.3},
 }
 
 
@@ -173,10 +173,12 @@ def test_a_million_items_fit_where_ease_does_not(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("foretaste.models.memory.free_on", lambda *_: 4 * 2**30)
     for name in ("itemknn", "rp3beta"):
         check_model_fits(name, config_class(name)(), 10, 1_000_000, cpu, to_train=True)
+    check_model_fits("ease", config_class("ease")(), 10, 1_000_000, cpu, to_train=True)
+    whole = config_class("ease")(neighbors="all")
     with pytest.raises(
         UnsupportedError, match=r"weights of a few neighbours of each item \(--neighbors 100\)"
     ):
-        check_model_fits("ease", config_class("ease")(), 10, 1_000_000, cpu, to_train=True)
+        check_model_fits("ease", whole, 10, 1_000_000, cpu, to_train=True)
     many = config_class("itemknn")(neighbors=10_000)
     with pytest.raises(UnsupportedError, match=r"keep fewer neighbours of each item \(--neighbors"):
         check_model_fits("itemknn", many, 10, 1_000_000, cpu)

@@ -273,7 +273,9 @@ def test_users_with_many_items_count_less_in_both_forms(
 
 
 def test_settings_go_by_the_number_of_weights_unless_given() -> None:
-    assert EaseConfig().resolved_settings == {"l2": 200.0, "user_power": 0.0}
-    assert EaseConfig(neighbors=50).resolved_settings == {"l2": 20.0, "user_power": 0.3}
-    given = {"l2": 3.0, "user_power": 0.1}
-    assert EaseConfig(neighbors=50, **given).resolved_settings == given
+    whole = EaseConfig(neighbors="all", l2=200.0, dropout=0.5, user_power=0.0)
+    few = EaseConfig(neighbors=100, l2=20.0, dropout=0.5, user_power=0.3)
+    assert EaseConfig().resolved(6_000) == whole
+    assert EaseConfig().resolved(6_001) == few
+    given = EaseConfig(neighbors=50, l2=3.0, dropout=0.0, user_power=0.1)
+    assert given.resolved(50) == given

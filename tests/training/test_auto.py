@@ -262,6 +262,7 @@ ASKED: dict[str, Any] = {
     "eval_after": 2,
     "warm_up_epochs": 1,
     "evaluation_batch": 7,
+    "search": False,
 }
 
 

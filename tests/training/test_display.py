@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from foretaste._util.formatting import option_words
 from foretaste.data import Dataset
 from foretaste.evaluation import Evaluation
 from foretaste.models.baselines.ease import Ease
@@ -238,7 +239,23 @@ def test_a_fit_says_what_it_does_before_it_begins(
     monkeypatch.setattr(Ease, "fit", lambda *_: pytest.fail(stream.getvalue()))
     size = dataset.manifest.num_items
     with pytest.raises(pytest.fail.Exception, match=f"fitting     inverting a {size} × {size} "):
-        run_of("ease", dataset, tmp_path / "run")
+        run_of("ease", dataset, tmp_path / "run", search=False)
+
+
+def test_a_search_says_what_it_chose_and_what_that_gains(
+    heldout_users: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = shown_on(Stream(terminal=False), monkeypatch)
+    run = train("rp3beta", heldout_users, device="cpu", run=tmp_path / "run")
+    search = run.config.search
+    assert search["settings"]
+    words = " ".join(option_words(search["settings"]))
+    fits = f"by {search['fits']} fits on the validation part"
+    values = f"ndcg@100 {search['value']:.4f}, by the rule {search['value_by_rule']:.4f}"
+    assert f"  searched    {words}, {fits}: {values}\n" in stream.getvalue()
+    assert "  search      0" in stream.getvalue()
+    train("rp3beta", heldout_users, device="cpu", search=False, run=tmp_path / "no")
+    assert stream.getvalue().count("  search") == 2
 
 
 def test_settings_that_a_fit_ignores_are_named(
@@ -257,7 +274,7 @@ def test_sweeps_show_the_settings_that_act(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = shown_on(Stream(terminal=False), monkeypatch)
-    shared = TrainingConfig(device="cpu", epochs=1, batch_size=9)
+    shared = TrainingConfig(device="cpu", epochs=1, batch_size=9, search=False)
     train("ials", dataset, config=shared, run=tmp_path / "run")
     said = stream.getvalue()
     assert "note        ials ignores batch_size\n" in said

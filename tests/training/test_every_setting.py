@@ -32,6 +32,7 @@ TRAINING = TrainingConfig(
     eval_every=1,
     patience=1,
     device="cpu",
+    search=False,
 )
 BEFORE = {
     # Steps too long to go on improving: patience ends it.
@@ -71,6 +72,7 @@ ELSEWHERE = {
         "kernels",
         "cuda_graphs",
         "evaluation_batch",
+        "search",
     ),
 }
 """``device`` decides where, and must not decide what; its errors are tested with `train`.
@@ -155,7 +157,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "itemknn": (ItemKNNConfig(), {"neighbors": 2, "shrinkage": 0.0, "user_power": 0.0, **WEIGHTS}),
     "rp3beta": (
         RP3betaConfig(),
-        {"neighbors": 2, "cut": "source", "alpha": 0.5, "beta": 0.9, **WEIGHTS},
+        {"neighbors": 2, "cut": "target", "alpha": 0.5, "beta": 0.9, **WEIGHTS},
     ),
     "popularity": (PopularityConfig(), {}),
 }

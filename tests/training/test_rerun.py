@@ -136,10 +136,11 @@ def test_a_closed_form_is_repeated(dataset: Dataset, everything: Dataset, tmp_pa
         "ease", dataset, model_config=EaseConfig(l2=7.0), config=config, run=tmp_path / "one"
     )
     settings = rerun_settings(Run.open(run.path))
+    assert run.config.model_config["l2"] == 7.0
     assert settings == {
         "model": "ease",
-        "model_config": EaseConfig(l2=7.0),
-        "config": config,
+        "model_config": EaseConfig(**run.config.model_config),
+        "config": replace(config, search=False),
         "start_from": None,
         "pretraining": None,
     }

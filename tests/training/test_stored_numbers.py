@@ -33,6 +33,7 @@ PRECISIONS = dict.fromkeys(MODEL_CONFIGS, ("fp32", "bf16", "fp16")) | {"gmf": ("
 MODEL_CONFIGS |= {
     "ease neighbors": foretaste.EaseConfig(neighbors=30, l2=200.0, user_power=0.0),
     "itemknn": foretaste.ItemKNNConfig(user_power=0.0),
+    "rp3beta": foretaste.RP3betaConfig(cut="target"),
 }
 MODELS = (*MODEL_NAMES, "ease neighbors")
 CASES = [(model, name) for model in MODELS for name in PRECISIONS.get(model, ("fp32",))]
@@ -68,7 +69,7 @@ def numbers_of(
     model: str, precision: str, dataset: foretaste.Dataset, run_path: Path
 ) -> dict[str, Any]:
     """The losses of two epochs, and NDCG@10 after the last."""
-    settings: dict[str, Any] = {"device": "cpu"}
+    settings: dict[str, Any] = {"device": "cpu", "search": False}
     if model in PRECISIONS:
         settings |= {"epochs": 2, "learning_rate": 0.01, "eval_every": 2, "precision": precision}
         settings["seed"] = 3  # after two epochs of seed 1, rounding decides the MLP's NDCG

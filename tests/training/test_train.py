@@ -219,8 +219,14 @@ def test_closed_forms_are_fitted_in_one_pass(name: str, dataset: Dataset, tmp_pa
     (summary,) = events(run, "summary")
     assert summary["stopped_because"] == "fitted in one pass"
     assert summary["best_epoch"] is None
-    usual = (config or config_class(name)()).resolved_settings
-    assert run.config.resolved == {"device": "cpu", "candidates": "full", **usual}
+    given = vars(config or config_class(name)())
+    chosen = {
+        setting: value
+        for setting, value in run.config.model_config.items()
+        if given[setting] == "auto"
+    }
+    assert "auto" not in chosen.values()
+    assert run.config.resolved == {"device": "cpu", "candidates": "full", **chosen}
 
 
 def test_the_run_remembers_what_was_asked_and_what_it_became(

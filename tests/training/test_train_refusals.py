@@ -65,7 +65,7 @@ def test_settings_are_no_dicts(
         (
             "ease",
             {"epochs": 3},
-            "epochs does nothing for ease, which heeds device, evaluation",
+            "epochs does nothing for ease, which heeds device, select_by, search, evaluation",
         ),
         ("ials", {"batch_size": 9}, "batch_size does nothing for ials"),
         ("gmf", {"precision": "bf16"}, "precision does nothing for gmf"),

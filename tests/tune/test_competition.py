@@ -77,7 +77,8 @@ def test_numbers_are_those_of_the_runs(board: Leaderboard) -> None:
         log = Run.open(entry.run).log.read()
         evaluated_s = sum(e["evaluation"]["elapsed_s"] for e in log if e["event"] == "evaluation")
         assert evaluated_s > 0
-        assert entry.elapsed_s == log[-1]["compile_s"] + log[-1]["train_s"] + evaluated_s
+        spent_s = sum(log[-1][name] for name in ("search_s", "compile_s", "train_s"))
+        assert entry.elapsed_s == evaluated_s + spent_s
         assert entry.memory_mib == log[-1]["memory_mib"]
 
 
@@ -96,7 +97,7 @@ def test_the_table_is_written_in_three_formats(board: Leaderboard) -> None:
 
 
 def test_the_last_row_is_a_blend_of_the_others(dataset: Dataset, tmp_path: Path) -> None:
-    arguments: dict[str, Any] = {"output": tmp_path / "it", "epochs": 3, "callback": Callback()}
+    arguments: dict[str, Any] = {"output": tmp_path / "it", "search": False, "callback": Callback()}
     board = compete(dataset, models=["blend", "ease", "popularity", "itemknn"], **arguments)
     blended = board.entries[-1]
     assert (blended.model, blended.run) == ("blend", tmp_path / "it" / "blend")
@@ -114,6 +115,20 @@ def test_the_last_row_is_a_blend_of_the_others(dataset: Dataset, tmp_path: Path)
     assert alone.entries[-1].reason == "it needs two models"
     with pytest.raises(SettingError, match="a list of one model or more"):
         compete(dataset, models=["blend"], **arguments)
+
+
+def test_what_weights_gained_is_said(table_file: Path, tmp_path: Path) -> None:
+    weighted = prepare(table_file, tmp_path / "data", protocol="leave-one-out", half_life="4w")
+    arguments: dict[str, Any] = {"output": tmp_path / "it", "search": False, "callback": Callback()}
+    board = compete(weighted, models=["ease", "popularity"], **arguments)
+    assert board.gains.keys() == {"ease"}
+    paths = [tmp_path / "it" / name for name in ("ease-without-weights", "ease")]
+    assert [Run.open(path).config.model_config["ignore_weights"] for path in paths] == [True, False]
+    (expected,) = compare_runs(paths).differences.values()
+    assert board.gains["ease"] == expected["ndcg@10"]
+    said = f"what weights gained, ndcg@10: ease {expected['ndcg@10'].value:+.4f} ("
+    assert any(note.startswith(said) for note in board.notes())
+    assert len(board.rows()) == 2
 
 
 def test_a_blend_that_gains_nothing_is_none(

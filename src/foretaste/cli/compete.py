@@ -31,7 +31,7 @@ from foretaste.report.tables import HEADLINE
 from foretaste.training.config import TrainingConfig
 
 _OF_EVERY_MODEL = (
-    *("epochs", "seed", "device", "select_by", "candidates"),
+    *("epochs", "seed", "device", "search", "select_by", "candidates"),
     *("validation_users", "evaluation_batch", "checkpoint_every_s"),
 )
 """The settings of a training that suit every model."""

@@ -14,9 +14,6 @@ from foretaste.cli.console import say, say_next, stdout_console, steps
 from foretaste.data.config import PrepareConfig, Validation
 from foretaste.errors import SettingError
 
-# Its matrices of items by items then take 7.5 GiB; it can be asked for all the same.
-_MOST_ITEMS_OF_EASE = 20_000
-
 
 @dataclass(frozen=True, kw_only=True)
 class SplitFiles:
@@ -125,22 +122,12 @@ def prepare(
         print_data(str(dataset.path))
         return
     say(console, str(dataset))
-    # What docs/which-model.md begins with.
-    is_small = dataset.manifest.num_items <= _MOST_ITEMS_OF_EASE
-    models: dict[str, tuple[Any, ...]] = {
-        "popularity": (),
-        "ease": () if is_small else ("--neighbors", 100),
-        "ials": (),
-        "vae": (),
-    }
+    models = ("popularity", "ease", "ials", "vae")  # what docs/which-model.md begins with
     is_fixed = dataset.has_candidates("test") and not dataset.has_split("validation")
     options = ("--candidates", "fixed") if is_fixed else ()
     say_next(
         console,
-        *(
-            ("foretaste", "train", model, dataset.path, *settings, *options)
-            for model, settings in models.items()
-        ),
+        *(("foretaste", "train", model, dataset.path, *options) for model in models),
         heading="Next (popularity is what the others must beat):",
     )
     if dataset.manifest.protocol == "leave-one-out" and (config or Settings()).protocol == "auto":

@@ -31,6 +31,10 @@ class Between:
 SearchSpace = dict[str, Between | tuple[Any, ...]]
 """Settings to search, by name: their ranges or their choices."""
 
+Candidates = list[tuple[str, float | tuple[Any, ...]]]
+"""Settings that ``auto`` chooses, in this order, and their values: those of a tuple, one after
+another, or each by a factor from the last."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
@@ -58,6 +62,9 @@ class ModelConfig:
     search_space: ClassVar[SearchSpace] = {}
     """Settings worth a search, of the model, its negatives or its training."""
 
+    has_candidates: ClassVar[bool] = False
+    """Some settings that are ``auto`` are chosen by fits on the validation part."""
+
     @property
     def takes_weights(self) -> bool:
         """The model learns from the weights of interactions, and not only from which there are."""
@@ -73,9 +80,15 @@ class ModelConfig:
         """The values of those settings that follow others unless they are given."""
         return {}
 
-    def resolved(self, num_items: int) -> Self:
-        """The same with every ``auto`` that goes by the catalogue as a number."""
+    def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
+        """The same with every ``auto`` that goes by the catalogue, or by the mean number of items
+        of a user, as a value."""
         return self
+
+    def candidates(self) -> Candidates:
+        """What is tried on the validation part in the place of each ``auto``, from the values of
+        this `resolved` config on."""
+        return []
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -8,6 +8,7 @@ from foretaste._util.memory import require_memory
 from foretaste._util.process import launch
 from foretaste._util.system import free_bytes
 from foretaste.models.base import RecommenderModel
+from foretaste.models.config import ModelConfig
 from foretaste.models.registry import build_model, model_class
 
 _UNCOUNTABLE = 2**63
@@ -41,7 +42,7 @@ def num_parameters(model: RecommenderModel) -> int:
 
 def check_model_fits(
     name: str,
-    config: object,
+    config: ModelConfig,
     num_users: int,
     num_items: int,
     device: torch.device,
@@ -64,5 +65,5 @@ def check_model_fits(
         needed = _UNCOUNTABLE
     size = f"{name} for {num_users:,} users and {num_items:,} items with {config}"
     what = f"training {size}" if to_train else size
-    advice = model_class(name).class_for(config).memory_advice
+    advice = model_class(name).class_for(config.resolved(num_items)).memory_advice
     require_memory(needed, free_on(device, num_processes), what, advice)

@@ -64,7 +64,7 @@ def model_class(name: str) -> type[RecommenderModel]:
 
 
 def build_model(
-    name: str, config: object, num_users: int, num_items: int, users: range | None = None
+    name: str, config: ModelConfig, num_users: int, num_items: int, users: range | None = None
 ) -> RecommenderModel:
     """An untrained model ``name`` for that many training users and catalogue items, on the CPU.
 
@@ -73,7 +73,7 @@ def build_model(
     """
     expected = config_class(name)
     assert isinstance(config, expected), f"{name} takes {expected.__name__}, got {config!r}"
-    kind: Any = model_class(name).class_for(config)
+    kind: Any = model_class(name).class_for(config.resolved(num_items))
     part = {} if users is None else {"users": users}
     model: RecommenderModel = kind(config, num_users, num_items, **part)
     return model

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from foretaste.data.dataset import Dataset
 
 FORMAT = "foretaste run"
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 """Raised whenever a file of a run changes, its log and weights too: no code reads other formats."""
 
 Settings = TypeVar("Settings")
@@ -116,6 +116,9 @@ class RunConfig:
     """The same settings after every ``auto`` became a number."""
     dataset: DatasetReference
     """The dataset it was trained on."""
+    search: Mapping[str, Any] = field(default_factory=dict)
+    """The settings that the validation part chose: ``settings``, the number of ``fits``,
+    ``select_by``, its ``value`` and its ``value_by_rule``; empty where nothing was searched."""
     start: Mapping[str, Any] = field(default_factory=dict)
     """The runs of its warm start, and the digests of their weights; empty for weights by seed."""
     versions: Mapping[str, str] = field(default_factory=installed_versions)

@@ -59,6 +59,7 @@ UNITS = {
     "elapsed_s": "seconds",
     "train_s": "seconds",
     "compile_s": "seconds, before the first epoch",
+    "search_s": "seconds of the fits that chose settings, before the training",
     "samples_per_s": "samples per second",
     "started_from": "runs whose weights it began with, and users and items found there",
     "versions": "of what decides the numbers",

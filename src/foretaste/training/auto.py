@@ -168,6 +168,13 @@ def resolved_config(
     return resolve(asked, kind, size, model_config=model_config, device=device)
 
 
+def sized(asked: ModelConfig, dataset: Dataset) -> ModelConfig:
+    """Settings of a model, without an ``auto`` that goes by the size of the data."""
+    manifest = dataset.manifest
+    items_per_user = manifest.num_interactions / max(1, manifest.num_train_users)
+    return asked.resolved(manifest.num_items, items_per_user)
+
+
 def followed_settings(model: RecommenderModel) -> dict[str, Any]:
     """The settings of a model that the user left open, with the values that they took."""
     given, found = asdict(model.config), model.config.resolved_settings
@@ -197,7 +204,7 @@ def rerun_settings(run: Run) -> dict[str, Any]:
     The training's values that ``auto`` chose are kept, and so are the warm start and the settings
     of the fold-in that validation chose, and a schedule falls over as many epochs as it did.
     Device, precision and kernels are found anew, and so are the weights in a model's loss that go
-    by the data. Nothing stops the training early.
+    by the data alone; no settings are searched. Nothing stops the training early.
     Raises RunError where the run was never finished.
     """
     asked, settings, path = run.config.asked, run.config.settings, run.path / CONFIG
@@ -215,6 +222,7 @@ def rerun_settings(run: Run) -> dict[str, Any]:
             chosen["schedule_epochs"] = chosen.get("schedule_epochs") or chosen["epochs"]
         chosen |= {"epochs": best_epoch, "patience": 0, "target": None}
     kind = config_class(run.config.model)
+    chosen["search"] = False
     act = {name: value for name, value in chosen.items() if acts(name, kind)}
     return {
         "model": run.config.model,

@@ -41,6 +41,8 @@ class TrainingStart:
     """The position it goes on from, for people; None for a training that begins the first time."""
     weights: str | None = None
     """What becomes of the weights of the data, for people; None where they have none."""
+    search: Mapping[str, Any] = field(default_factory=dict)
+    """The settings that the validation part chose, as in `RunConfig`."""
     fitting: str | None = None
     """Work of a model without epochs, for people, where that may take long."""
 
@@ -79,6 +81,9 @@ class TrainingSummary:
     """Of all epochs."""
     compile_s: float
     """Before the first epoch, outside the training clock."""
+    search_s: float
+    """Of the fits that chose settings, before the training; 0 where there were none, and where a
+    training was resumed."""
     samples_per_s: float
     evaluated_users_per_s: float
     evaluated_samples_per_s: float

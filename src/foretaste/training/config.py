@@ -88,7 +88,11 @@ class TrainingConfig:
     """Stop once the selected metric reaches this value."""
 
     select_by: str = "auto"
-    """Metric that chooses the best epoch: ndcg@10, or ndcg@100 for held-out users."""
+    """Metric that chooses epoch and settings: ndcg@10, or ndcg@100 for held-out users."""
+
+    search: bool = True
+    """Choose those settings of the model that are auto by a few fits on the validation part; else,
+    and without that part, they go by a rule."""
 
     validation_users: Count = 10_000
     """The epoch is chosen by at most this many users, who are drawn by hash; final numbers use
@@ -149,6 +153,8 @@ need epochs alone."""
 
 def acts(name: str, kind: type[ModelConfig]) -> bool:
     """True for a setting of the training that acts on models of a kind."""
+    if name == "search" or (name == "select_by" and not kind.has_epochs):
+        return kind.has_candidates
     need = _NEEDS.get(name, "has_epochs")
     return need is None or (kind.has_epochs and bool(getattr(kind, need)))
 

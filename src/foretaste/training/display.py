@@ -85,6 +85,7 @@ class TrainingDisplay(Callback):
         self._say_labelled("data", f"{size}, {counted(start.num_interactions, 'interaction')}")
         self._say_labelled("weights", start.weights)
         self._say_labelled("searched", shlex.join(option_words(self.searched)) or None)
+        self._say_search(start.search)
         kind = config_class(start.model)
         # One config may serve every model of a comparison.
         ignored = [name for name in changed(self.asked) if not acts(name, kind)]
@@ -189,8 +190,21 @@ class TrainingDisplay(Callback):
             self._say_labelled("fitted in", f"{summary.train_s:.3g} s")
         else:
             self._say_epochs(summary)
+        if summary.search_s:
+            self._say_labelled("search", f"{summary.search_s:.3g} s, before the training")
         if summary.memory_mib is not None:
             self._say_labelled("memory", f"{summary.memory_mib:,.0f} MiB at the peak")
+
+    def _say_search(self, search: Mapping[str, Any]) -> None:
+        """Print the settings that the validation part chose, and what they gain."""
+        if not search:
+            return
+        words = shlex.join(option_words(search["settings"])) or "nothing better than the rule"
+        gain = f"{search['select_by']} {search['value']:.4f}"
+        if search["settings"]:
+            gain += f", by the rule {search['value_by_rule']:.4f}"
+        fits = f"{search['fits']} fits on the validation part"
+        self._say_labelled("searched", f"{words}, by {fits}: {gain}")
 
     def _say_origins(self, started_from: Mapping[str, Any]) -> None:
         """Print the runs that the weights come from, and what of them is lost."""

@@ -95,6 +95,8 @@ class Trainer(ABC, Generic[Model]):
         self.model = model
         self.config = config
         self.strategy = strategy
+        self.search_s = 0.0
+        """Seconds of the search for its settings."""
         self.hardware = {**hardware_of(model.device), **strategy.hardware}
 
     def begin(self, warm_start: WarmStart) -> dict[str, Any]:
@@ -129,7 +131,7 @@ class Trainer(ABC, Generic[Model]):
     ) -> None:
         """Fit, keep the weights in the run, and tell the callback from the start to the summary."""
 
-    def _start(self, validation: Validation, **own: Any) -> TrainingStart:
+    def _start(self, run: Run, validation: Validation, **own: Any) -> TrainingStart:
         """The event of a training that begins; the peak of memory is counted from here."""
         reset_peak_of_process()
         if self.model.device.type == "cuda":
@@ -145,6 +147,7 @@ class Trainer(ABC, Generic[Model]):
             num_interactions=manifest.num_interactions,
             num_parameters=num_parameters(self.model),
             selection_split=validation.selection_split,
+            search=run.config.search,
             weights=self._weights(),
             **own,
         )
@@ -178,6 +181,7 @@ class Trainer(ABC, Generic[Model]):
             select_by=select_by,
             memory_mib=peak_memory_mib(self.model.device),
             test=test,
+            search_s=self.search_s,
             **own,
             **clock.times(num_samples, num_warm_up),
         )
@@ -241,6 +245,7 @@ class EpochTrainer(Trainer[IterativeModel]):
         checkpoints = self.strategy.checkpoints(run, self.step, state, self.hardware)
         is_resumed, resumed_at = self._restore(run, checkpoints)
         start = self._start(
+            run,
             validation,
             plan=plan,
             num_samples=state.num_samples,
@@ -336,6 +341,7 @@ class OnePassTrainer(Trainer[ClosedFormModel]):
         run.begin_anew()
         num_samples, clock = len(self.histories), Clock()
         start = self._start(
+            run,
             validation,
             plan=None,
             num_samples=num_samples,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -41,6 +42,7 @@ from foretaste.training.auto import (
     followed_settings,
     recorded_settings,
     resolved_config,
+    sized,
 )
 from foretaste.training.callbacks import Callback, displayed
 from foretaste.training.config import (
@@ -50,6 +52,7 @@ from foretaste.training.config import (
     acting,
 )
 from foretaste.training.logs import check_logs, replace_run, without_copies
+from foretaste.training.search import chosen_settings
 from foretaste.training.strategy import ALONE, Strategy, strategy_here
 from foretaste.training.trainer import Trainer, make_trainer
 from foretaste.training.warm_start import WarmStart
@@ -144,16 +147,24 @@ def train(
         path = strategy.first(place_of_run)
         device = strategy.device(asked.device)
         opened = strategy.opened(lambda: open_or_prepare(dataset, preparation), open_dataset)
-        sized = architecture.resolved(opened.manifest.num_items)
-        chosen = resolved_config(model, asked, opened, sized, str(device))
-        _check_alike(device, model, sized, chosen, strategy)
-        trainer = make_trainer(opened, model, sized, chosen, strategy)
-        record = _record(trainer, asked, architecture, trainer.begin(warm_start))
-        run = strategy.opened(
-            lambda: _made_run(record, opened, path and Path(path), runs_root), Run.open
-        )
-        with _training(run, callback, asked, strategy) as shown:
-            trainer.train(run, without_copies(logs) if overwrite else logs, shown)
+        rule = sized(architecture, opened)
+        chosen = resolved_config(model, asked, opened, rule, str(device))
+        with _displayed(callback, asked, strategy) as shown:
+            began = time.perf_counter()
+            search = strategy.first(
+                lambda: chosen_settings(opened, model, architecture, asked, device, shown.fitting)
+            )
+            search_s = time.perf_counter() - began
+            found = sized(replace(architecture, **search.get("settings", {})), opened)
+            _check_alike(device, model, found, chosen, strategy)
+            trainer = make_trainer(opened, model, found, chosen, strategy)
+            trainer.search_s = search_s if search else 0.0
+            record = _record(trainer, asked, architecture, trainer.begin(warm_start), search)
+            run = strategy.opened(
+                lambda: _made_run(record, opened, path and Path(path), runs_root), Run.open
+            )
+            with _locked(run, strategy):
+                trainer.train(run, without_copies(logs) if overwrite else logs, shown)
         return _in_its_place(run, logs, strategy) if overwrite else run
 
     with computing_with(threads):
@@ -165,6 +176,7 @@ def _record(
     asked: TrainingConfig,
     architecture: ModelConfig,
     start: Mapping[str, Any],
+    search: Mapping[str, Any],
 ) -> RunConfig:
     """The config of a run: the settings as they were asked for, and as they are."""
     kind, given, own = type(architecture), asdict(architecture), asdict(trainer.model.config)
@@ -178,6 +190,7 @@ def _record(
         asked=asdict(acting(asked, kind)) | {name: given[name] for name in by_size},
         resolved=chosen | by_size | followed_settings(trainer.model),
         dataset=DatasetReference.of(trainer.dataset),
+        search=search,
         start=start,
         hardware=trainer.hardware,
     )
@@ -238,7 +251,8 @@ def _resumed(
     replacing = overwrite or replaces
     has_epochs = config_class(run.config.model).has_epochs
     is_finished = strategy.first(lambda: run.is_finished)
-    with _training(run, callback, asked_settings(run), strategy) as shown:
+    asked = asked_settings(run)
+    with _locked(run, strategy), _displayed(callback, asked, strategy) as shown:
         if strategy.writes:
             check_logs(logs, has_epochs=has_epochs, overwrite=replacing)
         if not is_finished:
@@ -275,16 +289,16 @@ def _carried_out(work: Callable[[Strategy], Run], kind: type[ModelConfig]) -> Ru
         return strategy.opened(lambda: work(ALONE), Run.open)
 
 
-@contextmanager
-def _training(
-    run: Run, callback: Callback | None, asked: TrainingConfig, strategy: Strategy
-) -> Iterator[Callback]:
-    """Hold the run's lock within and yield what shows the training, where this process writes."""
-    if not strategy.writes:
-        yield Callback()
-        return
-    with run.in_training(), displayed(callback, asked) as shown:
-        yield shown
+def _displayed(
+    callback: Callback | None, asked: TrainingConfig, strategy: Strategy
+) -> AbstractContextManager[Callback]:
+    """What shows a training, where this process writes."""
+    return displayed(callback if strategy.writes else Callback(), asked)
+
+
+def _locked(run: Run, strategy: Strategy) -> AbstractContextManager[None]:
+    """The run's lock, where this process writes."""
+    return run.in_training() if strategy.writes else nullcontext()
 
 
 def _made_run(config: RunConfig, dataset: Dataset, run_path: Path | None, runs_root: Path) -> Run:

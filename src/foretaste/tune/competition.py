@@ -22,7 +22,7 @@ from foretaste.evaluation.config import (
     lengths_of,
     measures_lists,
 )
-from foretaste.evaluation.result import Evaluation, compare_evaluations
+from foretaste.evaluation.result import Difference, Evaluation, compare_evaluations
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.ops.device import computing_with
 from foretaste.report.evaluate_runs import compare_runs, evaluate_run
@@ -60,8 +60,9 @@ def compete(
     takes its time is trained, how long the rest may take.
 
     Called again with the same arguments it goes on where it was interrupted: finished trainings are
-    not repeated. A model that cannot be trained, for lack of memory say, is an entry with its
-    reason. Settings may be given by name, as in `train`.
+    not repeated. Where interactions have weights, models that take them are trained without them
+    too, and a note says what the weights gained. A model that cannot be trained, for lack of memory
+    say, is an entry with its reason. Settings may be given by name, as in `train`.
 
     Args:
         dataset: as in `train`; with a test part.
@@ -127,6 +128,17 @@ def compete(
         )
         found = dict(zip(runs, compared.evaluations.values(), strict=True))
         entries = (*_ranked(runs, found, select_by), *reasons)
+
+        def gain_of_weights(model: str) -> Difference:
+            announce(f"{model} without weights")
+            path = place / f"{model}-without-weights"
+            settings: dict[str, Any] = {"config": config, "ignore_weights": True}
+            run = finished_run(path, model, data, callback, **settings)
+            without = evaluate_run(run, data, evaluation, device=config.device)
+            return compare_evaluations(without, found[model])[select_by]
+
+        is_weighted = data.manifest.mean_weight is not None and not trials  # trials try both
+        takers = [model for model in runs if is_weighted and config_class(model)().takes_weights]
         if BLEND in names:
             announce(f"{BLEND}: weights by validation")
             try:
@@ -140,6 +152,7 @@ def compete(
             metrics=columns,
             entries=entries,
             trials=trials,
+            gains={model: gain_of_weights(model) for model in takers},
             given=changed(config),
         )
         write_tables(place, board.grid(), board.notes(), board.rows())
@@ -180,10 +193,10 @@ def _without_numbers(model: str, error: Exception) -> Entry:
 
 
 def elapsed_s(log: Sequence[Mapping[str, Any]]) -> float:
-    """Seconds that a training took: compiling, training and every evaluation."""
+    """Seconds that a training took: its search, compiling, training and every evaluation."""
     evaluations = [one["evaluation"] for one in log if one["event"] == "evaluation"]
     evaluation_s = sum(float(one["elapsed_s"]) for one in evaluations)
-    return evaluation_s + float(log[-1]["compile_s"]) + float(log[-1]["train_s"])
+    return evaluation_s + sum(float(log[-1][name]) for name in ("search_s", "compile_s", "train_s"))
 
 
 def _ranked(

@@ -102,6 +102,9 @@ class Leaderboard(Tabular):
     given: Mapping[str, Any] = field(default_factory=dict)
     """Settings of every training that are no defaults."""
 
+    gains: Mapping[str, Difference] = field(default_factory=dict)
+    """By model, what the weights of interactions gained, on the same users."""
+
     @property
     def best(self) -> Entry:
         """The single model with the best value of `select_by`."""
@@ -159,9 +162,13 @@ class Leaderboard(Tabular):
         if self.given:
             settings += f", with {shlex.join(option_words(self.given))} given"
         assert self.best.evaluation is not None
+        gains = [
+            f"{model} {gain.value:+.4f} ({gain.interval()})" for model, gain in self.gains.items()
+        ]
         return [
             *failed,
             settings,
+            *([f"what weights gained, {self.select_by}: {', '.join(gains)}"] if gains else []),
             *self.best.evaluation.conditions(self.best.model),
             *flattery(one.model for one in self.entries if one.epoch_of_test),
             f"{self.select_by} to best: difference on the same users with its own 95 % interval, "

@@ -26,6 +26,7 @@ from foretaste.training.auto import (
     check_settings_act,
     resolved_config,
     selected_metric,
+    sized,
 )
 from foretaste.training.callbacks import Callback, Callbacks, displayed
 from foretaste.training.config import TrainingConfig, acting
@@ -179,7 +180,7 @@ class _Task:
 
     def _resolved(self, config: TrainingConfig, model_config: ModelConfig) -> dict[str, Any]:
         """All values by name, without any ``auto``."""
-        model = model_config.resolved(self.dataset.manifest.num_items)
+        model = sized(model_config, self.dataset)
         device = str(resolve_device(self.config.device))
         resolved = resolved_config(self.model, config, self.dataset, model, device)
         return asdict(resolved) | asdict(model) | model.resolved_settings
@@ -280,7 +281,7 @@ class _Task:
     def _arguments(self, searched: Mapping[str, Any]) -> dict[str, Any]:
         """The configs of a trial; SettingError where its settings do not go together."""
         configs: dict[str, Any] = {
-            "config": self.config,
+            "config": replace(self.config, search=False),
             "model_config": self.model_config,
         }
         for name, config in configs.items():

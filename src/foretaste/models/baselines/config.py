@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Self
 
 from foretaste._util.settings import Count, Range
-from foretaste.models.config import Between, Dropout, ModelConfig
+from foretaste.models.config import Auto, Between, Candidates, Dropout, ModelConfig
+
+_MOST_OF_ALL_PAIRS = 6_000
+"""Items up to which EASE has a weight for every pair of them unless told otherwise."""
+
+_SHORT_HISTORIES = 60.0
+"""Mean items of a user below which a random walk's strongest targets are kept."""
 
 _Weight = Annotated[float, Range(above=0, at_most=1e30)]
 _UserPower = Annotated[float, Range(at_least=0, at_most=1)]
@@ -21,70 +27,84 @@ class PopularityConfig(ModelConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EaseConfig(ModelConfig):
+class _LinearConfig(ModelConfig):
+    """A model of weights between items: each ``auto`` is by a rule, or by the validation part."""
+
+    has_epochs = False
+    has_large_products = False
+    has_candidates = True
+
+    def rule(self, num_items: int, items_per_user: float) -> dict[str, Any]:
+        """The values in the place of ``auto``."""
+        raise NotImplementedError
+
+    def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
+        rule = self.rule(num_items, items_per_user)
+        return replace(self, **{name: rule[name] for name in rule if getattr(self, name) == "auto"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class EaseConfig(_LinearConfig):
     """EASE: linear item-to-item weights in closed form, learned with dropout.
 
     Steck 2019, arXiv 1905.03375, and Steck 2020 (EDLAE). A strong baseline; --neighbors is for
     more items than a weight for every pair of them fits.
     """
 
-    has_epochs = False
-    has_large_products = False
     search_space = {  # noqa: RUF012 (a ClassVar of the parent)
         "l2": Between(10.0, 5000.0, log=True),
         "dropout": Between(0.0, 0.8),
         "user_power": Between(0.0, 0.6),
     }
 
-    l2: Annotated[float | None, Range(above=0)] = None
+    l2: Annotated[float, Range(above=0)] | Auto = "auto"
     """Weight of the squared weights against the squared error, in interactions: the higher, the
-    more users two items must share. 200 unless given, and 20 with neighbors."""
+    more users two items must share. The rule of auto: 200, and 20 of a few neighbours."""
 
-    dropout: Dropout = 0.5
+    dropout: Dropout | Auto = "auto"
     """Share of each history that is dropped in learning, on average over all ways to drop it: the
-    higher, the less the weights of frequent items are trusted. 0 is EASE as first published."""
+    higher, the less the weights of frequent items are trusted. 0 is EASE as first published. The
+    rule of auto: 0.5."""
 
-    user_power: _UserPower | None = None
+    user_power: _UserPower | Auto = "auto"
     """A user of n items counts n to the power of minus this: the higher, the less people with many
-    items say. 0 unless given, everyone alike, and 0.3 with neighbors."""
+    items say. The rule of auto: 0, everyone alike, and 0.3 of a few neighbours."""
 
-    neighbors: Count | None = None
-    """Neighbours of each item that may have a weight towards it, such as 100; all items unless
-    given."""
+    neighbors: Count | Literal["all"] | Auto = "auto"
+    """Neighbours of each item that may have a weight towards it, such as 100, or all items. The
+    rule of auto: all of up to 6,000 items, else 100."""
 
     ignore_weights: bool = False
     """Learn from every interaction alike, whatever its weight."""
 
-    @property
-    def resolved_l2(self) -> float:
-        """``l2``, or what stands in its place: fewer weights overfit less."""
-        if self.l2 is not None:
-            return self.l2
-        return 200.0 if self.neighbors is None else 20.0
+    def rule(self, num_items: int, items_per_user: float) -> dict[str, Any]:
+        neighbors = self.neighbors
+        if neighbors == "auto":
+            neighbors = "all" if num_items <= _MOST_OF_ALL_PAIRS else 100
+        # Fewer weights overfit less. Of all pairs a user_power of 0.3 gained on one of four sets
+        # and nearly lost on another; of a few neighbours it gained on two of five and lost on none.
+        l2, user_power = (200.0, 0.0) if neighbors == "all" else (20.0, 0.3)
+        return {"neighbors": neighbors, "l2": l2, "dropout": 0.5, "user_power": user_power}
 
-    @property
-    def resolved_user_power(self) -> float:
-        """``user_power``, or what stands in its place."""
-        if self.user_power is not None:
-            return self.user_power
-        # Of all pairs 0.3 gained on one of four sets and nearly lost on another; of a few
-        # neighbours it gained on two of five and lost on none: docs/models.md.
-        return 0.0 if self.neighbors is None else 0.3
-
-    @property
-    def resolved_settings(self) -> dict[str, Any]:
-        return {"l2": self.resolved_l2, "user_power": self.resolved_user_power}
+    def candidates(self) -> Candidates:
+        forms: Candidates = [("neighbors", ("all", 100))] if self.neighbors == "all" else []
+        return [
+            *forms,
+            ("l2", 3.0),
+            ("user_power", (0.0, 0.3, 0.5)),
+            ("dropout", (0.35, 0.5, 0.65)),
+            # They take six times as long, so the others are chosen before.
+            ("neighbors", (100, 400)),
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeighborsConfig(ModelConfig):
+class NeighborsConfig(_LinearConfig):
     """Settings of the models that keep a few neighbours of each item."""
 
-    has_epochs = False
-    has_large_products = False
-
-    neighbors: Count = 100
-    """Neighbours kept of each item. Memory grows with them, 8 bytes for each of each item."""
+    neighbors: Count | Auto = "auto"
+    """Neighbours kept of each item. Memory grows with them, 8 bytes for each of each item. The
+    rule of auto: 100."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,15 +120,26 @@ class ItemKNNConfig(NeighborsConfig):
         "user_power": Between(0.0, 0.6),
     }
 
-    shrinkage: Annotated[float, Range(at_least=0)] = 10.0
-    """Users added to the cosine's denominator: the higher, the less items of few users count."""
+    shrinkage: Annotated[float, Range(at_least=0)] | Auto = "auto"
+    """Users added to the cosine's denominator: the higher, the less items of few users count. The
+    rule of auto: 10."""
 
-    user_power: _UserPower = 0.5
+    user_power: _UserPower | Auto = "auto"
     """A user of n items counts n to the power of minus this: the higher, the less people with many
-    items say. 0 counts everyone alike."""
+    items say. 0 counts everyone alike. The rule of auto: 0.5."""
 
     ignore_weights: bool = False
     """Learn from every interaction alike, whatever its weight."""
+
+    def rule(self, num_items: int, items_per_user: float) -> dict[str, Any]:
+        return {"neighbors": 100, "shrinkage": 10.0, "user_power": 0.5}
+
+    def candidates(self) -> Candidates:
+        return [
+            ("user_power", (0.0, 0.3, 0.5, 0.7)),
+            ("shrinkage", (0.0, 3.0, 10.0, 30.0, 100.0)),
+            ("neighbors", (100, 400)),
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,20 +156,35 @@ class RP3betaConfig(NeighborsConfig):
         "beta": Between(0.0, 1.0),
     }
 
-    cut: Literal["target", "source"] = "target"
+    cut: Literal["target", "source"] | Auto = "auto"
     """Whose strongest neighbours are kept: of each item that is recommended (target), or of each
-    item of a history (source), which suits sparse data and short histories."""
+    item of a history (source), which suits sparse data and short histories. The rule of auto:
+    source where users have fewer than 60 items on average, else target."""
 
-    alpha: Annotated[float, Range(at_least=0, at_most=2)] = 0.6
+    alpha: Annotated[float, Range(at_least=0, at_most=2)] | Auto = "auto"
     """Power of the probability of each step: the higher, the less people and items with many
-    interactions count."""
+    interactions count. The rule of auto: 0.6."""
 
-    beta: Annotated[float, Range(at_least=0, at_most=1)] = 0.4
+    beta: Annotated[float, Range(at_least=0, at_most=1)] | Auto = "auto"
     """Power of the number of users by which an item's weight is divided: the higher, the less
-    popular items are shown."""
+    popular items are shown. The rule of auto: 0.4."""
 
     ignore_weights: bool = False
     """Learn from every interaction alike, whatever its weight."""
+
+    def rule(self, num_items: int, items_per_user: float) -> dict[str, Any]:
+        cut = self.cut
+        if cut == "auto":
+            cut = "source" if items_per_user < _SHORT_HISTORIES else "target"
+        return {"neighbors": 100, "cut": cut, "alpha": 0.6, "beta": 0.4}
+
+    def candidates(self) -> Candidates:
+        return [
+            ("cut", ("source", "target")),
+            ("beta", (0.0, 0.2, 0.4, 0.6)),
+            ("alpha", (0.4, 0.6, 0.8, 1.0)),
+            ("neighbors", (100, 400)),
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +198,7 @@ class IALSConfig(ModelConfig):
     has_large_products = False
     has_steps = False
     parallel = "users"
+    has_candidates = True
     search_space = {  # noqa: RUF012 (a ClassVar of the parent)
         "unobserved_weight": Between(0.003, 1.0, log=True),
         "regularization": Between(0.0003, 0.1, log=True),
@@ -171,3 +218,6 @@ class IALSConfig(ModelConfig):
 
     ignore_weights: bool = False
     """Learn from every interaction alike, whatever its weight."""
+
+    def candidates(self) -> Candidates:
+        return [("unobserved_weight", 3.0), ("regularization", 3.0)]

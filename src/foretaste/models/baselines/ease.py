@@ -67,7 +67,7 @@ class Ease(ItemWeightsModel):
 
     @classmethod
     def class_for(cls, config: EaseConfig) -> type[RecommenderModel]:
-        return cls if config.neighbors is None else SparseEase
+        return SparseEase if isinstance(config.neighbors, int) else cls
 
     def training_bytes(self, device: torch.device) -> int:
         return self.num_items**2 * _FIT_BYTES
@@ -92,12 +92,10 @@ class Ease(ItemWeightsModel):
     def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
         """Fit to the training histories; TrainingError where ``l2`` is too small for them."""
         self.count_items(histories)
-        weight_U = user_weights(histories, self.config.resolved_user_power)
+        weight_U = user_weights(histories, self.config.user_power)
         self._count_pairs(histories, weight_U, progress)
         dropout = self.config.dropout
-        penalty_I = (
-            self.config.resolved_l2 + dropout / (1 - dropout) * self.weight_II.diagonal().double()
-        )
+        penalty_I = self.config.l2 + dropout / (1 - dropout) * self.weight_II.diagonal().double()
         # In float64: a popular catalogue's Gram matrix is too steep for float32, beside whose
         # counts a small penalty would be rounded away.
         precision_II = self.weight_II.double()
@@ -105,7 +103,7 @@ class Ease(ItemWeightsModel):
         try:
             invert_(precision_II, lambda done: progress("inverting", done, self.num_items))
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
-            raise nothing_to_solve(self.config.resolved_l2) from error
+            raise nothing_to_solve(self.config.l2) from error
         self.weight_II.copy_(precision_II.div_(-precision_II.diagonal().clone()))
         self.weight_II.fill_diagonal_(0.0)
 

@@ -6,6 +6,7 @@ Shape suffixes: B users, K candidates per user, I items of the catalogue, c user
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -63,6 +64,9 @@ def stepped(values: Tensor, step: float) -> Tensor:
 
 class ItemWeightsModel(ClosedFormModel):
     """A model of weights between items: its knowledge of a user is the history."""
+
+    def __init__(self, config: Any, num_users: int, num_items: int) -> None:
+        super().__init__(config.resolved(num_items), num_users, num_items)
 
     def item_vectors(self) -> Tensor:
         raise UnsupportedError(

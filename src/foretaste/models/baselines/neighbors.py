@@ -58,7 +58,7 @@ class NeighborsModel(ItemWeightsModel):
 
     def __init__(self, config: Any, num_users: int, num_items: int) -> None:
         super().__init__(config, num_users, num_items)
-        self.num_neighbors: int = min(config.neighbors, num_items)
+        self.num_neighbors: int = min(self.config.neighbors, num_items)
         self.first_target_I: Tensor
         self.target_M: Tensor
         self.weight_M: Tensor
@@ -218,14 +218,14 @@ class ItemKNN(SimilarityModel):
 
     name = "itemknn"
     config_class = ItemKNNConfig
-    config: ItemKNNConfig
 
     def formula(self, histories: HistoryTensors) -> tuple[Tensor, _Weights]:
         weight_U = user_weights(histories, self.config.user_power)
         length_I = users_of_items(histories, weight_U).sqrt()
+        shrinkage: float = self.config.shrinkage
 
         def weights(sum_P: Tensor, item_P: Tensor, target_P: Tensor) -> Tensor:
-            return sum_P / (length_I[item_P] * length_I[target_P] + self.config.shrinkage)
+            return sum_P / (length_I[item_P] * length_I[target_P] + shrinkage)
 
         return weight_U, weights
 
@@ -240,11 +240,10 @@ class RP3beta(SimilarityModel):
 
     name = "rp3beta"
     config_class = RP3betaConfig
-    config: RP3betaConfig
 
     @property
     def cuts_sources(self) -> bool:
-        return self.config.cut == "source"
+        return bool(self.config.cut == "source")
 
     @property
     def step(self) -> float:

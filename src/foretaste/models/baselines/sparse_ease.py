@@ -22,6 +22,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 from queue import SimpleQueue
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,7 +81,6 @@ class SparseEase(NeighborsModel):
 
     name = "ease"
     config_class = EaseConfig
-    config: EaseConfig
 
     def training_bytes(self, device: torch.device) -> int:
         num_items, width = self.num_items, self.num_neighbors
@@ -124,13 +124,13 @@ class _Neighborhoods:
     Candidates are kept by rank, the least popular first; before them stand those that are missing.
     """
 
-    def __init__(self, config: EaseConfig, histories: HistoryTensors, num_neighbors: int) -> None:
+    def __init__(self, config: Any, histories: HistoryTensors, num_neighbors: int) -> None:
         self.config, self.histories, self.device = config, histories, histories.device
         self.at_once = _NUMBERS_AT_ONCE[self.device.type]
         self.num_items = num_items = histories.num_items
         count_I = torch.bincount(histories.item_index, minlength=num_items)
         item_I = torch.sort(count_I, descending=True, stable=True).indices
-        self.weight_U = user_weights(histories, config.resolved_user_power)
+        self.weight_U = user_weights(histories, config.user_power)
         users_I = users_of_items(histories, self.weight_U)
         self.item_R, self.count_R = F.pad(item_I, (0, 1)), F.pad(users_I[item_I], (0, 1))
         self.rank_I = torch.empty_like(item_I)
@@ -226,7 +226,7 @@ class _Neighborhoods:
             row_r, column_r = place_r // width, place_r % width - (width - size)
             system_pww[row_r, column_r] = row_nw[rows, width - size :].double()
             count_pw = self.count_R[rank_pw]
-            penalty_pw = self.config.resolved_l2 + dropout / (1 - dropout) * count_pw
+            penalty_pw = self.config.l2 + dropout / (1 - dropout) * count_pw
             system_pww.diagonal(dim1=1, dim2=2).copy_(count_pw + penalty_pw)
             shared_pw = self.weight_IK[target_t[part], -size:].double()
             weight_pw, failure_p = solve_systems(system_pww, shared_pw)
@@ -242,7 +242,7 @@ class _Neighborhoods:
         )
         for part, has_failed in zip(parts, solved, strict=True):
             if has_failed:
-                raise nothing_to_solve(self.config.resolved_l2)
+                raise nothing_to_solve(self.config.l2)
             yield part.stop
 
 

@@ -102,7 +102,7 @@ class NegativesConfig(ModelConfig):
         assert isinstance(self.negatives, int)
         return self.negatives
 
-    def resolved(self, num_items: int) -> Self:
+    def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
         if self.negatives != "auto":
             return self
         # Softmax compares an interaction with its negatives, and wants many of them.

@@ -1,0 +1,210 @@
+"""Settings that are ``auto`` and chosen by a few fits on the validation part.
+
+A climb, setting by setting: from its value by the rule to the next candidate, and on while the
+metric grows; where the first step does not help, the other way. Fits are counted and never timed,
+so that equal commands choose equally.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from foretaste.data.dataset import Dataset, HeldOut
+from foretaste.errors import TrainingError, UnsupportedError
+from foretaste.evaluation.candidates import choose_users
+from foretaste.evaluation.config import parse_metric
+from foretaste.evaluation.evaluator import evaluate, validation_rows
+from foretaste.evaluation.ranking import to_device
+from foretaste.models.base import ClosedFormModel, RecommenderModel, SweepModel
+from foretaste.models.batches import WholeData
+from foretaste.models.config import ModelConfig
+from foretaste.models.memory import check_model_fits
+from foretaste.models.registry import build_model
+from foretaste.ops.histories import HistoryTensors
+from foretaste.training.auto import followed_settings, selected_metric, sized
+from foretaste.training.config import TrainingConfig
+from foretaste.training.validation import check_evaluation_fits
+
+MOST_FITS = 10
+"""Of a search."""
+
+_LEAST_GAIN = 1.005
+"""A step takes the metric to so much of what it was, or it is not taken: less is often chance."""
+
+_MOST_INTERACTIONS = 2_000_000
+"""Of a fit: those of users chosen by hash, where there are more."""
+
+_MOST_USERS = 2_000
+"""Who choose, by hash, where the validation part has more."""
+
+_SWEEPS = (2, 2, 4)
+"""Of a fit of a model that has epochs, which is validated after each of them."""
+
+_FAILED = -1.0
+"""In place of a metric: the settings do not fit the machine, or the data."""
+
+
+def chosen_settings(
+    dataset: Dataset,
+    model: str,
+    asked: ModelConfig,
+    config: TrainingConfig,
+    device: torch.device,
+    progress: Callable[[str, int, int], None],
+) -> dict[str, Any]:
+    """Settings of ``asked`` that are ``auto`` as the validation part chooses them.
+
+    Returns ``settings`` by name, the number of ``fits``, ``select_by``, and its ``value`` and
+    ``value_by_rule``; an empty dict where nothing is to be chosen, or nothing to choose by.
+    """
+    search = Search(dataset, model, asked, config, device, progress)
+    if not (config.search and search.candidates and dataset.has_split("validation")):
+        return {}
+    if not (dataset.manifest.num_interactions and search.heldout.num_users):
+        return {}
+    if (by_rule := search.value_of({})) == _FAILED:  # training says why
+        return {}
+    search.climb()
+    return {
+        "settings": search.best,
+        "fits": search.num_fits,
+        "select_by": search.select_by,
+        "value": search.value,
+        "value_by_rule": by_rule,
+    }
+
+
+class Search:
+    """A search: its data, the best settings so far, and the values of all settings with them."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        model: str,
+        asked: ModelConfig,
+        config: TrainingConfig,
+        device: torch.device,
+        progress: Callable[[str, int, int], None],
+    ) -> None:
+        self.dataset, self.model, self.asked = dataset, model, asked
+        self.config, self.device, self.progress = config, device, progress
+        self.select_by = selected_metric(config, dataset.manifest.protocol)
+        candidates = sized(asked, dataset).candidates()
+        self.candidates = [one for one in candidates if getattr(asked, one[0]) == "auto"]
+        self.num_fits = 0
+        self.best: dict[str, Any] = {}
+        self.value = _FAILED
+        self.values: dict[str, Any] = {}
+
+    def climb(self) -> None:
+        """Find the best value of each setting, one after another."""
+        for name, values in self.candidates:
+            before = self.best
+            for way in (1, -1):
+                while self._step(name, values, way):
+                    pass
+                if self.best is not before:
+                    break
+
+    def _step(self, name: str, values: float | tuple[Any, ...], way: int) -> bool:
+        """Take the next value of a setting in one of both ways; False where it is no better."""
+        value = self.values[name]
+        if isinstance(values, float):
+            other = float(f"{value * values**way:.3g}")
+        elif value in values and 0 <= (place := values.index(value) + way) < len(values):
+            other = values[place]
+        else:
+            return False
+        before = self.best
+        if self.num_fits < MOST_FITS:
+            self.value_of(before | {name: other})
+        return self.best is not before
+
+    def value_of(self, settings: dict[str, Any]) -> float:
+        """The metric with some settings, which are kept where they are the best so far."""
+        self.progress("choosing settings", self.num_fits, MOST_FITS)
+        self.num_fits += 1
+        values: list[float] = []
+        config = sized(replace(self.asked, **settings), self.dataset)
+        try:
+            for model in self._fitted(config):
+                values.append(self._evaluated(model))
+        except (TrainingError, UnsupportedError):
+            return _FAILED
+        if (value := max(values)) > _LEAST_GAIN * self.value:
+            self.best, self.value = settings, value
+            self.values = asdict(config) | followed_settings(model)
+        return value
+
+    def _evaluated(self, model: RecommenderModel) -> float:
+        kind, length = parse_metric(self.select_by)
+        found = evaluate(
+            model.eval(),
+            self.heldout,
+            candidates=self.config.candidates,
+            k=(length,),
+            batch=self.config.evaluation_batch,
+            coverage=kind == "coverage",
+        )
+        return found[self.select_by]
+
+    def _fitted(self, config: ModelConfig) -> Iterator[RecommenderModel]:
+        """A model of these settings, each time it is to be evaluated."""
+        manifest = self.dataset.manifest
+        made_of = (self.model, config, manifest.num_train_users, manifest.num_items)
+        check_model_fits(*made_of, self.device, to_train=True)
+        model = build_model(*made_of).to(self.device)
+        check_evaluation_fits(model, self.dataset, self.config)
+        histories = self.histories
+        if not config.takes_weights:
+            histories = replace(histories, weight=None)
+        if isinstance(model, ClosedFormModel):
+            model.fit(histories, lambda *how_far: None)
+            yield model
+            return
+        assert isinstance(model, SweepModel)
+        model.count_items(to_device(self.dataset.train, self.device))
+        model.reset_parameters(self.config.seed)
+        batch = model.make_batches(histories, batch_size=1, seed=self.config.seed)
+        assert isinstance(batch, WholeData)
+        for num_sweeps in _SWEEPS:
+            for _ in range(num_sweeps):
+                model.train().sweep(batch)
+            yield model
+
+    @cached_property
+    def heldout(self) -> HeldOut:
+        """The users who choose; those known from training are fitted too."""
+        heldout = self.dataset.heldout("validation")
+        heldout = heldout.rows(validation_rows(heldout, _MOST_USERS))
+        is_fitted_U = np.ones(self.dataset.manifest.num_users, dtype=bool)
+        is_fitted_U[: len(self._is_fitted)] = self._is_fitted
+        return heldout.rows(np.flatnonzero(is_fitted_U[heldout.user_index]))
+
+    @cached_property
+    def _is_fitted(self) -> NDArray[np.bool_]:
+        """True of the training users who are fitted."""
+        manifest = self.dataset.manifest
+        users = np.arange(manifest.num_train_users)
+        share = min(1.0, _MOST_INTERACTIONS / manifest.num_interactions)
+        is_fitted_U = np.zeros(len(users), dtype=bool)
+        is_fitted_U[choose_users(users, round(share * len(users)), manifest.seed)] = True
+        return is_fitted_U
+
+    @cached_property
+    def histories(self) -> HistoryTensors:
+        """Those of the users who are fitted, with weights where there are some; empty ones of the
+        others."""
+        train, users = self.dataset.train, range(self.dataset.manifest.num_train_users)
+        is_fitted_N = np.repeat(self._is_fitted, np.diff(train.offsets))
+        histories = to_device(train.where(is_fitted_N), self.device)
+        if (weight := self.dataset.train_weights(users)) is None:
+            return histories
+        return replace(histories, weight=torch.tensor(weight[is_fitted_N], device=self.device))
