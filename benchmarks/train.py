@@ -80,7 +80,7 @@ def _measure_case(
         seconds = _negatives_s(session, part, session.model.num_negatives)
         numbers["negatives_s"] = seconds
         numbers["negatives_share"] = seconds / numbers["epoch_s"]["median"]
-    differs = {"precision": options.plain_precision, "chunk": plain.chunk}
+    differs = {"precision": options.plain_precision, "kernels": "plain", "chunk": plain.chunk}
     clock = _PLAIN_CLOCKS[session.name]
     session.add(PLAIN, {**case, **differs}, clock, plain_numbers)
     session.add(OURS, case, CLOCKS[session.name], numbers)

@@ -49,6 +49,7 @@ def test_training(model: str, tmp_path: Path) -> None:
     for row in documents:
         assert row["side"] == "foretaste"
         assert row["case"]["updates"] == 2
+        assert row["case"]["kernels"] == "chunked"
         assert row["measured"]["warmup_s"] > 0
         assert len(row["measured"]["epoch_s"]["values"]) == 3
 
@@ -58,6 +59,7 @@ def test_steps_hold_for_both_layouts(layout: Any) -> None:
     options = TrainBench(**COMMON, batch_size=(50,), steps=3)
     (row,) = run("train", "neumf", options, batch_layout=layout).rows
     assert row.case["updates"] == 3
+    assert row.case["precision"] == "fp32", "what auto is on a CPU"
 
 
 @pytest.mark.parametrize("model", MODELS)

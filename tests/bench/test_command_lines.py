@@ -17,7 +17,7 @@ def test_bench_train_prints_its_table_last(tmp_path: Path) -> None:
     assert done.status == 0, done.err
     lines = done.out.strip().splitlines()
     assert lines[0] == "**train neumf**"
-    assert lines[2].startswith("| side | precision | batch | samples/s | epoch |")
+    assert lines[2].startswith("| side | precision | kernels | batch | samples/s | epoch |")
     assert len(lines) == 4 + 4
     assert "training in bf16, 50 samples a batch" in done.err
     documents = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]

@@ -47,7 +47,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, cache: Path) -> tuple[Session, lis
         case, epochs = measure(session, part, replace(plan, kernels="chunked"), warmup)
         session.device = SimpleNamespace(type="cuda")  # type: ignore[assignment]
         epochs.seconds = [1.0 if plan.kernels == "triton" else 2.0]
-        return case, epochs
+        return case | {"kernels": plan.kernels}, epochs
 
     monkeypatch.setattr(kernels, "measure_training", measured)
     monkeypatch.setattr(kernels, "training_cases", lambda *given: cases)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from foretaste._util.settings import Count, Range, Seed, Threads, check_settings
+from foretaste.models.config import Auto
 from foretaste.training.config import Precision
 
 Counts = Annotated[tuple[int, ...], Range(at_least=1)]
@@ -49,8 +50,8 @@ class BenchConfig:
 class TrainBench(BenchConfig):
     """Training throughput and time per epoch."""
 
-    precision: tuple[Precision, ...] = ("fp32",)
-    """Precisions to train in, one after the other."""
+    precision: tuple[Precision | Auto, ...] = ("auto",)
+    """Precisions to train in, one after the other; auto is the one that training takes."""
 
     batch_size: Counts = ()
     """Samples (neumf) or users (vae) per update, one size after the other. Unless given, the

@@ -38,7 +38,7 @@ def bench_kernels(session: Session, options: TrainBench) -> None:
                 continue
             epoch_s[form] = statistics.median(epochs.seconds)
             numbers = epochs.as_numbers(session.unit)
-            session.add(OURS, found | {"kernels": form}, CLOCKS[session.name], numbers)
+            session.add(OURS, found, CLOCKS[session.name], numbers)
         if not epoch_s and refused is not None:
             raise refused
         case = case_of(session.device, session.model, plan.batch_size, plan.precision)

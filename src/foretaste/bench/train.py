@@ -88,7 +88,6 @@ def training_cases(session: Session, options: TrainBench) -> Iterator[Case]:
 def _cases(session: Session, options: TrainBench) -> Iterator[tuple[int, str]]:
     for batch_size in options.batch_size or (default_batch_size(session),):
         for precision in options.precision:
-            session.log(f"training in {precision}, {batch_size:,} {session.unit} a batch")
             yield batch_size, precision
 
 
@@ -97,7 +96,9 @@ def _training_case(
 ) -> Case:
     part = needed_part(session, histories, batch_size, options.steps)
     epochs = options.warmup + options.repeats
-    return part, session.plan(precision, batch_size, epochs)
+    plan = session.plan(precision, batch_size, epochs)
+    session.log(f"training in {plan.precision}, {batch_size:,} {session.unit} a batch")
+    return part, plan
 
 
 def default_batch_size(session: Session) -> int:
@@ -227,6 +228,7 @@ def measure_training(
         epochs.sent_mib_per_update = sent / batches.num_batches / 2**20
     case = {
         "precision": plan.precision,
+        "kernels": plan.kernels,
         "batch_size": plan.batch_size,
         "updates": batches.num_batches,
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -101,11 +101,17 @@ def scoring(model: RecommenderModel) -> Iterator[None]:
     if was_training:  # setting the mode, even to what it is, makes models forget what they cached
         model.eval()
     try:
-        with torch.no_grad(), torch.autocast(model.device.type, enabled=False):
+        with torch.no_grad(), _without_autocast(model.device.type):
             yield
     finally:
         if was_training:
             model.train()
+
+
+def _without_autocast(device_type: str) -> AbstractContextManager[object]:
+    if torch.is_autocast_enabled(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return nullcontext()  # a tenth of a list's time
 
 
 def to_device(histories: Histories, device: torch.device) -> HistoryTensors:
@@ -139,6 +145,8 @@ def top_k(score_BC: Tensor, k: int) -> TopK:
     # one more than k shows which lists are cut among equals: only there are all candidates counted
     score_BN, candidate_BN = _largest(score_BC, min(k + 1, score_BC.shape[1]))
     score_BK, candidate_BK = score_BN[:, :k], candidate_BN[:, :k]
+    if not bool((score_BN[:, 1:] == score_BN[:, :-1]).any()):  # sync; the rest is for ties
+        return TopK(score_BK, candidate_BK)
     last_B1 = score_BK[:, -1:]
     at_last_BK = score_BK == last_B1
     cut_B = (score_BN[:, k:] == last_B1).any(1)
@@ -148,10 +156,9 @@ def top_k(score_BC: Tensor, k: int) -> TopK:
         room_R1 = at_last_BK[cut_B].sum(1, keepdim=True)
         stays_RC = equal_RC & (equal_RC.cumsum(1, dtype=torch.int32) <= room_R1)
         candidate_BK[at_last_BK & cut_B[:, None]] = stays_RC.nonzero()[:, 1]
-    if bool((score_BK[:, 1:] == score_BK[:, :-1]).any()):  # sync; the sort is for lists with ties
-        candidate_BK, order_BK = candidate_BK.sort(dim=1)
-        score_BK, order_BK = score_BK.gather(1, order_BK).sort(dim=1, descending=True, stable=True)
-        candidate_BK = candidate_BK.gather(1, order_BK)
+    candidate_BK, order_BK = candidate_BK.sort(dim=1)
+    score_BK, order_BK = score_BK.gather(1, order_BK).sort(dim=1, descending=True, stable=True)
+    candidate_BK = candidate_BK.gather(1, order_BK)
     return TopK(score_BK, candidate_BK)
 
 

@@ -99,8 +99,8 @@ class TopItems:
         if item_index_C is not None:
             item_index_BK = item_index_C[item_index_BK]
         self.item_index[rows] = item_index_BK.cpu().numpy()
-        self.score[rows] = score_BK.cpu().numpy()
-        self.length[rows] = (score_BK != ABSENT).sum(dim=1).cpu().numpy()
+        self.score[rows] = score = score_BK.cpu().numpy()
+        self.length[rows] = np.count_nonzero(score != ABSENT, axis=1)
 
     def __getitem__(self, rows: slice) -> TopItems:
         """Consecutive lists."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Literal
+
 import numpy as np
 import pytest
 import torch
@@ -12,8 +15,7 @@ from foretaste.models.neumf import fold_in
 from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.neumf_loss import chunked
-from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples
+from foretaste.ops.neumf_loss.inputs import Objective, Samples
 from tests.ops.cases import histories_of, random_histories
 
 NUM_ITEMS = 40
@@ -84,35 +86,32 @@ def test_a_history_too_long_has_fewer_negatives(
     model: NeuMF, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fold_in, "_SAMPLES_AT_ONCE", 100)
-    sampled, samples_of = [], fold_in._samples
+    sampled, turns_of = [], fold_in._turns
 
-    def recorded(histories: HistoryTensors, row_index_N: Tensor, num_negatives: int) -> Samples:
-        samples = samples_of(histories, row_index_N, num_negatives)
-        sampled.append(tuple(samples.item_index_BK.shape))
-        return samples
+    def recorded(
+        histories: HistoryTensors, objective: Objective, num_negatives: int, num_drawn: int
+    ) -> list[Samples]:
+        turns = turns_of(histories, objective, num_negatives, num_drawn)
+        sampled.append((len(histories.item_index), len(turns)))
+        return turns
 
-    monkeypatch.setattr(fold_in, "_samples", recorded)
+    monkeypatch.setattr(fold_in, "_turns", recorded)
     long, short = set(range(33)), {34, 35}
     alone = model.fold_in(histories_of([long], NUM_ITEMS)).parts
     among = model.fold_in(histories_of([short, long, short], NUM_ITEMS)).parts
-    assert sampled == [(33, 3), (2, 5), (33, 3), (2, 5)]
+    assert sampled == [(33, 2), (2, 4), (33, 2), (2, 4)]
     torch.testing.assert_close([part[1:2] for part in among], list(alone))
 
 
-def test_fewer_negatives_weigh_as_much_as_all(
-    model: NeuMF, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fold_in, "_SAMPLES_AT_ONCE", 100)
-    weights, loss_of = [], chunked.loss
-
-    def recorded(inputs: InteractionInputs, samples: Samples) -> Tensor:
-        weights.append(samples.weight_BK)
-        return loss_of(inputs, samples)
-
-    monkeypatch.setattr(chunked, "loss", recorded)
-    model.fold_in(histories_of([set(range(33))], NUM_ITEMS))
-    assert weights[0][:, 0].tolist() == pytest.approx([1 / (5 * 33)] * 33)
-    assert weights[0][:, 1:].flatten().tolist() == pytest.approx([2 / (5 * 33)] * 66)
+@pytest.mark.parametrize("num_drawn", [2, 4])
+def test_the_negatives_of_a_turn_weigh_as_much_as_all(num_drawn: int) -> None:
+    histories = histories_of([set(range(33))], NUM_ITEMS)
+    turns = fold_in._turns(histories, Objective(), 4, num_drawn)
+    assert len(turns) == num_drawn
+    for turn in turns:
+        assert turn.item_index_BK[:, 0].tolist() == histories.item_index.tolist()
+        assert turn.weight_BK[:, 0].tolist() == pytest.approx([1 / (5 * 33)] * 33)
+        assert turn.weight_BK[:, 1].tolist() == pytest.approx([4 / (5 * 33)] * 33)
 
 
 def test_fewer_negatives_of_softmax_count_as_much_as_all(
@@ -121,22 +120,26 @@ def test_fewer_negatives_of_softmax_count_as_much_as_all(
     """Each is drawn once instead of, as here, twice: the sum of the exponentials stays the same."""
     model = NeuMF(NeuMFConfig(factors=4, layers=(8, 4), loss="softmax", negatives=4), 12, NUM_ITEMS)
     model.reset_parameters(1)
-    samples_of, drawn = fold_in._samples, []
+    turns_of, drawn = fold_in._turns, []
 
-    def doubled(histories: HistoryTensors, row_index_N: Tensor, num_negatives: int) -> Samples:
-        samples = samples_of(histories, row_index_N, 2)
-        drawn.append(num_negatives)
-        if num_negatives == 2:
-            return samples
+    def doubled(
+        histories: HistoryTensors, objective: Objective, num_negatives: int, num_drawn: int
+    ) -> list[Samples]:
+        drawn.append(num_drawn)
+        (samples,) = turns_of(histories, objective, num_negatives, 2)
+        if num_drawn == 2:
+            return [samples]
         positive_N1, negative_N2 = samples.item_index_BK.split([1, 2], dim=1)
         weight_N1 = samples.weight_BK.sum(1, keepdim=True) / 5
-        return Samples(
+        twice = Samples(
             torch.cat([positive_N1, negative_N2, negative_N2], dim=1),
             torch.tensor([[1.0, 0.0, 0.0, 0.0, 0.0]]),
             weight_N1.expand(-1, 5),
+            objective=replace(objective, negative_shift=0.0),
         )
+        return [twice]
 
-    monkeypatch.setattr(fold_in, "_samples", doubled)
+    monkeypatch.setattr(fold_in, "_turns", doubled)
     history = histories_of([set(range(33))], NUM_ITEMS)
     expected = model.eval().fold_in(history).parts
     monkeypatch.setattr(fold_in, "_SAMPLES_AT_ONCE", 100)
@@ -147,7 +150,7 @@ def test_fewer_negatives_of_softmax_count_as_much_as_all(
 
 def test_negatives_are_not_in_the_history(histories: HistoryTensors) -> None:
     row_index_N = histories.row_index()
-    samples = fold_in._samples(histories, row_index_N, 4)
+    (samples,) = fold_in._turns(histories, Objective("softmax"), 4, 4)
     owned = histories.to_dense().bool()
     assert torch.equal(samples.item_index_BK[:, 0].long(), histories.item_index.long())
     negative = ~owned[row_index_N[:, None], samples.item_index_BK[:, 1:].long()]
@@ -159,12 +162,12 @@ def test_negatives_are_not_in_the_history(histories: HistoryTensors) -> None:
 
 
 def test_negatives_depend_on_the_history_alone(histories: HistoryTensors) -> None:
-    samples = fold_in._samples(histories, histories.row_index(), 4).item_index_BK
+    turns = fold_in._turns(histories, Objective(), 4, 4)
     for user in range(1, len(histories)):
         alone = histories[user : user + 1]
         start, stop = histories.offsets[user : user + 2].tolist()
-        found = fold_in._samples(alone, alone.row_index(), 4).item_index_BK
-        assert torch.equal(found, samples[start:stop])
+        for found, turn in zip(fold_in._turns(alone, Objective(), 4, 4), turns, strict=True):
+            assert torch.equal(found.item_index_BK, turn.item_index_BK[start:stop])
 
 
 def test_a_model_without_a_tower_folds_in(histories: HistoryTensors) -> None:
@@ -173,3 +176,20 @@ def test_a_model_without_a_tower_folds_in(histories: HistoryTensors) -> None:
     factors, embedding = model.fold_in(histories).parts
     assert factors.shape == (9, 4)
     assert embedding.shape == (9, 0)
+
+
+@pytest.mark.parametrize("loss", ["softmax", "bce"])
+def test_gradients_of_projected_users_are_those_of_autograd(
+    model: NeuMF, loss: Literal["softmax", "bce"], generator: torch.Generator
+) -> None:
+    """Softmax of factors alone has cosines; the tower is of the other."""
+    if loss == "softmax":
+        model = NeuMF(GMFConfig(factors=4, loss=loss), 12, NUM_ITEMS)
+    widths = [table.shape[1] for table in model._user_tables()]
+    rows = [torch.randn(3, width, generator=generator, requires_grad=True) for width in widths]
+    sides = model._projected_users(rows)
+    by_sides = [torch.randn(side.shape, generator=generator) for side in sides]
+    total = sum((side * by_side).sum() for side, by_side in zip(sides, by_sides, strict=True))
+    assert isinstance(total, Tensor)
+    expected = torch.autograd.grad(total, rows, materialize_grads=True)
+    torch.testing.assert_close(model._projected_back(rows, by_sides), expected)

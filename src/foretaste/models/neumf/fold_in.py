@@ -28,11 +28,12 @@ from foretaste.ops.negatives import Complement
 from foretaste.ops.neumf_loss import chunked
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Objective, Samples, with_users
 from foretaste.ops.random import Purpose, bounded, hash_words, stream_key
-from foretaste.ops.segments import gather
-from foretaste.ops.torch_internals import Adam
+from foretaste.ops.segments import sum_bags
 
-NUM_STEPS = 30
+NUM_STEPS = 20
 LEARNING_RATE = 0.5
+BETA1, BETA2 = 0.7, 0.9
+_EPSILON = 1e-8
 
 _SAMPLES_AT_ONCE = 5 << 16
 _ROWS_AT_ONCE = 1 << 14
@@ -40,6 +41,9 @@ _MOST_BITS = 62
 
 Project = Callable[[Sequence[Tensor]], tuple[Tensor, Tensor]]
 """Rows of the user tables to the users' sides of the product and of the tower."""
+
+ProjectBack = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[Tensor, Tensor]]
+"""The rows and the gradients by both sides to the gradients by the rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +110,11 @@ def _mean_of_rows(
     return parts.total(sum_D).double() / (scale * num_rows)
 
 
+@torch.no_grad()
 def fit_users(
     prior: UserPrior,
     project: Project,
+    project_back: ProjectBack,
     frozen: InteractionInputs,
     histories: HistoryTensors,
     objective: Objective,
@@ -118,7 +124,8 @@ def fit_users(
 
     Args:
         prior: of the trained rows; its mean is the start.
-        project: differentiable by the rows.
+        project: the model's, of rows.
+        project_back: its backward.
         frozen: items and weights of the loss, fixed; its user sides are replaced.
         histories: the new users' items.
         objective: the loss of training.
@@ -130,8 +137,10 @@ def fit_users(
         part = histories[start:stop]
         # Fewer are drawn where one history alone is too long for all.
         fitting = max(1, _SAMPLES_AT_ONCE // max(1, len(part.item_index)) - 1)
-        num_drawn = min(num_negatives, fitting)
-        parts.append(_fit(prior, project, frozen, part, objective, num_negatives, num_drawn))
+        turns = _turns(part, objective, num_negatives, min(num_negatives, fitting))
+        num_losses = 1 + num_negatives if objective.name == "bce" else 1
+        strength_B1 = prior.weight / (num_losses * part.lengths().clamp(min=1)[:, None])
+        parts.append(_fit(prior, strength_B1, project, project_back, frozen, part, turns))
     if not parts:
         return tuple(mean[:0] for mean in prior.means)
     return tuple(torch.cat(rows) for rows in zip(*parts, strict=True))
@@ -139,69 +148,85 @@ def fit_users(
 
 def _fit(
     prior: UserPrior,
+    strength_B1: Tensor,
     project: Project,
+    project_back: ProjectBack,
     frozen: InteractionInputs,
     histories: HistoryTensors,
-    objective: Objective,
-    num_negatives: int,
-    num_drawn: int,
+    turns: Sequence[Samples],
 ) -> tuple[Tensor, ...]:
+    """Rows by Adam, written out: PyTorch's and autograd take several times as long for one user."""
     standardized = [mean.new_zeros(len(histories), mean.shape[1]) for mean in prior.means]
     if histories.item_index.numel() == 0:
         return tuple(prior.rows(standardized))
     row_index_N = histories.row_index()
-    objective = replace(objective, negative_shift=math.log(num_negatives / num_drawn))
-    samples = replace(_samples(histories, row_index_N, num_drawn), objective=objective)
-    num_losses_B1 = histories.lengths().clamp(min=1)[:, None]
-    if objective.name == "bce":
-        num_losses_B1 = num_losses_B1 * (1 + num_negatives)
-        samples.weight_BK[:, 1:] *= num_negatives / num_drawn
-        samples.weight_BK.mul_((1 + num_drawn) / (1 + num_negatives))
-    strength_B1 = 0.5 * prior.weight / num_losses_B1
-    fitted = [row.requires_grad_() for row in standardized if row.numel()]
-    optimizer = Adam(fitted, lr=LEARNING_RATE, fused=True)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, NUM_STEPS)
-    for _ in range(NUM_STEPS):
-        with torch.enable_grad():
-            product_NF, tower_NH = gather(row_index_N, *project(prior.rows(standardized)))
-            inputs = with_users(frozen, product_NF, tower_NH)
-            loss = chunked.loss(inputs, samples)
-            for row in fitted:
-                loss = loss + (row.square() * strength_B1).sum()
-        gradients = torch.autograd.grad(loss, fitted)
-        for row, gradient in zip(fitted, gradients, strict=True):
-            row.grad = gradient
-        optimizer.step()
-        schedule.step()
-    return tuple(row.detach() for row in prior.rows(standardized))
+    position_N = torch.arange(len(row_index_N), device=row_index_N.device)
+    moments = [(torch.zeros_like(row), torch.zeros_like(row)) for row in standardized]
+    for step in range(NUM_STEPS):
+        rows = prior.rows(standardized)
+        sides = project(rows)
+        of_interactions = (side.index_select(0, row_index_N) for side in sides)
+        inputs = with_users(frozen, *of_interactions)
+        _, found = chunked.value_and_gradients(inputs, turns[step % len(turns)])
+        by_sides = [
+            sum_bags(by_interaction, position_N, histories.offsets)[:, : side.shape[1]]
+            for by_interaction, side in zip(
+                (found.user_product_BF, found.user_tower_BH), sides, strict=True
+            )
+        ]
+        rate = LEARNING_RATE * (1.0 - step / NUM_STEPS) / (1.0 - BETA1 ** (step + 1))
+        for row, by_row, deviation, (mean, square) in zip(
+            standardized, project_back(rows, by_sides), prior.deviations, moments, strict=True
+        ):
+            gradient = by_row * deviation + row * strength_B1
+            mean.lerp_(gradient, 1.0 - BETA1)
+            square.lerp_(gradient.square(), 1.0 - BETA2)
+            root = square.div(1.0 - BETA2 ** (step + 1)).sqrt_().add_(_EPSILON)
+            row.addcdiv_(mean, root, value=-rate)
+    return tuple(prior.rows(standardized))
 
 
-def _samples(histories: HistoryTensors, row_index_N: Tensor, num_negatives: int) -> Samples:
-    """Each item with its negatives; a user's weights add up to one."""
-    lengths_B = histories.lengths()
-    num_negatives_B = histories.num_items - lengths_B
+def _turns(
+    histories: HistoryTensors, objective: Objective, num_negatives: int, num_drawn: int
+) -> list[Samples]:
+    """Each item with some of the negatives drawn for it, which the steps take in turn.
+
+    A quarter of them for bce: sums over a history even out what that adds of noise. Softmax, which
+    compares an item with all of them, loses by it. A user's weights add up to one.
+    """
+    is_bce = objective.name == "bce"
+    num_at_once = max(1, num_drawn // 4) if is_bce else num_drawn
+    num_turns = num_drawn // num_at_once
+    lengths_B, row_index_N = histories.lengths(), histories.row_index()
+    num_others_B = histories.num_items - lengths_B
     position_N = torch.arange(len(row_index_N), device=row_index_N.device)
     position_N -= histories.offsets[row_index_N]
-    draw_NK = position_N[:, None] * num_negatives + torch.arange(
-        num_negatives, device=row_index_N.device
-    )
+    draw_K = torch.arange(num_turns * num_at_once, device=row_index_N.device)
+    draw_NK = position_N[:, None] * num_drawn + draw_K
     # A key for each history, of its items alone: the sum of their hashes.
     item_key = stream_key(0, Purpose.FOLD_IN_NEGATIVES)
     item_word_N = hash_words(item_key, histories.item_index.long())
     key_B = torch.zeros(len(histories), dtype=torch.int64, device=item_word_N.device)
     key_B.index_add_(0, row_index_N, item_word_N)
     word_NK = hash_words(key_B[row_index_N, None], draw_NK)
-    rank_NK = bounded(word_NK, num_negatives_B[row_index_N, None])
+    rank_NK = bounded(word_NK, num_others_B[row_index_N, None])
     negative_NK = Complement.of(histories).select(row_index_N[:, None], rank_NK)
-    item_index_NK = torch.cat(
-        [histories.item_index[:, None], negative_NK.clamp_(max=histories.num_items - 1)], dim=1
-    )
-    label_K = torch.zeros(1, 1 + num_negatives, device=row_index_N.device)
+    negative_NK.clamp_(max=histories.num_items - 1)
+    label_K = torch.zeros(1, 1 + num_at_once, device=row_index_N.device)
     label_K[0, 0] = 1.0
-    weight_BK = torch.ones(len(histories), 1 + num_negatives, device=row_index_N.device)
-    weight_BK[:, 1:] *= (num_negatives_B > 0)[:, None]
+    weight_BK = torch.ones(len(histories), 1 + num_at_once, device=row_index_N.device)
+    weight_BK[:, 1:] *= (num_others_B > 0)[:, None]
     weight_BK /= (weight_BK.sum(1) * lengths_B).clamp_(min=1.0)[:, None]
-    return Samples(item_index_NK, label_K, weight_BK.index_select(0, row_index_N))
+    stands_for = num_negatives / num_at_once
+    if is_bce:
+        weight_BK[:, 1:] *= stands_for
+        weight_BK *= (1 + num_at_once) / (1 + num_negatives)
+    objective = replace(objective, negative_shift=math.log(stands_for))
+    weight_NK = weight_BK.index_select(0, row_index_N)
+    return [
+        Samples(torch.cat([histories.item_index[:, None], part], 1), label_K, weight_NK, objective)
+        for part in torch.split(negative_NK, num_at_once, dim=1)
+    ]
 
 
 def _shares(histories: HistoryTensors, interactions_at_once: int) -> Iterator[tuple[int, int]]:

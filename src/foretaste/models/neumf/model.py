@@ -286,6 +286,20 @@ class NeuMF(NeuralModel):
         weight_HE = self._layers()[0].weight[:, : rows[1].shape[1]]
         return product_BF, linear(rows[1], weight_HE, None, dtype)
 
+    def _projected_back(
+        self, rows: Sequence[Tensor], gradients: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Gradients by both sides of `_projected_users` to those by its rows."""
+        by_product_BF, by_tower_BH = gradients
+        if self.config.scores_cosines:
+            length_B1 = rows[0].norm(dim=1, keepdim=True).clamp_(min=1e-12)
+            unit_BF = rows[0] / length_B1
+            along_B1 = (by_product_BF * unit_BF).sum(1, keepdim=True)
+            by_product_BF = (by_product_BF - along_B1 * unit_BF) / length_B1
+        if self.tower:
+            by_tower_BH = by_tower_BH @ self._layers()[0].weight[:, : rows[1].shape[1]]
+        return by_product_BF, by_tower_BH
+
     def _factors(self, rows_BF: Tensor) -> Tensor:
         """Rows of factors as they are multiplied: of length one for cosines."""
         return F.normalize(rows_BF) if self.config.scores_cosines else rows_BF
@@ -301,6 +315,7 @@ class NeuMF(NeuralModel):
         return fit_users(
             self._prior(),
             self._projected_users,
+            self._projected_back,
             self._adjusted(self._frozen()),
             histories,
             self.objective,

@@ -48,19 +48,32 @@ def loss(
 
     Sums are kept in float32 at least, whatever the products are computed in.
     """
-    dtype = compute_dtype or inputs.item_tower_IH.dtype
-    with torch.no_grad():
-        if inputs.item_tower_IH.shape[1]:
-            value, total = _Pass(inputs, samples, dropout, dtype, buffers or Buffers()).run()
-        else:
-            from foretaste.ops.neumf_loss import product
-
-            value, total = product.value_and_gradients(inputs, samples)
+    value, total = value_and_gradients(
+        inputs, samples, dropout, compute_dtype=compute_dtype, buffers=buffers
+    )
     gradients = [
         gradient if tensor.requires_grad else None
         for tensor, gradient in zip(inputs.tensors(), total.tensors(), strict=True)
     ]
     return with_gradients(value, inputs.tensors(), gradients)
+
+
+@torch.no_grad()
+def value_and_gradients(
+    inputs: InteractionInputs,
+    samples: Samples,
+    dropout: TowerDropout | None = None,
+    *,
+    compute_dtype: torch.dtype | None = None,
+    buffers: Buffers | None = None,
+) -> tuple[Tensor, InteractionInputs]:
+    """The loss and its gradient by each input; by items and weights only where they ask for one."""
+    if inputs.item_tower_IH.shape[1]:
+        dtype = compute_dtype or inputs.item_tower_IH.dtype
+        return _Pass(inputs, samples, dropout, dtype, buffers or Buffers()).run()
+    from foretaste.ops.neumf_loss import product
+
+    return product.value_and_gradients(inputs, samples)
 
 
 @torch.no_grad()

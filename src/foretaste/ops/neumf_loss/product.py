@@ -47,9 +47,11 @@ def value_and_gradients(
         if table_IF.requires_grad:
             sums_IF = _sums_by_item(len(table_IF), index_bK, slope_bK, weighted_BF[rows])
             by_item_IF = sums_IF if by_item_IF is None else by_item_IF.add_(sums_IF)
+    if by_item_IF is None:  # of fixed items nothing as large as the catalogue is written
+        by_item_IF = torch.zeros_like(table_IF) if table_IF.requires_grad else table_IF.new_empty(0)
     gradients = InteractionInputs(
         user_product_BF=by_row_BF * inputs.output_product_F,
-        item_product_IF=torch.zeros_like(table_IF) if by_item_IF is None else by_item_IF,
+        item_product_IF=by_item_IF,
         user_tower_BH=torch.zeros_like(inputs.user_tower_BH),
         item_tower_IH=torch.zeros_like(inputs.item_tower_IH),
         output_product_F=(by_row_BF * inputs.user_product_BF).sum(0),
