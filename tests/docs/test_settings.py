@@ -49,10 +49,10 @@ TABLES = [
 ]
 
 OF_OTHER_SCRIPTS = {
-    "benchmarks.md",
     "coming-from-nvidia.md",
     "reliability.md",
     "results.md",
+    "speed.md",
     "troubleshooting.md",
 }
 """Pages that also name options of other scripts, old and new."""
