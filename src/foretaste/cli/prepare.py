@@ -125,7 +125,7 @@ def prepare(
         print_data(str(dataset.path))
         return
     say(console, str(dataset))
-    # What docs/which-model.md begins with.
+    # What docs/models.md begins with.
     is_small = dataset.manifest.num_items <= _MOST_ITEMS_OF_EASE
     models: dict[str, tuple[Any, ...]] = {
         "popularity": (),
