@@ -78,7 +78,7 @@ for module, line in (
 
 
 def test_every_command_of_the_page_can_be_read() -> None:
-    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    page = (ROOT / "docs" / "speed.md").read_text()
     lines = re.findall(r"^python -m benchmarks\.(\w+) (.*?)(?:   .*)?$", page, re.MULTILINE)
     assert len(lines) >= 16
     for name, options in lines:

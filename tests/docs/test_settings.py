@@ -49,10 +49,10 @@ TABLES = [
 ]
 
 OF_OTHER_SCRIPTS = {
-    "benchmarks.md",
     "coming-from-nvidia.md",
     "reliability.md",
     "results.md",
+    "speed.md",
     "troubleshooting.md",
 }
 """Pages that also name options of other scripts, old and new."""
@@ -105,7 +105,7 @@ def test_tables_have_every_setting_and_its_default(name: str, heading: str, kind
 def test_the_table_of_searches_is_what_is_searched() -> None:
     spaces = {name: config_class(name).search_space for name in MODEL_NAMES}
     searched = {name: ", ".join(space) for name, space in spaces.items() if space}
-    assert {row[0]: row[1] for row in page("which-model.md").rows("Search settings")} == searched
+    assert {row[0]: row[1] for row in page("training.md").rows("Search settings")} == searched
 
 
 def commands_of(program: App, name: str = "foretaste") -> dict[str, App]:

@@ -30,6 +30,13 @@ from tests.ops.cases import histories_of
 from tests.recommend.conftest import VAE
 from tests.runs.tiny import make_dataset, make_run
 
+CLIENTS = [
+    block.text
+    for block in page("recommending.md").blocks
+    if block.language == "python" and block.title is None
+]
+"""The program's client, and the one with PyTorch alone."""
+
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
@@ -127,7 +134,7 @@ def test_the_command_says_what_it_made(run: Run, tmp_path: Path) -> None:
 
 def test_the_client_of_the_page(run: Run, tmp_path: Path) -> None:
     export_run(run, tmp_path / "exported" / "vae")
-    client, _ = [block.text for block in page("exporting.md").blocks if block.language == "python"]
+    client, _ = CLIENTS
     history = [int(run.items.ids()[3]), int(run.items.ids()[7]), 424242]
     asked = f"import json; print(json.dumps(recommend([{history}, []])))"
     # With None in their place, importing them fails.
@@ -149,10 +156,9 @@ def test_the_clients_of_the_page_take_text_ids_without_titles(tmp_path: Path) ->
     run = foretaste.train("vae", shop, epochs=1, run=tmp_path / "run", device="cpu")
     export_run(run, tmp_path / "exported" / "vae", k=8)
     export_run(run, tmp_path / "exported" / "vae-torch", k=8, format="torch")
-    blocks = [block.text for block in page("exporting.md").blocks if block.language == "python"]
     namespace: dict[str, Any] = {}
     with contextlib.chdir(tmp_path), contextlib.redirect_stdout(io.StringIO()):
-        for block in blocks:
+        for block in CLIENTS:
             # The calls of the page ask about a shop's numbers.
             exec(block[: block.rindex("\n\n\n")], namespace)
     for recommend in (namespace["recommend"], namespace["recommend_with_torch"]):

@@ -122,7 +122,7 @@ def prepare(
         print_data(str(dataset.path))
         return
     say(console, str(dataset))
-    models = ("popularity", "ease", "ials", "vae")  # what docs/which-model.md begins with
+    models = ("popularity", "ease", "ials", "vae")  # what docs/models.md begins with
     is_fixed = dataset.has_candidates("test") and not dataset.has_split("validation")
     options = ("--candidates", "fixed") if is_fixed else ()
     say_next(
