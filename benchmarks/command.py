@@ -76,6 +76,8 @@ def _reading(hint: Any) -> dict[str, Any]:
         return _reading(members[0])
     if members[1:] == [Literal["auto"]]:
         number = members[0]
+        if get_origin(number) is Literal:
+            return {"choices": (*get_args(number), "auto")}
         return {"type": lambda text: text if text == "auto" else number(text)}
     if hint is bool:
         return {"action": argparse.BooleanOptionalAction}
