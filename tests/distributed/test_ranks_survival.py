@@ -287,7 +287,7 @@ def slow_to_fit(rank: int) -> None:
 def test_sigterm_to_ranks_that_wait_for_the_first_ends_all_alike(
     dataset: Dataset, tmp_path: Path
 ) -> None:
-    line = f"train ease {dataset.path} --run run"
+    line = f"train ease {dataset.path} --no-search --run run"
     with launched(2, line, tmp_path, prelude=slow_to_fit) as ranks:
         ranks.wait_for(tmp_path / "fitting", "now")
         for rank in (1, 0):
@@ -302,7 +302,7 @@ def test_sigterm_to_ranks_that_wait_for_the_first_ends_all_alike(
 def test_sigterm_to_a_rank_that_waits_acts_once_the_first_is_done(
     dataset: Dataset, tmp_path: Path
 ) -> None:
-    line = f"train ease {dataset.path} --run run"
+    line = f"train ease {dataset.path} --no-search --run run"
     with launched(2, line, tmp_path, prelude=slow_to_fit) as ranks:
         ranks.wait_for(tmp_path / "fitting", "now")
         ranks.send(1, signal.SIGTERM)

@@ -88,3 +88,14 @@ def test_rows_encode_on_their_own_as_among_others(
     for rows in (slice(0, 1), slice(1, 5), slice(5, 12)):
         found = encode(table, histories[rows], key=from_row(key, rows.start), **settings)
         torch.testing.assert_close(found, whole[rows])
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_bags_of_rows_without_a_width_are_empty(num_threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        bags = segments.sum_bags(torch.zeros(4, 0), torch.arange(4), torch.tensor([0, 1, 4]))
+    finally:
+        torch.set_num_threads(before)
+    assert bags.shape == (2, 0)

@@ -102,6 +102,7 @@ def test_signals_let_requests_under_way_end(runs: Path, number: int) -> None:
             found = [one.result() for one in begun]
     assert status == 0
     assert found
+    assert [one for one in found if "answers" not in one[1]] == []
     assert {(one[0], len(one[1]["answers"])) for one in found} == {(200, MAX_USERS)}
     assert not any("Traceback" in line.get("message", "") for line in lines)
 

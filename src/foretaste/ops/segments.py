@@ -114,6 +114,8 @@ def sum_bags(
     [number of bags, D] of the rows' dtype; the last offset is the length of ``index_S``, and
     ``weight_S`` are factors of the summands.
     """
+    if rows_ND.shape[1] == 0:  # embedding_bag of two threads refuses them
+        return rows_ND.new_zeros(len(offsets) - 1, 0)
     offsets = offsets.to(index_S.dtype)
     return F.embedding_bag(
         index_S,
