@@ -61,8 +61,6 @@ class Writer:
     state: Callable[[], object]
     """What a reader finds; raises where it finds damage."""
     prepare: tuple[list[str], ...] = ()
-    again: list[str] | None = None
-    """The command that goes on after a fault, where it is another."""
 
 
 def foretaste(line: str) -> list[str]:
@@ -207,7 +205,9 @@ def series(name: str, writer: Writer, output: Path, limit: int | None) -> None:
                 continue
             fresh()
             result = outcome(writer, {str(before), after}, call, fault, number)
-            again = run(writer.again or writer.command)
+            again = run(writer.command)
+            if Path(".run.next").exists():  # finished: the message says how to put it in its place
+                again = run(foretaste("train --resume .run.next"))
             if result == "kept" and (again.returncode or str(writer.state()) != after):
                 result = f"not mended by the same command: {again.stderr[-300:]}"
             row = {"writer": name, "call": call, "fault": fault, "number": number, "result": result}
