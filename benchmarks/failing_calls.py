@@ -160,7 +160,10 @@ def faults(calls: dict[str, int]) -> Iterator[tuple[str, str, int]]:
 def outcome(writer: Writer, allowed: set[object], call: str, fault: str, number: int) -> str:
     """``kept`` where nothing was lost, else what was."""
     inject = f"inject={call}:{fault}:when={number}"
-    run(writer.command, *traced("-o", "/dev/null", "-e", f"trace={call}", "-e", inject))
+    try:
+        run(writer.command, *traced("-o", "/dev/null", "-e", f"trace={call}", "-e", inject))
+    except subprocess.TimeoutExpired:
+        return "hung"
     try:
         found = writer.state()
     except Exception as error:
