@@ -223,7 +223,7 @@ def test_a_loss_that_diverges_is_said_without_a_run(plays: pa.Table) -> None:
         ("ease", {"epochs": 3}, "epochs does nothing for ease"),
         ("ease", {"candidates": "sampled-9"}, "candidates does nothing here: ease has no epochs"),
         ("gmf", {"epochs": 3, "patience": 2}, "patience does nothing here: epochs is given"),
-        ("ease", {"protocol": "temporal"}, "protocol is temporal, but fit learns from everything"),
+        ("ease", {"protocol": "temporal"}, "protocol is temporal, but fit learns from all"),
     ],
 )
 def test_wrong_settings_are_one_error(

@@ -2,21 +2,20 @@
 
 ::
 
-    ForetasteError                base of all: says what was wrong, the value met and what to do
+    ForetasteError                base class: the message has the fault, the value and the remedy
     ├── SettingError              a setting or option is out of range, unknown or in conflict
     ├── InputError                raw interactions cannot be read: file, line, column, example
     ├── DatasetError              a prepared dataset directory is missing, torn or foreign
     ├── RunError                  a run directory is missing, torn or foreign, or already there
     ├── UnknownIdError            an id that the run or dataset has never seen
-    ├── UnsupportedError          this model cannot answer that question, and why
+    ├── UnsupportedError          this model cannot answer such a question
     ├── TrainingError             training cannot go on: non-finite loss, nothing to train on
     ├── RankError                 another rank of this training failed, or is not there
     └── MissingExtraError         an optional dependency is missing: the pip install line
 
-The command line prints the message without a traceback and exits with status 2. Mistakes of our
-own raise AssertionError and do show a traceback. `DataWarning` is a note on the data, which the
-command line prints. `Interrupted` is no mistake at all: a
-KeyboardInterrupt that says how to go on.
+The command line prints the message without a traceback and exits with status 2. Faults of foretaste
+raise AssertionError and show a traceback. `DataWarning` is a note on the data, which the command
+line prints. `Interrupted` is no fault: it is a KeyboardInterrupt that tells how to resume.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ E = TypeVar("E", bound=BaseException)
 
 
 class ForetasteError(Exception):
-    """A mistake the user can mend; the message says how."""
+    """An error that the user can correct; the message tells how."""
 
     way_on = ""
-    """The end of the message, where a training is kept: how to go on with it."""
+    """End of the message with the way to resume, if a training was saved."""
 
     def __str__(self) -> str:
         return f"{super().__str__()}{self.way_on}"
@@ -47,7 +46,7 @@ class InputError(ForetasteError):
 
 
 class DatasetError(ForetasteError):
-    """A prepared dataset directory is missing, torn, foreign or lacks what was asked of it."""
+    """A prepared dataset directory is missing, torn or foreign, or lacks a part."""
 
 
 class RunError(ForetasteError):
@@ -55,11 +54,11 @@ class RunError(ForetasteError):
 
 
 class WorseError(ForetasteError):
-    """A run is clearly worse than the one that it was held against."""
+    """A run is clearly worse than the run that it was compared with."""
 
 
 class UnknownIdError(ForetasteError, LookupError):
-    """User or item ids that the run has never seen; ``ids`` are all of them."""
+    """User or item ids are unknown to the run; ``ids`` has all of them."""
 
     def __init__(self, message: str, ids: Iterable[int | str] = ()) -> None:
         super().__init__(message)
@@ -67,7 +66,7 @@ class UnknownIdError(ForetasteError, LookupError):
 
 
 class DataWarning(UserWarning):
-    """A note on raw interactions as they were prepared: ids kept as text, columns not used."""
+    """A note of a preparation on the data, such as ids kept as text, or columns not used."""
 
 
 class UnsupportedError(ForetasteError):
@@ -87,7 +86,8 @@ class MissingExtraError(ForetasteError, ImportError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A training was interrupted by a signal; the message says where, and how to go on."""
+    """A training was interrupted by a signal; the message has the position and the way to
+    resume."""
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
@@ -96,22 +96,22 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Report:
-    """The part of one of several ranks in printing an error that ends them all."""
+    """The way in which one of several ranks prints an error that ends all of them."""
 
     is_printed: bool = False
-    """The message is there already, or another rank prints it."""
+    """True if the message was printed, or another rank prints it."""
     prefix: str = ""
-    """Goes before the message."""
+    """Text before the message."""
 
 
 def with_report(error: E, report: Report) -> E:
-    """The same error, with what the ranks have agreed about printing it."""
+    """The error with the report on which the ranks have agreed."""
     error.__dict__["foretaste_report"] = report
     return error
 
 
 def report_of(error: BaseException | None) -> Report | None:
-    """The report of an error, or of the one that led to it; None where ranks agreed on nothing."""
+    """The report of an error or of its cause; None if it has none."""
     while error is not None:
         report = error.__dict__.get("foretaste_report")
         if isinstance(report, Report):

@@ -1,4 +1,4 @@
-"""Fit a model and recommend at once: from raw interactions to a recommender in one call."""
+"""The function `fit`: from raw interactions to a recommender in one call."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _OF_VALIDATION = (
 
 
 class FittedRecommender(Recommender):
-    """Recommender of a model that was fitted in memory; `save` makes a run of it."""
+    """Recommender of a model that was fitted in memory; `save` writes it as a run."""
 
     def __init__(self, run: Run, device: torch.device, prepared: Manifest) -> None:
-        """Take all that there is of a finished run, whose directory may then go.
+        """Copy a finished run into memory; its directory may then be removed.
 
-        ``prepared`` is of the data that it was fitted to.
+        ``prepared`` is the manifest of the data.
         """
         super().__init__(load_model(run, device), run.users, run.items, run.histories)
         self._config, self._prepared = run.config, prepared
@@ -62,14 +62,14 @@ class FittedRecommender(Recommender):
         return f"FittedRecommender({self._config.model})"
 
     def __str__(self) -> str:
-        """The data as `foretaste prepare` prints it: columns, notes, sizes, what was dropped."""
+        """The summary of the data by `foretaste prepare`: columns, notes, sizes, dropped rows."""
         return labelled_lines(repr(self), self._prepared.summary())
 
     def save(self, path: Path | str, *, overwrite: bool = False) -> Run:
-        """Write the run to a directory, as `foretaste.train` would have, and return it.
+        """Write the run to a directory, in the form of `foretaste.train`, and return it.
 
-        ``overwrite`` replaces a run that is there. Raises RunError where ``path`` is taken or
-        cannot be written.
+        ``overwrite`` replaces an existing run. Raises RunError if ``path`` exists or cannot be
+        written.
         """
         overwrite = checked("overwrite", overwrite, bool)
         place = place_to_train(checked("path", path, Path), overwrite=overwrite)
@@ -94,18 +94,19 @@ def fit(
 ) -> FittedRecommender:
     """Fit ``model`` to all ``interactions`` and return a recommender; no file stays behind.
 
-    A model with epochs is trained twice, unless ``epochs`` is given: first without one item of each
-    user, chosen by hash, to find the best epoch on these; then on everything, for as many epochs,
-    with the same settings and seed. Nothing is left to measure on: `foretaste.train` has metrics.
+    A model with epochs is trained twice, unless ``epochs`` is given. The first training holds out
+    one item of each user, chosen by hash, and finds the best epoch on these items. The second one
+    learns from all interactions, for as many epochs, with the same settings and seed. Nothing is
+    held out then, so there are no metrics; `foretaste.train` has them.
 
-    Dataset and run are made as ever, in a directory of the system's temporary ones (``TMPDIR``),
-    which is removed at the end, however it ends. The recommender lives in memory. Under torchrun
-    the ranks train together, and each has the recommender.
+    Dataset and run are in a temporary directory (``TMPDIR``), which is always removed at the end.
+    The recommender is in memory. Under torchrun the ranks train together, and each gets the
+    recommender.
 
     Args:
         model: one of `foretaste.models.registry.MODEL_NAMES`.
-        interactions: whatever `foretaste.prepare` takes, prepared with protocol none; or a prepared
-            dataset or its directory, of which every part is learned from, held-out ones too.
+        interactions: any source of `foretaste.prepare`, prepared with protocol none; or a prepared
+            dataset or its directory, all parts of which train, held-out ones too.
         items: the titles and other columns of items, as in `foretaste.prepare`.
         model_config: settings of the model.
         config: settings of the training.
@@ -113,8 +114,8 @@ def fit(
         threads: as in `foretaste.train`.
         settings: fields of these configs and of `PrepareConfig`, by name.
 
-    Raises what `foretaste.prepare` and `foretaste.train` raise; notes on the data are warnings, and
-    ``print`` of the recommender has them with its sizes.
+    Raises the errors of `foretaste.prepare` and `foretaste.train`. Notes on the data are warnings;
+    ``print`` of the recommender shows them too, with all sizes.
     """
     kind = config_class(checked("model", model, str))
     config, model_config, preparation = routed(
@@ -152,12 +153,12 @@ def fit(
         if finds_epochs:
             heldout = _without_one_item_each(dataset, root / "holdout")
             found = train(dataset=heldout, run=root / "search", callback=callback, **arguments)
-            here.barrier()  # waits for the one of several processes that writes the run
+            here.barrier()  # the first rank alone writes the run; the others wait until it has
             arguments = rerun_settings(found)
         run = train(dataset=dataset, run=root / "run", callback=callback, **arguments)
         here.barrier()
         fitted = FittedRecommender(run, here.device(config.device), dataset.manifest)
-        here.barrier()  # waits for those that read it, in the directory of that one
+        here.barrier()  # the first rank removes the directory; all have read the run before
         return fitted
 
 
@@ -169,17 +170,17 @@ def _everything(
     *,
     takes_weights: bool,
 ) -> Dataset:
-    """The dataset that holds nothing out: as it is, of another split's parts, or of raw data."""
+    """A dataset with nothing held out: the given one, one of all its parts, or one of raw data."""
     if prepared_dataset(interactions) is None:
         config = preparation or PrepareConfig()
         if config.protocol not in ("auto", "none"):
             raise SettingError(
-                f"protocol is {config.protocol}, but fit learns from everything; leave it out, or "
-                "prepare and train for a model that is measured"
+                f"protocol is {config.protocol}, but fit learns from all interactions; leave it "
+                "out, or call prepare and train for a model with metrics"
             )
         config = replace(config, protocol="none")
         if config.half_life is None:
-            # No times are read: the settings that prepare the file for a measure fit here too.
+            # Dropped, as no times are read: settings that prepare this file must work here too.
             config = replace(config, time_format=None)
         return open_or_prepare(interactions, config, root / "datasets", items=items)
     dataset = open_or_prepare(interactions, preparation, items=items)
@@ -198,19 +199,20 @@ def _everything(
 def _without_one_item_each(dataset: Dataset, path: Path) -> Dataset:
     if dataset.train.lengths().max(initial=0) < 2:
         raise SettingError(
-            "epochs is auto, but every user has one item only, and none can be held out to find "
+            "epochs is auto, but every user has one item only, so none can be held out to find "
             "the best epoch; give epochs"
         )
     return _prepared(dataset, path, protocol="leave-one-out", validation="none")
 
 
 def _prepared(dataset: Dataset, path: Path, **settings: Any) -> Dataset:
-    """Every interaction of a dataset, prepared anew; notes were given on the data itself."""
+    """A dataset of all interactions of another, without warnings, as the first one had them."""
     pairs = dataset.all_interactions()
     users, items = dataset.users.table["id"], dataset.items.table["id"]
     columns = {"user_id": users.take(pairs.row_index()), "item_id": items.take(pairs.item_index)}
     weight = dataset.train_weights(range(dataset.manifest.num_train_users))
-    if weight is not None and len(weight) == len(pairs.item_index):  # else some are held out
+    # Held-out interactions have no weights, so there are weights only if all are in training.
+    if weight is not None and len(weight) == len(pairs.item_index):
         columns["weight"] = pa.array(weight)
         settings["weight_column"] = "weight"
     table = pa.table(columns)
@@ -221,7 +223,7 @@ def _prepared(dataset: Dataset, path: Path, **settings: Any) -> Dataset:
 
 @contextmanager
 def _without_ways_on() -> Iterator[None]:
-    """Have errors say nothing of going on with a run that is gone."""
+    """Remove from errors the advice to resume a run, as that run is removed."""
     try:
         yield
     except Interrupted as error:

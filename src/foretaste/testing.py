@@ -1,4 +1,4 @@
-"""The contract of a model, which those of other packages are tested by too.
+"""The contract tests of a model, for models of other packages too.
 
 ::
 
@@ -7,8 +7,8 @@
     class TestMine(ModelContract):
         recipes = [Recipe(model="mine", model_config=MineConfig(factors=2))]
 
-Needs pytest. With ``pytest.register_assert_rewrite("foretaste.testing")`` in a ``conftest.py``
-assertions that fail show their values.
+They need pytest. With ``pytest.register_assert_rewrite("foretaste.testing")`` in a ``conftest.py``,
+failing assertions show their values.
 """
 
 from __future__ import annotations
@@ -40,50 +40,50 @@ __all__ = ["ModelContract", "Recipe"]
 
 NUM_USERS, NUM_ITEMS = 40, 24
 SEEN_OF_EACH = 8
-"""Items of the right parity that a user has; the other four are left out, and to be found."""
+"""Number of items of the right parity that a user has; the model has to find the other four."""
 
+# Of scores in a batch and one by one. fp32 products differ in the last bits with the batch size,
+# and NeuMF's fold-in takes forty steps from there.
 TOLERANCE = 1e-3
-"""Between a batch and one by one: fp32 products differ in the last bits with the batch size, and
-NeuMF's fold-in takes forty steps from there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a model is trained here: small, and long enough to learn the board."""
+    """Settings by which a model is trained in these tests: small, and enough to learn the board."""
 
     model: str
-    """Its name."""
+    """Name of the model."""
 
     model_config: ModelConfig | None = None
-    """Its settings, by default its own defaults."""
+    """Settings of the model; its defaults if None."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the training."""
 
     defaults: ModelConfig | None = None
-    """Its settings where nothing is chosen, if they are not its defaults."""
+    """Settings for the test of the defaults, if they are not the model's defaults."""
 
     knows_tastes: bool = True
-    """False for a model that shows everyone the same items."""
+    """False for a model that shows all users the same items."""
 
     @property
     def goes_by_seed(self) -> bool:
-        """Another seed gives other weights."""
+        """True if another seed gives other weights."""
         return config_class(self.model).has_epochs
 
     def train(self, dataset: Dataset, path: Path, *, seed: int = 1) -> Run:
-        """Train it into a new run at ``path``."""
+        """Train the model into a new run at ``path``."""
         config = TrainingConfig(**self.settings, seed=seed, device="cpu")
         return train(self.model, dataset, model_config=self.model_config, config=config, run=path)
 
     def train_with_defaults(self, dataset: Dataset, path: Path) -> Run:
-        """Train it as somebody does who chooses nothing."""
+        """Train the model with all settings at their defaults."""
         return train(self.model, dataset, model_config=self.defaults, device="cpu", run=path)
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A model that went through training, its run directory and back."""
+    """A model that was trained, saved in a run and loaded again."""
 
     recipe: Recipe
     dataset: Dataset
@@ -104,7 +104,8 @@ class Trained:
 
 
 def board() -> list[set[int]]:
-    """Who has what: even users have even items, odd users odd ones, a third left out by lot."""
+    """The items of each user: even users have even items, odd users odd ones; a random third is
+    left out."""
     rng = np.random.default_rng(7)
     colours = [np.arange(parity, NUM_ITEMS, 2) for parity in (0, 1)]
     return [
@@ -114,7 +115,7 @@ def board() -> list[set[int]]:
 
 
 def make_board(directory: Path) -> Dataset:
-    """The board, prepared; everything trains, and indexes are the numbers on the board."""
+    """The prepared board; all pairs train, and indexes are the numbers on the board."""
     pairs = [(user, item) for user, row in enumerate(board()) for item in row]
     users, items = zip(*pairs, strict=True)
     table = pa.table({"user_id": users, "item_id": items})
@@ -122,7 +123,7 @@ def make_board(directory: Path) -> Dataset:
 
 
 def make_tiny_board(directory: Path) -> Dataset:
-    """The board with the last two items of each user held out; all have two tastes of twelve."""
+    """The prepared board with two items of each user held out, for validation and for test."""
     pairs = [(user, item) for user, row in enumerate(board()) for item in sorted(row)]
     rng = np.random.default_rng(11)
     users, items = zip(*pairs, strict=True)
@@ -131,12 +132,12 @@ def make_tiny_board(directory: Path) -> Dataset:
 
 
 class ModelContract:
-    """What every model promises, whatever is inside; a subclass has the ``recipes``."""
+    """Tests that every model must pass; a subclass sets the ``recipes``."""
 
     recipes: Sequence[Recipe] = ()
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Have each test for each recipe."""
+        """Run each test for each recipe."""
         names = [recipe.model for recipe in self.recipes]
         metafunc.parametrize("recipe", self.recipes, ids=names, scope="class")
 
@@ -179,7 +180,7 @@ class ModelContract:
         data = make_tiny_board(tmp_path / "tiny")
         run = recipe.train_with_defaults(data, tmp_path / "run")
         found = evaluate_run(run, data, split="validation", device="cpu", k=[4])
-        # Without a taste 4 of the 18 items that a user may be shown; popularity finds .2 here.
+        # A random list has 4 of the 18 items that a user can be shown; popularity finds 0.2 here.
         assert found["hr@4"] > 0.5
 
     def test_scores_are_finite_float32(self, trained: Trained) -> None:
@@ -281,7 +282,7 @@ class ModelContract:
         assert not again.training
 
     def test_a_fresh_model_does_not_score_the_same(self, trained: Trained) -> None:
-        """Or the test above would prove nothing."""
+        """A check of the test above: zero weights must not give the same scores."""
         fresh = build_model(trained.model.name, trained.model.config, NUM_USERS, NUM_ITEMS).eval()
         for parameter in fresh.parameters():
             parameter.data.zero_()
@@ -310,7 +311,7 @@ class ModelContract:
         state = trained.known if of_users else model.fold_in(trained.histories)
         with torch.no_grad():
             scores_BI = scorer(trained.histories.to_dense(), users if of_users else None)
-        # Minus the mean of the user: only the order of scores within a user means anything.
+        # Without the mean of each user: scores are comparable within a user only.
         expected_BI = model.score_catalogue(state)
         close(*(one - one.mean(1, keepdim=True) for one in (scores_BI, expected_BI)))
 
@@ -324,7 +325,7 @@ class ModelContract:
         assert similarity_II.shape == (NUM_ITEMS, NUM_ITEMS)
         assert not similarity_II.requires_grad
         same_II = items[:, None] % 2 == items % 2
-        # No relation, -inf, is less than any.
+        # An item without a relation has -inf.
         others_II = similarity_II.clamp(min=-1).masked_fill(torch.eye(NUM_ITEMS).bool(), torch.nan)
         assert others_II[same_II].nanmean() > others_II[~same_II].nanmean() + 0.01
         close(trained.model.similarity(items[3:5]), similarity_II[3:5])
@@ -348,7 +349,7 @@ def weights_of(run: Run) -> bytes:
 
 
 def found_on_board(scores_BI: Tensor) -> float:
-    """How often a left-out item of the right parity beats an item of the wrong one."""
+    """The share of pairs in which a left-out item of the right parity scores above a wrong item."""
     shares = []
     for user, seen in enumerate(board()):
         left_out = [item for item in range(user % 2, NUM_ITEMS, 2) if item not in seen]

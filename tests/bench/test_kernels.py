@@ -71,5 +71,5 @@ def test_the_fastest_form_of_each_case_is_kept(
 
 
 def test_a_cpu_has_one_form() -> None:
-    with pytest.raises(SettingError, match="a CPU has the chunked form alone"):
+    with pytest.raises(SettingError, match="a CPU has one form of the operations"):
         bench_kernels(Session("kernels", MODEL, OPTIONS), OPTIONS)

@@ -130,7 +130,9 @@ def test_a_run_that_is_clearly_worse_does_not_pass_the_gate(
     assert foretaste(f"compare {tmp_path}/popularity {tmp_path}/ease --gate").status == 0
     assert foretaste("compare runs/vae runs/vae --gate").status == 0, "the same"
     done = foretaste(f"{gate} -m coverage@10 novelty@10")
-    assert done.err.startswith("error: the gate is a metric of held-out items, and coverage@10, ")
+    assert done.err.startswith(
+        "error: --gate needs a metric of held-out items, and there is none in coverage@10, "
+    )
 
 
 def test_compare_as_markdown_and_csv(foretaste: Foretaste) -> None:
@@ -176,7 +178,7 @@ def test_a_dataset_that_moved(foretaste: Foretaste, tmp_path: Path) -> None:
     (tmp_path / "data").rename(tmp_path / "moved")
     done = foretaste(f"evaluate {tmp_path}/run")
     assert done.status == 2
-    assert "which is not there any more; say where it is now with --dataset" in done.err
+    assert "which is not there any more; name its present place with --dataset" in done.err
     assert foretaste(f"evaluate {tmp_path}/run --dataset {tmp_path}/moved").status == 0
 
 

@@ -117,7 +117,7 @@ def test_the_guides_from_a_shell(ml_20m: Path, tmp_path: Path) -> None:
             assert done.returncode == 0, (turn, command, done.stderr)
             if command == NCF[0]:
                 taken = (
-                    "note: --data /data/cache/ml-20m is not there: datasets/cache/ml-20m is taken"
+                    "note: --data /data/cache/ml-20m does not exist; datasets/cache/ml-20m is taken"
                 )
                 assert taken in done.stderr
             if command == VAE[0]:

@@ -134,15 +134,15 @@ def test_a_csv_file_without_times_is_left_one_out(foretaste: Foretaste) -> None:
     [
         (
             "train neumf data --negative-samples 3 --negatives 4",
-            "--negatives and --negative-samples both say what --negatives is",
+            "--negatives and --negative-samples both set --negatives",
         ),
-        ("train neumf data --topk 5 -k 7", "--topk and -k both say what --select-by is"),
-        ("train neumf data --data ratings.csv", "--data ratings.csv and data name two"),
+        ("train neumf data --topk 5 -k 7", "--topk and -k both set --select-by"),
+        ("train neumf data --data ratings.csv", "--data ratings.csv and data differ"),
         ("train neumf data --mode try", "--mode is 'try'; use train or test"),
         ("train neumf data --topk --amp", "--topk needs a value"),
         (
             "train vae data --train --inference_benchmark",
-            "does not do what --train and --inference_benchmark say",
+            "cannot do --train and --inference_benchmark; give one command for each",
         ),
         ("train vae --data_dir runs", "--data-dir runs has no dataset in it"),
         (
@@ -240,7 +240,7 @@ def test_what_the_scripts_folder_lacks_is_found_by_name(
     tokens, notes = translated(f"train neumf --data {three}/cache/leave-one-out")
     assert tokens == "train neumf datasets/leave-one-out"
     assert notes == [
-        f"--data {three}/cache/leave-one-out is not there: datasets/leave-one-out is taken"
+        f"--data {three}/cache/leave-one-out does not exist; datasets/leave-one-out is taken"
     ]
     for missing in (f"{three}/cache/temporal", f"{three}/other", "elsewhere/leave-one-out"):
         assert translated(f"train neumf --data {missing}") == (f"train neumf {missing}", [])
@@ -297,11 +297,11 @@ def test_old_words_replace_neither_a_run_of_another_model_nor_what_is_none(
         line = f"train vae data --batch_size_train 64 --epochs 1 --checkpoint_dir {place}"
         done = foretaste(line)
         assert done.status == 2
-        assert f"error: {place} exists already, and a run is never written over without" in done.err
+        assert f"error: {place} exists already; choose another directory, or replace" in done.err
     assert "--overwrite" not in ours("train vae data --epochs 1 --run runs/vae")
 
 
-LAM = "--lam 1.0: acts here, as --l2: theirs was never applied, so 0 is what it amounted to"
+LAM = "--lam 1.0: acts here, as --l2; the script never applied it, which is the same as 0"
 
 
 @pytest.mark.parametrize(
@@ -311,15 +311,15 @@ LAM = "--lam 1.0: acts here, as --l2: theirs was never applied, so 0 is what it 
         (
             "train neumf data --topk 5 --dropout 0.5 --target 0.9",
             [
-                "--dropout 0.5: acts here: theirs was switched off even in training, so 0 is what "
-                "it amounted to",
-                "--target 0.9: ends the training here once it is reached: theirs went on to the "
-                "last epoch",
+                "--dropout 0.5: acts here; the script switched it off even in training, which is "
+                "the same as 0",
+                "--target 0.9: ends the training here once it is reached; the script went on to "
+                "the last epoch",
             ],
         ),
         (
             "train neumf data --loss-scale 8192",
-            ["--loss-scale 8192: acts here, in fp16: theirs was ignored"],
+            ["--loss-scale 8192: acts here, in fp16; the script ignored it"],
         ),
         ("train neumf data --loss-scale 8192 --precision fp16", []),
     ],
@@ -331,8 +331,8 @@ def test_what_acts_here_and_did_not_there_is_said(line: str, notes: list[str]) -
 def test_loss_scaling_of_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING", "0")
     assert translated("train vae data --train")[1] == [
-        "TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING=0 is TensorFlow's: here bf16 has no loss "
-        "scale, and that of fp16 adapts, or is --loss-scale"
+        "TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING=0 is for TensorFlow and ignored here: bf16 "
+        "has no loss scale, and that of fp16 adapts or is given by --loss-scale"
     ]
     assert translated("train vae data --epochs 3")[1] == []
     assert translated("prepare ratings.csv --data-dir x")[1] == []

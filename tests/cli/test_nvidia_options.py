@@ -272,6 +272,6 @@ def test_options_of_training_are_idle_in_a_test(foretaste: Foretaste) -> None:
     done = foretaste(f"train gmf --mode test --checkpoint-dir runs/gmf -f 8 {training}")
     assert done.status == 0, done.err
     assert done.err.startswith(
-        "note: -f, --amp, -e, -b, -n, -l, -b1, --seed, --dropout, --xla: said of training, which "
-        "is over; ranking is always computed in fp32\n"
+        "note: -f, --amp, -e, -b, -n, -l, -b1, --seed, --dropout, --xla: is for training and "
+        "changes nothing here; ranking is always computed in fp32\n"
     )

@@ -113,7 +113,7 @@ def test_a_dataset_that_was_moved_is_named(
     (tmp_path / "before").rename(tmp_path / "after")
     done = foretaste(f"train --resume {tmp_path}/run")
     assert done.status == 2
-    assert "which is not there any more; say where it is now with --dataset" in done.err
+    assert "which is not there any more; name its present place with --dataset" in done.err
     done = foretaste(f"train --resume {tmp_path}/run --dataset {tmp_path}/after")
     assert done.status == 0, done.err
 

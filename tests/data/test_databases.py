@@ -220,9 +220,9 @@ def test_mistakes_are_named(shop: str, server: str, tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("no database at all, but text" * 99)
     refused("sqlite:///text.db", "cannot be read: .*file is not a database")
     write_sqlite(tmp_path / "shop.db", "CREATE TABLE more (user_id, item_id)")
-    refused(shop, "has tables 'more', 'plays'; say which rows with --query")
+    refused(shop, "has tables 'more', 'plays'; name the rows with --query")
     write_sqlite(tmp_path / "none.db", "VACUUM")
-    refused("sqlite:///none.db", "has no tables; say which rows")
+    refused("sqlite:///none.db", "has no tables; name the rows")
     binary = "SELECT x'ff' AS user_id, 1 AS item_id"
     refused(shop, "cannot be read: .*Invalid UTF8", query=binary)
     refused(

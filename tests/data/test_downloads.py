@@ -73,7 +73,7 @@ def test_what_came_before_a_failure_is_kept_for_the_next_call(
         fetch()
     assert str(caught.value) == (
         f"{server.url}/set.zip: the connection was cut. 0.3 MB of it are in "
-        f"{tmp_path}/set.zip.part, and the same command goes on from there; or {OTHERWISE}"
+        f"{tmp_path}/set.zip.part; run the same command again to go on from there, or {OTHERWISE}"
     )
     assert part_of(tmp_path) == CONTENT[:350_000]
     assert fetch().read_bytes() == CONTENT

@@ -94,7 +94,7 @@ def test_a_compressed_file_cut_short(write: WriteFile) -> None:
 
 
 def test_what_text_needs_a_hint(write: WriteFile) -> None:
-    refuse(write("1\t2\n", "u.data"), r"u\.data: cannot tell its format.*--delimiter says")
+    refuse(write("1\t2\n", "u.data"), r"u\.data: its name does not tell.*give --delimiter")
 
 
 def test_a_header_where_there_should_be_none(write: WriteFile) -> None:

@@ -201,7 +201,7 @@ def test_splits_that_are_none(parts: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("more", "settings", "error", "message"),
     [
-        ({}, {"protocol": "temporal"}, SettingError, "temporal would split what is split already"),
+        ({}, {"protocol": "temporal"}, SettingError, "temporal would split a given split again"),
         ({"validation": frame((1, 12))}, {"validation": "none"}, SettingError,
          "validation is none, and a validation part is given"),
         ({}, {"target_in_candidates": "drop"}, SettingError,

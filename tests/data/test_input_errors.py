@@ -202,7 +202,7 @@ def test_files_that_are_not_there(tmp_path: Path, output: Path, name: str, messa
 
 @pytest.mark.parametrize("name", ["raw.feather", "raw", "raw.parquet.gz"])
 def test_formats_that_are_not_read(write: WriteFile, output: Path, name: str) -> None:
-    refuse(write("user,item\n1,2\n", name), output, f"{name}: cannot tell its format by its name")
+    refuse(write("user,item\n1,2\n", name), output, f"{name}: its name does not tell its format")
 
 
 @pytest.mark.parametrize(

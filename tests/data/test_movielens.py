@@ -208,7 +208,7 @@ def test_what_cannot_be_a_name_is_a_file_that_is_not_there(
 def test_settings_that_are_not_for_named_sets(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="is for the named sets only, ml-100k"):
         prepare("ratings.csv", source_dir=tmp_path)
-    with pytest.raises(SettingError, match=r"delimiter is ',', but ml-1m is written in a known"):
+    with pytest.raises(SettingError, match=r"delimiter is ',', but the format of ml-1m is known"):
         prepare("ml-1m", config=PrepareConfig(delimiter=","))
     unpack("ml-1m", tmp_path / "given")
     dataset = prepare("ml-1m", tmp_path / "made", source_dir=tmp_path / "given")
@@ -284,7 +284,7 @@ def test_nowhere_to_keep_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", classmethod(no_home))
-    with pytest.raises(SettingError, match="no home directory to keep files in"):
+    with pytest.raises(SettingError, match="no home directory for cached files"):
         prepare("ml-1m")
 
 

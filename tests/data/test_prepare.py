@@ -333,7 +333,9 @@ def test_foreign_directories_are_never_replaced(write: WriteFile, tmp_path: Path
     assert prepare(source, out, config, overwrite=True).path == out
     (out / "notes").mkdir()
     assert prepare(source, out, config).path == out  # the same, which is opened
-    with pytest.raises(DatasetError, match=r"out/notes: is in the directory of a dataset and no"):
+    with pytest.raises(
+        DatasetError, match=r"out/notes: is no part of the dataset in its directory"
+    ):
         prepare(source, out, config, overwrite=True)
     assert (out / "notes").is_dir()
 

@@ -156,7 +156,9 @@ def test_a_given_split_weighs_rows_of_its_training_part(tmp_path: Path) -> None:
     split = GivenSplit(train=part((1, 1, 2), (1, 2, 3), (2, 1, 4)), test=part((1, 1, 9), (2, 2, 1)))
     dataset = prepare(split, tmp_path / "given", weight_column="plays")
     assert list(weights_of(dataset).values()) == [2.0, 3.0, 4.0]
-    with pytest.raises(SettingError, match="half_life needs real times, and of a split"):
+    with pytest.raises(
+        SettingError, match="half_life needs real times, and those of a given split"
+    ):
         prepare(split, tmp_path / "aged", half_life="9d")
 
 
@@ -222,7 +224,7 @@ def test_an_event_that_never_happened(prepared: PrepareText) -> None:
     [
         ("nothing", "half_life needs real times, and there is no time column"),
         ("time_rank", "half_life needs real times, and 'time_rank' is a rank"),
-        ("time", "half_life needs real times, and numbers in column 'time' are not seconds"),
+        ("time", "half_life needs real times, and the numbers in column 'time' are not all"),
     ],
 )
 def test_ages_need_times(prepared: PrepareText, name: str, message: str) -> None:

@@ -60,7 +60,7 @@ def test_an_existing_directory_is_never_written_over(tmp_path: Path, dataset: Da
     path = tmp_path / "run"
     path.mkdir()
     (path / "notes").write_text("mine")
-    with pytest.raises(RunError, match=r"run exists already.* never written over"):
+    with pytest.raises(RunError, match=r"run exists already; choose another directory"):
         Run.create(path, config=run_config(dataset, "popularity", {}), dataset=dataset)
     assert list(tmp_path.iterdir()) == [path]
     assert [(file.name, file.read_text()) for file in path.iterdir()] == [("notes", "mine")]

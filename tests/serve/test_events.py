@@ -262,7 +262,7 @@ def test_a_database_that_has_not_every_text_is_refused(server: str) -> None:
         )
     with (
         closing(EventStore(server.replace("/postgres", "/latin"))) as store,
-        pytest.raises(SettingError, match=r"cannot be kept there: .* and UTF-8;"),
+        pytest.raises(SettingError, match=r"cannot be stored in .*; it needs UTF-8"),
     ):
         store.create()
 

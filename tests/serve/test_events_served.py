@@ -231,7 +231,9 @@ def test_a_table_that_takes_no_events_is_refused_at_the_start(
 ) -> None:
     for statement in made.split("; "):
         write_sqlite(tmp_path / "shop.db", statement)
-    with pytest.raises(SettingError, match=r"cannot be kept there: .*; it needs a table events as"):
+    with pytest.raises(
+        SettingError, match=r"cannot be stored in .*; it needs UTF-8, and table events as"
+    ):
         serve([runs / "ease"], ServeConfig(events=str(tmp_path / "shop.db"), port=0))
 
 

@@ -233,7 +233,7 @@ def test_this_machine_alone_needs_none(host: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "https://a.b", "*.a.b"])
 def test_an_allowed_host_that_is_no_name_is_refused(name: str) -> None:
-    with pytest.raises(SettingError, match=r"allowed_hosts has .* give names alone"):
+    with pytest.raises(SettingError, match=r"allowed_hosts has .* give host names"):
         ServeConfig(allowed_hosts=("a.b", name))
 
 

@@ -278,7 +278,9 @@ def test_a_config_of_another_program_makes_no_run(dataset: Dataset, place: Path)
 
 
 def test_a_name_of_what_replaces_another_is_refused(dataset: Dataset, place: Path) -> None:
-    with pytest.raises(RunError, match=r"\.mine\.next is named as what replaces .*mine in the end"):
+    with pytest.raises(
+        RunError, match=r"\.mine\.next is the name of a run that is to replace .*mine"
+    ):
         run_of("popularity", dataset, place / ".mine.next")
 
 

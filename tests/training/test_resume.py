@@ -456,7 +456,7 @@ def test_the_dataset_may_have_moved(whole: Run, dataset: Dataset, tmp_path: Path
     shutil.copytree(dataset.path, copy)
     run = stopped(Dataset(copy, dataset.manifest), tmp_path / "run")
     copy.rename(tmp_path / "moved")
-    with pytest.raises(DatasetError, match="is not there any more; say where it is now"):
+    with pytest.raises(DatasetError, match="is not there any more; name its present place"):
         resume(run)
     resume(run, dataset=tmp_path / "moved")
     assert weights_of(run) == weights_of(whole)
@@ -464,7 +464,7 @@ def test_the_dataset_may_have_moved(whole: Run, dataset: Dataset, tmp_path: Path
 
 def test_another_dataset_is_refused(dataset: Dataset, test_only: Dataset, tmp_path: Path) -> None:
     run = stopped(dataset, tmp_path / "run")
-    with pytest.raises(DatasetError, match=r"does not hold what .*run was trained on"):
+    with pytest.raises(DatasetError, match=r"is not the dataset of .*run: its digest is"):
         resume(run, dataset=test_only.path)
 
 

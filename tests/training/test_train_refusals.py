@@ -60,7 +60,7 @@ def test_settings_are_no_dicts(
         ("vae", {"pretrained_gmf": "a", "pretrained_mlp": "b"}, "vae has no halves"),
         ("neumf", {"k": (5,)}, "'k' here: it belongs to EvaluationConfig"),
         ("neumf", {"epoch": 5}, "'epoch' here; did you mean epochs?"),
-        ("neumf", {"min_rating": 4}, "is prepared already, and neither settings of preparation"),
+        ("neumf", {"min_rating": 4}, "is prepared already, so settings of preparation"),
         ("neumf", {"epochs": 0}, "epochs is 0; it must be a whole number"),
         (
             "ease",
@@ -84,7 +84,7 @@ def test_an_existing_run_is_never_written_over(dataset: Dataset, tmp_path: Path)
     run = run_of("popularity", dataset, tmp_path / "run")
     before = {path.name: path.read_bytes() for path in run.path.iterdir()}
     with pytest.raises(
-        RunError, match="exists already, and a run is never written over without --overwrite"
+        RunError, match="exists already; choose another directory, or replace a run with --over"
     ):
         run_of("gmf", dataset, tmp_path / "run")
     assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before

@@ -1,8 +1,8 @@
-"""Writing so that a reader finds the whole of a file or directory, or nothing.
+"""Atomic writing: a reader finds a whole file or directory, or nothing.
 
-What is being written is in a holder, a directory ``.<letters>.tmp.<name>`` beside its place, with
-whatever its writer keeps there too and a lock. The system drops the lock with the process, however
-that ends; the next writer to the same place removes holders that no process owns.
+A writer works in a holder, a locked directory ``.<letters>.tmp.<name>`` beside the final place. The
+system releases the lock with the process, also after a kill. The next writer to the same place
+removes holders without a lock.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from foretaste._util.system import exchange, flush
 
 @contextmanager
 def atomic_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
-    """Yield an empty file of the same name to write to; then it is renamed onto ``path``.
+    """Yield an empty file of the same name to write to; it is renamed to ``path`` at the end.
 
-    Unless it is to ``replace`` what is there, FileExistsError is raised where something is by then.
-    The file gets the permissions of any new one, even from a writer that replaces it by a private
-    one. It is on the disk before it is renamed. An exception leaves ``path`` as it was.
+    Without ``replace``, FileExistsError is raised if ``path`` exists by then. The file has the
+    permissions of a new file, even if its writer replaced it by a private one. It is synced to the
+    disk before the rename. An exception leaves ``path`` unchanged.
     """
     with _held(path) as temporary:
         temporary.touch(exist_ok=False)
@@ -43,15 +43,16 @@ def atomic_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
-    """Yield a directory of the same name to write files to; then it becomes ``path``.
+    """Yield a directory of the same name to write files to; it becomes ``path`` at the end.
 
-    All of it is on the disk before that. An exception leaves ``path`` as it was, and none of the
-    folders above it that were made for it. Raises FileExistsError when ``path`` is there and not an
-    empty directory, or when someone else made it meanwhile, unless it is to ``replace`` it. A link
-    stays, and what it leads to is replaced.
+    All files are synced to the disk before that. An exception leaves ``path`` unchanged, and
+    removes the folders that were made above it. Without ``replace``, FileExistsError is raised if
+    ``path`` is more than an empty directory, at the beginning or at the end. A link stays, and its
+    target is replaced.
     """
     is_named = path.name not in ("", "..")
-    # A directory that somebody works in is not exchanged below them.
+    # The working directory ("." or "..") is never exchanged: its processes would stay in the old
+    # one.
     replace = replace and is_named
     if path.exists() and not replace and not is_empty_directory(path):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
@@ -70,35 +71,35 @@ def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
     except BaseException:
         for parent in new_parents:
             with suppress(OSError):
-                parent.rmdir()  # only where nothing came to be in it
+                parent.rmdir()  # fails, and may, if another process has written into it
         raise
 
 
 def replace_directory(new: Path, path: Path) -> None:
-    """Put a directory beside ``path`` in its place; what was there is removed.
+    """Move a directory that is beside ``path`` to ``path``; the directory there is removed.
 
-    Killed at any moment, it leaves one of the two there, or what the next writer brings back.
+    A kill at any moment leaves one of the two at ``path``, or leaves what the next writer restores.
     """
     with _held(path) as held:
         _put(new, path, held, replace=True)
-        if new.exists():  # exchanged: what was there goes with the holder
+        if new.exists():  # exchanged: `new` is the old directory now, and goes with the holder
             new.rename(held)
         flush(path.parent)
 
 
 def is_empty_directory(path: Path) -> bool:
-    """True for a directory with nothing in it: a place for another."""
+    """True for an empty directory, which another may replace."""
     return path.is_dir() and not any(path.iterdir())
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove what killed writers of ``path`` left beside it, all that no living process owns.
+    """Remove the holders that killed writers of ``path`` left beside it.
 
-    Where one was killed as it replaced a directory, and nothing is there, the old one comes back.
-    A file system without locks keeps what is left.
+    If a writer was killed as it replaced a directory, and ``path`` is gone, the old directory is
+    put back. A file system without locks keeps the leftovers.
     """
     pattern = re.compile(rf"\.\w{{8}}\.tmp\.{re.escape(path.name)}")
-    with suppress(OSError, ValueError):  # no such folder, or no such name
+    with suppress(OSError, ValueError):  # no such folder, or an impossible name
         with os.scandir(path.parent) as entries:
             leftovers = [
                 path.parent / entry.name
@@ -106,7 +107,7 @@ def remove_leftovers(path: Path) -> None:
                 if pattern.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
             ]
         for holder in leftovers:
-            with suppress(OSError):  # what is not ours to remove
+            with suppress(OSError):  # a holder of another user
                 lock = locked_file(holder / _lock_name(path), without_locks=False)
                 if lock is not None:
                     _restore(holder / _previous_name(path), path)
@@ -115,9 +116,9 @@ def remove_leftovers(path: Path) -> None:
 
 @contextmanager
 def _held(path: Path, *, makes_parents: bool = False) -> Iterator[Path]:
-    """Yield a path of the same name in a holder, which is gone afterwards.
+    """Yield a path of the same name in a holder, which is removed afterwards.
 
-    Errors within the block that name it, or what is beside it, come to name ``path``.
+    Errors in the block that name a path in the holder are changed to name ``path``.
     """
     remove_leftovers(path)
     try:
@@ -126,7 +127,8 @@ def _held(path: Path, *, makes_parents: bool = False) -> Iterator[Path]:
                 path.parent.mkdir(parents=True)
         parent = os.path.realpath(path.parent)
         lock = None
-        while lock is None:  # where another process took it for a leftover before it was locked
+        # Another process may take the holder for a leftover before it is locked; then try again.
+        while lock is None:
             made = tempfile.mkdtemp(prefix=".", suffix=f".tmp.{path.name}", dir=parent)
             holder = Path(made)
             try:
@@ -156,12 +158,12 @@ def _remove(holder: Path, lock: int) -> None:
         shutil.rmtree(holder, ignore_errors=True)
     finally:
         os.close(lock)
-        # A signal may have come in between, and Windows removes nothing that is open.
+        # Again, as a signal may have interrupted the first, and Windows removes no open file.
         shutil.rmtree(holder, ignore_errors=True)
 
 
 def _name_path(error: Exception, path: Path) -> None:
-    """Have an error name ``path`` where it names a path in a holder."""
+    """Replace paths in a holder by ``path`` in an error's texts."""
     parent, name = re.escape(os.path.realpath(path.parent).rstrip(os.sep)), re.escape(path.name)
     temporary = re.compile(rf"{parent}[/\\]\.\w{{8}}\.tmp\.{name}([/\\]{name}(\.lock)?)?")
 
@@ -176,9 +178,10 @@ def _name_path(error: Exception, path: Path) -> None:
 
 
 def _put_file(new: Path, path: Path) -> None:
-    """Put a file where nothing is."""
+    """Move a file to ``path``; FileExistsError if something is there."""
     try:
-        os.link(new, path)  # of several writers one does; renaming would replace
+        # A link fails if `path` exists, so of several writers one succeeds. A rename would replace.
+        os.link(new, path)
     except OSError as error:
         if os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
@@ -186,12 +189,12 @@ def _put_file(new: Path, path: Path) -> None:
 
 
 def _put(new: Path, path: Path, held: Path, *, replace: bool) -> None:
-    """Put a directory where nothing is, or an empty one, or in the place of another.
+    """Move a directory to ``path``, which may be absent, empty or, with ``replace``, another one.
 
-    The other one is then where the new one was, or beside ``held``, in the holder.
+    A replaced directory is then at the place of the new one, or in the holder, beside ``held``.
     """
     try:
-        new.rename(path)
+        new.rename(path)  # the system refuses to replace a directory that is not empty
     except OSError as error:
         if not os.path.lexists(path):
             raise
@@ -199,7 +202,8 @@ def _put(new: Path, path: Path, held: Path, *, replace: bool) -> None:
             raise FileExistsError(path) from error
         if exchange(new, path):
             return
-        # `remove_leftovers` brings back what a kill between the two renames takes away.
+        # Without an exchange of names there is a gap between two renames. After a kill in it,
+        # `remove_leftovers` puts the old directory back.
         previous = held.with_name(_previous_name(path))
         try:
             path.rename(previous)

@@ -1,9 +1,7 @@
-"""Files of a directory that may come from elsewhere: opened only where they are regular, and held
-by one process at a time.
+"""Files of a directory that may come from elsewhere: safe opening, and locks.
 
-A pipe is not waited for, a device not read, and nothing is written through a link.
-
-The system holds the locks, so a file that a dead process left behind keeps nobody out.
+Only regular files are opened: a pipe is not waited for, a device not read, and nothing is written
+through a link. The system holds the locks, so the lock file of a dead process blocks nobody.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_name_text(path: Path) -> bool:
-    """True for a path that is UTF-8 text without a NUL character: other libraries take no other."""
+    """True for a path that is UTF-8 text without a NUL character; other libraries need that."""
     try:
         return b"\0" not in str(path).encode()
     except UnicodeEncodeError:
@@ -31,26 +29,28 @@ def is_name_text(path: Path) -> bool:
 
 
 def real_path(path: Path | str) -> str:
-    """The path from the root: neither DuckDB nor Arrow takes a part of it for a home folder or a
-    protocol, as they do with ``~/a.csv`` and ``file:/a.csv``."""
+    """The absolute path, for DuckDB and Arrow."""
+    # They take parts of relative paths for a home folder or a protocol: ``~/a.csv``, ``file:/a``.
     return os.path.realpath(path)
 
 
 def followed(path: Path) -> Path:
-    """The path from the root that links lead to; OSError where they lead in a circle."""
+    """The absolute path without links; OSError for links in a circle."""
     with suppress(FileNotFoundError):
-        path.stat()  # Path.resolve raises a RuntimeError, or nothing, by the version of Python
+        # `stat` raises the OSError of a circle. `Path.resolve` raises RuntimeError or nothing, by
+        # the version of Python.
+        path.stat()
     return Path(os.path.realpath(path))
 
 
 def why_not_written(error: OSError, elsewhere: str) -> str:
-    """The message about a path that cannot be written; ``elsewhere`` says how to choose another."""
+    """The message about a path that cannot be written; ``elsewhere`` is the advice for another."""
     advice = f"make room, or {elsewhere}" if error.errno in _NO_ROOM else elsewhere
     return f"cannot be written: {error.strerror or error}; {advice}"
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open for reading a regular file, or the one that a link leads to."""
+    """Open for reading a regular file, or a link to one."""
     _check_is_regular(path)
     return path.open("rb")
 
@@ -65,21 +65,20 @@ def open_own(path: Path, mode: str) -> IO[bytes]:
 
 
 def read_document(path: Path) -> str:
-    """The UTF-8 text of a regular file, every line end as it is."""
+    """The UTF-8 text of a regular file, with its line ends unchanged."""
     with open_regular(path) as file:
         return file.read().decode()
 
 
 def cache_directory() -> Path:
-    """The folder of files kept for later: ``foretaste`` in ``XDG_CACHE_HOME``, ``~/.cache`` unless
-    set."""
+    """The cache folder: ``foretaste`` in ``XDG_CACHE_HOME``, by default in ``~/.cache``."""
     if named := os.environ.get("XDG_CACHE_HOME"):
         return Path(named) / "foretaste"
     try:
         return Path.home() / ".cache" / "foretaste"
     except RuntimeError:
         raise SettingError(
-            "there is no home directory to keep files in; name one in XDG_CACHE_HOME"
+            "there is no home directory for cached files; name a directory in XDG_CACHE_HOME"
         ) from None
 
 
@@ -95,9 +94,9 @@ def _check_is_regular(path: Path) -> None:
 
 
 def locked_file(path: Path, *, without_locks: bool) -> int | None:
-    """A descriptor of the file at ``path``, made if need be, that is this process's until closed.
+    """A descriptor of the file at ``path``, created if needed and locked until it is closed.
 
-    None where another process has it, or removed the directory or the file before it was locked.
+    None if another process has the lock, or removed the file or directory before it was locked.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600)

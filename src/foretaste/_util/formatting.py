@@ -1,4 +1,4 @@
-"""Numbers, values and suggestions as messages have them, and tables for notebooks."""
+"""Formatting of numbers, values and suggestions in messages, and of tables in notebooks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NUM_ENTRIES_READ = 10_000
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things: 1 user, 2,000 users."""
+    """A count with its noun: 1 user, 2,000 users."""
     return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def labelled_lines(heading: str, lines: Sequence[tuple[str, str]]) -> str:
-    """A heading and, below it, values with their labels in a column."""
+    """A heading and, below it, aligned labels and values."""
     width = max(len(label) for label, _ in lines)
     return "\n".join([heading, *(f"  {label:{width}}  {value}" for label, value in lines)])
 
@@ -36,7 +36,7 @@ def memory(num_bytes: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A time in hours, minutes and seconds: 0:01:20; -:--:-- where it is not known, or for ever."""
+    """A time in hours, minutes and seconds: 0:01:20; -:--:-- if it is unknown or without end."""
     if seconds is None or seconds > timedelta.max.total_seconds():
         return "-:--:--"
     return str(timedelta(seconds=round(seconds)))
@@ -45,21 +45,21 @@ def duration(seconds: float | None) -> str:
 def compact(number: float) -> str:
     """A number in three digits: 1.31 M, 12.1 k, 830."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= 0.9995 * size:  # less is rounded to 999 of the unit below
+        if number >= 0.9995 * size:  # a smaller number rounds to 999 of the unit below
             return f"{number / size:.3g} {unit}"
     return f"{number:.3g}"
 
 
 def without_password(source: str) -> str:
-    """A source as it may be shown and kept: the URL of a server without password and parameters;
-    anything else as it is."""
+    """A source without secrets: a server's URL loses password and parameters; other sources are
+    unchanged."""
     if not source.startswith(("postgresql:", "postgres:")):
         return source
     return re.sub(r"^(\w+:/+[^:/@]*):.*@", r"\1@", source, flags=re.DOTALL).partition("?")[0]
 
 
 def option_words(settings: Mapping[str, Any]) -> list[str]:
-    """Settings as the words of a command line's options; None, which is a default, has none."""
+    """Settings as the words of command-line options; None is a default and has no option."""
     words = []
     for name, value in settings.items():
         option = name.replace("_", "-")
@@ -75,7 +75,7 @@ def option_words(settings: Mapping[str, Any]) -> list[str]:
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it: quoted, on one line, and not at full length if it is long."""
+    """A value for a message: quoted, on one line, and cut if it is long."""
     if isinstance(value, str) and len(value) > _LONGEST_SHOWN:
         return f"{value[:_LONGEST_SHOWN]!r}... ({len(value):,} characters)"
     text = repr(value)
@@ -87,21 +87,21 @@ def shown(value: object) -> str:
 def spelled_like(
     name: str, names: Collection[str], most: int = 1, similarity: float = 0.6
 ) -> list[str]:
-    """Those of ``names`` that are spelled most like ``name``, case aside; the best first."""
+    """The ``names`` with the most similar spelling to ``name``, ignoring case; the best first."""
     by_lower = {each.lower(): each for each in names}
     found = get_close_matches(name.lower(), by_lower, most, similarity)
     return [by_lower[lower] for lower in found]
 
 
 def did_you_mean(path: Path, *, holding: str = "") -> str:
-    """``; did you mean runs/vae?``, by the names beside a path that is not there, and beside the
-    folders on the way to it that are not; else nothing.
+    """The suggestion ``; did you mean runs/vae?`` for a path that does not exist, or empty text.
 
-    With ``holding``, only directories that have a file of this name are suggested.
+    It compares names in the folders on the path. With ``holding``, only directories that have a
+    file of this name are suggested.
     """
     if any(sign in path.name for sign in "*?["):
         return ""
-    # A folder that cannot be read, or a path that the system has no words for, has no names.
+    # Without a suggestion for a folder that cannot be read, and for an impossible path.
     with suppress(OSError, ValueError):
         for meant in _paths_like(path):
             if not holding or (meant / holding).is_file():
@@ -124,7 +124,7 @@ def _paths_like(path: Path) -> Iterator[Path]:
 def html_table(
     caption: str, headings: Sequence[str], rows: Iterable[Sequence[object]], note: str | None = None
 ) -> str:
-    """A table as ``_repr_html_`` returns it, all text escaped; ``note`` stands below it."""
+    """An HTML table for ``_repr_html_``, with all text escaped; ``note`` is below it."""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     body = "".join(
         f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows

@@ -1,4 +1,4 @@
-"""Settings given by name, each handed to the config whose field it is."""
+"""Settings given by name, and the configs that they belong to."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def routed(
     arguments: Mapping[str, tuple[type[Any], Any]],
     settings: Mapping[str, Any],
 ) -> list[Any]:
-    """The config of each argument of ``function``, with the ``settings`` that are its fields.
+    """The configs of the arguments of ``function``, with ``settings`` assigned to their fields.
 
-    ``arguments`` have, by the name that messages use, the class of the config and the one that was
-    given, None where none was. A setting that several configs have goes to the first of them, and
-    replaces the value in a given config. An argument without either stays None. Raises SettingError
-    for a setting that none has: where it belongs, or which was meant.
+    ``arguments`` maps the name for messages to the class of a config and the given config or None.
+    A setting goes to the first class that has such a field, and replaces the value of a given
+    config. Without config and settings an argument stays None. Raises SettingError for a setting
+    that no class has, with the class it belongs to or the name that was meant.
     """
     kinds = [kind for kind, _ in arguments.values()]
     for name in settings:
@@ -46,7 +46,7 @@ def _names(kind: type[Any]) -> list[str]:
 
 
 def _misplaced(name: str, function: Callable[..., Any], kinds: Sequence[type[Any]]) -> str:
-    """The reason why a setting has no place: it belongs elsewhere, is misspelled, or is none."""
+    """The message about a setting that belongs to another function, is misspelled or unknown."""
     begin = f"{function.__name__} has no setting {name!r} here"
     public = [getattr(foretaste, each) for each in dir(foretaste) if each.endswith("Config")]
     if owners := [kind.__name__ for kind in public if name in _names(kind)]:

@@ -1,4 +1,4 @@
-"""Errors where a request for memory would not fit, or was refused."""
+"""Errors of requests for memory that do not fit or were refused."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _SIGNS_OF_REFUSAL = (
     *("can't allocate memory", "not enough memory", "out of memory", "bad_alloc"),
     *("bad allocation", "can't start new thread", "launch worker thread", "failed to map segment"),
 )
-"""Words of PyTorch, DuckDB, the C++ library, Python, Arrow and the linker in other errors."""
+"""Texts in errors of PyTorch, DuckDB, the C++ library, Python, Arrow and the linker."""
 
 
 def require_memory(needed: float, free: float, what: str, advice: str) -> None:
-    """UnsupportedError where ``what`` needs more bytes than are free; ``advice`` is what to do."""
+    """Raise UnsupportedError, with ``advice``, if ``what`` needs more bytes than are free."""
     if needed > free:
         raise UnsupportedError(
             f"{what} takes about {memory(needed)} of memory, and {memory(free)} are free; {advice}"
@@ -23,7 +23,7 @@ def require_memory(needed: float, free: float, what: str, advice: str) -> None:
 
 
 def was_refused(error: BaseException) -> bool:
-    """True for an error that is the system's refusal of memory to any library."""
+    """True for an error by which any library reports that the system refused memory."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return True
     return any(sign in str(error) for sign in _SIGNS_OF_REFUSAL)

@@ -1,4 +1,4 @@
-"""Speed of long work, and lines on it where no terminal shows bars."""
+"""Speed of long work, and plain lines of progress if there is no terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EVERY_S = 30.0
 
 @dataclass(frozen=True)
 class Pace:
-    """Speed since a time and position: of a training in epochs, validation included."""
+    """Speed since a time and position; of a training in epochs, with validation."""
 
     since: float
     position: float
@@ -30,7 +30,7 @@ class Pace:
 
 
 class PlainProgress:
-    """Says how far long work is, in a line every half minute: a file or pipe has no bars."""
+    """Progress of long work as a line every half minute, for files and pipes."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -45,6 +45,6 @@ class PlainProgress:
         return is_due
 
     def __call__(self, step: str, share: float, left_s: float | None) -> None:
-        """Say, where a line is due, which share of a step is done and how long the rest takes."""
+        """Print the share done and the time left of a step, if a line is due."""
         if self.is_due():
             self._say(f"{step}: {share:.0%}, {duration(left_s)} left")

@@ -1,4 +1,4 @@
-"""This process: the signals that ask it to end, and the launcher that started it."""
+"""This process: the signals that end it, and the launcher that started it."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ _OTHERS = (
     ("mpirun", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"),
     ("mpirun", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     ("horovodrun", "HOROVOD_SIZE", "HOROVOD_RANK", "HOROVOD_LOCAL_SIZE"),
-    # Of a step of srun alone: in the shell of sbatch or salloc, SLURM_NTASKS counts what srun
-    # would start.
+    # The variables of a step, which only srun sets. SLURM_NTASKS is also set in the shell of sbatch
+    # and salloc, where no process was started yet.
     ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_TASKS_PER_NODE"),
 )
-"""Launchers but torchrun, and their variables: processes, number of this one, processes here."""
+"""Launchers other than torchrun, with their variables: number of processes, number of this one,
+number of processes on this machine."""
 
 
 class CaughtSignals:
-    """Hands every ending signal to ``act`` while the block runs, or until it lets go of them.
+    """Context in which ``act`` gets every ending signal, until the end or `let_go`.
 
-    They are caught in the main thread alone: no other may. What the process was started to ignore
-    stays ignored.
+    Signals can be caught in the main thread only. Signals that the process was started to ignore
+    stay ignored.
     """
 
     def __init__(self, act: Callable[[int], None]) -> None:
         self.last: int | None = None
-        """The one that came last."""
+        """Number of the last signal."""
         self._act = act
         self._previous: dict[int, Any] = {}
 
@@ -61,14 +62,14 @@ class CaughtSignals:
         self.let_go()
 
     def let_go(self) -> None:
-        """Have the signals do what they did before."""
+        """Restore the earlier handlers."""
         while self._previous:
             signal.signal(*self._previous.popitem())
 
 
 @dataclass(frozen=True)
 class Launch:
-    """This process's place among those that torchrun started: one of one without it."""
+    """Rank of this process among those that torchrun started; rank 0 of 1 without torchrun."""
 
     rank: int = 0
     size: int = 1
@@ -77,7 +78,7 @@ class Launch:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of the store that the ranks meet at; RankError where they are not set."""
+        """Host and port of the ranks' store; RankError if they are not set."""
         host, port = os.environ.get("MASTER_ADDR"), _number("MASTER_PORT")
         if not host or port is None:
             raise RankError(
@@ -93,10 +94,10 @@ class Launch:
 
 
 def launch() -> Launch:
-    """The place that the environment gives this process.
+    """The rank of this process, from the environment.
 
-    Raises RankError where a part of it is not set or does not fit the rest, and where another
-    launcher started this process several times: each would do the whole work.
+    Raises RankError if a variable is missing or does not fit the others. It is also raised if
+    another launcher started several processes, since each would do the whole work.
     """
     rank, size = _number("RANK"), _number("WORLD_SIZE")
     if rank is None and size is None:
@@ -122,8 +123,8 @@ def _check_no_other() -> None:
         here = os.environ.get(local_name, "").partition("(")[0]
         error = RankError(
             f"{launcher} started this {size} times, and each process would do the whole work; "
-            f"start torchrun once on each machine instead: {_torchrun(size, here)} (for {size} "
-            f"works of their own on purpose, unset {size_name})"
+            f"start torchrun once on each machine instead: {_torchrun(size, here)} (to run it "
+            f"{size} times on purpose, unset {size_name})"
         )
         raise with_report(error, Report(is_printed=_number(rank_name) != 0))
 
@@ -143,7 +144,7 @@ def _torchrun(size: int, here: str) -> str:
 
 
 def _number(name: str) -> int | None:
-    """The whole number in a variable; None where it is not set or empty."""
+    """The whole number in a variable; None if it is not set or empty."""
     text = os.environ.get(name, "").strip()
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""JSON text that ends with its own sha256: what was changed or cut short is noticed."""
+"""JSON text that ends with its own sha256, so that a changed or cut text is noticed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from foretaste._util.formatting import shown
 
 SHA256 = "sha256"
-"""The last key: the digest, in hexadecimal, of all text before it."""
+"""The last key; its value is the digest, in hexadecimal, of all text before that value."""
 
 _ENDING = re.compile(rf'"{SHA256}": "([0-9a-f]{{64}})"\n?\}}\n\Z')
 
 
 def signed_text(document: Mapping[str, Any], *, indent: int | None = None) -> str:
-    """A JSON object as text, one line or indented, with a last key `SHA256` and a newline."""
+    """A JSON object as text, on one line or indented, with the key `SHA256` last and a newline."""
     unsigned = {**document, SHA256: ""}
     text = json.dumps(unsigned, indent=indent, ensure_ascii=False, allow_nan=False)
     body, mark, end = text.rpartition(f'"{SHA256}": "')
@@ -25,15 +25,15 @@ def signed_text(document: Mapping[str, Any], *, indent: int | None = None) -> st
 
 
 def check_signed(text: str) -> None:
-    """ValueError unless ``text`` is as `signed_text` made it, to the letter."""
+    """Raise ValueError if ``text`` differs in any character from the text of `signed_text`."""
     ending = _ENDING.search(text)
     if ending is None or ending[1] != _sha256(text[: ending.start()]):
         raise ValueError(f'its text does not match its "{SHA256}"')
 
 
 def other_format(found: object, reads: int, again: str) -> str:
-    """The end of a message on a document of another format number; ``again`` is what to do about
-    an older one."""
+    """The end of a message on a document in another format; ``again`` is the advice for an older
+    one."""
     is_newer = isinstance(found, int) and found > reads
     advice = "update foretaste" if is_newer else again
     return f"in format {shown(found)}, and this foretaste reads format {reads}; {advice}"

@@ -1,5 +1,5 @@
-"""What only some systems have, each with a plain answer elsewhere: locks, an exchange of names,
-limits and peaks of memory, some signals, forks."""
+"""Functions of some systems only, with a default on all others: locks, the exchange of names,
+limits and peaks of memory, signals, forks."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from pathlib import Path
 ENDING = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
-"""Ctrl-C, the polite kill, and the terminal that is gone; Windows has no SIGHUP."""
+"""Signals that end a command: Ctrl-C, kill, a closed terminal. Windows has no SIGHUP."""
 
 NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
-"""Flag that opens no link; nothing under Windows."""
+"""Flag of `os.open` that refuses links; 0 under Windows."""
 
 _IS_WINDOWS = sys.platform == "win32"
 
 _NO_DIRECTORIES = (errno.EINVAL, errno.ENOTSUP)
-"""Errors of file systems that flush files only."""
+"""Errors of file systems that cannot sync directories."""
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUPS = Path("/sys/fs/cgroup")
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
-"""Of the kernel's documentation of /proc: the peak of resident memory begins anew."""
+"""Value for clear_refs that resets the peak of resident memory (man 5 proc)."""
 
 
 def try_lock(descriptor: int, *, without_locks: bool = True) -> bool:
-    """Lock an open file until it is closed; False where another process has it.
+    """Lock an open file until it is closed; False if another process has the lock.
 
-    ``without_locks`` is the answer where the system or the file system knows no such locks.
+    ``without_locks`` is the result on a system or file system without such locks.
     """
     try:
         import fcntl
@@ -51,10 +51,10 @@ def try_lock(descriptor: int, *, without_locks: bool = True) -> bool:
 
 
 def flush(path: Path) -> None:
-    """Have a file or directory on the disk before going on."""
+    """Sync a file or directory to the disk."""
     if _IS_WINDOWS and path.is_dir():
         return
-    # Windows flushes what is open for writing, and opens no directories.
+    # Windows syncs only files that are open for writing, and cannot open directories.
     descriptor = os.open(path, os.O_RDWR if _IS_WINDOWS else os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -66,7 +66,7 @@ def flush(path: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Swap two paths at one stroke; False where the system or the file system cannot."""
+    """Swap two paths atomically; False if the system or the file system cannot."""
     if sys.platform != "linux":
         return False
     import ctypes
@@ -79,16 +79,16 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 def after_fork_in_child(act: Callable[[], None]) -> None:
-    """Have every child that is forked from now on act first, where there are forks."""
+    """Call ``act`` at the start of every child that is forked from now on."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=act)
 
 
 def free_bytes() -> int:
-    """Main memory that this process could still take; ``sys.maxsize`` where it is unknown.
+    """Bytes of main memory that this process can still take; ``sys.maxsize`` if unknown.
 
-    It is the free memory of the machine, swap included, within the limits of its control groups and
-    of its own.
+    It is the free memory of the machine, with swap, within the limits of the control group and of
+    the process.
     """
     free = sys.maxsize
     kibibytes = _numbers(_MEMINFO) if _MEMINFO.is_file() else {}
@@ -102,7 +102,8 @@ def free_bytes() -> int:
         path = _CGROUPS / limit
         try:
             text = path.read_text().strip()
-            taken = _numbers(path.parent / "memory.stat")[used]  # cached files can be let go
+            # Without the page cache, which the kernel gives back under pressure.
+            taken = _numbers(path.parent / "memory.stat")[used]
         except (OSError, KeyError):
             continue
         if text != "max":
@@ -111,8 +112,8 @@ def free_bytes() -> int:
 
 
 def address_space_left() -> int:
-    """Bytes that this process may still map (``ulimit -v``), taken or not; ``sys.maxsize`` where
-    there is no limit."""
+    """Bytes of address space that this process may still map (``ulimit -v``); ``sys.maxsize``
+    without a limit."""
     statm = Path("/proc/self/statm")
     if not statm.is_file():
         return sys.maxsize
@@ -125,7 +126,7 @@ def address_space_left() -> int:
 
 
 def reset_peak_of_process() -> bool:
-    """Have `peak_of_process` count from here; False where the system cannot, as beside Linux."""
+    """Reset `peak_of_process`; False on systems that cannot, as all but Linux."""
     try:
         _CLEAR.write_text(_RESET_PEAK)
     except OSError:
@@ -134,7 +135,7 @@ def reset_peak_of_process() -> bool:
 
 
 def peak_of_process() -> int | None:
-    """Bytes resident at most since the process began, or the peak was reset; None under Windows."""
+    """Peak of resident bytes since the start or the last reset; None under Windows."""
     try:
         import resource
     except ImportError:
@@ -144,7 +145,7 @@ def peak_of_process() -> int | None:
 
 
 def resident_bytes(name: str) -> int:
-    """A line of Linux's status of this process, such as ``VmRSS``: bytes that are resident."""
+    """Bytes in a line of Linux's status of this process, such as ``VmRSS``."""
     return 1024 * _numbers(_STATUS)[f"{name}:"]
 
 
@@ -160,6 +161,6 @@ def cpu_name() -> str:
 
 
 def _numbers(path: Path) -> dict[str, int]:
-    """The first number of each line of a file of names and numbers, where it has one."""
+    """The first number of each line, by the name before it, of a file such as /proc/meminfo."""
     lines = (line.split() for line in path.read_text().splitlines())
     return {words[0]: int(words[1]) for words in lines if words[1:] and words[1].isdecimal()}

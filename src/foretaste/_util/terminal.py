@@ -1,5 +1,5 @@
-"""Command lines: text made safe for a terminal, streams that may be closed, full or gone, exit
-statuses, and how their threads share the cores."""
+"""Command lines: text that is safe for a terminal, streams that may be closed or full, exit
+statuses, and threads that share the cores."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ EXIT_BROKEN_PIPE = 141
 _BIDIRECTIONAL = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _LINE_ENDS = (0x2028, 0x2029)
 _NO_CHARACTERS = (*range(0xD800, 0xE000), 0xFFFE, 0xFFFF)
-"""Halves of characters, which names of files may have, and what neither XML nor a drawing takes."""
+"""Lone surrogates, which file names may have, and two non-characters that XML and plots refuse."""
 _UNSAFE = (*range(0x20), *range(0x7F, 0xA0), *_BIDIRECTIONAL, *_LINE_ENDS, *_NO_CHARACTERS)
 _ESCAPES = {code: f"\\u{code:04x}" for code in _UNSAFE}
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, safe for a terminal, a page and a drawing: the rest is escaped as in
-    JSON.
+    """``text`` on one line, safe for a terminal, a page and a plot; unsafe characters are escaped
+    as in JSON.
 
-    That is control characters, which move the cursor or set the window's title, the characters
-    that turn the direction of writing, and what is no character.
+    Unsafe are control characters, which move the cursor or set the window's title, changes of the
+    writing direction, and non-characters.
     """
     return text.translate(_ESCAPES)
 
 
 def printable_lines(text: str) -> str:
-    """The same of each line."""
+    """Each line of ``text`` as `printable`."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def print_error(message: str, file: TextIO | None = None) -> None:
-    """A line on stderr, or in ``file``; lost where that cannot be written."""
+    """Print a line on stderr or ``file``; it is lost if that cannot be written."""
     with suppress(OSError):
         print(printable_lines(message), file=file or sys.stderr, flush=True)
 
 
 def print_data(text: str, end: str = "\n") -> None:
-    """Text on stdout for other programs, as it is: UTF-8, unless stdout is a terminal.
+    """Print text on stdout for other programs, unchanged and in UTF-8.
 
-    There, what would command it is escaped. Raises ForetasteError for a character that cannot be
-    printed, where a table would have a question mark.
+    On a terminal unsafe characters are escaped, in the terminal's encoding. Raises ForetasteError
+    for a character that the encoding lacks; a question mark in its place would be wrong data.
     """
     is_terminal = sys.stdout.isatty()
     encoding = sys.stdout.encoding if is_terminal else "utf-8"
@@ -61,7 +61,7 @@ def print_data(text: str, end: str = "\n") -> None:
     except UnicodeEncodeError as error:
         raise ForetasteError(
             f"{text[error.start]!a} cannot be printed in the encoding {error.encoding} of the "
-            "output; a terminal's is set by PYTHONIOENCODING=utf-8, and files and pipes get UTF-8"
+            "terminal; set PYTHONIOENCODING=utf-8, or write to a file or pipe, which get UTF-8"
         ) from None
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.encoding != encoding:
         sys.stdout.reconfigure(encoding=encoding)
@@ -70,7 +70,7 @@ def print_data(text: str, end: str = "\n") -> None:
 
 @contextmanager
 def nothing_printed() -> Iterator[None]:
-    """Drop what is printed within: of several ranks, the first alone prints."""
+    """Discard all output of the block; of several ranks only the first prints."""
     with (
         open(os.devnull, "w", encoding="utf-8") as nowhere,  # noqa: PTH123
         redirect_stdout(nowhere),
@@ -80,18 +80,19 @@ def nothing_printed() -> Iterator[None]:
 
 
 SPIN_COUNT = "1000"
-"""Turns that a thread which waits for others spins before it sleeps; OpenMP's own are billions."""
+"""Turns that a waiting thread spins before it sleeps; OpenMP's default is billions."""
 
 
 def share_cores() -> None:
-    """Have threads that wait for each other spin for a moment, then sleep, unless the environment
-    says otherwise by GOMP_SPINCOUNT or OMP_WAIT_POLICY.
+    """Let waiting OpenMP threads spin for a moment and then sleep, unless GOMP_SPINCOUNT or
+    OMP_WAIT_POLICY is set.
 
-    Goes through the environment, for GNU's OpenMP, and must come before PyTorch is imported.
+    It sets a variable of GNU's OpenMP, so it must be called before PyTorch is imported.
     """
-    # Measured on two cores, milliseconds an update of GMF with 512 negatives, NeuMF and Mult-VAE:
-    # alone 23.5, 29.5, 29.7 by 1,000 turns and 15.2, 22.4, 21.7 by 10,000, more of which gain
-    # nothing; beside another program 24, 45, 38 and 55, 66, 58. Sleeping at once costs a third.
+    # Milliseconds of an update on two cores, of GMF with 512 negatives, NeuMF and Mult-VAE:
+    #   1,000 turns: alone 23.5, 29.5, 29.7; beside another program 24, 45, 38
+    #   10,000 turns: alone 15.2, 22.4, 21.7; beside another program 55, 66, 58
+    # More turns gain nothing alone, and sleeping at once costs a third.
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = SPIN_COUNT
 
@@ -99,9 +100,9 @@ def share_cores() -> None:
 def run_command(work: Callable[[], None]) -> None:
     """Do the work of a command, then exit with its status.
 
-    A mistake of the user is printed without a traceback and exits with 2, as does a stdout that
-    cannot be written; an interrupt with 130, SIGTERM with 143, SIGHUP with 129, a reader that went
-    away with 141. These signals are exceptions, so what is half-written goes.
+    An error of the user is printed without a traceback, with status 2; so is a stdout that cannot
+    be written. Ctrl-C has status 130, SIGTERM 143, SIGHUP 129, a closed pipe 141. Signals are
+    raised as exceptions, so half-written files are removed.
     """
     try:
         status = _status_of(work)
@@ -109,7 +110,7 @@ def run_command(work: Callable[[], None]) -> None:
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
-            except OSError:  # Python must not try again when it exits
+            except OSError:  # Python flushes again at its exit, which must not fail
                 with suppress(OSError):
                     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if status:
@@ -140,10 +141,10 @@ def _status_of(work: Callable[[], None]) -> int:
 
 
 def _end_of(error: BaseException, signal_number: int | None, prefix: str) -> tuple[int, str | None]:
-    """The exit status of an error, and its message; None for a mistake of our own."""
+    """The exit status of an error, and its message; None for a fault of foretaste."""
     if isinstance(error, Interrupted):
         return EXIT_SIGNALLED + error.signal_number, str(error)
-    # A library that is interrupted may raise what it likes, as pandas does within its import.
+    # An interrupted library may raise another error, as pandas does during its import.
     if signal_number is not None or isinstance(error, KeyboardInterrupt):
         return EXIT_SIGNALLED + (signal_number or signal.SIGINT), "interrupted"
     if not isinstance(error, ForetasteError | OSError):
@@ -154,16 +155,15 @@ def _end_of(error: BaseException, signal_number: int | None, prefix: str) -> tup
 
 
 def _open_streams() -> None:
-    """Let closed streams lead nowhere; ForetasteError where that is stdout.
-
-    A file opened later would take the number of the stream, and whatever a library says there.
-    """
+    """Open closed streams on the null device; ForetasteError if stdout is closed."""
+    # Otherwise the next opened file would get the number of the stream, and with it all that a
+    # library prints there.
     is_stdout_closed = sys.stdout is None
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # for what a terminal's encoding lacks
+            stream.reconfigure(errors="replace")  # a terminal's encoding may lack characters
     if is_stdout_closed:
         raise ForetasteError("stdout is closed, so there is nowhere to print; try >/dev/null")

@@ -1,4 +1,4 @@
-"""Options of the benchmarks. Defaults that depend on the device are None or empty here."""
+"""Options of the benchmarks. Defaults that depend on the device are None or empty."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ class BenchConfig:
     """Options of every benchmark."""
 
     shape: str = "ml-1m"
-    """Data to generate: ml-20m, ml-1m, ml-100k or USERSxITEMSxINTERACTIONS. For vae, ml-20m is
-    what its reference trains on: 116,677 users and 20,108 items."""
+    """Size of the generated data: ml-20m, ml-1m, ml-100k or USERSxITEMSxINTERACTIONS. For vae,
+    ml-20m is the training data of the reference: 116,677 users and 20,108 items."""
 
     device: str = "auto"
-    """auto (a GPU where there is one), cpu, cuda or cuda:N."""
+    """auto (a GPU if there is one), cpu, cuda or cuda:N."""
 
     threads: Threads | None = None
-    """CPU threads, of each rank; as many as PyTorch takes unless given."""
+    """CPU threads of each rank; by default those of PyTorch."""
 
     repeats: Count = 5
-    """Measurements of each case; the median counts, the spread is shown."""
+    """Number of measurements of each case; their median and spread are shown."""
 
     warmup: Annotated[int, Range(at_least=0)] = 1
-    """Measurements before them that do not count; their time is shown apart."""
+    """Number of measurements before these, which do not count; their time is shown separately."""
 
     seed: Seed = 1
-    """Decides initial weights, order, negatives, dropout and noise."""
+    """Seed of initial weights, order, negatives, dropout and noise."""
 
     output: Path | None = None
-    """Append one JSON object per measurement to this file."""
+    """File to which one JSON object per measurement is appended."""
 
     data_cache: Path | None = None
-    """Directory that keeps generated data from one benchmark to the next."""
+    """Directory in which generated data are kept for the next benchmark."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -51,28 +51,28 @@ class TrainBench(BenchConfig):
     """Training throughput and time per epoch."""
 
     precision: tuple[Precision | Auto, ...] = ("auto",)
-    """Precisions to train in, one after the other; auto is the one that training takes."""
+    """Precisions of training, one after the other; auto is the default of training."""
 
     batch_size: Counts = ()
-    """Samples (neumf) or users (vae) per update, one size after the other. Unless given, the
-    reference's on a GPU (1,048,576; 24,576) and 65,536 or 500 on a CPU."""
+    """Samples (neumf) or users (vae) per update, one size after the other. Default: those of the
+    reference on a GPU (1,048,576; 24,576), 65,536 and 500 on a CPU."""
 
     steps: Count | None = None
-    """Updates in a measurement, on as much of the data as they need; a whole epoch unless given."""
+    """Updates in a measurement, on a part of the data of that size; by default a whole epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InferenceBench(BenchConfig):
-    """Scores on the device: independent (user, item) pairs, or the catalogue for histories."""
+    """Scores on the device, of independent (user, item) pairs or of the catalogue for histories."""
 
     batch_sizes: Counts = ()
     """Pairs, users or histories per call, one size after the other."""
 
     calls: Count = 200
-    """Calls to time for each batch size, at most; percentiles are over all of them."""
+    """Most timed calls for each batch size; percentiles are over all of them."""
 
     seconds: Annotated[float, Range(above=0)] = 10.0
-    """Time for one batch size and side after which no further call is begun."""
+    """Seconds for each batch size and side, after which no further call begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,5 +91,5 @@ class RecommendBench(InferenceBench):
     """Items per list."""
 
     history_length: Count | None = None
-    """Ask for new users with this many items each, drawn from the whole catalogue by chance; unless
-    given, histories are those of the generated data."""
+    """Answer new users with this many random items of the catalogue each. By default the histories
+    are those of the generated data."""

@@ -1,7 +1,7 @@
-"""``bench inference``: scores on the device by batch size, throughput and latency.
+"""``bench inference``: throughput and latency of scores on the device, by batch size.
 
-Shape suffixes: B pairs, c some of them, R rows of a table, F factors, E embedding width, H width
-after the tower's split first layer.
+Shape suffixes: B pairs, c pairs of a chunk, R rows of a table, F factors, E embedding width, H
+width after the tower's split first layer.
 """
 
 from __future__ import annotations
@@ -35,27 +35,28 @@ from foretaste.training.precision import PrecisionPolicy
 _PAIRS = (1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20)
 _USERS = {"cpu": (1, 16, 128, 1024), "cuda": (1, 16, 128, 1024, 8192)}
 _NUM_INPUTS = 8
-"""Different inputs that calls go through in turn, so that no cache knows the next."""
+"""Number of different inputs that calls take in turn, so that no cache has the next one."""
 
 PAIR_CLOCK = "pairs on the device to scores on the device"
 CATALOGUE_CLOCK = "histories on the device to scores of the catalogue on the device"
 
+# On a CPU the C library maps larger arrays anew for every call.
 _PAIRS_AT_ONCE = {"cpu": 1 << 14, "cuda": 1 << 20}
-"""Users' rows are gathered for so many: on a CPU what is larger is mapped anew for every call."""
+"""Pairs whose users' rows are gathered at once."""
 
 _Tables = tuple[Tensor, Tensor]
-"""Factors [R, F] of users or of items, and rows of the tower: embeddings, or their projections."""
+"""Factors [R, F] of users or items, and the tower's rows: embeddings, or their projections."""
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One side's way to answer the inputs of a case."""
+    """The function by which one side answers the inputs of a case."""
 
     side: str
     function: Callable[..., object]
     clock: str
     differs: Mapping[str, Any] = field(default_factory=dict)
-    """Differences to the case: the form of the tables, the precision."""
+    """Entries of the row besides the case: the form of the tables, the precision."""
 
 
 @dataclass(frozen=True)
@@ -65,17 +66,17 @@ class Case:
     case: Mapping[str, Any]
     unit: str
     amount: int
-    """Pairs, users or histories in a call."""
+    """Number of pairs, users or histories in a call."""
     inputs: Sequence[tuple[Any, ...]]
     calls: list[Call]
 
     def answer(self, call: Call, number: int) -> object:
-        """Make the call of that number, the inputs taken in turn."""
+        """Make call ``number``; calls take the inputs in turn."""
         return call.function(*self.inputs[number % len(self.inputs)])
 
 
 def bench_inference(session: Session, options: InferenceBench) -> None:
-    """Measure scoring with untrained weights: they change nothing about speed."""
+    """Measure scoring with untrained weights, which do not affect speed."""
     histories = session.histories()
     for case in inference_cases(session, session.build(histories), histories, options):
         record_calls(session, options, case)
@@ -84,7 +85,7 @@ def bench_inference(session: Session, options: InferenceBench) -> None:
 def inference_cases(
     session: Session, model: NeuralModel, histories: Histories, options: InferenceBench
 ) -> Iterator[Case]:
-    """One case per precision and batch size, each to be measured before the next is made."""
+    """One case per precision and batch size; each is measured before the next is made."""
     is_neumf = isinstance(model, NeuMF)
     sizes = options.batch_sizes or (_PAIRS if is_neumf else _USERS[session.device.type])
     check_calls_fit(sizes, 1 if is_neumf else histories.num_items, _NUM_INPUTS)
@@ -100,7 +101,7 @@ def inference_cases(
 
 
 def check_calls_fit(sizes: Sequence[int], numbers_per_row: int, num_inputs: int) -> None:
-    """UnsupportedError where inputs of a size, or the numbers that a call computes, do not fit."""
+    """Raise UnsupportedError if the inputs and results of a call do not fit into memory."""
     for size in sizes:
         require_memory(
             4 * size * (numbers_per_row + 4 * num_inputs),
@@ -111,9 +112,10 @@ def check_calls_fit(sizes: Sequence[int], numbers_per_row: int, num_inputs: int)
 
 
 def record_calls(session: Session, options: InferenceBench, case: Case) -> None:
-    """Measure the calls of a case; one row each.
+    """Measure the calls of a case, with one row per call.
 
-    Among ranks: those of the first alone, then of all at once, each with a whole model of its own.
+    With several ranks, first the first rank alone is measured, then all at once, each with its own
+    copy of the model.
     """
     ranks, rate = session.ranks, f"{case.unit}_per_s"
 
@@ -136,9 +138,9 @@ def record_calls(session: Session, options: InferenceBench, case: Case) -> None:
 def measure_calls(
     session: Session, options: InferenceBench, case: Case, ranks: Ranks = ALONE
 ) -> dict[Call, dict[str, Any]]:
-    """Warm up the calls of a case, then time them in turns; numbers as a row has them.
+    """Warm up the calls of a case, then time them in turns; returns the numbers of a row per call.
 
-    Of ``ranks`` the rates add up, and latencies are over the calls of all.
+    The rates of ``ranks`` are added, and latencies are over the calls of all ranks.
     """
     on_ranks = f" on {ranks.size} ranks" if ranks.size > 1 else ""
     session.log(f"timing calls of {case.amount:,} {case.unit}{on_ranks}")
@@ -175,7 +177,7 @@ def measure_calls(
 
 
 def _pair_case(model: NeuMF, seed: int, policy: PrecisionPolicy, size: int) -> Case:
-    """Independent random pairs, their indexes and the scores on the device."""
+    """The case of independent random pairs, with indexes and scores on the device."""
     generator = torch.Generator().manual_seed(seed)
     inputs = [
         tuple(
@@ -202,7 +204,7 @@ def _pair_case(model: NeuMF, seed: int, policy: PrecisionPolicy, size: int) -> C
 
 
 def _catalogue_case(model: NeuralModel, seed: int, histories: Histories, size: int) -> Case:
-    """The catalogue's scores for histories of random users, both on the device."""
+    """The case of the catalogue's scores for histories of random users, both on the device."""
     rng = np.random.default_rng(seed)
     inputs = [
         (to_device(histories.rows(rng.integers(histories.num_users, size=size)), model.device),)
@@ -213,7 +215,7 @@ def _catalogue_case(model: NeuralModel, seed: int, histories: Histories, size: i
 
 
 class PairScorer:
-    """Scores pairs of a trained model, on its device; the tower's products in one dtype."""
+    """Scorer of pairs on the model's device, with the tower's products in one dtype."""
 
     def __init__(self, model: NeuMF, compute_dtype: torch.dtype | None = None) -> None:
         self.model = model.eval()
@@ -231,21 +233,21 @@ class PairScorer:
 
     @torch.no_grad()
     def project(self) -> InteractionInputs:
-        """Every user and every item projected: what is computed once while the weights stay."""
+        """The projections of all users and items, which are computed once for fixed weights."""
         return self._inputs(self._users(), self._items())
 
     @torch.no_grad()
     def projected(self, everyone: InteractionInputs, user_B: Tensor, item_B: Tensor) -> Tensor:
-        """Logits [B] from what `project` gave."""
+        """Logits [B] from the projections of `project`."""
         return self._in_parts(
             lambda user_c, item_c: self._logits(everyone, item_c, user_c), user_B, item_B
         )
 
     @torch.no_grad()
     def unprojected(self, user_B: Tensor, item_B: Tensor) -> Tensor:
-        """Logits [B] from the tables as they were trained.
+        """Logits [B] from the trained tables.
 
-        The users and the items projected are those of the pairs, or all where those are fewer.
+        The users and items of the pairs are projected, or all users or items if these are fewer.
         """
         if len(item_B) < self.model.num_items:
             items = self._items(item_B)
@@ -296,7 +298,7 @@ class PairScorer:
 def _projected(
     tables: _Tables, weight_HE: Tensor, bias_H: Tensor | None, index_B: Tensor | None = None
 ) -> _Tables:
-    """Factors and projected embeddings of all rows, or of those asked for."""
+    """Factors and projected embeddings of all rows, or of the given ones."""
     factors, embedding = tables
     if index_B is not None:
         factors, embedding = factors.index_select(0, index_B), embedding.index_select(0, index_B)

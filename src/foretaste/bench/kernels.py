@@ -1,4 +1,4 @@
-"""``bench kernels``: a training with each form of its operations; ``--kernels auto`` goes by it."""
+"""``bench kernels``: times training with each set of kernels, for ``--kernels auto``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from foretaste.training.kernels import FORMS, case_of, keep_verdict
 
 
 def bench_kernels(session: Session, options: TrainBench) -> None:
-    """Measure training in each form that is right here and fits, and keep the fastest of each case.
+    """Measure training with each set of kernels that passes its check here, and store the fastest
+    one of each case.
 
-    SettingError on a CPU, which has one form, and for several processes.
+    SettingError on a CPU, which has one set, and for several processes.
     """
     if session.device.type == "cpu" or session.ranks.size > 1:
         raise SettingError(
-            "bench kernels compares the forms of the operations on one NVIDIA GPU; a CPU has the "
-            "chunked form alone, and several processes take what one has measured"
+            "bench kernels compares the kernels of one NVIDIA GPU; run it there in one process, "
+            "as a CPU has one form of the operations, and several processes use its result"
         )
     for part, plan in training_cases(session, options):
         epoch_s: dict[Form, float] = {}

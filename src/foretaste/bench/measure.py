@@ -1,4 +1,4 @@
-"""Clocks and peak memory: the device is waited for at both ends, sides take turns, all is kept."""
+"""Clocks and peak memory of benchmarks."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Spread:
         return cls(tuple(values))
 
     def per_second(self, amount: float) -> Spread:
-        """These seconds as a rate: ``amount`` in each."""
+        """Rates: ``amount`` divided by these seconds."""
         return Spread(tuple(amount / seconds for seconds in self.values))
 
     def as_dict(self) -> dict[str, Any]:
-        """Median, extremes and the measurements themselves."""
+        """Median, extremes and all measurements."""
         return {
             "median": statistics.median(self.values),
             "min": min(self.values),
@@ -47,7 +47,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Latency:
-    """Times of single calls, in seconds, turn by turn."""
+    """Seconds of single calls, turn by turn."""
 
     turns: tuple[tuple[float, ...], ...]
 
@@ -60,7 +60,7 @@ class Latency:
         return Spread.of([statistics.fmean(turn) for turn in self.turns])
 
     def of_ranks(self, ranks: Ranks) -> list[Latency]:
-        """Those of all ranks, which took as many turns."""
+        """The latencies of all ranks, which have the same number of turns."""
         lengths = ranks.gathered(torch.tensor([len(turn) for turn in self.turns]))
         calls = ranks.gathered(torch.tensor([s for turn in self.turns for s in turn]).double())
         return [
@@ -80,7 +80,7 @@ class Latency:
 
 
 def timed(call: Callable[[], object], device: torch.device) -> float:
-    """Seconds of one call, the device idle at both ends."""
+    """Seconds of one call; the device is idle at both ends."""
 
     def wait() -> float:
         if device.type == "cuda":
@@ -101,12 +101,13 @@ def latencies(
     device: torch.device,
     ranks: Ranks = ALONE,
 ) -> dict[Side, Latency]:
-    """Times of calls, the sides taking turns of several calls each.
+    """Latencies of each side's calls. The sides take turns of several calls.
 
-    Each turn begins with a call that does not count. A call gets its number, so that it may vary
-    its input. ``num_calls`` and ``seconds`` are spread over the turns; each has one call at least.
-    ``ranks`` begin each turn together.
+    Each turn begins with a call that does not count. A call gets its number, so that it can vary
+    its input. ``num_calls`` and ``seconds`` are divided among the turns; a turn has at least one
+    call. ``ranks`` begin each turn together.
     """
+    # In turns, so that a change of the machine's load meets all sides.
     each = -(-num_calls // turns)
     found: dict[Side, list[tuple[float, ...]]] = {name: [] for name in calls}
     for turn in range(turns):
@@ -125,15 +126,15 @@ def latencies(
 
 
 class PeakMemory:
-    """Peak of memory from its making on, above what was taken before.
+    """Peak of memory since this object was made, above the memory taken before.
 
-    On a GPU the allocator's peak; on a CPU that of the process's resident memory, which Linux
-    lets a process reset. ``meaning`` says which it was, for the row.
+    It is the peak of the allocator on a GPU, and of the process's resident memory on a CPU, which
+    Linux can reset. ``meaning`` has its definition.
     """
 
     def __init__(self, device: torch.device) -> None:
         gc.collect()
-        # Freed memory that the C library keeps would hide what comes next.
+        # The C library keeps freed memory, which would hide the next growth.
         if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
             trim(0)
         self.device = device
@@ -157,7 +158,7 @@ class PeakMemory:
         return "peak resident memory of the process since it began"
 
     def rise_mib(self) -> float:
-        """MiB at the peak since the watching began, less what was there before."""
+        """MiB at the peak, less the memory taken before."""
         if self.device.type == "cuda":
             peak = float(torch.cuda.max_memory_allocated(self.device))
         else:
@@ -165,12 +166,12 @@ class PeakMemory:
         return max(0.0, peak - self._before) / 2**20
 
     def as_numbers(self) -> dict[str, Any]:
-        """The same as a row has it."""
+        """The entries of a row."""
         return {"peak_memory_mib": self.rise_mib(), "peak_memory_is": self.meaning}
 
 
 def load_libraries(device: torch.device) -> None:
-    """Let PyTorch load what it loads at first use: it would count as the first side's memory."""
+    """Make PyTorch load its libraries, which would count as the memory of the first side."""
     weight = torch.ones(2, 2, device=device, requires_grad=True)
     optimizer = Adam([weight], fused=True)
     (weight @ weight).sum().backward()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""``bench recommend``: end to end, from user ids or histories to lists of ids on the host."""
+"""``bench recommend``: times answers end to end, from ids or histories to lists of ids."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from foretaste.recommend.recommender import Recommender
 _BATCH_SIZES = (1, 16, 256)
 _MAX_INPUTS = 64
 _MAX_ROWS = 1024
-"""Rows drawn in all for large batches: fewer inputs serve, no cache holds one."""
+"""Most users in the inputs of a case; large batches need few inputs, as no cache holds one."""
 
 KNOWN = "known users"
 NEW = "new users"
 
 
 def bench_recommend(session: Session, options: RecommendBench) -> None:
-    """Measure answers with untrained weights: they change nothing about speed."""
+    """Measure answers with untrained weights, which do not affect speed."""
     histories = query_histories(session, options)
     for case in recommend_cases(session, session.build(histories).eval(), histories, options):
         record_calls(session, options, case)
 
 
 def query_histories(session: Session, options: RecommendBench) -> Histories:
-    """Histories of the session's data, or random ones of the length that is asked for."""
+    """Histories of the session's data, or random ones of the given length."""
     length = options.history_length
     if length is None:
         return session.histories()
@@ -52,7 +52,7 @@ def query_histories(session: Session, options: RecommendBench) -> Histories:
 
 
 def random_histories(shape: GenerateConfig, length: int, seed: int) -> Histories:
-    """So many distinct items of the catalogue for each user, every set of them equally likely."""
+    """``length`` distinct items of the catalogue for each user; all sets are equally likely."""
     generator = torch.Generator().manual_seed(seed)
     words = torch.randint(-(1 << 63), (1 << 63) - 1, (shape.num_users, length), generator=generator)
     items, _ = distinct_ranks(words, torch.full((shape.num_users,), shape.num_items))
@@ -66,7 +66,8 @@ def random_histories(shape: GenerateConfig, length: int, seed: int) -> Histories
 def recommend_cases(
     session: Session, model: NeuralModel, histories: Histories, options: RecommendBench
 ) -> Iterator[Case]:
-    """A case per batch size: for NeuMF ids of known users, then for both models histories."""
+    """One case per batch size: with ids of known users for NeuMF, then with histories for both
+    models."""
     sizes = options.batch_sizes or _BATCH_SIZES
     check_calls_fit(sizes, min(options.k, session.shape.num_items), 2)
     users = IdTable.from_ids("user", range(histories.num_users))

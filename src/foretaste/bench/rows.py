@@ -1,4 +1,4 @@
-"""Measurements as rows, one JSON object each with the environment it comes from, and as tables."""
+"""Measurements as rows, one JSON object each with its environment, and as tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from foretaste._util.system import cpu_name
 OURS = "foretaste"
 
 COMMIT_VARIABLE = "FORETASTE_COMMIT"
-"""Names the commit where the source travels without its history."""
+"""Environment variable with the commit, for a source without its history."""
 
 _PACKAGES = ("torch", "numpy", "triton", "pyarrow")
 
@@ -73,7 +73,7 @@ HEADINGS = {
     "first_call_s": "first call",
     "left_out": "left out",
 }
-"""Columns of tables in their order, those of the measurements in ``benchmarks/`` too."""
+"""Columns of tables in order; the measurements in ``benchmarks/`` use them too."""
 
 _MILLISECONDS = frozenset({"average", "p90", "p95", "p99"})
 
@@ -86,13 +86,13 @@ class Row:
     """train, inference, recommend, ..."""
     model: str
     side: str
-    """foretaste, or the baseline that it is measured against."""
+    """foretaste, or the baseline of the comparison."""
     case: Mapping[str, Any]
-    """Differences to its neighbours: precision, batch size, ..."""
+    """Settings that distinguish the rows: precision, batch size, ..."""
     clock: str
     """Extent of the clock, in words."""
     measured: Mapping[str, Any]
-    """Numbers by name with unit; spreads hold median, min, max and values."""
+    """Numbers by name with unit; a spread has median, min, max and values."""
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit measured, with ``-dirty`` where files differ from it; None if unknown."""
+    """The measured commit, with ``-dirty`` if files differ from it; None if unknown."""
     if named := os.environ.get(COMMIT_VARIABLE):
         return named
     command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
@@ -145,14 +145,14 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
     def to_markdown(self) -> str:
-        """The table in Markdown, its title above."""
+        """The table in Markdown, below its title."""
         rule = ("---", *("---:" for _ in self.headings[1:]))
         lines = [f"| {' | '.join(row)} |" for row in (self.headings, rule, *self.rows)]
         return "\n".join([f"**{self.title}**", "", *lines])
 
 
 def table_of(rows: Sequence[Row]) -> Table:
-    """The rows of one benchmark in the order they came; columns without a value are left out."""
+    """The table of the rows of one benchmark, in their order, without empty columns."""
     values = [{**row.case, **row.measured, **row.measured.get("latency_ms", {})} for row in rows]
     names = [name for name in HEADINGS if any(name in of_row for of_row in values)]
     return Table(
@@ -166,7 +166,7 @@ def table_of(rows: Sequence[Row]) -> Table:
 
 
 def cell(name: str, value: Any) -> str:
-    """A value as the column ``name`` shows it."""
+    """The text of a value in column ``name``."""
     if value is None:
         return ""
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""One benchmark under way: a model with its settings, generated data, and the rows measured."""
+"""Session of one benchmark: a model with its settings, generated data, and the measured rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from foretaste.training.auto import TrainingPlan, resolve
 from foretaste.training.config import TrainingConfig
 
 Log = Callable[[str], None]
-"""Takes a line on what is under way."""
+"""Function that gets a line on the present step."""
 
 _NAMED_SHAPES = {
     "ml-100k": (943, 1_682, 100_000),
@@ -46,8 +46,9 @@ _NAMED_SHAPES = {
 """Users, items and interactions of the MovieLens sets."""
 
 _NAMED_SHAPES_OF_VAE = {"ml-20m": (116_677, 20_108, 8_528_759)}
-"""Sizes that Mult-VAE's paper and NVIDIA train on: ratings of 4 and more, users with 5 of them,
-less 20,000 held-out users; interactions are the remaining users' share of the 9,990,682."""
+"""Sizes of the training data of Mult-VAE's paper and of NVIDIA: ratings of 4 and more, users with 5
+of them, without 20,000 held-out users. Interactions are the share of the remaining users in all
+9,990,682."""
 
 _COUNTS = re.compile(r"(\d+)[x×](\d+)[x×](\d+)")
 _MAX_GENRES = 20
@@ -56,16 +57,16 @@ _REFERENCE = {
     "neumf": {"learning_rate": 0.0045, "beta1": 0.25, "beta2": 0.5},
     "vae": {"learning_rate": 0.004, "beta1": 0.9, "beta2": 0.9},
 }
-"""The reference's optimizer settings; they change nothing about speed."""
+"""The reference's optimizer settings; they do not affect speed."""
 
 _FILE_OPTIONS = ("output", "data_cache")
-"""Options that name files of one machine, and say nothing about what was measured."""
+"""Options with files of this machine, which do not affect the measurement."""
 
 
 def parse_shape(text: str, model: str) -> GenerateConfig:
-    """The data called ``text``: ``ml-20m``, ``ml-1m``, ``ml-100k``, USERSxITEMSxINTERACTIONS.
+    """The shape of ``ml-20m``, ``ml-1m``, ``ml-100k`` or USERSxITEMSxINTERACTIONS.
 
-    ``ml-20m`` is what the reference of ``model`` trains on. SettingError for anything else.
+    ``ml-20m`` is the training data of the reference of ``model``. SettingError for other texts.
     """
     named = _NAMED_SHAPES | (_NAMED_SHAPES_OF_VAE if model in ("vae", "dae", "recvae") else {})
     match = _COUNTS.fullmatch(text.replace(",", "").replace("_", "").lower())
@@ -80,7 +81,7 @@ def parse_shape(text: str, model: str) -> GenerateConfig:
 
 
 def shape_of(num_users: int, num_items: int, num_interactions: int) -> GenerateConfig:
-    """Generated data of that size, with as many genres as MovieLens has where items allow."""
+    """Generated data of that size, with the number of MovieLens' genres if items suffice."""
     return GenerateConfig(
         num_users=num_users,
         num_items=num_items,
@@ -90,7 +91,7 @@ def shape_of(num_users: int, num_items: int, num_interactions: int) -> GenerateC
 
 
 def load_histories(shape: GenerateConfig, cache: Path | None = None) -> Histories:
-    """Generated histories of that shape, kept in the directory ``cache`` where one is given."""
+    """Generated histories of that shape, kept in the directory ``cache`` if given."""
     if cache is None:
         return generate_histories(shape)
     name = f"{shape.num_users}x{shape.num_items}x{shape.num_interactions}-seed{shape.seed}.npz"
@@ -110,7 +111,7 @@ def load_histories(shape: GenerateConfig, cache: Path | None = None) -> Historie
 
 @contextmanager
 def _writing(option: str, path: Path) -> Iterator[None]:
-    """SettingError, which names the option, where ``path`` cannot be written."""
+    """Raise SettingError with the option if ``path`` cannot be written."""
     try:
         yield
     except OSError as error:
@@ -118,10 +119,9 @@ def _writing(option: str, path: Path) -> Iterator[None]:
 
 
 class Session:
-    """One benchmark of one model: its device, its shape of data, and the rows measured so far.
+    """One benchmark of one model: its device, its shape of data, and the measured rows.
 
-    Rows are appended to the file of the options as they come. Of several ranks the first keeps
-    them.
+    Rows are appended to ``options.output`` as they come; of several ranks by the first.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Session:
         if self.device.type == "cpu" and started.size > 1 and num_threads == 1:
             self.log(
                 f"note: {started.local_size} ranks with one thread each on {os.cpu_count()} cores: "
-                "torchrun sets OMP_NUM_THREADS=1 where it is not set; --threads says how many"
+                "torchrun sets OMP_NUM_THREADS=1 by default; --threads sets another number"
             )
         load_libraries(self.device)
         self._environment = environment(self.device)
@@ -157,10 +157,8 @@ class Session:
     def of_ranks(
         cls, benchmark: str, model: NeuMFConfig | VAEConfig, options: BenchConfig, **more: Any
     ) -> Iterator[Session]:
-        """Yield the session of the ranks that torchrun started.
-
-        Threads are set before the ranks meet: they compare them.
-        """
+        """Yield the session of the ranks that torchrun started."""
+        # Threads are set before the ranks join, as they compare the number.
         if options.threads is not None:
             torch.set_num_threads(options.threads)
         with joined() as ranks:
@@ -174,9 +172,9 @@ class Session:
     def build(
         self, histories: Histories, users: range | None = None, num_users: int | None = None
     ) -> NeuralModel:
-        """The untrained model on the device, its weights drawn.
+        """The untrained model on the device, with random weights.
 
-        With ``users`` of all ``num_users``, whose ``histories`` are given, a part of it.
+        With ``users`` it is the part of these users out of ``num_users``; ``histories`` are theirs.
         """
         sizes = (self.name, self.model, num_users or histories.num_users, histories.num_items)
         check_model_fits(*sizes, self.device, users=users)
@@ -187,7 +185,7 @@ class Session:
         return model.to(self.device)
 
     def plan(self, precision: str, batch_size: int, epochs: int, **settings: Any) -> TrainingPlan:
-        """A training with the reference's optimizer settings on data of the session's shape."""
+        """The plan of a training with the reference's optimizer settings on the session's data."""
         config = TrainingConfig(
             precision=precision,  # type: ignore[arg-type]
             batch_size=batch_size,
@@ -220,7 +218,7 @@ class Session:
         *,
         shape: Mapping[str, Any] | None = None,
     ) -> None:
-        """Keep and write one measurement, on the session's data unless ``shape`` is given."""
+        """Add and write one measurement; ``shape`` is by default that of the session's data."""
         if not self.ranks.is_first:
             return
         row = Row(

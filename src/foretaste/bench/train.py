@@ -40,14 +40,15 @@ CLOCKS = {
 
 
 SCALINGS = ("strong_scaling", "weak_scaling")
-"""Times the rate of one rank: with the batch shared out, or with a batch of as much for each."""
+"""Rate of all ranks divided by that of one: with the same total batch (strong scaling), or with the
+same batch per rank (weak scaling)."""
 
 
 def bench_train(session: Session, options: TrainBench) -> None:
     """Measure training on generated data.
 
-    Among ranks: the first alone, all with the same batches (strong scaling), and all with batches
-    of as much for each rank as the first had (weak scaling).
+    With several ranks three cases are measured: the first rank alone, all ranks with the same total
+    batch (strong scaling), and all ranks with the same batch per rank (weak scaling).
     """
     ranks, histories = session.ranks, session.histories()
     rate = f"{session.unit}_per_s"
@@ -75,11 +76,11 @@ def bench_train(session: Session, options: TrainBench) -> None:
 
 
 Case = tuple[Histories, TrainingPlan]
-"""Data and plan of a training."""
+"""The data and the plan of a training."""
 
 
 def training_cases(session: Session, options: TrainBench) -> Iterator[Case]:
-    """Data and plan of each batch size and precision, one after the other."""
+    """The data and plan of each batch size and precision, in turn."""
     histories = session.histories()
     for batch_size, precision in _cases(session, options):
         yield _training_case(session, options, histories, batch_size, precision)
@@ -102,14 +103,14 @@ def _training_case(
 
 
 def default_batch_size(session: Session) -> int:
-    """The reference's batch on a GPU, one that suits two cores on a CPU."""
+    """The reference's batch size on a GPU; on a CPU one that suits two cores."""
     return _BATCH_SIZES[session.name, session.device.type]
 
 
 def needed_part(
     session: Session, histories: Histories, batch_size: int, steps: int | None
 ) -> Histories:
-    """As much of the data as ``steps`` updates take; everything for None."""
+    """A part of the data for ``steps`` updates; all data for None."""
     model, seed = session.model, session.options.seed
     if steps is None:
         return histories
@@ -122,10 +123,10 @@ def needed_part(
 
 
 def keep_interactions(histories: Histories, num_interactions: int, seed: int) -> Histories:
-    """So many interactions, those of users chosen by chance; the others' rows are empty.
+    """Histories with ``num_interactions``, of random users; the rows of other users are empty.
 
-    Users keep their numbers, so a model for all of them trains on part of the data: a short epoch
-    with tables of full size. The last user chosen may lose the end of a history.
+    Users keep their indexes, so an epoch is short and the tables have full size. The last chosen
+    user may lose the end of the history.
     """
     if num_interactions >= histories.num_interactions:
         return histories
@@ -143,7 +144,7 @@ def keep_interactions(histories: Histories, num_interactions: int, seed: int) ->
 
 
 def keep_users(histories: Histories, num_users: int, seed: int) -> Histories:
-    """The histories of so many users chosen by chance, all of them where there are fewer."""
+    """The histories of ``num_users`` random users, or of all if there are fewer."""
     if num_users >= histories.num_users:
         return histories
     chosen = np.random.default_rng(seed).permutation(histories.num_users)[:num_users]
@@ -152,25 +153,25 @@ def keep_users(histories: Histories, num_users: int, seed: int) -> Histories:
 
 @dataclass
 class Epochs:
-    """Times and memory of one side's epochs."""
+    """Times and memory of the epochs of one side."""
 
     num_samples: int = 0
-    """Samples or users of an epoch."""
+    """Number of samples or users in an epoch."""
     seconds: list[float] = field(default_factory=list)
-    """Of each epoch that counts."""
+    """Seconds of each epoch that counts."""
     compile_s: float = 0.0
-    """Kernels, and the loss if it is to be, before the first epoch."""
+    """Seconds of compiling before the first epoch."""
     warmup_s: float = 0.0
-    """Epochs before those that count."""
+    """Seconds of the epochs of the warm-up."""
     build_s: float = 0.0
-    """Tables and optimizer made, data indexed."""
+    """Seconds for tables, optimizer and index of the data."""
     memory: dict[str, Any] = field(default_factory=dict)
-    """Peak until the end of the first epoch; among ranks the largest of them."""
+    """Peak until the end of the first epoch; the largest of all ranks."""
     sent_mib_per_update: float | None = None
-    """Payload of a rank's collectives, over the last epoch; None for a single process."""
+    """MiB sent by a rank's collectives per update, in the last epoch; None for one process."""
 
     def add(self, seconds: float, is_warmup: bool, memory: dict[str, Any]) -> None:
-        """Count one more epoch; of the memory, that of the first."""
+        """Add an epoch; the memory is that of the first one."""
         self.memory = self.memory or memory
         if is_warmup:
             self.warmup_s += seconds
@@ -178,7 +179,7 @@ class Epochs:
             self.seconds.append(seconds)
 
     def as_numbers(self, unit: str) -> dict[str, Any]:
-        """The same as a row has it."""
+        """The entries of a row."""
         seconds = Spread.of(self.seconds)
         return {
             f"{unit}_per_s": seconds.per_second(self.num_samples).as_dict(),
@@ -200,9 +201,10 @@ def measure_training(
     after_epoch: Callable[[bool], None] = lambda _: None,
     ranks: Ranks = ALONE,
 ) -> tuple[dict[str, Any], Epochs]:
-    """Train the epochs of a plan; the case, as a row describes it, and the times.
+    """Train the epochs of a plan; returns the case of a row, and the times.
 
-    ``after_epoch`` is called between them, with True in the warm-up. ``ranks`` train together.
+    ``after_epoch`` is a callback after each epoch, with True in the warm-up. ``ranks`` train
+    together.
     """
     epochs, memory = Epochs(), PeakMemory(session.device)
     built: list[Training] = []
@@ -236,7 +238,7 @@ def measure_training(
 
 
 def _largest(memory: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
-    """The memory of the rank that took most."""
+    """The memory of the rank with the largest peak."""
     own = memory["peak_memory_mib"]
     if ranks.size == 1 or own is None:
         return memory
@@ -245,7 +247,7 @@ def _largest(memory: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
 
 
 class Training:
-    """The project's training: its batches, model, optimizer and loop, of a rank its part."""
+    """foretaste's training, with batches, model, optimizer and loop; a rank has its part of it."""
 
     def __init__(
         self, session: Session, histories: Histories, plan: TrainingPlan, ranks: Ranks = ALONE
@@ -265,7 +267,8 @@ class Training:
         after_epoch: Callable[[EpochReport], None],
         evaluate: Callable[[], Evaluation] | None = None,
     ) -> Clock:
-        """Train the plan's epochs; each is reported once the device has finished it."""
+        """Train the epochs of the plan; ``after_epoch`` is called once the device has finished
+        one."""
 
         class Reporting(Callback):
             def epoch_done(self, report: EpochReport) -> None:

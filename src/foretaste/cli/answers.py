@@ -1,4 +1,4 @@
-"""Answers of ``recommend`` and ``similar``: their options, printed or written to a file."""
+"""Answers of ``recommend`` and ``similar``: their options, and printing or writing them."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ class AnswerOptions:
     """Options of every command that answers from a run."""
 
     output: str | None = None
-    """File to write instead of printing: .parquet, .csv or .jsonl; or a directory of part files,
-    named with / at the end."""
+    """File to write in place of printing: .parquet, .csv or .jsonl. A / at the end makes it a
+    directory of part files."""
 
     overwrite: Annotated[bool, FLAG] = False
-    """Replace the output if it is there already."""
+    """Replace the output if it exists."""
 
     format: Literal["table", "csv", "json"] | None = None
-    """How to print; as a table unless given."""
+    """Format of the printed lists; a table by default."""
 
     spreadsheet_safe: Annotated[bool, FLAG] = False
     """Put an apostrophe before text in CSV that a spreadsheet would compute."""
 
     device: str = "auto"
-    """auto (a GPU where there is one), cpu, cuda or cuda:N."""
+    """auto (a GPU if there is one), cpu, cuda or cuda:N."""
 
     quiet: Annotated[bool, FLAG] = False
     """Print the lists and nothing else: no progress and no notes."""
 
     def check(self, *, all: bool) -> None:
-        """SettingError where printing and a file are mixed up, or the file cannot be written."""
+        """Raise SettingError if options contradict each other, or the file cannot be written."""
         if self.output is not None:
             if self.format is not None:
                 raise SettingError(
-                    "--format is about printing; of --output FILE the ending chooses the format"
+                    "--format is for printed lists; the ending of --output FILE chooses its format"
                 )
             from foretaste.recommend.export import Output
 
@@ -62,13 +62,13 @@ class AnswerOptions:
 
                 check_is_directory(output, size)
         elif all:
-            raise SettingError("--all needs --output FILE: lists of everyone are not printed")
+            raise SettingError("--all needs --output FILE: lists of all users are not printed")
 
     @contextmanager
     def opened(self, run: Run) -> Iterator[Recommender]:
-        """Yield the recommender of a run to the ranks, which leave together.
+        """Yield the recommender of a run; the ranks leave the block together.
 
-        With a note where its training is not finished.
+        Prints a note if the training is not finished.
         """
         from foretaste.distributed.launch import joined
         from foretaste.recommend import Recommender
@@ -79,10 +79,10 @@ class AnswerOptions:
             yield recommender
 
     def print(self, answers: Iterable[Answer]) -> None:
-        """Print answers of one kind one after the other, as they come.
+        """Print answers of one kind as they come.
 
-        ``csv`` has a row per item, reasons on stderr; ``json`` is one list with an object per
-        answer.
+        ``csv`` has one row per item, with reasons on stderr; ``json`` is one list with one object
+        per answer.
         """
         if self.format == "csv":
             from foretaste.recommend import to_table
@@ -116,7 +116,7 @@ class AnswerOptions:
                 say(console, str(answer))
 
     def write(self, label: str, kind: str, export: Callable[..., Export], *, all: bool) -> None:
-        """Write the output by ``export``; a list is for a ``kind``, "user" or "item"."""
+        """Write the output by ``export``; ``kind`` is "user" or "item", the subject of a list."""
         with counting(label, quiet=self.quiet) as progress:
             found = export(
                 self.output,

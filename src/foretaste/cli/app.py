@@ -1,4 +1,4 @@
-"""The command line: verbs by name, imported when used; a mistake becomes one message."""
+"""The command line: commands by name, imported on use; an error becomes one message."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from foretaste.errors import (
 app = App(
     name="foretaste",
     version=__version__,
-    help="""From who-touched-what to recommendations: prepare interactions, train a model on them,
-    see how good it is, and ask it what next.
+    help="""From interactions to recommendations: prepare interactions, train a model on them,
+    evaluate it, and let it recommend.
 
     Start with `foretaste demo`, or with data of your own: `foretaste train vae ratings.csv`.
     Every command explains itself with --help.""",
@@ -55,92 +55,94 @@ app = App(
 _VERBS = {
     "demo": """The whole path on generated data: about a minute.
 
-    Makes up people with tastes, prepares their interactions, trains NeuMF, Mult-VAE and two
+    It generates users with tastes, prepares their interactions, trains NeuMF, Mult-VAE and two
     baselines, compares them, and recommends to one known and one new user.""",
     "prepare": """Turn files of interactions into a dataset.
 
-    A dataset is a directory: training, validation and test parts, the ids behind them, and a
-    manifest of where they came from. Same input and settings give the same files.""",
+    A dataset is a directory with the training, validation and test parts, the ids, and a manifest
+    with the sources and settings. The same input and settings give the same files.""",
     "train": """Train a model on a dataset, or on a raw file.
 
-    The best epoch is chosen on the validation part and measured on the test part. The run directory
-    keeps weights, settings and numbers; `recommend`, `similar`, `evaluate` and `compare` read it.
-    Each model has options of its own: `foretaste train neumf --help`.""",
-    "evaluate": """Measure a trained model: other candidates, other list lengths.
+    The validation part chooses the best epoch, which is measured on the test part. The run
+    directory has weights, settings and metrics; `recommend`, `similar`, `evaluate` and `compare`
+    read it. Each model has its own options: `foretaste train neumf --help`.""",
+    "evaluate": """Measure a trained model again, with other candidates or list lengths.
 
-    Numbers are printed with their 95 % intervals over users, protocol, candidates and
+    Metrics are printed with their 95 % intervals over users, the protocol, the candidates and the
     definitions.""",
-    "compare": """Put trained models side by side, with their differences.
+    "compare": """Compare trained models, with their differences.
 
-    Every run is measured in the same way, on the dataset that all were trained on or on the data of
-    `--dataset`, and held against the first on the same users, which shows differences that their
-    own intervals hide.""",
-    "report": """Write a report on trained models: one file, with plots, to read and to send on.
+    Every run is measured in the same way, on the common dataset or on that of `--dataset`. The
+    differences to the first run are over the same users, so they have smaller intervals than the
+    metrics themselves.""",
+    "report": """Write a report on trained models: one file with plots.
 
-    Metrics with intervals and differences, by list length, by group of users and items; learning
-    curves, what lists are like, where the time went, people with their lists, settings and
+    It has metrics with intervals and differences, by list length and by group of users and items,
+    learning curves, properties of the lists, times, users with their lists, settings and
     digests.""",
     "tune": """Search the settings of a model by its validation part, with Optuna.
 
-    One training for each trial. The first has the defaults, TPE proposes the others, and those that
-    do worse than the median are stopped. Settings that are given are not searched. Interrupted, the
-    same command goes on; every run is kept.""",
-    "compete": """Train every model on a dataset, one after another, and say which to take.
+    Each trial is one training. The first trial has the defaults, and TPE proposes the others.
+    Trials worse than the median are stopped. Settings that are given are not searched. After an
+    interruption the same command goes on; every run is kept.""",
+    "compete": """Train every model on a dataset, one after another, and advise which to take.
 
-    One table: quality with intervals, differences to the best on the same users, seconds of
-    training, users ranked a second and memory; below it the model to take, in a sentence.
-    Interrupted, the same command goes on; every run is kept.""",
+    The table has metrics with intervals, differences to the best model on the same users, seconds
+    of training, users ranked a second and memory; a sentence below it advises a model. After an
+    interruption the same command goes on; every run is kept.""",
     "blend": """Make a run of other runs: a weighted sum of their scores.
 
-    Of runs of the same dataset, which the new one does not need any more: it has the weights of
-    all. How much each counts is found on the validation part.""",
+    The runs must be of one dataset. The new run contains their weights, so it does not need them
+    any more. The validation part chooses how much each run counts.""",
     "runs": """List the runs of a folder.
 
-    With the model and dataset of each, its best metric and the seconds that it trained. Runs that
-    are damaged or not finished are said to be.""",
-    "recommend": """Recommend items to known users, to new ones, or to everyone.
+    Each run has its model and dataset, its best metric and its seconds of training. Damaged and
+    unfinished runs are marked.""",
+    "recommend": """Recommend items to known users, to new ones, or to all users.
 
-    Items a user has already are left out. A list that is short or in popularity order says
-    why.""",
+    Items that a user has already are left out. A list that is short or in popularity order has a
+    reason.""",
     "similar": "List the items most similar to an item.",
-    "serve": """Answer over HTTP: recommendations and similar items from runs in memory.
+    "serve": """Serve recommendations and similar items over HTTP, from runs in memory.
 
-    Requests that arrive together are scored together. Where a path leads to another run, that run
-    is taken up within seconds, beside requests under way; SIGTERM lets these end. On this machine
-    alone unless there is a token.""",
+    Requests that arrive together are scored together. If a path leads to another run, that run is
+    loaded within seconds, while requests go on; SIGTERM lets running requests finish. Without a
+    token the service is for this machine only.""",
     "export": """Write a run as a program that needs no foretaste: ONNX, or a PyTorch program.
 
-    Histories in, lists out: what is known left out and the best chosen inside. Before it is kept,
-    its lists are compared with the run's own.""",
+    Its inputs are histories and its outputs are lists without the items of the history. Before the
+    program is kept, its lists are compared with those of the run.""",
     "verify": """Check every file of a dataset or run.
 
-    Says what was checked and what is wrong: torn, changed, foreign or missing files, parts that
-    overlap, ids that are there twice, weights that do not fit their model.""",
+    It prints the checks and the problems: torn, changed, foreign or missing files, repeated ids,
+    weights that do not fit their model.""",
     "bench": """Measure speed and memory on generated data.
 
-    Rows of every measurement go to `--output FILE`; the table comes last.""",
+    The rows of all measurements go to `--output FILE`; a table is printed at the end.""",
 }
 
 _OF_RANKS = ("train", "evaluate", "recommend", "bench")
-"""Verbs that the ranks of torchrun share."""
+"""Commands that several ranks of torchrun share."""
 
 _MODULES = {"compare": "evaluate", "similar": "recommend", "verify": "runs"}
-"""Modules of verbs that share one."""
+"""Modules of commands that are not named by the command."""
 
+# By "module:function", so that a module is imported on use: help pages then take 0.1 s. The import
+# of torch alone costs 1.1 s.
 for position, (verb, text) in enumerate(_VERBS.items()):
     module = f"foretaste.cli.{_MODULES.get(verb, verb)}"
     app.command(f"{module}:{verb}", name=verb, help=text, sort_key=position)
 
 
 def main(tokens: Sequence[str] | None = None) -> None:
-    """Run one command, ``sys.argv`` unless ``tokens`` are given; see `run_command` for its end."""
+    """Run the command of ``tokens``, by default of ``sys.argv``, and exit as `run_command`."""
     words = sys.argv[1:] if tokens is None else tokens
 
     def run() -> None:
         started = launch()
         share_cores()
         with warnings.catch_warnings(), _as_one(started) if started.size > 1 else nullcontext():
-            warnings.simplefilter("ignore", DataWarning)  # verbs print the notes on data
+            warnings.simplefilter("ignore", DataWarning)  # commands print these notes
             run_tokens(words, started.size)
 
     run_command(run)
@@ -148,7 +150,7 @@ def main(tokens: Sequence[str] | None = None) -> None:
 
 @contextmanager
 def _as_one(started: Launch) -> Iterator[None]:
-    """Print what the first of the ranks prints, and of their errors each once."""
+    """Let only the first rank print, and print each error of the ranks once."""
     try:
         with nothing_printed() if started.rank else nullcontext():
             yield
@@ -167,7 +169,7 @@ def run_tokens(tokens: Sequence[str], size: int) -> None:
     """Run the command of ``tokens`` in one of ``size`` processes that torchrun started."""
     lines: Sequence[Sequence[str]] = [tokens]
     notes: Sequence[str] = ()
-    if Command.of(tokens) is not None:  # NVIDIA's scripts had one like it
+    if Command.of(tokens) is not None:  # a command that NVIDIA's scripts had
         from foretaste.cli.nvidia import modern
 
         lines, notes = modern(tokens)

@@ -1,4 +1,4 @@
-"""Rules of every command line: short names, lists, whole numbers, and messages for mistakes."""
+"""Rules of all command lines: short names, lists, whole numbers, and messages for mistakes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHORT_NAMES = {
     "output": "-o",
     "quiet": "-q",
 }
-"""Settings that have a short name."""
+"""Short option names of settings."""
 
 
 def _short_name(field: FieldInfo, taken: frozenset[str]) -> str | None:
@@ -44,7 +44,7 @@ def _short_name(field: FieldInfo, taken: frozenset[str]) -> str | None:
 
 
 def _as_typed(default: Any) -> str | None:
-    """A default as one would give it; None, which is not shown, for one that is none."""
+    """A default in the form of the command line; None, which is not shown, for no default."""
     if isinstance(default, tuple):
         return " ".join(map(str, default)) or None
     return None if default is None else str(default)
@@ -54,16 +54,20 @@ DEFAULTS = Parameter(
     short_alias=_short_name,
     negative_iterable=(),
     show_default=_as_typed,
-    consume_multiple=1,  # --user 7 11, and at least one
+    # --user 7 11 takes all values up to the next option. So a positional argument behind it would
+    # be taken too; places go before the options.
+    consume_multiple=1,
 )
 """Rules of every option of every command."""
 
+# With cyclopts' default there would be --no-no-neg-trick.
 FLAG = Parameter(negative="", show_default=False)
-"""An option that is given or not, without a value."""
+"""Rule of an option without a value."""
 
 
 def use_threads(threads: int | None) -> None:
-    """Compute with so many CPU threads, if a number is given; before ranks meet, who compare it."""
+    """Set the number of CPU threads, if it is given. Ranks compare it as they join, so it is set
+    before."""
     if threads is not None:
         checked_threads = checked("threads", threads, Threads)
         import torch
@@ -72,12 +76,12 @@ def use_threads(threads: int | None) -> None:
 
 
 WITH_COMMAS = frozenset({"columns", "items_columns", "models", "metrics"})
-"""Lists of names that may have commas between them, as every list of numbers may; an id may hold
-one."""
+"""Lists of names that may be separated by commas. Lists of numbers always may; lists of ids never,
+since an id may contain a comma."""
 
 
 def split_at_commas(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Make several values of one with commas, where a list of numbers or names is asked for."""
+    """Split a value at its commas if the option is a list of numbers or names."""
     for argument in arguments:
         words = [token.value for token in argument.tokens if token.keyword is not None]
         kinds = kinds_of(argument.hint)
@@ -93,7 +97,7 @@ def split_at_commas(app: App, commands: tuple[str, ...], arguments: ArgumentColl
 
 
 def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Refuse 3.5 where a whole number belongs; the parser would round it to 4."""
+    """Refuse 3.5 for a whole number; cyclopts would round it to 4."""
     for argument in arguments:
         kinds = kinds_of(argument.hint)
         if int in kinds and float not in kinds:
@@ -103,7 +107,10 @@ def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: Argument
 
 
 def unset(config: type[Any]) -> Any:
-    """The options of a config, each None unless it is given; help has the config's defaults."""
+    """A class with the options of a config, None by default; help shows the config's defaults.
+
+    So options that are given can be told from defaults.
+    """
     hints: dict[str, Any] = get_type_hints(config, include_extras=True)
     annotations: dict[str, Any] = {}
     for item in fields(config):
@@ -113,33 +120,33 @@ def unset(config: type[Any]) -> Any:
         default = Parameter(show_default=_as_typed(item.default) or False)
         if item.default is False:
             default = FLAG
-        # Where pydantic is imported, cyclopts has it check every value, the None too.
+        # `| None`, since cyclopts has pydantic check every value, also None, if it is imported.
         annotations[item.name] = Annotated[plain | None, *rules, default]
     body = {
         "__annotations__": annotations,
-        "__post_init__": lambda self: None,  # the config itself checks what is given
+        "__post_init__": lambda self: None,  # the config itself checks the given values
         **dict.fromkeys(annotations),
     }
     return dataclass(frozen=True, kw_only=True)(type(config.__name__, (config,), body))
 
 
 def given_settings(options: Any) -> dict[str, Any]:
-    """The settings among options of `unset` that the command line gives."""
+    """The given settings among options of `unset`, by name."""
     given = {} if options is None else vars(options)
     return {name: value for name, value in given.items() if value is not None}
 
 
 def kinds_of(hint: Any) -> set[Any]:
-    """The types and values that a hint is made of: ``int | Literal["auto"]`` has int and auto."""
+    """The types and values in a hint: ``int | Literal["auto"]`` has int and auto."""
     return {hint}.union(*(kinds_of(inner) for inner in get_args(hint)))
 
 
 _ELSEWHERE = {"--lr": "Say --learning-rate."}
-"""Options that other programs have, and what to do here."""
+"""Options of other programs, with the advice for them."""
 
 
 def explained(app: App, error: CycloptsError) -> str:
-    """The message for a command line of ``app`` that cannot be read, and where help is."""
+    """The message for a command line that cannot be parsed, with the command for help."""
     words = ["foretaste", *(error.command_chain or ())]
     message = str(error)
     if isinstance(error, UnknownOptionError):
@@ -159,7 +166,7 @@ def explained(app: App, error: CycloptsError) -> str:
 
 
 def _unknown_command(app: App, words: list[str], command: str, message: str) -> str:
-    """The message, with the command that is written so but for case, which Cyclopts passes over."""
+    """The message with a suggestion that ignores case, which Cyclopts does not find."""
     for word in words[1:]:
         app = app[word]
     meant = spelled_like(command, [name for name in app if not name.startswith("-")])
@@ -173,8 +180,8 @@ def _options_of(command: App) -> set[str]:
 
 
 def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> str:
-    """The message for an option that the command of these words lacks: where it belongs, or which
-    is spelled like it."""
+    """The message for an unknown option of the command ``words``, with the command that has it, or
+    an option of similar spelling."""
     option = (error.token.keyword or error.token.value).replace("_", "-")
     if option in _ELSEWHERE:
         return f"Unknown option: {option}. {_ELSEWHERE[option]}"
@@ -201,7 +208,7 @@ def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> st
         name for argument in error.argument_collection if argument.parse for name in argument.names
     ]
     longer = [name for name in names if name.startswith(f"{option}-")]
-    # Without the dashes that all have.
+    # Spelling is compared without dashes, which would make all options alike.
     bare = {name.lstrip("-"): name for name in names}
     like = spelled_like(option.lstrip("-"), bare, similarity=0.75)
     meant = dict.fromkeys(longer + [bare[name] for name in like])

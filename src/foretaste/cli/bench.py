@@ -25,23 +25,23 @@ bench = App(name="bench")
 _BENCHMARKS = {
     "train": """Training throughput and time per epoch by precision.
 
-    The clock covers epochs as training runs them: negatives, order, batches, forward, backward
-    and optimizer, with the device idle at both ends.""",
-    "kernels": """Training with each form of a GPU's operations; --kernels auto takes the fastest.
+    The clock covers whole epochs: negatives, order, batches, forward, backward and optimizer. The
+    device is idle at both ends of it.""",
+    "kernels": """Training with each set of kernels of a GPU; --kernels auto takes the fastest.
 
-    Each form that passes its check there is measured as bench train does. What was the fastest is
-    kept, by GPU, versions of PyTorch and Triton, sizes, batch size and precision, in
-    foretaste/kernels.json in XDG_CACHE_HOME, or in ~/.cache.""",
+    Each set that passes its check is measured as in bench train. The fastest is stored by GPU,
+    versions of PyTorch and Triton, sizes, batch size and precision, in foretaste/kernels.json in
+    XDG_CACHE_HOME, or in ~/.cache.""",
     "inference": """Throughput and latency of scores on the device, by batch size.
 
-    NeuMF scores independent random pairs, its tables projected outside the clock or inside it;
-    Mult-VAE the whole catalogue for histories.""",
+    NeuMF scores independent random pairs; the projection of its tables is outside or inside the
+    clock. Mult-VAE scores the whole catalogue for histories.""",
     "recommend": """End to end: users or histories in, lists of ids out, both on the host.
 
     Items of the history are left out.""",
 }
 
-_MODELS = {"neumf": "NeuMF, of NVIDIA's sizes unless others are given.", "vae": "Mult-VAE."}
+_MODELS = {"neumf": "NeuMF, by default of NVIDIA's sizes.", "vae": "Mult-VAE."}
 
 _BENCHMARK = Parameter(name="*", group="Benchmark")
 _MODEL = Parameter(name="*", group="Model")
@@ -66,7 +66,7 @@ def _command(name: str, model: str) -> Callable[..., None]:
         model_config: Any = None,
         quiet: Annotated[bool, FLAG] = False,
     ) -> None:
-        """Run one benchmark; progress goes to stderr, the table comes last.
+        """Run one benchmark. Progress goes to stderr, and a table is printed at the end.
 
         Args:
             quiet: Print the tables and nothing else.
@@ -84,7 +84,7 @@ def _command(name: str, model: str) -> Callable[..., None]:
         say(stdout_console(), f"{table_of(session.rows).to_markdown()}\n")
 
     shown: Any = kind
-    if _OPTIONS[name] is not TrainBench:  # where none are sampled
+    if _OPTIONS[name] is not TrainBench:  # no negatives are sampled without a training
         shown = shown_as(kind, {one: Parameter(parse=False) for one in OF_NEGATIVES})
     command.__annotations__ |= {
         "options": Annotated[options_class | None, _BENCHMARK],

@@ -25,19 +25,19 @@ def blend(
     overwrite: Annotated[bool, FLAG] = False,
     quiet: Annotated[bool, FLAG] = False,
 ) -> None:
-    """Make a run of other runs of the same dataset: their scores, standardised and summed.
+    """Make a run of other runs of the same dataset: the sum of their standardised scores.
 
     Args:
         runs: Directories of two or more finished runs.
-        run: Directory of the new run, new or empty; runs/blend-DATASET-TIME unless given.
-        weights: A number for each run: --weights 0.7 0.3. Found on the validation part unless
-            given.
-        select_by: Metric that finds the weights: ndcg@10, or ndcg@100 for held-out users, unless
-            given.
-        candidates: What held-out items are ranked against, to find weights and in the end: full,
-            sampled-N, nvidia-N or fixed.
-        dataset: Where the dataset of the runs is now, if it is not where it was.
-        device: auto (a GPU where there is one), cpu, cuda or cuda:N.
+        run: Directory of the new run, new or empty; by default runs/blend-DATASET-TIME.
+        weights: A number for each run: --weights 0.7 0.3. By default the validation part chooses
+            them.
+        select_by: Metric that chooses the weights; by default ndcg@10, or ndcg@100 for held-out
+            users.
+        candidates: Items against which held-out items are ranked, for the weights and for the final
+            metrics: full, sampled-N, nvidia-N or fixed.
+        dataset: Present directory of the runs' dataset, if it was moved.
+        device: auto (a GPU if there is one), cpu, cuda or cuda:N.
         overwrite: Replace the run in that directory.
         quiet: Print the directory of the run and nothing else.
     """
@@ -49,7 +49,7 @@ def blend(
     from foretaste.runs.places import place_to_train
 
     if run is not None:
-        place_to_train(run, overwrite=overwrite)  # RunError before weights are looked for
+        place_to_train(run, overwrite=overwrite)  # raises before the search for weights
     if weights is None:
         with counting("Finding weights", quiet=quiet) as progress:
             weights = training.blend_weights(

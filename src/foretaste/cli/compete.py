@@ -34,7 +34,7 @@ _OF_EVERY_MODEL = (
     *("epochs", "seed", "device", "search", "select_by", "candidates"),
     *("validation_users", "evaluation_batch", "checkpoint_every_s"),
 )
-"""The settings of a training that suit every model."""
+"""The settings of a training that all models take."""
 
 _Training: Any = shown_as(
     TrainingConfig,
@@ -61,15 +61,14 @@ def compete(
 
     Args:
         dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
-        models: Models that take part: --models ease vae. With blend the last row is a blend of
-            those that validation gains by.
-        tune: Trials of a search that finds the settings of each model first, as foretaste tune.
-        metrics: What to show beside the metric that ranks the models: --metrics ndcg@10 hr@10.
-        output: Directory of the runs, and of the table as table.md, table.csv and table.json;
-            competitions/NAME unless given. The same command again repeats no
-            training that is finished.
-        threads: CPU threads, of each rank; as many as PyTorch takes unless given.
-        format: How to print; csv and json hold every number.
+        models: Models to train: --models ease vae. With blend the last row is a blend of the models
+            by which validation gains.
+        tune: Trials of a search for the settings of each model, as in foretaste tune.
+        metrics: Metrics to show besides the one that ranks the models: --metrics ndcg@10 hr@10.
+        output: Directory of the runs, and of the table as table.md, table.csv and table.json; by
+            default competitions/NAME. The same command skips trainings that are finished there.
+        threads: CPU threads of each rank; by default those of PyTorch.
+        format: Format of the printed table; csv and json have all numbers.
         quiet: Print the table and nothing else: no progress and no notes.
     """
     shown: list[Callable[[int, int], None]] = []
@@ -84,7 +83,7 @@ def compete(
     with ExitStack() as bars:
 
         def progress(num_done: int, num_users: int) -> None:
-            # Begun once the trainings, which have bars of their own, are over.
+            # The bar begins after the trainings, which have their own bars.
             if not shown:
                 shown.append(bars.enter_context(counting("Ranking test", quiet=quiet)))
             shown[0](num_done, num_users)

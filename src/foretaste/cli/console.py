@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 MetricsFormat = Literal["table", "markdown", "csv", "json"]
 
 _PIPE_WIDTH = 200
-"""Columns a table may take where no terminal sets a limit."""
+"""Width of tables in a pipe or file, in characters."""
 
 
 class TerminalConsole(Console):
-    """A console that leaves it to the command to end when its reader has gone."""
+    """A console whose closed pipe is an exception, so that the command exits with its status."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
 def stdout_console(*, quiet: bool = False) -> Console:
-    """For results; a ``quiet`` one prints nothing."""
+    """The console for results; with ``quiet`` it prints nothing."""
     return _console(stderr=False, quiet=quiet)
 
 
 def stderr_console(*, quiet: bool = False) -> Console:
-    """For what is not the result: progress and notes; a ``quiet`` one prints nothing."""
+    """The console for progress and notes; with ``quiet`` it prints nothing."""
     return _console(stderr=True, quiet=quiet)
 
 
 def note_if_unfinished(run: Run, *, quiet: bool = False) -> None:
-    """Say that the training of a run whose weights were loaded has not come to its end."""
+    """Print a note if the training of a loaded run is not finished."""
     if run.is_finished:
         return
     from foretaste.runs.places import resume_command
@@ -62,7 +62,7 @@ def note_if_unfinished(run: Run, *, quiet: bool = False) -> None:
 def say(
     console: Console, text: str = "", style: str | None = None, *, folded: bool = False
 ) -> None:
-    """Print a line as it stands, without markup; prose may be ``folded`` to a terminal's width."""
+    """Print a line without markup; ``folded`` wraps prose at a terminal's width."""
     console.print(
         printable_lines(text),
         style=style,
@@ -73,7 +73,7 @@ def say(
 
 
 def say_next(console: Console, *commands: tuple[object, ...], heading: str = "Next:") -> None:
-    """Print commands to type next, quoted for a shell."""
+    """Print the next commands, quoted for a shell."""
     say(console, heading)
     for command in commands:
         say(console, f"  {shlex.join(map(str, command))}", style="cyan")
@@ -87,8 +87,8 @@ def print_metrics(
 ) -> None:
     """Print evaluations.
 
-    ``grids``, each below its heading, and ``notes`` are for people; ``csv`` and ``json`` hold the
-    ``records``, one per metric and run.
+    ``table`` and ``markdown`` print ``grids``, each below its heading, and ``notes``; ``csv`` and
+    ``json`` print ``records``, one per metric and run.
     """
     if format == "csv":
         text = io.StringIO()
@@ -114,8 +114,8 @@ def print_metrics(
 
 @contextmanager
 def counting(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr, moved by how many of how many are done; a line every half minute where that
-    is no terminal."""
+    """Yield a function of the number done and the number in all, which moves a bar on stderr.
+    Without a terminal it prints a line every half minute."""
     console = stderr_console(quiet=quiet)
     if not console.is_terminal:
         pace, tell = Pace(time.perf_counter(), 0), PlainProgress(partial(say, console))
@@ -148,8 +148,8 @@ def counting(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int]
 
 @contextmanager
 def steps(label: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """A line on stderr that names the step under way; where that is no terminal, one every half
-    minute at most."""
+    """Yield a function that shows the present step in a line on stderr. Without a terminal it
+    prints at most one line every half minute."""
     console = stderr_console(quiet=quiet)
     if not console.is_terminal:
         plain = PlainProgress(partial(say, console))

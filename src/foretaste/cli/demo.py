@@ -31,7 +31,7 @@ _SHORTEST_HISTORY = 8
 _NEW_HISTORY = 4
 
 
-# Small models and large steps: minutes of laptop time bought nothing more on data of this size.
+# Small models and large steps: more minutes on a laptop gained nothing on data of this size.
 TRAININGS = (
     ("popularity", None, TrainingConfig()),
     ("ease", None, TrainingConfig()),
@@ -58,7 +58,7 @@ def demo(
     """The whole path on generated data: about a minute.
 
     Args:
-        output: Directory of the data and the runs; what an earlier demo left there is kept.
+        output: Directory of the data and the runs. Runs of an earlier demo are kept.
         quiet: Print the table that compares the models and nothing else.
     """
     from foretaste.runs import unused_run_path
@@ -98,7 +98,7 @@ def demo(
 def _prepare(
     source: Path, items: Path, output: Path, config: GenerateConfig, console: Console
 ) -> Dataset:
-    """Write generated interactions and titles as a customer would have them, and prepare them."""
+    """Write generated interactions and titles as CSV files, and prepare them."""
     import pyarrow.csv
 
     from foretaste.data import generate, prepare
@@ -126,7 +126,7 @@ def _prepare(
 
 
 def _compare(runs: list[Run], console: Console) -> None:
-    """Print one table of all the runs."""
+    """Print one table of all runs."""
     from foretaste.report import compare_runs
     from foretaste.report.tables import HEADLINE, comparison_grid
 
@@ -139,7 +139,7 @@ def _compare(runs: list[Run], console: Console) -> None:
 
 
 def _recommend(run: Run, console: Console) -> None:
-    """Print lists for a user of the data and for a new one, below what each has."""
+    """Print the items and the list of a known user, then of a new one."""
     import numpy as np
 
     from foretaste.recommend import Recommender
@@ -157,7 +157,7 @@ def _recommend(run: Run, console: Console) -> None:
     (answer,) = recommender.recommend([user_id], k=_NUM_RECOMMENDED)
     _say_list(console, f"User {user_id}, known from training,", known, answer)
 
-    # Someone new has the best-known items of the genre with most items.
+    # The new user has the most popular items of the largest genre.
     genre_I = np.array(run.items.column("genre"))
     genres, num_items = np.unique(genre_I, return_counts=True)
     of_genre = np.flatnonzero(genre_I == genres[num_items.argmax()])

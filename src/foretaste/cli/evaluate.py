@@ -1,4 +1,4 @@
-"""``foretaste evaluate`` and ``compare``: trained models measured again, alone or side by side."""
+"""``foretaste evaluate`` and ``compare``: metrics of trained models, alone or side by side."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ def evaluate(
 
     Args:
         run: Directory of the run.
-        metrics: What to show, in place of every metric at the lengths of --k: --metrics ndcg@10
-            hr@10.
-        split: Which held-out part to measure on.
-        dataset: Data to measure the run on: where its dataset is now, or another, whose users and
-            items are matched by id.
-        device: auto (a GPU where there is one), cpu, cuda or cuda:N.
-        threads: CPU threads, of each rank; as many as PyTorch takes unless given.
-        format: How to print: csv and json hold every number.
-        log_path: Write the numbers to this file too, as the metrics.jsonl of a run has them. Its
-            folder is made.
-        overwrite: Replace a log that is there already.
-        quiet: Print the numbers and nothing else: no progress, definitions or notes.
+        metrics: Metrics to show, --metrics ndcg@10 hr@10; by default all metrics at the lengths of
+            --k.
+        split: Held-out part to measure on.
+        dataset: Dataset to measure on: the present directory of the run's own, or another dataset.
+            Users and items are matched by id.
+        device: auto (a GPU if there is one), cpu, cuda or cuda:N.
+        threads: CPU threads of each rank; by default those of PyTorch.
+        format: Format of the printed metrics; csv and json have all numbers.
+        log_path: Also write the metrics to this file, in the format of a run's metrics.jsonl. Its
+            folder is created.
+        overwrite: Replace an existing log.
+        quiet: Print the metrics and nothing else: no progress, definitions or notes.
     """
     from foretaste.report import evaluate_run
     from foretaste.report.evaluate_runs import dataset_for
@@ -84,7 +84,7 @@ def evaluate(
     if metrics:
         if "k" in given:
             raise SettingError(
-                "--metrics and --k both say how long lists are; leave out one of them"
+                "--metrics and --k both give the length of lists; leave out one of them"
             )
         metrics = canonical_metrics(metrics)
         more = settings.more or measures_lists(metrics)
@@ -122,24 +122,24 @@ def compare(
     format: MetricsFormat = "table",
     quiet: Annotated[bool, FLAG] = False,
 ) -> None:
-    """Put trained models side by side, with how each differs from the first on the same users.
+    """Compare trained models, with the difference of each to the first on the same users.
 
     Args:
-        runs: Directories of two or more runs; the others are held against the first.
-        metrics: What to show: --metrics ndcg@10 hr@10.
-        candidates: What held-out items are ranked against: full (the default), sampled-N,
+        runs: Directories of two or more runs; the first is the baseline of the differences.
+        metrics: Metrics to show: --metrics ndcg@10 hr@10.
+        candidates: Items against which held-out items are ranked: full (the default), sampled-N,
             nvidia-N or fixed.
-        more: Show novelty, long tail, diversity and popularity lift too, and quality by group: of
-            users by activity, of held-out items by popularity.
-        history_lengths: Show quality for users unseen in training, answered from so many items of
-            their history: --history-lengths 1 2 5 10 20 50.
-        split: Which held-out part to measure on.
-        dataset: Data to measure the runs on: where their dataset is now, or another, whose users
-            and items are matched by id. Needed where they were trained on different ones.
-        device: auto (a GPU where there is one), cpu, cuda or cuda:N.
-        gate: End in an error where the last run is clearly worse than the first, by the metric that
-            chooses the epoch or, where that is not shown, the first one of held-out items.
-        format: How to print; csv and json hold every number.
+        more: Also show novelty, long tail, diversity and popularity lift, and the metrics by groups
+            of users (activity) and of held-out items (popularity).
+        history_lengths: Show the metrics of users unseen in training, answered from this many items
+            of their history: --history-lengths 1 2 5 10 20 50.
+        split: Held-out part to measure on.
+        dataset: Dataset to measure on: the present directory of the runs' own, or another dataset.
+            Users and items are matched by id. Needed for runs of different datasets.
+        device: auto (a GPU if there is one), cpu, cuda or cuda:N.
+        gate: End in an error if the last run is clearly worse than the first. The metric is the one
+            that chooses the epoch; if it is not shown, the first one of held-out items.
+        format: Format of the printed tables; csv and json have all numbers.
         quiet: Print the tables and nothing else: no progress and no notes.
     """
     from foretaste.report import compare_runs
@@ -155,8 +155,8 @@ def compare(
     ]
     if gate and not held_out:
         raise SettingError(
-            f"the gate is a metric of held-out items, and {', '.join(metrics)} say nothing of "
-            "them; show one, such as --metrics ndcg@10"
+            f"--gate needs a metric of held-out items, and there is none in {', '.join(metrics)}; "
+            "show one, such as --metrics ndcg@10"
         )
     config = EvaluationConfig(
         k=lengths_of(metrics),

@@ -1,8 +1,8 @@
-"""Command lines of NVIDIA's scripts, NCF and VAE-CF, put into our options by one table.
+"""Translation of the command lines of NVIDIA's scripts, NCF and VAE-CF, by one table.
 
-What followed ``python ncf.py`` goes behind ``foretaste train neumf``, what followed ``python
-main.py`` behind ``foretaste train vae``; ``--mode test``, ``--test`` and ``--inference_benchmark``
-choose the command that does it here.
+The options of ``python ncf.py`` are given to ``foretaste train neumf``, those of ``python main.py``
+to ``foretaste train vae``. ``--mode test``, ``--test`` and ``--inference_benchmark`` choose another
+command of foretaste.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from foretaste.cli.nvidia_line import (
 from foretaste.errors import SettingError
 
 Converter = Callable[[Line, str, str], str]
-"""Our value, from the line, the option as written and its value."""
+"""Function from the line, the option as written and its value to the value of our option."""
 
 Action = Callable[[Line, str, str], None]
-"""More than one option may come of these; the value is "" for a flag."""
+"""Function that adds any number of options to the line; the value is "" for a flag."""
 
 Rule = str | tuple[str, Converter] | Action
-"""Our option or place with its value (``{}`` is theirs), perhaps after a converter."""
+"""Our option or place with a value, in which ``{}`` is their value, perhaps after a converter; or
+an action."""
 
 
 def idle(line: Line, written: str, value: str) -> None:
-    """Nothing but a note: the command has no part for the option."""
+    """Ignore an option that means nothing to the command; a note says so."""
     line.idle.append(written)
 
 
 def half_precision(line: Line, written: str, value: str) -> None:
-    """bf16 where the device computes it, else fp16; a fixed loss scale asks for fp16."""
+    """Use bf16 if the device computes it, otherwise fp16; fp16 with a fixed loss scale."""
     if canonical(line.written_for("--precision") or "") == "--loss-scale":
         return
     from foretaste.ops.device import resolve_device
@@ -49,25 +50,25 @@ def half_precision(line: Line, written: str, value: str) -> None:
 
 
 def fixed_loss_scale(line: Line, written: str, value: str) -> None:
-    """fp16 with that scale."""
+    """Use fp16 with this loss scale."""
     line.add(written, "--loss-scale", value)
     if not line.has("--precision"):
         line.add(written, "--precision", "fp16")
 
 
 def source_of_ncf(line: Line, written: str, value: str) -> None:
-    """The file that NCF's preparation was given, which is split as that does it."""
+    """Prepare the source file of NCF's script, with the script's split."""
     line.add(written, "SOURCES", value)
     paths.split_as_theirs(line, "neumf")
 
 
 class Row(NamedTuple):
-    """The rules of an option, by command; None where the command has the option itself."""
+    """The rules of an option by command; None if the command has the same option."""
 
     train: Rule | None = None
     evaluate: Rule | None = idle
     bench_recommend: Rule | None = idle
-    """Of ``--inference_benchmark``."""
+    """Rule for ``--inference_benchmark``."""
 
 
 _EVALUATION_BATCH = Row("--evaluation-batch {}", "--evaluation-batch {}")
@@ -118,10 +119,10 @@ _TABLE: Mapping[tuple[str, ...], Mapping[str, Row]] = {
         "--top-results": Row("--select-by ndcg@{}", None, None),
     },
 }
-"""The scripts' options, by the models of their script; other commands take those of either."""
+"""The options of the scripts, by the models of the script; commands without a model take both."""
 
 _FIRST = ("--loss-scale", "--warm-up-epochs", "--path")
-"""Options that the converters of others look for."""
+"""Options that are handled first, as the rules of others look for them."""
 
 _MODES = {
     "--mode train": "train",
@@ -130,26 +131,25 @@ _MODES = {
     "--test": "evaluate",
     "--inference-benchmark": "bench",
 }
-"""The scripts' choices of what to do, and the first word of ours."""
+"""The scripts' modes, with the first word of our command."""
 
 _DOES = {"train": {"train"}, "evaluate": {"evaluate"}}
-"""The choices that each command of ours fulfils."""
+"""The modes that each of our commands covers."""
 
 
 class Modern(NamedTuple):
-    """Our command lines in the place of one of the scripts'."""
+    """The translation of a command line of the scripts."""
 
     lines: list[list[str]]
-    """One, but for a mere ``prepare``: each guide has its own."""
+    """Our command lines: one, or two for ``prepare`` without arguments, one for each guide."""
     notes: Sequence[str] = ()
-    """Sentences for the user."""
+    """Notes for the user."""
 
 
 def modern(tokens: Sequence[str]) -> Modern:
-    """The command lines to run, our options in the place of the scripts', and notes for the user.
+    """The command lines to run, with our options in place of the scripts', and notes.
 
-    Raises SettingError where two options contradict each other, or name something that is not
-    there.
+    Raises SettingError if two options contradict each other, or name a missing file.
     """
     typed = Command.of(tokens)
     rest = list(tokens[len(typed.words) :]) if typed else []
@@ -161,7 +161,7 @@ def modern(tokens: Sequence[str]) -> Modern:
     is_test = command != typed and command.verb == "evaluate"
     rules = _rules(command, is_test=is_test)
     options = take_options(rules, rest)
-    # The run of an evaluation may be a checkpoint of theirs.
+    # In an evaluation the run may be given as a checkpoint, so the line is translated too.
     if not (is_theirs or options or command.verb == "evaluate"):
         return Modern([[*tokens]])
     has_dataset = command != typed and rest and not rest[0].startswith("-")
@@ -172,7 +172,7 @@ def modern(tokens: Sequence[str]) -> Modern:
         _apply(named, line, "DATASET", path)
     if typed.verb == "evaluate" and (checkpoint := line.take_place()):
         _apply(("RUN {}", paths.run), line, "RUN", checkpoint)
-    # With a precision, --loss-scale is our own option of that name.
+    # With --precision, --loss-scale is foretaste's own option, and no sign of a script.
     own = "--loss-scale" if line.has("--precision") else None
     is_theirs |= any(option.name != own for option in options)
     for option in sorted(options, key=lambda option: option.name not in _FIRST):
@@ -189,9 +189,10 @@ def modern(tokens: Sequence[str]) -> Modern:
 
 
 def _rules(command: Command, *, is_test: bool) -> dict[str, Rule]:
-    """The rules of the options that a command has from its script, and idle ones of the other.
+    """The rules of a command's options: those of its script, and idle ones of the other script.
 
-    A script's command line may name options of training where it tests.
+    With ``is_test``, options of training are idle too: a script's command line for a test may have
+    them.
     """
     if command.verb == "prepare":
         return {"--data-dir": paths.prepared_in, "--path": source_of_ncf}
@@ -212,7 +213,7 @@ def _rules(command: Command, *, is_test: bool) -> dict[str, Rule]:
 
 
 def _apply(rule: Rule, line: Line, written: str, value: str) -> None:
-    """Put what a rule makes of an option into the line."""
+    """Apply the rule of an option to the line."""
     if callable(rule):
         rule(line, written, value)
         return
@@ -223,9 +224,9 @@ def _apply(rule: Rule, line: Line, written: str, value: str) -> None:
 
 
 def _choose(typed: Command, rest: list[str]) -> tuple[Command, bool]:
-    """The command that does what a script is asked for, and whether options asked for it.
+    """The command for the modes in ``rest``, and True if there were any; they are removed.
 
-    These are removed from ``rest``. SettingError where no single command does it all.
+    SettingError if no single command covers all modes.
     """
     if typed.verb not in _DOES:
         return typed, False
@@ -248,13 +249,13 @@ def _choose(typed: Command, rest: list[str]) -> tuple[Command, bool]:
         is_test = "evaluate" in asked
         return Command("evaluate") if is_test else Command("bench recommend", typed.model), True
     raise SettingError(
-        f"foretaste {' '.join(typed.words)} does not do what {' and '.join(asked.values())} "
-        f"{'says' if len(asked) == 1 else 'say'}; give a command for each"
+        f"foretaste {' '.join(typed.words)} cannot do {' and '.join(asked.values())}; give one "
+        "command for each"
     )
 
 
 def _ask_for_one_user(line: Line) -> None:
-    """Ask for one user at a time, of ten random items where no data are named."""
+    """Benchmark one user at a time, with ten random items if no data are named."""
     written = "--inference_benchmark"
     if not line.has("--batch-sizes"):
         line.add(written, "--batch-sizes", "1")
@@ -265,7 +266,7 @@ def _ask_for_one_user(line: Line) -> None:
 
 
 def _train_as_theirs(line: Line) -> None:
-    """Take the data and the directories that the scripts took by default."""
+    """Add the scripts' defaults: data, directories, and the learning rate schedule."""
     command = line.command
     if command.verb == "train" and line.place is None and line.kept_place() is None:
         line.place = paths.default_dataset(command.model)
@@ -279,25 +280,25 @@ def _train_as_theirs(line: Line) -> None:
 
 
 _ACTS_HERE = {
-    "--l2": "acts here, as --l2: theirs was never applied, so 0 is what it amounted to",
-    "--dropout": "acts here: theirs was switched off even in training, so 0 is what it amounted to",
-    "--loss-scale": "acts here, in fp16: theirs was ignored",
-    "--target": "ends the training here once it is reached: theirs went on to the last epoch",
+    "--l2": "acts here, as --l2; the script never applied it, which is the same as 0",
+    "--dropout": "acts here; the script switched it off even in training, which is the same as 0",
+    "--loss-scale": "acts here, in fp16; the script ignored it",
+    "--target": "ends the training here once it is reached; the script went on to the last epoch",
 }
-"""Our options that do what the scripts' of the same meaning did not."""
+"""Notes on our options that act, in place of the scripts' options, which did not."""
 
 _IDLE = {
     "train": "changes nothing here: the loss has one form, which is not compiled",
-    "evaluate": "said of training, which is over; ranking is always computed in fp32",
+    "evaluate": "is for training and changes nothing here; ranking is always computed in fp32",
     "bench recommend": "changes nothing about what is measured; answers are computed in fp32",
 }
-"""Reasons why options are idle, by our command."""
+"""The reason why options are ignored, by our command."""
 
 _LOSS_SCALING = "TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING"
 
 
 def _general_notes(line: Line) -> Iterator[str]:
-    """Notes on options that act here only, on TensorFlow's loss scaling, and on idle ones."""
+    """Notes on options that act here only, on TensorFlow's loss scaling, and on ignored options."""
     for option, text in _ACTS_HERE.items() if line.command.verb == "train" else ():
         written, value = line.written_for(option), line.value_of(option)
         is_theirs = written == "--lam" if option == "--l2" else line.script_model in NCF_MODELS
@@ -305,8 +306,8 @@ def _general_notes(line: Line) -> Iterator[str]:
             yield f"{written} {value}: {text}"
     if line.command.verb != "prepare" and _LOSS_SCALING in os.environ:
         yield (
-            f"{_LOSS_SCALING}={os.environ[_LOSS_SCALING]} is TensorFlow's: here bf16 has no loss "
-            "scale, and that of fp16 adapts, or is --loss-scale"
+            f"{_LOSS_SCALING}={os.environ[_LOSS_SCALING]} is for TensorFlow and ignored here: bf16 "
+            "has no loss scale, and that of fp16 adapts or is given by --loss-scale"
         )
     if line.idle:
         yield f"{', '.join(dict.fromkeys(line.idle))}: {_IDLE[line.command.verb]}"

@@ -1,4 +1,4 @@
-"""A command line of NVIDIA's scripts while its options are taken out and ours are added."""
+"""A command line of NVIDIA's scripts in translation: its options are removed and ours added."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FLAGS = frozenset(
         *("--quiet", "-q"),
     }
 )
-"""Options of the scripts, and of ours beside them, that take no value."""
+"""Options without a value, of the scripts and of foretaste."""
 
 NCF_MODELS = ("neumf", "gmf", "mlp")
 VAE_MODELS = ("vae", "dae")
@@ -30,29 +30,29 @@ _MODELS: Mapping[str, tuple[str | None, ...]] = {
     "train": (*NCF_MODELS, *VAE_MODELS),
     **dict.fromkeys(("evaluate", "prepare"), (None,)),
 }
-"""Models of the commands that the scripts had, by verb; None where a command names no model."""
+"""Models of the commands that the scripts had, by verb; None for a command without a model."""
 
 _NUMBERS = re.compile(r"-?[0-9.]+(,-?[0-9.]+)*,?")
 _METRIC = re.compile(r"\w+@[0-9]+")
 
 _SAME_OPTION = {"--amp", "--fp16"}
-"""Two names of one option of theirs."""
+"""Two names of one option of the scripts."""
 
 _LONG_NAMES = {short: f"--{name.replace('_', '-')}" for name, short in SHORT_NAMES.items()}
 
 
 @dataclass(frozen=True)
 class Command:
-    """The words before the first option."""
+    """The words of a command before its first option."""
 
     verb: str
-    """``train``, ``evaluate``, ``prepare``, or ``bench recommend`` in the place of ``train``."""
+    """``train``, ``evaluate``, ``prepare``, or ``bench recommend``, which replaces ``train``."""
 
     model: str | None = None
 
     @classmethod
     def of(cls, tokens: Sequence[str]) -> Command | None:
-        """The command of a command line; None where the scripts had none like it."""
+        """The command of a command line; None if the scripts had no such command."""
         words = tokens[: _NUM_WORDS.get(tokens[0], 0)] if tokens else ()
         if not words or any(word.startswith("-") for word in words):
             return None
@@ -66,17 +66,17 @@ class Command:
 
 @dataclass(frozen=True)
 class Option:
-    """An option of the scripts, as it was found."""
+    """An option of the scripts on a command line."""
 
     written: str
     name: str
-    """The same with hyphens for underscores."""
+    """The written name with hyphens for underscores."""
     value: str
-    """Empty for a flag; numbers of a list with spaces between them."""
+    """The value; empty for a flag. Numbers of a list have spaces between them."""
 
 
 def take_options(names: Collection[str], tokens: list[str]) -> list[Option]:
-    """Remove the options that have these names, with their values, from ``tokens``."""
+    """Remove the options of these names, with their values, from ``tokens``; returns them."""
     taken, kept = [], []
     while tokens:
         token = tokens.pop(0)
@@ -99,35 +99,35 @@ def take_options(names: Collection[str], tokens: list[str]) -> list[Option]:
 
 
 def canonical(token: str) -> str:
-    """The name of an option as we write it, without a value that follows an equals sign."""
+    """The name of an option with hyphens, without a value after an equals sign."""
     name = token.partition("=")[0]
     return name.replace("_", "-") if name.startswith("--") else name
 
 
 def long_name(token: str) -> str:
-    """The name of an option that has a short one."""
+    """The long name of an option."""
     name = canonical(token)
     return _LONG_NAMES.get(name, name)
 
 
 @dataclass
 class Line:
-    """Our command line as it grows, where no option is given twice."""
+    """Our command line under construction; no option is given twice."""
 
     command: Command
     script_model: str | None
-    """The model of the command as it was typed, which may have become another."""
+    """The model of the typed command; the final command may have none."""
     kept: list[str]
-    """Tokens that are ours already."""
+    """Tokens that need no translation."""
     added: list[str] = field(default_factory=list)
     place: str | None = None
-    """The dataset, run or source that goes before the options."""
+    """The dataset, run or source before the options."""
     idle: list[str] = field(default_factory=list)
-    """Options without a part in this command."""
+    """Options that this command ignores."""
     notes: list[str] = field(default_factory=list)
-    """Sentences for the user on data and settings that were chosen."""
+    """Notes for the user on data and settings that were chosen."""
     _options: dict[str, tuple[str, str | None]] = field(default_factory=dict)
-    """Our options by name: the words for each, and its value."""
+    """Our options by name, each with the written option it came from and its value."""
 
     def __post_init__(self) -> None:
         for number, token in enumerate(self.kept):
@@ -141,7 +141,7 @@ class Line:
         return option in self._options
 
     def written_for(self, option: str) -> str | None:
-        """The words for one of our options; None where it is not there."""
+        """The written option that one of our options came from; None if it is not given."""
         return self._options.get(option, (None, None))[0]
 
     def value_of(self, option: str) -> str | None:
@@ -153,12 +153,12 @@ class Line:
         return None if number is None else self.kept[number]
 
     def take_place(self) -> str | None:
-        """The same, removed from them."""
+        """The place of `kept_place`, which is removed from the kept tokens."""
         number = self._number_of_place()
         return None if number is None else self.kept.pop(number)
 
     def _number_of_place(self) -> int | None:
-        """The index of the first word that is no option's value, no number and no metric."""
+        """The index of the first kept word that is no option, value, number or metric."""
         takes_value = False
         for number, token in enumerate(self.kept):
             if _NUMBERS.fullmatch(token) or _METRIC.fullmatch(token):
@@ -173,11 +173,11 @@ class Line:
         return None
 
     def add(self, written: str, option: str, value: str | None = None) -> None:
-        """Give ``option`` or name a place; SettingError where other words said another."""
+        """Add an option or a place; SettingError if another one was given before."""
         if value is not None and not option.startswith("-"):
             taken = self.place or self.kept_place()
             if taken not in (None, value):
-                raise SettingError(f"{written} {value} and {taken} name two; leave out one of them")
+                raise SettingError(f"{written} {value} and {taken} differ; leave out one of them")
             self.place = value if taken is None else self.place
             return
         before, value_before = self._options.get(option, (written, None))
@@ -187,7 +187,7 @@ class Line:
         for name in (option, f"--no-{option.removeprefix('--')}"):
             if other := self.written_for(name):
                 raise SettingError(
-                    f"{other} and {written} both say what {option} is; leave out one of them"
+                    f"{other} and {written} both set {option}; leave out one of them"
                 )
         self._options[option] = (written, value)
         self.added += [option] if value is None else [option, value]

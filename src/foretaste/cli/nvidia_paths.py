@@ -1,4 +1,4 @@
-"""Options of NVIDIA's scripts that name a path, and the datasets and runs that they lead to."""
+"""Options of NVIDIA's scripts with a path, and the datasets and runs at these paths."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from foretaste.errors import RunError, SettingError
 from foretaste.runs.files import CONFIG
 
 DATA = Path("/data")
-"""The scripts' own folder of data, mounted in their containers."""
+"""The scripts' folder of data, which is mounted in their containers."""
 
 SUCCESSOR = Path("datasets")
-"""The folder of data here."""
+"""foretaste's folder of datasets."""
 
 _RAW_ML_20M = Path("ml-20m", "extracted", "ml-20m")
-"""The unpacked data of the VAE's guide, below ``--data_dir``."""
+"""Place of the unpacked data below ``--data_dir``, by the VAE's guide."""
 
 
 def run(line: Line, written: str, path: str) -> str:
-    """The run of a checkpoint: of ``RUN/model.ckpt``, RUN.
+    """The run of a checkpoint's path: RUN for ``RUN/model.ckpt``.
 
     RunError for a checkpoint of TensorFlow.
     """
@@ -38,9 +38,10 @@ def run(line: Line, written: str, path: str) -> str:
 
 
 def dataset(line: Line, written: str, path: str) -> str:
-    """A dataset that is there.
+    """The dataset at a path.
 
-    Where the scripts' own folder lacks it, the only one of that name and of the model's protocol.
+    If the path is in the scripts' folder and missing, it is the only dataset of that name with the
+    protocol of the model.
     """
     missing = Path(path)
     if missing.exists() or not missing.is_relative_to(DATA):
@@ -54,30 +55,30 @@ def dataset(line: Line, written: str, path: str) -> str:
     fitting = _of_protocol(named, line.script_model)
     if len(fitting) != 1:
         return path
-    line.notes.append(f"{written} {path} is not there: {fitting[0]} is taken")
+    line.notes.append(f"{written} {path} does not exist; {fitting[0]} is taken")
     return str(fitting[0])
 
 
 def dataset_in(line: Line, written: str, directory: str) -> str:
-    """The only dataset there, or, of a training, the one that is named."""
+    """The only dataset in a directory; for a training, the one that is named."""
     name = line.take_place() if line.command.verb == "train" else None
     return _dataset_below(directory, line.script_model, name)
 
 
 def shape(line: Line, written: str, value: str) -> str:
-    """Size of a dataset, as that of generated data."""
+    """The sizes of a dataset, for generated data of the same sizes."""
     manifest = Manifest.read(Path(dataset(line, written, value)))
     sizes = manifest.num_train_users, manifest.num_items, manifest.num_interactions
     return "x".join(map(str, sizes))
 
 
 def shape_in(line: Line, written: str, value: str) -> str:
-    """The same of the only dataset there."""
+    """The sizes of the only dataset in a directory, as `shape`."""
     return shape(line, written, dataset_in(line, written, value))
 
 
 def prepared_in(line: Line, written: str, value: str) -> None:
-    """Directory of datasets; MovieLens 20M with the VAE's split where no source is named."""
+    """Prepare into a directory of datasets; by default MovieLens 20M with the VAE's split."""
     name = line.place or line.kept_place()
     if name is None:
         name = "ml-20m"
@@ -90,7 +91,7 @@ def prepared_in(line: Line, written: str, value: str) -> None:
 
 
 def prepared_as_in_the_guides() -> tuple[list[list[str]], list[str]]:
-    """The lines of a mere ``prepare``, MovieLens 20M for either script; and a note on it."""
+    """The lines of ``prepare`` without arguments, MovieLens 20M for both scripts, and a note."""
     root = DATA if DATA.is_dir() and os.access(DATA, os.W_OK) else SUCCESSOR
     ncf = _place_in(str(root / "cache"), "ml-20m")
     raw = _raw_ml_20m(str(root))
@@ -118,7 +119,7 @@ def split_as_theirs(line: Line, model: str | None) -> None:
 
 
 def is_raw(place: str | None) -> bool:
-    """True for files that have to be prepared; False for a dataset, or nothing at all."""
+    """True for files that have to be prepared; False for a dataset, and for None."""
     from foretaste.data.movielens import NAMED_SETS
 
     if place is None or place in NAMED_SETS:
@@ -127,7 +128,7 @@ def is_raw(place: str | None) -> bool:
 
 
 def replace_as_theirs(line: Line) -> None:
-    """Write over run, log and results, as the scripts did; not over a run of another model."""
+    """Overwrite run, log and results, as the scripts did, unless the run is of another model."""
     from foretaste.runs.config import read_run_config
     from foretaste.training.logs import results_in
 
@@ -147,7 +148,7 @@ def replace_as_theirs(line: Line) -> None:
 
 
 def default_dataset(model: str | None) -> str:
-    """The dataset of a training that names none; SettingError where there is none, or several."""
+    """The default dataset of a training; SettingError if there is none, or several."""
     for root in (DATA, SUCCESSOR):
         if any(_datasets_below(root)):
             return _dataset_below(str(root), model)
@@ -158,10 +159,10 @@ def default_dataset(model: str | None) -> str:
 
 
 def _dataset_below(directory: str, model: str | None, name: str | None = None) -> str:
-    """The dataset ``name`` in a directory of datasets, or the only one there; of several, the only
-    one of the protocol that the model's script has.
+    """The dataset ``name`` in a directory of datasets. Without a name it is the only dataset there,
+    or the only one with the protocol of the model's script.
 
-    SettingError where there is none, or the name is missing where there are some.
+    SettingError if there is no such dataset, or several.
     """
     root = Path(directory)
     if name is not None:
@@ -199,12 +200,12 @@ def _datasets_below(root: Path) -> Iterator[Path]:
 
 
 def _of_protocol(datasets: Iterable[Path], model: str | None) -> list[Path]:
-    """Those split as the script of a model has it."""
+    """The datasets with the protocol of a model's script."""
     wanted = "held-out-users" if model in VAE_MODELS else "leave-one-out"
     return [path for path in datasets if Manifest.read(path).protocol.startswith(wanted)]
 
 
 def _raw_ml_20m(directory: str) -> str | None:
-    """The unpacked data set of the VAE's guide; None where it is not there."""
+    """The unpacked data of the VAE's guide; None if they are not there."""
     raw = Path(directory) / _RAW_ML_20M
     return str(raw) if raw.is_dir() else None

@@ -1,4 +1,4 @@
-"""Commands of the models of other packages, imported once they are asked for."""
+"""Commands of the models of other packages, imported on use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from foretaste.models.registry import other_models
 
 
 def add_commands(app: App, verb: str, sort_key: int) -> None:
-    """Give a verb a command for each of these models."""
+    """Add a command for each of these models to the app of a verb."""
     for name, found in other_models().items():
         about = f"Model of {found.dist.name if found.dist else found.module}."
         app.command(f"{__name__}:{verb}_{name}", name=name, help=about, sort_key=sort_key)

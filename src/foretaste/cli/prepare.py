@@ -1,4 +1,4 @@
-"""``foretaste prepare``: files of interactions become a dataset."""
+"""``foretaste prepare``: makes a dataset of files of interactions."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from foretaste.errors import SettingError
 
 @dataclass(frozen=True, kw_only=True)
 class SplitFiles:
-    """Files that are split already: given instead of SOURCES, and taken as they are."""
+    """Files of a given split, in place of SOURCES; they are not split again."""
 
     train: Path | None = None
-    """Interactions to learn from, where files are split already: given instead of SOURCES. A file,
-    a folder, or a pattern in quotes, as every other part."""
+    """Training part of a given split, in place of SOURCES. Each part is a file, a folder, or a
+    pattern in quotes."""
 
     validation: Validation | Path = PrepareConfig.validation
-    """With --train, the file of the validation part. Otherwise hold-out keeps a validation part for
-    choosing the best epoch; none gives it to training, so that the best epoch can only be chosen
-    on the test part, as the reference does."""
+    """With --train, the file of the validation part. Without it, hold-out keeps a validation part,
+    which chooses the best epoch; none gives that part to training, and the test part chooses the
+    epoch, as in the reference."""
 
     test: Path | None = None
     """With --train, the file of the test part."""
 
     validation_fold_in: Path | None = None
-    """With --train, what may be known of validation users who are in no other part."""
+    """With --train, known interactions of validation users who are in no other part."""
 
     test_fold_in: Path | None = None
-    """With --train, what may be known of test users who are in no other part."""
+    """With --train, known interactions of test users who are in no other part."""
 
     test_candidates: Path | None = None
-    """With --train, what each test user's items are ranked against under --candidates fixed: a file
-    of users and items, or a .negative file of the NCF paper. X.train.rating as SOURCES finds
-    X.test.rating and X.test.negative by itself."""
+    """With --train, the candidates of each test user under --candidates fixed: a file of users and
+    items, or a .negative file of the NCF paper. X.train.rating as SOURCES finds X.test.rating and
+    X.test.negative by itself."""
 
     def source(self, sources: tuple[str, ...]) -> Any:
-        """The input: ``sources``, or the split that these files are."""
+        """The input: ``sources``, or the given split of these files."""
         from foretaste.data import GivenSplit
 
         given = {name: value for name, value in vars(self).items() if isinstance(value, Path)}
@@ -52,14 +52,14 @@ class SplitFiles:
         if sources:
             name, value = next(iter(given.items()))
             raise SettingError(
-                f"{sources[0]} and --{name.replace('_', '-')} {value} are both given: the file to "
-                "learn from goes behind --train where a split is brought along, and --validation "
-                "is hold-out or none where it is not"
+                f"{sources[0]} and --{name.replace('_', '-')} {value} are both given: for a given "
+                "split name all parts by options, beginning with --train; for one source "
+                "--validation is hold-out or none"
             )
         return GivenSplit(**{"train": None} | given)
 
     def settings(self, config: PrepareConfig | None) -> PrepareConfig:
-        """``config`` with the validation that was asked for."""
+        """``config`` with the given validation."""
         config = config or PrepareConfig()
         if isinstance(self.validation, Path):
             return config
@@ -68,7 +68,7 @@ class SplitFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(PrepareConfig):
-    """The settings of a preparation but for validation, which may be a file here."""
+    """The settings of a preparation without validation, which may be a file on the command line."""
 
     validation: Annotated[Validation, Parameter(parse=False)] = PrepareConfig.validation
 
@@ -91,16 +91,14 @@ def prepare(
     Args:
         sources: CSV, TSV, JSON lines or Parquet files, folders of them, or patterns in quotes
             ('folder/*.parquet'), or databases (sqlite:///FILE, postgresql://USER@HOST/DATABASE).
-            Columns of users, items, ratings and times are found by their
-            common names. Or MovieLens by name, which is downloaded once: ml-100k, ml-1m, ml-20m,
-            ml-25m or ml-32m.
-        output: Directory of the dataset; datasets/NAME-DIGEST unless given. One of the same
-            sources and settings that is there already is kept as it is.
-        items: A file that describes items: their ids, and columns such as a title.
-        source_dir: Folder of a named set's files or archive; nothing is downloaded then.
-        like: A run or dataset whose ids, integers or text, these are to be like; others are
-            refused.
-        overwrite: Replace a dataset that is there already.
+            Columns of users, items, ratings and times are found by common names. Or MovieLens by
+            name, which is downloaded once: ml-100k, ml-1m, ml-20m, ml-25m or ml-32m.
+        output: Directory of the dataset; by default datasets/NAME-DIGEST. An existing dataset of
+            the same sources and settings is kept.
+        items: File that describes items: their ids, and columns such as a title.
+        source_dir: Folder with a named set's files or archive; nothing is then downloaded.
+        like: Run or dataset whose id types, integer or text, are taken; other ids are refused.
+        overwrite: Replace an existing dataset.
         quiet: Print the directory of the dataset and nothing else.
     """
     from foretaste.data import prepare as prepare_dataset

@@ -1,4 +1,4 @@
-"""``foretaste recommend`` and ``similar``: items for users, and items like an item."""
+"""``foretaste recommend`` and ``similar``: items for users, and similar items."""
 
 from __future__ import annotations
 
@@ -29,43 +29,42 @@ Ids = Annotated[tuple[str, ...], Parameter(show_default=False)]
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Users to recommend to, named in one of these ways."""
+    """Users to recommend to, given in one of these ways."""
 
     user: Ids = ()
-    """Ids of users the run knows: --user 7 11."""
+    """Ids of users known to the run: --user 7 11."""
 
     users_file: Path | None = None
-    """File of user ids: Parquet, CSV or TSV with a column of them, or one id per line."""
+    """File of user ids: Parquet, CSV or TSV with a column of ids, or one id per line."""
 
     history: Ids = ()
     """Ids of the items that a new user has: --history 1 5."""
 
     histories_file: Path | None = None
-    """File of new users and the items they have, a row for each: whatever foretaste prepare
-    reads."""
+    """File with one row per new user and item, in any format of foretaste prepare."""
 
     all: Annotated[bool, FLAG] = False
-    """Every user the run knows, written to --output."""
+    """All users known to the run, written to --output."""
 
     unknown: Unknown = "error"
-    """For users that the run does not know: error stops before anything is answered, skip leaves
-    them out, popular answers in popularity order. The last two say how many there were."""
+    """Users unknown to the run: error stops before the first answer, skip leaves them out, popular
+    answers them in popularity order. The last two print their number."""
 
     def check(self) -> None:
-        """SettingError unless exactly one way is given."""
+        """Raise SettingError unless exactly one way is given."""
         ways = ("user", "users_file", "history", "histories_file", "all")
         given = [f"--{way.replace('_', '-')}" for way in ways if getattr(self, way)]
         if len(given) != 1:
             found = f"got {' and '.join(given)}" if given else "got none of them"
             raise SettingError(
-                "say whom to recommend to: --user ID, --users-file FILE, --history ITEM_ID, "
+                "name the users in one way: --user ID, --users-file FILE, --history ITEM_ID, "
                 f"--histories-file FILE or --all; {found}"
             )
 
     def histories(
         self, files: PairsConfig | None
     ) -> dict[int | str, list[int | str]] | list[tuple[str, ...]] | None:
-        """Histories of new users; None where the users are some that the run knows."""
+        """Histories of new users; None for users known to the run."""
         if self.histories_file is None:
             return [self.history] if self.history else None
         from foretaste.data import read_histories
@@ -73,7 +72,7 @@ class Request:
         return read_histories(self.histories_file, files)
 
     def user_ids(self, users: IdTable, files: PairsConfig | None) -> list[Id] | None:
-        """Ids of users, of whom the run has a table; None for all of them."""
+        """Ids of users in the run's table; None for all of them."""
         if self.all:
             return None
         from foretaste.recommend import read_ids
@@ -88,35 +87,35 @@ class Lists:
     """Options of the lists."""
 
     k: int | None = None
-    """Items per list; 10 unless given."""
+    """Items per list; 10 by default."""
 
     exclude: Ids = ()
-    """Ids of items to leave out: --exclude 3 4, or @FILE of them, as of candidates."""
+    """Ids of items to leave out: --exclude 3 4, or a file, --exclude @sold.csv."""
 
     candidates: Ids = ()
-    """Ids of items that may be recommended, such as what is in stock: --candidates 3 4, or
-    --candidates @stock.csv: Parquet, CSV or TSV with a column of them, or one id per line."""
+    """Ids of items that may be recommended, such as those in stock: --candidates 3 4, or a file,
+    --candidates @stock.csv: Parquet, CSV or TSV with a column of ids, or one id per line."""
 
     include_seen: Annotated[bool, FLAG] = False
-    """Recommend also what the user has already."""
+    """Also recommend items that the user has already."""
 
     rules: Ids = ()
-    """Names of rules that items must meet, all of them: --rules in-stock wine."""
+    """Names of rules; items must meet all of them: --rules in-stock wine."""
 
     where: str | None = None
-    """A condition that items must meet, SQL on their columns: --where "stock > 0"."""
+    """SQL condition on the columns of items, which items must meet: --where "stock > 0"."""
 
     max_per: Ids = ()
-    """Most items of a list that are alike in a column: --max-per brand=2."""
+    """Most items of a list with the same value in a column: --max-per brand=2."""
 
     rules_file: Path | None = None
-    """File of TOML with the rules: in-stock = "stock > 0"."""
+    """TOML file with the rules: in-stock = "stock > 0"."""
 
     items: Path | None = None
-    """File with columns of items, such as their stock; those that the run has unless given."""
+    """File with columns of items, such as stock; by default the columns of the run."""
 
     reasons: Annotated[bool, FLAG] = False
-    """Name below each item the items of the history that are nearest to it; in JSON as because."""
+    """Print below each item the nearest items of the history; in JSON as because."""
 
     def arguments(self, items: IdTable, files: PairsConfig | None) -> dict[str, Any]:
         """The arguments of `Recommender`, for a run that has these items."""
@@ -142,22 +141,24 @@ def recommend(
     threads: int | None = None,
     options: Answering = None,
 ) -> None:
-    """Recommend items to known users, to new ones, or to everyone.
+    """Recommend items to known users, to new ones, or to all users.
 
     Args:
         run: Directory of the run.
-        threads: CPU threads, of each rank; as many as PyTorch takes unless given.
+        threads: CPU threads of each rank; by default those of PyTorch.
     """
     request, options = request or Request(), options or AnswerOptions()
     lists = lists or Lists()
     request.check()
     options.check(all=request.all)
     if lists.reasons and (options.output is not None or options.format == "csv"):
-        raise SettingError("--reasons are printed, as a table or as JSON: a file has none")
+        raise SettingError(
+            "--reasons are printed as a table or as JSON only, not written to a file"
+        )
 
     from foretaste.runs import Run
 
-    # Names that are misspelled need not wait for torch.
+    # A misspelled name is an error before torch is imported, which takes 1.1 s.
     found = Run.open(run)
     arguments = lists.arguments(found.items, files)
     histories, user_ids = request.histories(files), request.user_ids(found.users, files)
@@ -185,7 +186,8 @@ def recommend(
         else:
             from foretaste.recommend.inputs import AskedUsers
 
-            # Before anything is printed: an unknown user among the last would leave half an answer.
+            # All users are looked up before the first is printed: an unknown one is then an error
+            # without half of the output.
             users = AskedUsers.known(recommender.users, user_ids or [], request.unknown)
             for note in users.notes:
                 say(stderr_console(quiet=options.quiet), f"note: {note}")
@@ -202,20 +204,20 @@ def _parts(entries: list[Any]) -> Iterator[list[Any]]:
 
 
 def _limits(texts: Sequence[str]) -> dict[str, int]:
-    """The number of each column, of ``brand=2``."""
+    """The limits by column, from texts such as ``brand=2``."""
     limits: dict[str, int] = {}
     for text in texts:
         column, sign, number = text.rpartition("=")
         if not sign or not number.isdecimal() or column in limits:
             raise SettingError(
-                f"--max-per takes columns and a number for each, brand=2 genre=1; got {text!r}"
+                f"--max-per takes a number for each column, brand=2 genre=1; got {text!r}"
             )
         limits[column] = int(number)
     return limits
 
 
 def _with_files(ids: Sequence[str], items: IdTable, files: PairsConfig | None) -> list[Id]:
-    """The ids given, with those of a file in the place of each @FILE."""
+    """The given ids, with the ids of the file in place of each @FILE."""
     from foretaste.recommend import read_ids
 
     parts = (read_ids(one[1:], items, files) if one.startswith("@") else [one] for one in ids)
@@ -231,18 +233,18 @@ def similar(
     k: int | None = None,
     options: Answering = None,
 ) -> None:
-    """List the items most similar to an item, or to each of the catalogue.
+    """List the most similar items of an item, or of all items of the catalogue.
 
     Args:
         run: Directory of the run.
         item: Ids of items: --item 1 5.
-        all: Every item of the catalogue, written to --output.
-        k: Items per list; 10 unless given.
+        all: All items of the catalogue, written to --output.
+        k: Items per list; 10 by default.
     """
     options = options or AnswerOptions()
     if bool(item) == all:
         found = "both" if all else "neither"
-        raise SettingError(f"say which items: --item ID, or --all for every one; got {found}")
+        raise SettingError(f"name the items: --item ID, or --all for all of them; got {found}")
     options.check(all=all)
 
     from foretaste.runs import Run

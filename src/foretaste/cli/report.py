@@ -1,4 +1,4 @@
-"""``foretaste report``: trained models measured, in one file to read and to send on."""
+"""``foretaste report``: one file with the metrics and plots of trained models."""
 
 from __future__ import annotations
 
@@ -32,19 +32,20 @@ def report(
     """Measure trained models and write a report on them.
 
     Args:
-        runs: Directories of one run or more; the others are held against the first.
-        output: File to write. The ending is the format: .html is all in one file and opens offline,
-            .md has its plots in a folder beside it.
-        metrics: What the tables show: --metrics ndcg@10 hr@10.
-        num_people: Number of held-out people, chosen by hash, who are shown with their lists.
-        candidates: What held-out items are ranked against: full, sampled-N, nvidia-N or fixed.
-        history_lengths: Numbers of items that users unseen in training are measured with; 1 2 5 10
-            20 50 unless given, where the protocol holds out such users.
-        split: Which held-out part to measure on.
-        dataset: Data to measure the runs on: where their dataset is now, or another, whose users
-            and items are matched by id. Needed where they were trained on different ones.
-        device: auto (a GPU where there is one), cpu, cuda or cuda:N.
-        overwrite: Replace a report that is there already.
+        runs: Directories of runs; the first is the baseline of the differences.
+        output: File to write. The ending is the format: .html is one file that opens offline, .md
+            has its plots in a folder beside it.
+        metrics: Metrics of the tables: --metrics ndcg@10 hr@10.
+        num_people: Number of held-out users, chosen by hash, who are shown with their lists.
+        candidates: Items against which held-out items are ranked: full, sampled-N, nvidia-N or
+            fixed.
+        history_lengths: Numbers of history items with which users unseen in training are measured.
+            Default: 1 2 5 10 20 50 if the protocol holds out such users.
+        split: Held-out part to measure on.
+        dataset: Dataset to measure on: the present directory of the runs' own, or another dataset.
+            Users and items are matched by id. Needed for runs of different datasets.
+        device: auto (a GPU if there is one), cpu, cuda or cuda:N.
+        overwrite: Replace an existing report.
         quiet: Print the path of the report and nothing else.
     """
     from foretaste.report.contents import checked_output, report_runs

@@ -1,4 +1,4 @@
-"""``foretaste runs`` and ``verify``: the runs of a folder, and the files of datasets and runs."""
+"""``foretaste runs`` and ``verify``: the list of runs, and the check of datasets and runs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def runs(
     """List the runs of a folder, the oldest first and damaged ones last.
 
     Args:
-        folder: Where the runs are.
-        format: How to print; csv and json have more of each run.
-        quiet: Print the directories of whole runs and nothing else, one on a line.
+        folder: Folder of the runs.
+        format: Format of the printed list; csv and json have more of each run.
+        quiet: Print the directories of undamaged runs and nothing else, one per line.
     """
     from foretaste.runs import list_runs
 
@@ -39,7 +39,7 @@ def runs(
     for run in listed:
         if run.is_damaged:
             continue
-        # Of its state only what is not as usual.
+        # The state of a finished run is not shown.
         remarks = [run.state] if run.state != "finished" else []
         if run.candidates not in (None, "full"):
             remarks.append(f"candidates {run.candidates}")
@@ -64,7 +64,7 @@ def verify(paths: list[Path], /, *, quiet: Annotated[bool, FLAG] = False) -> Non
 
     Args:
         paths: Directories of datasets and runs.
-        quiet: Print nothing of what is as it was written.
+        quiet: Print the problems and nothing else.
     """
     from foretaste.runs import verify as verify_directory
 

@@ -18,12 +18,12 @@ def serve(
     config: Annotated[ServeConfig | None, Parameter(name="*")] = None,
     quiet: Annotated[bool, FLAG] = False,
 ) -> None:
-    """Answer requests from runs.
+    """Serve runs over HTTP.
 
     Args:
-        run: Directories of runs; requests name them by their last part, and get the first
-            unless they do.
-        quiet: Print no address; the log on stderr stays.
+        run: Directories of runs. Requests name a run by the last part of its path; the first run is
+            the default.
+        quiet: Do not print the address; the log on stderr stays.
     """
     from foretaste.serve import serve as serve_runs
 

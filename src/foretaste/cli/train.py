@@ -1,4 +1,4 @@
-"""``foretaste train``: a command for each model of the registry, ``--like`` and ``--resume``."""
+"""``foretaste train``: one command for each model, ``--like`` and ``--resume``."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def command_for(model: str) -> Callable[..., None]:
 
         Args:
             dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
-            start_from: Run of the same model whose weights to begin with; its settings of the model
-                hold too, where none are given. Users and items are matched by id; those it does not
-                know begin as in any training.
-            threads: CPU threads, of each rank; as many as PyTorch takes unless given.
+            start_from: Run of the same model whose weights the training begins with. Its model
+                settings are the defaults. Users and items are matched by id; new ones begin with
+                random weights.
+            threads: CPU threads of each rank; by default those of PyTorch.
         """
         settings = given_settings(model_config)
-        config_class(model)(**settings)  # SettingError before data are prepared
+        config_class(model)(**settings)  # raises SettingError before data are prepared
         use_threads(threads)
         _train(
             model,
@@ -97,16 +97,16 @@ def rerun(
 ) -> None:
     """RUN DATASET: repeat the settings of a run.
 
-    From experiment to shop: the model is trained for as many epochs as the run's best one took. Raw
-    files are prepared with protocol none, so that everything in them is learned from, unless
-    --protocol says otherwise. With `--from RUN` it goes on from the run's weights.
+    The model is trained for the number of the run's best epoch. Raw files are prepared with
+    protocol none by default, so all interactions train. With `--from RUN` the training begins with
+    the run's weights.
 
     Args:
         run: Directory of the run whose settings are repeated.
-        start_from: Run of the same model whose weights to begin with, such as the run itself;
-            without it the weights begin as those of the run did.
+        start_from: Run of the same model whose weights the training begins with, such as the run
+            itself. By default the weights begin as those of the run did.
         dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
-        threads: CPU threads, of each rank; as many as PyTorch takes unless given.
+        threads: CPU threads of each rank; by default those of PyTorch.
     """
     use_threads(threads)
 
@@ -143,16 +143,16 @@ def resume(
     logs: LogOptions = None,
     threads: Threads = None,
 ) -> None:
-    """RUN: go on with a training that was interrupted or killed.
+    """RUN: resume a training that was interrupted or killed.
 
-    Its state is saved every minute and after Ctrl-C; weights and metrics become those of a training
-    that never stopped. Settings are those it began with.
+    Its state is saved every minute and after Ctrl-C. Weights and metrics become those of a training
+    that never stopped. The settings are those of its start.
 
     Args:
         run: Directory of the run.
-        dataset: Where the run's dataset is now, if it is not where it was.
-        overwrite: Replace, in the end, what is there for --log-path and --results-dir.
-        threads: CPU threads, of each rank; as many as PyTorch takes unless given.
+        dataset: Present directory of the run's dataset, if it was moved.
+        overwrite: Replace existing files of --log-path and --results-dir at the end.
+        threads: CPU threads of each rank; by default those of PyTorch.
     """
     use_threads(threads)
 
@@ -197,7 +197,7 @@ def _train(
     """Train ``model`` on the data at ``sources`` with a display, then print the run's directory."""
     logs, place = logs or Logs(), place or NewRun()
 
-    # A name that is misspelled need not wait for torch.
+    # A misspelled name is an error before torch is imported, which takes 1.1 s.
     from foretaste.runs import Run
     from foretaste.runs.places import check_is_new
 
@@ -234,7 +234,7 @@ def _train(
 
 
 def _opened(raw: RawData, sources: Sequence[str], *, quiet: bool) -> Dataset:
-    """The dataset of ``sources``; of several ranks, the first alone prepares what is none yet."""
+    """The dataset of ``sources``; of several ranks, only the first prepares raw files."""
     if launch().size == 1 or are_prepared(sources):
         return raw.open(sources, quiet=quiet)
     from foretaste.data import open_dataset
@@ -246,7 +246,7 @@ def _opened(raw: RawData, sources: Sequence[str], *, quiet: bool) -> Dataset:
 
 @contextmanager
 def displayed(config: TrainingConfig, logs: Logs) -> Iterator[TrainingDisplay]:
-    """Show a training within, and its final numbers in the end."""
+    """Yield the display of a training; print the final metrics at the end."""
     from foretaste.evaluation.config import EvaluationConfig, parse_metric
     from foretaste.report.tables import evaluation_grid
     from foretaste.training.display import TrainingDisplay
@@ -258,7 +258,7 @@ def displayed(config: TrainingConfig, logs: Logs) -> Iterator[TrainingDisplay]:
         finally:
             summary = display.summary
             if summary is not None and (test := summary.test) is not None:
-                # With the list length that chose the epoch.
+                # Also at the list length of the metric that chose the epoch.
                 selected = summary.select_by
                 chosen = () if selected is None else (parse_metric(selected)[1],)
                 console.print(evaluation_grid(test, EvaluationConfig().k + chosen).to_rich())
@@ -267,7 +267,7 @@ def displayed(config: TrainingConfig, logs: Logs) -> Iterator[TrainingDisplay]:
 
 
 def print_run(run: Run, logs: Logs) -> None:
-    """Print the run's directory and commands to go on with."""
+    """Print the run's directory and the next commands."""
     import numpy as np
 
     console = stdout_console()

@@ -1,4 +1,4 @@
-"""Options of ``foretaste train``: their groups on a help page, and those that a model has."""
+"""Options of ``foretaste train``: their groups on the help page, and the options of a model."""
 
 from __future__ import annotations
 
@@ -44,35 +44,35 @@ _TRAINING_GROUPS = {
     OPTIMIZER: "schedule_epochs beta1 beta2 eps ema",
     MACHINE: "device precision loss_scale kernels cuda_graphs checkpoint_every_s warm_up_epochs",
 }
-"""Groups of the training settings that are not in the first one."""
+"""Groups of training settings that are not in the group Training."""
 
 _NONE = Parameter(parse=False)
-"""Of a setting that is no option."""
+"""Parameter of a setting that is no option."""
 OF_NEGATIVES = ("negatives", "verified_negatives", "batch_layout")
-"""Settings of a model about the negatives that it samples: a group of their own on its page."""
+"""Settings of a model's negatives, which have their own group on its page."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RawData:
-    """Options about raw files that need none to be read: foretaste prepare has all the others."""
+    """Options of raw files; foretaste prepare has those for their columns and formats."""
 
     protocol: Protocol | None = None
-    """How interactions are split; foretaste prepare --help explains, and has every setting."""
+    """Split of the interactions; foretaste prepare --help explains it, and has all settings."""
 
     filters: Filters | None = None
-    """Which rows are kept; foretaste prepare --help explains."""
+    """Filters of the rows; foretaste prepare --help explains them."""
 
     items: Path | None = None
-    """A file that describes items: their ids, and columns such as a title."""
+    """File that describes items: their ids, and columns such as a title."""
 
     source_dir: Path | None = None
-    """Folder of a named set's files or archive (ml-1m and others); nothing is downloaded then."""
+    """Folder with a named set's files or archive (ml-1m and others); nothing is then downloaded."""
 
     user_id_type: Annotated[IdType, _NONE] = "auto"
     item_id_type: Annotated[IdType, _NONE] = "auto"
 
     def open(self, sources: Sequence[str], *, quiet: bool = False) -> Dataset:
-        """The dataset at the only source, or the one that the interactions of all make."""
+        """The dataset at the only source, or the prepared dataset of all sources."""
         from foretaste.data import open_or_prepare
 
         others = {"items", "source_dir"}
@@ -88,7 +88,7 @@ class RawData:
             )
 
     def say_prepared(self, console: Console, sources: Sequence[str], dataset: Dataset) -> None:
-        """Say what was made of raw files: columns, notes, and the rows that were left out."""
+        """Print the summary of prepared raw files: columns, notes, and rows left out."""
         if are_prepared(sources):
             return
         lines = dict([*dataset.manifest.choices(), ("rows", dataset.manifest.rows())])
@@ -97,10 +97,10 @@ class RawData:
             say(console, f"  {label:12}{value}")
 
     def on_everything(self, run: Path, sources: Sequence[str]) -> list[tuple[object, ...]]:
-        """The command that trains a run's model on all of its raw files; none for a dataset."""
+        """The command that trains a run's model on all its raw files; none for a dataset."""
         if are_prepared(sources):
             return []
-        # Without a protocol nothing is held out.
+        # Without --protocol, as the default of --like holds nothing out.
         default = vars(RawData(protocol=self.protocol))
         given = {name: value for name, value in vars(self).items() if value != default[name]}
         words = (*map(without_password, sources), *option_words(given))
@@ -114,30 +114,30 @@ def are_prepared(sources: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class NewRun:
-    """Options about the directory of the run."""
+    """Options of the run's directory."""
 
     run: Path | None = None
-    """Directory of the run: new, empty, or an unfinished one of the same settings, which goes on.
-    RUNS_ROOT/MODEL-DATASET-TIME unless given."""
+    """Directory of the run: new, empty, or an unfinished run of the same settings, which is
+    resumed. Default: RUNS_ROOT/MODEL-DATASET-TIME."""
 
     overwrite: Annotated[bool, FLAG] = False
-    """Replace the run in that directory, and what is there for --log-path and
-    --results-dir. All stays as it is until the new training is finished."""
+    """Replace the run in that directory, and existing files of --log-path and --results-dir, once
+    the new training is finished."""
 
     runs_root: Path | None = None
-    """Directory of runs without names; ./runs unless given."""
+    """Directory of runs without --run; ./runs by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Logs(LogConfig):
-    """Options about the numbers that are shown and written."""
+    """Options of the printed and written numbers."""
 
     tensorboard: Annotated[bool, FLAG] = LogConfig.tensorboard
     trace: Annotated[bool, FLAG] = LogConfig.trace
 
     verbose: Annotated[bool, FLAG] = False
-    """Show every setting at the start, and of every epoch what changes as it goes on (beta, loss
-    scale) and all that its validation found."""
+    """Print all settings at the start, and for every epoch the values that change (beta, loss
+    scale) and all metrics of its validation."""
 
     quiet: Annotated[bool, FLAG] = False
     """Print the directory of the run and nothing else."""
@@ -160,12 +160,12 @@ HIDDEN = (
     *("eps", "schedule_epochs", "warm_up_epochs", "validation_users", "evaluation_batch"),
     *("checkpoint_every_s", "cuda_graphs"),
 )
-"""Settings of a training that are accepted and not on its page: presets, --like and the names of
-other scripts need them."""
+"""Settings of a training that are accepted but not on the help page; presets, --like and the
+options of NVIDIA's scripts need them."""
 
 
 def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
-    """Types of the arguments that a model's ``train`` has, by name, with what help needs."""
+    """Types of the arguments of a model's ``train`` command, by name, with parameters for help."""
     logs: Any = Logs
     if not kind.has_epochs:
         logs = shown_as(Logs, {"trace": _NONE, "verbose": _NONE})
@@ -186,7 +186,7 @@ def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
 
 
 def _training_options(kind: type[ModelConfig]) -> type[TrainingConfig]:
-    """The training settings in the groups of the page, without those that a model ignores."""
+    """The training settings in their groups, without those that a model ignores."""
     group_of = {name: group for group, names in _TRAINING_GROUPS.items() for name in names.split()}
     parameters = {
         name: Parameter(
@@ -200,8 +200,8 @@ def _training_options(kind: type[ModelConfig]) -> type[TrainingConfig]:
 
 
 def shown_as(config: type[Any], parameters: Mapping[str, Parameter]) -> type[Any]:
-    """The same settings, numbers that may be auto as INT|auto, and some of them shown as their
-    parameters say, or not at all."""
+    """A subclass of a config with ``parameters`` for some of its options; numbers that may be auto
+    are shown as INT|auto."""
     hints, plain = get_type_hints(config, include_extras=True), get_type_hints(config)
     annotations = {
         item.name: Annotated[
@@ -209,12 +209,12 @@ def shown_as(config: type[Any], parameters: Mapping[str, Parameter]) -> type[Any
         ]
         for item in fields(config)
     }
-    # The fields are those of the parent: types alone are given anew.
+    # Only the annotations are new; the fields and defaults are those of the parent.
     return type(config.__name__, (config,), {"__annotations__": annotations})
 
 
 def _metavar(hint: Any) -> Parameter:
-    """The values of a number that may be auto; of other settings the parser finds them."""
+    """The metavar of a number that may be auto; empty for others, which cyclopts names itself."""
     kinds = kinds_of(hint)
     if "auto" not in kinds or not kinds & {int, float}:
         return Parameter()

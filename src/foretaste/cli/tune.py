@@ -1,4 +1,4 @@
-"""``foretaste tune``: a command for each model that has settings worth a search."""
+"""``foretaste tune``: one command for each model with a search space."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def command_for(model: str) -> Callable[..., None]:
 
         Args:
             dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
-            trials: Trainings in all; with more of them the same command goes on.
+            trials: Number of trials in all; the same command with more continues the search.
             time: Time after which no further trial begins: --time 90s, 10m or 2h.
             output: Directory of the runs, and of the trials as table.md, table.csv and table.json;
-                searches/MODEL-NAME unless given.
-            threads: CPU threads, of each rank; as many as PyTorch takes unless given.
-            format: How to print; csv and json have more of each trial.
+                by default searches/MODEL-NAME.
+            threads: CPU threads of each rank; by default those of PyTorch.
+            format: Format of the printed table; csv and json have more of each trial.
             quiet: Print the table and nothing else: no progress and no notes.
         """
         settings = given_settings(model_config)
-        config_class(model)(**settings)  # SettingError before data are prepared
+        config_class(model)(**settings)  # raises SettingError before data are prepared
         training = given_settings(config)
         TrainingConfig(**training)
         time_s = None if time is None else _seconds(time)

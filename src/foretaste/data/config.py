@@ -27,21 +27,21 @@ EmptyIds = Literal["refuse", "drop"]
 WeightScale = Literal["linear", "log"]
 
 Progress = Callable[[str], None]
-"""Called with the name of each step of a preparation as it begins."""
+"""Callback that gets the name of each step of a preparation as the step begins."""
 
 SKIPPED = "-"
-"""Stands in a list of column names for a column that nobody reads."""
+"""The name, in a list of columns, of a column that is not read."""
 
 _MAX_DELIMITER_BYTES = 4
 _MEMORY_LIMIT = re.compile(r"([1-9][0-9]*(?:\.[0-9]+)?) ?([KMGT])(i?)B", re.IGNORECASE)
 _LARGEST_MEMORY = 2**60
-# Of a query the rows that it returns decide, and these have a checksum.
+# A query is not content: the rows that it returns are, and they have a checksum.
 _NOT_CONTENT = frozenset({"engine", "spark_master", "memory_limit", "threads", "query"})
 _OF_WEIGHTS = ("weight_column", "event_column", "events", "half_life", "weight_scale")
 _HALF_LIFE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([hdw])")
 _SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 MOST_WEIGHT = 1e9
-"""Of a row: a time in milliseconds, taken for a weight, is more."""
+"""Largest weight of a row. A column of times in milliseconds is above it, so it is refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class FileFormat:
     """Format of files of delimited text; checked by the settings it comes from."""
 
     delimiter: str | None = None
-    """The text between fields; None where it is to be found out."""
+    """The text between fields; None where the first row tells it."""
 
     columns: tuple[str, ...] | None = None
     """The column names of files without a header line."""
@@ -61,10 +61,10 @@ class FileFormat:
     """``double`` where a field may stand in double quotes."""
 
     query: str | None = None
-    """The query that a database is asked; None for a whole table."""
+    """SQL query of a database; None for a whole table."""
 
     prefix: str = ""
-    """The beginning of the names of the settings that these came from."""
+    """Prefix of the names of these settings: ``items_`` for the file of items."""
 
     @property
     def is_default(self) -> bool:
@@ -72,7 +72,7 @@ class FileFormat:
         return self == FileFormat(prefix=self.prefix, query=self.query)
 
     def option(self, name: str) -> str:
-        """The option of a setting, as a person would give it: ``--items-encoding``."""
+        """The command-line option of a setting, such as ``--items-encoding``."""
         return f"--{self.prefix}{name}".replace("_", "-")
 
 
@@ -87,7 +87,7 @@ class PairsConfig:
     """Column of the item ids; common spellings are found without it."""
 
     delimiter: str | None = None
-    """What separates the fields of text files, such as ``::`` or ``\\t`` for a tab. A comma, tab,
+    """Separator of the fields in text files, such as ``::`` or ``\\t`` for a tab. A comma, tab,
     semicolon, ``|`` or ``::`` is found without it."""
 
     columns: tuple[str, ...] | None = None
@@ -95,12 +95,12 @@ class PairsConfig:
     ``user_id,item_id,rating,timestamp``. A column named ``-`` is not read."""
 
     encoding: str = "utf-8"
-    """How text files store characters, by any name of it: ``utf-8``, ``latin1``, ``cp1252``. A byte
-    order mark is taken off."""
+    """Encoding of text files, by any of its names: ``utf-8``, ``latin1``, ``cp1252``. A byte order
+    mark is removed."""
 
     quote: Quote = "double"
-    """``double`` lets a field stand in double quotes, and then hold delimiters and line breaks;
-    ``none`` takes quotes as they are. A delimiter of several characters always does that."""
+    """``double`` reads text in double quotes as one field, with its delimiters and line breaks;
+    ``none`` keeps quotes as text. Delimiters of several characters imply ``none``."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -158,23 +158,23 @@ class InputConfig(PairsConfig):
     are found without it."""
 
     user_id_type: IdType = "auto"
-    """``integer`` refuses user ids that are none, ``text`` keeps digits as text. ``auto`` is
-    integer where every one is written as an integer, else text."""
+    """Type of user ids. ``integer`` refuses ids that are no integers, ``text`` keeps digits as
+    text. ``auto`` is integer if every id is written as an integer, otherwise text."""
 
     item_id_type: IdType = "auto"
-    """The same of item ids: ``text`` where letters are to be expected later."""
+    """Type of item ids, as ``user_id_type``. Choose ``text`` if later ids may have letters."""
 
     time_format: str | None = None
-    """How times that are text are written, as DuckDB's ``strptime`` has it: ``%d/%m/%Y %H:%M:%S``.
-    Dates such as 2020-12-31 10:00:00 and numbers are read without it."""
+    """Format of times that are text, in the letters of DuckDB's ``strptime``:
+    ``%d/%m/%Y %H:%M:%S``. Numbers and dates such as 2020-12-31 10:00:00 need no format."""
 
     title_column: str | None = None
     """Column of the titles, in the file that describes items; common spellings are found without
     it."""
 
     query: str | None = None
-    """The rows to read of a database (``sqlite:///FILE``, ``postgresql://...``): a SELECT. Without
-    it the table ``events`` is read, or the only table there is."""
+    """SELECT statement for the rows to read from a database (``sqlite:///FILE``,
+    ``postgresql://...``). Without it, table ``events`` is read, or the only table."""
 
     items_delimiter: str | None = None
     """``delimiter`` of the file that describes items."""
@@ -183,7 +183,7 @@ class InputConfig(PairsConfig):
     """``columns`` of the file that describes items, where it has no header line."""
 
     items_encoding: str | None = None
-    """``encoding`` of the file that describes items; that of the interactions unless given."""
+    """``encoding`` of the file that describes items; by default that of the interactions."""
 
     items_quote: Quote = "double"
     """``quote`` of the file that describes items."""
@@ -207,84 +207,87 @@ class PrepareConfig(InputConfig):
     """Settings of a preparation: the interactions to keep, and how to split them."""
 
     protocol: Protocol = "auto"
-    """How interactions are split. ``leave-one-out`` holds out the last of each user,
+    """Split of the interactions. ``leave-one-out`` holds out the last one of each user,
     ``held-out-users`` keeps whole users out of training, ``temporal`` cuts at a moment in time,
     ``none`` trains on everything. ``auto`` is leave-one-out where there is a time column,
     held-out-users otherwise."""
 
     validation: Validation = "hold-out"
-    """``hold-out`` keeps a validation part for choosing the best epoch; ``none`` gives it to
-    training, so that the best epoch can only be chosen on the test part, as the reference does."""
+    """``hold-out`` keeps a validation part, which chooses the best epoch. ``none`` gives that part
+    to training; then the test part chooses the epoch, as in the reference."""
 
     filters: Filters = "auto"
-    """``reference`` keeps what the reference systems keep: ratings of 4 and more, then users with 5
-    interactions, for held-out-users; users with 20 interactions otherwise. ``none`` keeps
-    everything. ``auto`` is reference for the named sets, none for files."""
+    """``reference`` applies the filters of the reference systems. Under held-out-users they keep
+    ratings of 4 and more, then users with 5 interactions; under other protocols, users with 20
+    interactions. ``none`` keeps everything. ``auto`` is reference for the named sets, none for
+    files."""
 
     min_user_interactions: Count | None = None
-    """Keep users with at least this many rows, repeats counted. Goes before ``filters``."""
+    """Keep users with at least this many rows, repeats counted. Overrides ``filters``."""
 
     min_item_users: Count | None = None
     """Keep items that at least this many users interacted with."""
 
     min_rating: float | None = None
-    """Keep rows rated at least this high; needs a rating column. Goes before ``filters``."""
+    """Keep rows rated at least this high; needs a rating column. Overrides ``filters``."""
 
     weight_column: str | None = None
-    """Column of the rows' weights, such as plays or hours, above 0: rows of a pair add up. Training
-    alone heeds weights, and of the models ials, ease, itemknn and rp3beta."""
+    """Column of weights above 0, such as plays or hours. The weights of a pair's rows are added.
+    Only training uses weights, and only that of ials, ease, itemknn and rp3beta."""
 
     event_column: str | None = None
-    """Column of what happened, such as view or purchase; needs ``events``."""
+    """Column of event types, such as view or purchase; needs ``events``."""
 
     events: tuple[str, ...] | None = None
-    """The events to keep, each with the weight of its rows where rows are to have some:
-    ``purchase=4 cart=2 view=1``. Rows of others are left out, and counted."""
+    """Event types to keep, each with an optional weight: ``purchase=4 cart=2 view=1``. Rows of
+    other types are left out and counted."""
 
     half_life: str | None = None
     """Time in which a row's weight halves, in hours, days or weeks: ``12h``, ``90d``, ``8w``. Ages
     count from the latest training row."""
 
     weight_scale: WeightScale | None = None
-    """Scale of the sum s of a pair's weights: ``linear`` is s, ``log`` is log2(1 + s), which leaves
-    1 as it is. Alone it has every row weigh 1; linear where other settings give weights."""
+    """Scale of the sum s of a pair's weights: ``linear`` is s, ``log`` is log2(1 + s), which keeps
+    1 at 1. If no other setting gives weights, every row weighs 1; if one does, the default is
+    linear."""
 
     empty_ids: EmptyIds = "refuse"
     """Rows without a user or an item, such as purchases of guests: ``refuse`` names the first of
     them, ``drop`` leaves them out and counts them."""
 
     num_heldout_users: Count | None = None
-    """Users held out for validation, and as many for test, under held-out-users; a tenth of the
-    users each unless given."""
+    """Number of users held out for validation, and again for test, under held-out-users. Default:
+    a tenth of the users for each."""
 
     unseen_targets: UnseenTargets = "auto"
-    """Held-out items that training never saw, which no model can find: ``keep`` counts them as
-    misses, ``drop`` leaves them out. ``auto`` is drop where ``filters`` is reference under
-    held-out-users, as the reference does, keep otherwise. They are counted either way."""
+    """Held-out items that training never saw: ``keep`` counts them as misses, ``drop`` leaves them
+    out. ``auto`` is drop under held-out-users with ``filters`` reference, as in the reference,
+    otherwise keep. Their number is printed either way."""
 
     target_in_candidates: TargetInCandidates = "keep"
-    """``drop`` takes users out of the test part whose own test item is among the candidates that
-    came with it; ``keep`` ranks it against the others, as the NCF paper did. They are counted."""
+    """Test users whose own test item is among the given candidates. ``keep`` ranks that item
+    against the others, as the NCF paper did; ``drop`` leaves these users out of the test part.
+    Their number is printed either way."""
 
     seed: Seed = 0
-    """Decides by hash which users are held out, which of their items are targets, and ties in
-    time."""
+    """Seed of the hashes that choose the held-out users, their target items, and the order of equal
+    times."""
 
     engine: EngineName = "duckdb"
     """The engine that runs the steps: ``duckdb`` on this machine, ``spark`` on one or many
-    (``pip install "pyspark>=4,<5"``, and Java 17). Never changes what the dataset holds."""
+    (``pip install "pyspark>=4,<5"``, and Java 17). Both give the same dataset."""
 
     spark_master: str | None = None
-    """Master of the cluster, as Spark has it: ``yarn``, ``spark://host:7077``, ``local[4]``. That
-    of Spark's own settings unless given, else all cores of this machine."""
+    """Spark's master URL: ``yarn``, ``spark://host:7077``, ``local[4]``. Default: that of Spark's
+    own settings, otherwise all cores of this machine."""
 
     memory_limit: str | None = None
-    """Memory the process may take before the preparation spills to disk, such as ``4GB``; half of
-    the machine's or of what its container may take unless given, less where less is free. Never
+    """Memory of the process beyond which the preparation spills to disk, such as ``4GB``. Default:
+    half of the memory of the machine or container, or the free memory if that is less. It never
     changes the result."""
 
     threads: Threads | None = None
-    """Threads of the preparation; all cores unless given. Never changes the result."""
+    """Threads of the preparation; all cores by default. They never change the result."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -353,22 +356,24 @@ class PrepareConfig(InputConfig):
         return given != (None, None, None) or any(self.weight_of_event.values())
 
     def content(self) -> dict[str, Any]:
-        """The settings that decide what the dataset holds, as JSON has them; memory and threads do
-        not."""
+        """The settings that decide the content of the dataset, as JSON values. Memory and threads
+        are not among them."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         content = {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in values.items()
             if name not in _NOT_CONTENT
         }
-        for name in _OF_WEIGHTS:  # without them the place of a dataset is what it was before
+        # The digest of these settings names the dataset's folder. Absent settings of weights are
+        # left out, so that a dataset without weights keeps the folder of versions before them.
+        for name in _OF_WEIGHTS:
             if content[name] is None:
                 del content[name]
         return content
 
 
 def _encoding(setting: str, name: str) -> str:
-    """The one name of an encoding of text; SettingError where it is none."""
+    """The canonical name of a text encoding; SettingError if there is no such encoding."""
     try:
         codec = codecs.lookup(name).name
         "".encode(codec)  # base64 and others are no encodings of text
@@ -380,7 +385,7 @@ def _encoding(setting: str, name: str) -> str:
 
 
 def memory_bytes(memory_limit: str) -> float:
-    """The bytes of a size such as 4GB or 500MiB; SettingError where it is none."""
+    """The number of bytes in a size such as 4GB or 500MiB; SettingError if it is no size."""
     found = _MEMORY_LIMIT.fullmatch(memory_limit)
     allowed = "a size such as 500MB or 4GB"
     if found is None:

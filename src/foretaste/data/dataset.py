@@ -28,7 +28,7 @@ DATASETS = Path("datasets")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeldOut:
-    """Held-out users of one split, row by row: items that a model may know, and items to find."""
+    """Held-out users of one split, one row each: items that a model may know, and items to find."""
 
     split: str
     """``validation`` or ``test``."""
@@ -37,31 +37,31 @@ class HeldOut:
     """How the dataset was split."""
 
     seed: int
-    """Of the split; draws of negatives and of users are keyed by it."""
+    """Seed of the split; draws of negatives and of users are keyed by it."""
 
     num_train_users: int
-    """Users numbered below it were trained on, the others were not."""
+    """Users with a number below it were in training, the others were not."""
 
     user_index: NDArray[np.int32]
     """Numbers of the users, ascending: [U]."""
 
     history: Histories
     """Items that a model may know: the training items of a known user, the fold-in items of a new
-    one; items of the catalogue only."""
+    one. All are in the catalogue."""
 
     known: Histories
-    """Items left out of the candidates: the history and, for test, validation targets; items of
-    the catalogue only."""
+    """Items left out of the candidates: the history and, in the test split, the validation targets.
+    All are in the catalogue."""
 
     target: Histories
-    """Items to be found. Those at or above the history's ``num_items`` training never saw."""
+    """Items to be found. Training never saw items at or above the history's ``num_items``."""
 
     candidates: Histories | None = None
-    """Items that the targets are ranked against under candidates ``fixed``: items of the
-    catalogue that came with the data, without the targets; None where none did."""
+    """Candidates ``fixed``: the catalogue items, given with the data, against which the targets are
+    ranked; the targets are not among them. None if the data have none."""
 
     dataset_digest: str = ""
-    """Content digest of the dataset they are of; empty where it is no prepared one."""
+    """Content digest of the dataset; empty if the data were not prepared."""
 
     @property
     def num_users(self) -> int:
@@ -83,10 +83,10 @@ class HeldOut:
 
 
 class Dataset:
-    """A prepared dataset; parts are read from disk when first asked for.
+    """A prepared dataset; each part is read from disk on first use.
 
-    Each is checked against the manifest as it is read, so a directory that was replaced meanwhile
-    raises DatasetError instead of answering with other data.
+    A part is checked against the manifest as it is read. So a directory that was replaced meanwhile
+    raises DatasetError, and never returns other data.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
@@ -98,11 +98,11 @@ class Dataset:
         return f"Dataset({str(self.path)!r}, {self.manifest.protocol})"
 
     def __str__(self) -> str:
-        """What `foretaste prepare` prints: columns, notes, sizes and what was dropped."""
+        """The summary that `foretaste prepare` prints: columns, notes, sizes, dropped rows."""
         return labelled_lines(f"Dataset: {self.path}", self.manifest.summary())
 
     def check(self) -> None:
-        """DatasetError naming the first file that is missing or not the one of the manifest."""
+        """Raise DatasetError with the first file that is missing or differs from the manifest."""
         for name in self.manifest.parts:
             self._files.check(name)
 
@@ -112,10 +112,10 @@ class Dataset:
         return self._files.read_train(range(self.manifest.num_train_users))
 
     def train_part(self, users: range) -> Histories:
-        """The training part of consecutive users, numbered from the first: ``len(users)`` rows.
+        """The training part of consecutive users: ``len(users)`` rows, the first user in row 0.
 
-        Of the files only row groups with these users are read, one at a time, so that little more
-        is held than what comes back. Raises DatasetError as ``train`` does.
+        Only the row groups with these users are read, one at a time, so memory holds little more
+        than the result. Raises DatasetError as ``train`` does.
         """
         whole = range(self.manifest.num_train_users)
         if users == whole:
@@ -126,19 +126,19 @@ class Dataset:
         return self._files.read_train(users)
 
     def train_weights(self, users: range) -> NDArray[np.float32] | None:
-        """The weight of each interaction of `train_part`, over the mean of all: 1 is an average
-        one. None where there are none. Raises DatasetError as ``train`` does."""
+        """The weight of each interaction of `train_part`, divided by the mean of all weights.
+        None if the dataset has no weights. Raises DatasetError as ``train`` does."""
         mean = self.manifest.mean_weight
         if mean is None:
             return None
         return self._files.read_weights(users) / np.float32(mean)
 
     def user_bounds(self, num_parts: int) -> list[int]:
-        """Training users at which contiguous parts of about as many interactions begin, and the
-        end: [num_parts + 1].
+        """Bounds of contiguous parts with about equal numbers of interactions: the first training
+        user of each part, then the number of training users: [num_parts + 1].
 
-        Part ``r`` begins with the user who has row ``N * r // num_parts`` of all ``N``, whichever
-        files they are in. It may be empty. Of each, one row group is read at most.
+        Part ``r`` begins with the user of row ``N * r // num_parts`` of all ``N`` rows. A part may
+        be empty. At most one row group is read for each part.
         """
         bounds = self._files.train_users_at(
             [self.manifest.num_interactions * part // num_parts for part in range(1, num_parts)]
@@ -147,7 +147,7 @@ class Dataset:
 
     @cached_property
     def users(self) -> IdTable:
-        """Ids of all users and the part (``part``) each belongs to."""
+        """Ids of all users, and the part (``part``) of each."""
         return IdTable.of_rows(self._files.read("users.parquet"))
 
     @cached_property
@@ -156,7 +156,7 @@ class Dataset:
         return IdTable.of_rows(self._files.read("items.parquet"))
 
     def pairs(self, name: str) -> Histories:
-        """The pairs of one file beside training's, with a row for each of all users."""
+        """The pairs of one file other than the training files, with one row for every user."""
         # Only held-out interactions have items beyond the catalogue.
         is_held_out = name != _candidates_file("test")
         return self._files.read_pairs(
@@ -171,10 +171,10 @@ class Dataset:
         return bool(self._target_files(split))
 
     def heldout(self, split: Split, users: range | None = None) -> HeldOut:
-        """The users and held-out items of one split; DatasetError where there is none.
+        """The users and held-out items of one split; DatasetError if there is no such split.
 
-        With ``users``, only their training interactions are read, and the histories and known items
-        lack the others.
+        With ``users``, only the training interactions of these users are read. The histories and
+        known items of other users are then empty.
         """
         if not self.has_split(split):
             raise DatasetError(f"{self.path}: has no {split} part{self._instead_of(split)}")
@@ -207,7 +207,7 @@ class Dataset:
         )
 
     def _instead_of(self, split: Split) -> str:
-        """The end of the message about a split that is not there."""
+        """The end of the message about a missing split."""
         other: Split = "validation" if split == "test" else "test"
         if self.has_split(other):
             option = f"--split {other} (split={other!r} in Python)"
@@ -218,17 +218,17 @@ class Dataset:
         )
 
     def has_candidates(self, split: Split) -> bool:
-        """True where candidates for a split's targets came with the data."""
+        """True if the data came with candidates for a split's targets."""
         return _candidates_file(checked("split", split, Split)) in self.manifest.parts
 
     def all_interactions(self, users: range | None = None) -> Histories:
-        """Every kept interaction of all or consecutive users, held-out ones too: a row for each."""
+        """All interactions of all or consecutive users, held-out ones too: one row per user."""
         users = range(self.manifest.num_users) if users is None else users
         parts = (self.pairs(name)[users.start : users.stop] for name in self._held_files())
         return reduce(Histories.union, parts, self._train_of(users))
 
     def in_training(self, everything: Histories, users: range | None = None) -> NDArray[np.bool_]:
-        """A mask of `all_interactions`: the entries that are in the training part."""
+        """A mask over the entries of `all_interactions`: True for those in the training part."""
         users = range(self.manifest.num_users) if users is None else users
         in_training = np.ones(everything.num_interactions, dtype=bool)
         if files := self._held_files():
@@ -237,7 +237,7 @@ class Dataset:
         return in_training
 
     def _train_of(self, users: range) -> Histories:
-        """The training part of consecutive users, with rows for those whom training never saw."""
+        """The training part of consecutive users; users outside of training have empty rows."""
         end = self.manifest.num_train_users
         known = range(min(users.start, end), min(users.stop, end))
         return self.train_part(known).padded(len(users))
@@ -262,9 +262,9 @@ def _candidates_file(split: Split) -> str:
 
 
 def open_dataset(path: Path | str) -> Dataset:
-    """The dataset at ``path``, once its version and the digest of every file are found to match.
+    """The dataset at ``path``, after a check of its version and of every file's digest.
 
-    Raises DatasetError naming the file that is missing, foreign or damaged.
+    Raises DatasetError with the file that is missing, foreign or damaged.
     """
     path = checked("path", path, Path)
     # Unlike Path's, this raises nothing, however odd or long a name is.
@@ -285,15 +285,15 @@ def open_or_prepare(
     source_dir: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
-    """The dataset ``source`` is or whose directory it names; else ``source`` prepared.
+    """The dataset of ``source``: a Dataset, its directory, or raw interactions to prepare.
 
     Raw interactions are prepared once, under ``root/<name>-<digest of source and settings>``, and
-    found there the next time. Raises SettingError where settings are given for a dataset that is
-    prepared already, and whatever ``prepare`` and ``open_dataset`` raise.
+    found there the next time. Raises SettingError if settings of preparation are given for a
+    prepared dataset, and the errors of ``prepare`` and ``open_dataset``.
     """
     prepared = prepared_dataset(source)
     if prepared is None:
-        # What is prepared already is opened without what preparing needs.
+        # Imported here: a prepared dataset opens without DuckDB.
         from foretaste.data.preparation import prepare_under
 
         root = checked("root", root, Path)
@@ -304,8 +304,8 @@ def open_or_prepare(
     is_changed = config.query is not None or config.content() != PrepareConfig().content()
     if is_changed or items is not None or source_dir is not None:
         raise SettingError(
-            f"{prepared.path}: is prepared already, and neither settings of preparation nor "
-            "items can change it; give the raw file instead"
+            f"{prepared.path}: is prepared already, so settings of preparation and items cannot "
+            "change it; give the raw file instead"
         )
     return prepared
 

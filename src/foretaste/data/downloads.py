@@ -1,4 +1,4 @@
-"""A file from the network: resumed after a cut, and checked against the sum published for it."""
+"""Download of a file: resumed after a cut, and checked against its published md5."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _PARTIAL_CONTENT = 206
 
 
 def download(url: str, target: Path, *, md5: str, otherwise: str, progress: Progress) -> None:
-    """Fetch ``url`` into ``target``, which is there whole and with the right sum or not at all.
+    """Download ``url`` into ``target``, which appears whole and with the right md5 or not at all.
 
-    What has come so far lies beside it with ``.part`` at the end, where the next call goes on, as
-    this one does when the connection is cut. ``md5`` is in hexadecimal; ``otherwise`` says in an
-    error how else the file can be had.
+    The bytes received so far are in a file beside it that ends in ``.part``. This call continues
+    from there when the connection is cut, and so does the next call. ``md5`` is in hexadecimal;
+    ``otherwise`` tells, in an error, another way to get the file.
 
-    Raises InputError where the server refuses, falls silent or cannot be reached, where the sum is
-    another (the file is removed then), and where the disk cannot take the file.
+    Raises InputError if the server refuses, falls silent or cannot be reached, if the md5 differs
+    (the file is then removed), and if the disk cannot take the file.
     """
     part = target.with_name(f"{target.name}.part")
     try:
@@ -45,11 +45,11 @@ def download(url: str, target: Path, *, md5: str, otherwise: str, progress: Prog
                 num_bytes, problem = _receive(response, part, progress)
             if not problem:
                 break
-            # After a cut it is asked for again as long as anything comes.
+            # After a cut the rest is asked for again, as long as each attempt brings some bytes.
             if not num_bytes or attempt == _MAX_ATTEMPTS:
                 raise InputError(
-                    f"{url}: {problem}. {_megabytes(_size(part))} MB of it are in {part}, and the "
-                    f"same command goes on from there; or {otherwise}"
+                    f"{url}: {problem}. {_megabytes(_size(part))} MB of it are in {part}; run the "
+                    f"same command again to go on from there, or {otherwise}"
                 )
         progress(f"check {target.name}")
         found = file_md5(part)
@@ -74,7 +74,7 @@ def file_md5(path: Path) -> str:
 
 
 def _request(url: str, start: int, otherwise: str) -> HTTPResponse | None:
-    """The answer to a request for everything from byte ``start`` on; None if that is nothing."""
+    """The response with everything from byte ``start`` on; None if nothing is left."""
     headers = {"User-Agent": f"foretaste/{__version__}"}
     if start:
         headers["Range"] = f"bytes={start}-"
@@ -96,8 +96,8 @@ def _request(url: str, start: int, otherwise: str) -> HTTPResponse | None:
 
 
 def _receive(response: HTTPResponse, part: Path, progress: Progress) -> tuple[int, str]:
-    """Write what comes; the number of its bytes, and what cut it short, if anything did."""
-    # A server that always sends everything begins at byte 0.
+    """Write the response to ``part``; the number of bytes, and the problem that ended it early."""
+    # A server without ranges ignores the header and sends the whole file, from byte 0.
     start = 0
     if response.status == _PARTIAL_CONTENT:
         found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))

@@ -13,7 +13,7 @@ Indexes = NDArray[np.integer]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Histories:
-    """The items of ``num_users`` users, row by row: who touched what.
+    """The items of ``num_users`` users, one row per user.
 
     Row ``u`` holds ``item_index[offsets[u]:offsets[u + 1]]``, ascending and without repeats.
     """
@@ -31,7 +31,7 @@ class Histories:
     def from_pairs(
         cls, user_index: Indexes, item_index: Indexes, *, num_users: int, num_items: int
     ) -> Histories:
-        """Histories of (user, item) pairs given in any order; repeated pairs count once.
+        """Histories of (user, item) pairs in any order; repeated pairs count once.
 
         Indexes must lie in [0, num_users) and [0, num_items).
         """
@@ -41,6 +41,7 @@ class Histories:
         for index, bound in ((users, num_users), (items, num_items)):
             assert not len(index) or 0 <= index.min() <= index.max() < bound, "outside its bounds"
         if not is_strictly_sorted(users, items):
+            # One key of 64 bits for each pair: one sort in place of a sort by two columns.
             keys = users.astype(np.int64) * max(num_items, 1) + items
             keys.sort()
             users, items = np.divmod(_without_repeats(keys), max(num_items, 1))
@@ -57,7 +58,7 @@ class Histories:
 
     @classmethod
     def empty(cls, *, num_users: int, num_items: int) -> Histories:
-        """Histories of users of whom nothing is known."""
+        """Histories of users without any item."""
         return cls(
             offsets=np.zeros(num_users + 1, dtype=np.int64),
             item_index=np.zeros(0, dtype=np.int32),
@@ -84,7 +85,7 @@ class Histories:
         return np.repeat(np.arange(self.num_users, dtype=np.int32), self.lengths())
 
     def user_bounds(self, num_parts: int) -> list[int]:
-        """Users at which contiguous parts of about as many interactions begin, and the end, as
+        """Bounds of contiguous parts with about equal numbers of interactions, as
         `Dataset.user_bounds`: [num_parts + 1]."""
         first = self.num_interactions * np.arange(1, num_parts) // num_parts
         inner = np.searchsorted(self.offsets, first, side="right") - 1
@@ -100,6 +101,7 @@ class Histories:
 
     def rows(self, index: Indexes) -> Histories:
         """The given rows, in the given order; a row may be given more than once."""
+        # Rows that follow one another, as in every batch of an evaluation, are views: no copy.
         if len(index) and np.array_equal(index, np.arange(index[0], index[0] + len(index))):
             return self[int(index[0]) : int(index[-1]) + 1]
         starts = self.offsets[index]
@@ -112,7 +114,7 @@ class Histories:
         )
 
     def padded(self, num_users: int, first: int = 0) -> Histories:
-        """The same rows behind ``first`` empty ones and before others, ``num_users`` in all."""
+        """These rows with ``first`` empty rows before them, and empty rows up to ``num_users``."""
         assert num_users >= first + self.num_users, "padding cannot take rows away"
         offsets = np.full(num_users + 1, self.offsets[-1])
         offsets[:first] = 0
@@ -136,8 +138,8 @@ class Histories:
         )
 
     def find(self, other: Histories) -> NDArray[np.int64]:
-        """The position of each entry of ``other``, which has as many rows, in ``item_index`` of the
-        same row; -1 where it is not. Fast where ``other`` is small."""
+        """The position in ``item_index`` of each entry of ``other``, looked up in the same row; -1
+        if it is absent. Both have the same number of rows. Fast if ``other`` is small."""
         assert self.num_users == other.num_users, "rows are searched one to one"
         if self.num_interactions == 0:
             return np.full(other.num_interactions, -1)
@@ -147,7 +149,7 @@ class Histories:
         return np.where(keys[position] == wanted, position, -1)
 
     def union(self, other: Histories) -> Histories:
-        """Row by row, the items of either; both have the same number of rows."""
+        """The items of both, row by row; both have the same number of rows."""
         assert self.num_users == other.num_users, "a union joins rows one to one"
         num_items = max(self.num_items, other.num_items)
         keys = np.concatenate((self._keys(num_items), other._keys(num_items)))

@@ -32,20 +32,20 @@ Ids = Id | Iterable[Id]
 
 _EXACT_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _INTEGERS = (int, np.integer)
+# Bounds of int64. `numpy.iinfo` has the same numbers, and asking it takes ten times as long.
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-"""Integers of 64 bits; what `numpy.iinfo` has of them takes ten times as long to ask for."""
 Rows = Sequence[int] | NDArray[np.integer]
 """Numbers of rows of a table."""
 
+# Up to so many values are taken one by one: Arrow's `take` imports pandas first, where installed.
 _FEW = 100
-"""Values that are taken one by one: what takes more of them at once imports pandas first."""
 
 
 def as_ids(name: str, ids: Ids, *, single: bool = True) -> list[Id]:
-    """The ids given as any iterable: list, set, NumPy or Arrow array, pandas column; or one id.
+    """The ids of any iterable (list, set, NumPy or Arrow array, pandas column), or of one id.
 
-    Raises SettingError for what is no list of ids, naming the first element that is none: they are
-    integers of 64 bits or text.
+    An id is text or an integer of 64 bits. Raises SettingError with the first element that is
+    neither.
     """
     if single and is_id(ids):
         return [ids if isinstance(ids, str) else int(ids)]
@@ -54,14 +54,14 @@ def as_ids(name: str, ids: Ids, *, single: bool = True) -> list[Id]:
         allowed = "an id or a list of ids" if single else f"a list of ids; write [{shown(ids)}]"
         raise wrong(name, ids, allowed)
     values = as_list(ids)
-    # Whether integers have 64 bits is seen where they become such: a look at each of them costs a
-    # sixth of the time of 256 lists.
+    # `_int64` checks the size of integers later, as it makes an array of them. A check of each
+    # here cost a sixth of the time of 256 lists.
     is_sound = len(kinds := set(map(type, values))) < 2 and kinds <= {int, str}
     return values if is_sound else [_as_id(name, *one) for one in enumerate(values)]
 
 
 def as_list(values: Any) -> list[Any]:
-    """The values of any iterable, as Python has them."""
+    """The values of any iterable, as a list of Python objects."""
     for to_list in ("tolist", "to_pylist"):
         if hasattr(values, to_list):
             found = getattr(values, to_list)()
@@ -79,7 +79,7 @@ def is_id(value: object) -> TypeGuard[Id]:
 
 
 def _int64(values: Sequence[Any]) -> NDArray[np.int64]:
-    """Integers of 64 bits; SettingError names the first that has more."""
+    """An array of integers of 64 bits; SettingError with the first that has more bits."""
     try:
         return np.array(values, dtype=np.int64)
     except OverflowError:
@@ -103,8 +103,8 @@ def _as_id(name: str, position: int, value: object) -> Id:
 
 
 def _refuse_frame(name: str, given: Any) -> None:
-    """SettingError for a frame, of which one column holds ids, and for a pandas column of counts,
-    whose index holds them."""
+    """Raise SettingError for a frame, whose ids are in one column, and for a pandas column of
+    counts, whose ids are in its index."""
     if hasattr(given, "columns"):
         raise SettingError(
             f"{name} is a frame; give its column of ids, as frame['{name.removesuffix('s')}']; "
@@ -126,15 +126,16 @@ def _refuse_frame(name: str, given: Any) -> None:
 
 
 def id_array(ids: Sequence[Id]) -> pa.Array:
-    """Ids as a column: integers, or text as soon as one of them is."""
+    """An Arrow column of ids: integers, or text if any of them is text."""
     if not ids or any(isinstance(value, str) for value in ids):
         return pa.array(list(map(str, ids)), pa.string())
     return pa.array(_int64(ids))
 
 
 def with_id_types_of(directory: Path, config: Input) -> Input:
-    """Settings by which ids become integers or text as in the run or dataset in a directory, where
-    they do not say themselves. Raises SettingError where there is neither.
+    """The settings, with id types ``auto`` replaced by those of the run or dataset in a directory.
+
+    Raises SettingError if the directory has neither.
     """
     types: dict[str, Any] = {}
     for kind in ("user", "item"):
@@ -152,17 +153,17 @@ def with_id_types_of(directory: Path, config: Input) -> Input:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class IdTable:
-    """Ids of users or items: row ``i`` has that of dense index ``i``, and what else is known."""
+    """Ids of users or items: row ``i`` has the id of dense index ``i``, and further columns."""
 
     kind: Kind
     """Users or items."""
 
     table: pa.Table
-    """Column ``id`` (int64 or string) first, then what else is known: ``part``, ``title``, ..."""
+    """Column ``id`` (int64 or string) first, then further columns: ``part``, ``title``, ..."""
 
     @classmethod
     def from_ids(cls, kind: Kind, ids: Iterable[Id], **columns: Iterable[Any]) -> IdTable:
-        """A table of the given ids, integers or, as soon as one is, text, and further columns."""
+        """A table of ids and further columns. The ids are text if any of them is text."""
         arrays = {"id": id_array(as_ids(f"{kind}_ids", ids))} | {
             name: pa.array(list[Any](values)) for name, values in columns.items()
         }
@@ -170,12 +171,12 @@ class IdTable:
 
     @classmethod
     def read(cls, path: Path | str, content: pa.Buffer | None = None) -> IdTable:
-        """The table written at ``path``, of these bytes where they were read already.
+        """The table in the file at ``path``, or in ``content`` if its bytes were read already.
 
-        Raises DatasetError where it cannot be read or is none of ids.
+        Raises DatasetError if it cannot be read or is no table of ids.
         """
         try:
-            # Not by pq.read_table, which imports pandas where it is installed: .2 s.
+            # `pq.read_table` would import pandas where it is installed, which takes 0.2 s.
             with pq.ParquetFile(
                 real_path(path) if content is None else pa.BufferReader(content)
             ) as file:
@@ -191,7 +192,7 @@ class IdTable:
 
     @classmethod
     def of_rows(cls, rows: pa.Table) -> IdTable:
-        """The table whose file has these rows: ``<kind>_index`` first, then ``<kind>_id``."""
+        """The table of a file's rows, with ``<kind>_index`` first, then ``<kind>_id``."""
         index, _, *others = rows.column_names
         table = rows.drop_columns([index]).rename_columns(["id", *others])
         return cls(kind="user" if index == "user_index" else "item", table=table)
@@ -220,33 +221,34 @@ class IdTable:
         return name in self.table.column_names
 
     def column(self, name: str) -> list[Any]:
-        """One value per row of a further column, None where it is not known."""
+        """The values of a further column, one per row; None for a missing value."""
         return self._values(name, None)
 
     def titles(self, index: Rows | None = None) -> list[str | None] | None:
-        """Titles of the given rows, or of all; None where the table has no titles at all."""
+        """Titles of the given rows, or of all; None if the table has no column of titles."""
         return self._values("title", index) if self.has_column("title") else None
 
     def as_kept(self, ids: Iterable[Id]) -> list[Id]:
-        """Ids that need not be here, as they would be kept: ``"42"`` is 42 among integers."""
+        """The given ids in the type of this table: ``"42"`` becomes 42 among integers. The ids need
+        not be in the table."""
         if self.is_integer:
             return [value if (kept := _as_integer(value)) is None else kept for value in ids]
         return [str(value) for value in ids]
 
     def of_another_type(self, ids: Iterable[Id]) -> list[Id]:
-        """Those of the given ids that no table of this type can hold: text among integers."""
+        """The given ids that a table of this type cannot hold: text in a table of integers."""
         return [value for value in ids if self.is_integer and _as_integer(value) is None]
 
     def lookup(self, ids: Iterable[Id]) -> NDArray[np.int64]:
-        """The row of each id, int64, -1 where unknown; SettingError for what is no id at all.
+        """The row of each id, int64, -1 if unknown; SettingError for a value that is no id.
 
-        Text is looked up among integer ids where it spells an integer exactly (``"42"``, not
-        ``"042"``), and an integer among text ids by its spelling.
+        Text that spells an integer exactly (``"42"``, not ``"042"``) finds that integer id. An
+        integer finds the text id of its spelling.
         """
         return self.rows_of(as_ids("ids", ids, single=False))
 
     def rows_of(self, given: Sequence[Id]) -> NDArray[np.int64]:
-        """As `lookup`, of what `as_ids` gave."""
+        """As `lookup`, for ids that `as_ids` returned."""
         if not self.is_integer:
             found = [self._row_of_text.get(str(value), -1) for value in given]
             return np.array(found, dtype=np.int64)
@@ -289,7 +291,7 @@ class IdTable:
 
 
 def _as_integer(value: Id) -> int | None:
-    """An integer, or text that spells one exactly; None where it does not."""
+    """An integer, also from text that spells one exactly; None for other text."""
     if isinstance(value, str):
         if not _EXACT_INTEGER.fullmatch(value):
             return None

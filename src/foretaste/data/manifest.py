@@ -1,4 +1,4 @@
-"""manifest.json: the content of a dataset directory and how it came about."""
+"""manifest.json: the content and the origin of a dataset directory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMAT_VERSION = 3
 FILE_NAME = "manifest.json"
 
 RANDOM = "leave-one-out (random)"
-"""The protocol where the items held out are chosen by hash, for lack of times."""
+"""The protocol of data without times: a hash chooses the held-out items."""
 
 _PART_NAMES = frozenset(
     f"{part}.parquet"
@@ -48,7 +48,7 @@ _LEFT_OUT = {
     "num_validation_targets_dropped_as_unseen": "held out, with items that training never saw",
     "num_test_targets_dropped_as_unseen": "held out, with items that training never saw",
 }
-"""The reason for leaving rows out, by the name of their count."""
+"""The reason why rows were left out, by the name of their count."""
 
 _MARK = b'"created_by": "foretaste '
 _MARK_WITHIN_BYTES = 1 << 24
@@ -60,9 +60,9 @@ class Part:
 
     num_rows: int
     sha256: str
-    """Of the file's bytes."""
+    """Digest of the file's bytes."""
     content_digest: str
-    """Of the values in row order, whatever engine wrote them."""
+    """Digest of the values in row order; the same from every engine."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -70,14 +70,14 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Everything about a dataset except its rows."""
+    """Description of a dataset: all but its rows."""
 
     protocol: str
     """The split, as printed beside every metric: ``leave-one-out``, ``leave-one-out (random)``,
     ``held-out-users``, ``temporal``, ``none``, or ``given`` where the source came split."""
 
     validation: str
-    """``hold-out``, or ``none`` where training got the validation part or none was given."""
+    """``hold-out``; ``none`` if training got the validation part or none was given."""
 
     seed: int
     """Seed of every choice made by hash."""
@@ -122,15 +122,15 @@ class Manifest:
     """The foretaste version that wrote the dataset."""
 
     parts: dict[str, Part]
-    """Every file of the dataset by its name. The training part is ``train.parquet``, or
-    ``train/part-00000.parquet`` and so on, each with the users that follow those of the last."""
+    """Every file of the dataset by its name. The training part is ``train.parquet``, or the files
+    ``train/part-00000.parquet`` and so on, in the order of their users."""
 
     train_digest: str = ""
-    """Content digest of the training part as one file, where it is in several; else empty."""
+    """Content digest of a training part in several files, as if it were one; otherwise empty."""
 
     mean_weight: float | None = None
-    """Mean weight of the training interactions, which models divide weights by; None, and not in
-    the file, where they have no weights."""
+    """Mean weight of the training interactions; models divide weights by it. None, and absent from
+    the file, if interactions have no weights."""
 
     notes: dict[str, str] = field(default_factory=dict)
     """Notes for a person, by their subject: titles, suspicious ids, an empty test."""
@@ -142,7 +142,7 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Content digest of the whole: equal for equal data, whatever engine prepared it."""
+        """Content digest of the whole dataset; equal data have equal digests, from any engine."""
         partitions = set(self.train_files) if self.train_digest else set()
         digests = {
             name: part.content_digest for name, part in self.parts.items() if name not in partitions
@@ -154,14 +154,13 @@ class Manifest:
 
     @property
     def train_files(self) -> list[str]:
-        """The file of the training part, or those that it is in one after the other."""
+        """The files of the training part, in order; mostly one."""
         return sorted(name for name in self.parts if name.startswith("train"))
 
     def choices(self) -> list[tuple[str, str]]:
-        """Lines for a person, as (label, value), on what was found out: protocol, columns,
-        notes."""
+        """Lines for a person, as (label, value): protocol, columns, notes."""
         protocol = self.protocol
-        # Times would have made it another.
+        # With a time column the protocol would have been another one.
         if protocol == RANDOM or (
             protocol == "held-out-users" and self.config.get("protocol") == "auto"
         ):
@@ -176,7 +175,7 @@ class Manifest:
         ]
 
     def rows(self) -> str:
-        """A sentence on the rows that were read, kept, and left out for which reasons."""
+        """A sentence with the numbers of rows read, kept, and left out for each reason."""
         reasons: dict[str, int] = {}
         for name, reason in _LEFT_OUT.items():
             if count := self.counts.get(name, 0):
@@ -187,7 +186,7 @@ class Manifest:
 
     @property
     def has_dropped_rows(self) -> bool:
-        """True where rows were left out that did not only repeat others."""
+        """True if rows were left out for another reason than that they repeat others."""
         return any(self.counts.get(name, 0) for name in _LEFT_OUT.keys() - {_REPEATS})
 
     def summary(self) -> list[tuple[str, str]]:
@@ -207,7 +206,7 @@ class Manifest:
 
     @classmethod
     def read(cls, directory: Path) -> Manifest:
-        """The manifest of a dataset directory; DatasetError where it is missing or not ours."""
+        """The manifest of a dataset directory; DatasetError if it is missing or not foretaste's."""
         path = directory / FILE_NAME
         # Path's own question may raise on odd names.
         if not os.path.isfile(path):  # noqa: PTH113
@@ -244,10 +243,10 @@ class Manifest:
 
 
 def check_output(output: Path, overwrite: bool) -> None:
-    """Raise DatasetError where ``output`` may not be written.
+    """Raise DatasetError if ``output`` may not be written.
 
-    An empty directory may be filled; a prepared dataset, with no other files in its directory, is
-    replaced only with ``overwrite``; anything else is never replaced.
+    An empty directory may be filled. A prepared dataset is replaced only with ``overwrite``, and
+    only if its directory has no other files. Anything else is never replaced.
     """
     if not holds_dataset(output):
         return
@@ -264,20 +263,20 @@ def check_output(output: Path, overwrite: bool) -> None:
     ]
     if others:
         raise DatasetError(
-            f"{others[0]}: is in the directory of a dataset and no part of it, and would be lost; "
-            "move it, or name another directory"
+            f"{others[0]}: is no part of the dataset in its directory and would be lost; move it, "
+            "or name another directory"
         )
 
 
 def holds_dataset(output: Path) -> bool:
-    """True where a prepared dataset is there, False where nothing is or an empty directory.
+    """True for a prepared dataset, False for an empty directory or an unused path.
 
-    What a killed preparation of it left is put right first. Raises DatasetError for anything else,
-    and where nothing can be there.
+    The leftovers of a killed preparation are removed or put back first. Raises DatasetError for
+    anything else, and for a path that cannot be written.
     """
     if not is_name_text(output):
         raise DatasetError(f"{output}: its name is not UTF-8 text; name another")
-    # Text became a path, which has one slash of two.
+    # `Path` made one slash of the two in s3a://bucket.
     if _NAME_IN_STORE.match(str(output)) and not Path(output.parts[0]).exists():
         raise DatasetError(
             f"{output}: is no folder; write to one that all machines share, and copy that to a "

@@ -22,12 +22,12 @@ from foretaste.data.manifest import check_output
 from foretaste.errors import InputError, SettingError
 
 URL_VARIABLE = "FORETASTE_MOVIELENS_URL"
-"""Names another server that has the same archives, by the address of their folder."""
+"""Environment variable with the address of another folder of the same archives."""
 
 _URL = "https://files.grouplens.org/datasets/movielens"
 _WAIT_S = 0.2
 
-# A name that may be meant for a set or a folder; a file's name has an ending, a pattern's has more.
+# A name that may be meant for a set or a folder: no ending as of a file, no * as of a pattern.
 _WORD = re.compile(r"[\w/-]{1,100}")
 
 
@@ -36,19 +36,19 @@ class NamedSet:
     """One archive: its sum, and the two files of it that are read."""
 
     name: str
-    """Also of the archive, and of the folder in it."""
+    """The name of the set, of its archive, and of the folder in the archive."""
 
     md5: str
-    """Of the archive, as published beside it."""
+    """Checksum of the archive, as published beside it."""
 
     interactions: str = "ratings.csv"
     items: str = "movies.csv"
 
     format: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of preparation about how the interactions are written."""
+    """Settings of preparation for the format of the interactions."""
 
     items_format: Mapping[str, Any] = field(default_factory=dict)
-    """The same of the items."""
+    """Settings of preparation for the format of the items."""
 
     num_heldout_users: int | None = None
     """Users that the reference holds out for validation, and as many for test, under
@@ -59,15 +59,14 @@ class NamedSet:
         return f"{self.name}.zip"
 
     def settings(self, config: PrepareConfig, *, with_items: bool) -> PrepareConfig:
-        """``config`` for this set: how it is written, and what the reference does where nothing
-        else is asked for. SettingError where it contradicts how the files are written."""
+        """``config`` for this set, with the set's format and the reference's filters as defaults.
+        SettingError if it contradicts the format of the files."""
         settings = {**self.format, **(self.items_format if with_items else {})}
         for setting, value in settings.items():
             wanted = getattr(config, setting)
             if wanted not in (getattr(PrepareConfig, setting), value):
                 raise SettingError(
-                    f"{setting} is {wanted!r}, but {self.name} is written in a known way; leave it "
-                    "out"
+                    f"{setting} is {wanted!r}, but the format of {self.name} is known; leave it out"
                 )
         if config.filters == "auto":
             settings["filters"] = "reference"
@@ -115,11 +114,11 @@ NAMED_SETS = {
 
 
 def named_set(source: Any, source_dir: Path | str | None = None) -> NamedSet | None:
-    """The set that ``source`` names; None where it is a path, or anything else.
+    """The set that ``source`` names; None for a path or any other source.
 
-    A file or folder that has the name of a set goes before the set, unless it is the set's own
-    folder, unpacked. Raises SettingError where ``source_dir`` is given for what is not a set,
-    InputError where a word names neither a set nor anything that is there.
+    A file or folder with the name of a set is taken in place of the set, unless it is the unpacked
+    set itself. Raises SettingError if ``source_dir`` is given for another source, InputError for a
+    word that names neither a set nor a file or folder.
     """
     if isinstance(source, Sequence) and not isinstance(source, str) and len(source) == 1:
         source = source[0]
@@ -146,12 +145,13 @@ def named_set(source: Any, source_dir: Path | str | None = None) -> NamedSet | N
 def find_files(
     named: NamedSet, source_dir: Path | None, progress: Progress
 ) -> tuple[Path, Path | None]:
-    """The set's files of interactions and of items, downloaded and unpacked if need be.
+    """The set's files of interactions and of items, downloaded and unpacked if needed.
 
-    With ``source_dir`` they, or the archive, are taken from there and nothing is downloaded; there
-    the items may be missing. Downloads are kept, unpacked, in ``cache_directory()``.
+    With ``source_dir`` the files, or the archive, are taken from that folder and nothing is
+    downloaded; the file of items may then be missing. Downloads are kept, unpacked, in
+    ``cache_directory()``.
 
-    Raises InputError where the set cannot be had.
+    Raises InputError if the files cannot be found or downloaded.
     """
     own = Path(named.name)
     here = [own] if source_dir is None else [Path(source_dir), source_dir / own]
@@ -162,14 +162,15 @@ def find_files(
 
 
 def _unpacked_in(named: NamedSet, *places: Path) -> list[Path]:
-    """The places that have a set's files, in them or as NVIDIA's guide to VAE-CF unpacks."""
+    """The folders with a set's files: the places, and the folders into which NVIDIA's guide to
+    VAE-CF unpacks below them."""
     folders = [folder for place in places for folder in (place, place / "extracted" / named.name)]
     return [folder for folder in folders if (folder / named.interactions).is_file()]
 
 
 def _unpacked(named: NamedSet, source_dir: Path | None, progress: Progress) -> Path:
-    """The folder of the files in the cache, unpacked from an archive there or in ``source_dir``, or
-    from a download."""
+    """The folder of the files in the cache. They are unpacked first from an archive, which is in
+    the cache, in ``source_dir`` or downloaded."""
     if source_dir is not None and not (source_dir / named.archive).is_file():
         raise InputError(
             f"{source_dir}: has neither {named.archive} nor {named.interactions}; put one of them "
@@ -181,7 +182,8 @@ def _unpacked(named: NamedSet, source_dir: Path | None, progress: Progress) -> P
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with (cache / f".{named.name}.lock").open("ab") as lock:
-            # Other processes do the same work, and their download is used then.
+            # Of several processes that ask for the same set one downloads; the others wait here
+            # and then find it unpacked.
             if not try_lock(lock.fileno()):
                 progress("wait for another process that does the same")
                 while not try_lock(lock.fileno()):
@@ -191,7 +193,7 @@ def _unpacked(named: NamedSet, source_dir: Path | None, progress: Progress) -> P
                 _check_or_download(named, archive, progress)
                 progress(f"unpack {named.archive}")
                 with zipfile.ZipFile(archive) as packed, atomic_directory(folder) as directory:
-                    # The two files, and nothing else.
+                    # Two named members only: other names in an archive are never written.
                     for name in (named.interactions, named.items):
                         with (
                             packed.open(f"{named.name}/{name}") as member,

@@ -1,5 +1,5 @@
-"""Files of a dataset, read once they are known to be the manifest's; of the training part also the
-pairs of some users alone."""
+"""Reader of a dataset's files, which checks each file against the manifest; of the training part it
+can read the pairs of some users alone."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ PAIR_COLUMNS = ["user_index", "item_index"]
 """Columns of every part but users and items."""
 
 WEIGHT_COLUMN = "weight"
-"""Column of the training part, after these, where interactions have weights."""
+"""Third column of the training part, if interactions have weights."""
 
 
 class _Group(NamedTuple):
-    """One row group of a file, and the users it has rows of."""
+    """One row group of a file, with the first and last user in it."""
 
     file: str
     number: int
@@ -44,8 +44,8 @@ class _Group(NamedTuple):
 class PartFiles:
     """The files that a manifest lists.
 
-    What is read is what was checked, through one descriptor. The digest of a file is not taken
-    again while its device, number, size and time of the last change are the same.
+    A file is checked and read through one descriptor, so the bytes read are the bytes checked. Its
+    digest is computed again only if its device, inode, size or time of the last change differ.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
@@ -54,7 +54,7 @@ class PartFiles:
         self._checked: dict[str, tuple[int, ...]] = {}
 
     def check(self, name: str) -> None:
-        """Raise DatasetError where a file is missing or is not the one that the manifest lists."""
+        """Raise DatasetError if a file is missing or differs from the manifest."""
         with self._opened(name):
             pass
 
@@ -64,13 +64,13 @@ class PartFiles:
             return file.read(use_threads=False)
 
     def read_pairs(self, name: str, *, num_users: int, num_items: int) -> Histories:
-        """The pairs of a file beside training's; DatasetError as `check` raises it."""
+        """The pairs of a file other than the training files; DatasetError as `check` raises it."""
         users, items = (numbers(column) for column in self.read(name).columns)
         return Histories.from_sorted(users, items, num_users=num_users, num_items=num_items)
 
     def read_train(self, users: range) -> Histories:
-        """The training pairs of these users, numbered from the first; one row group is held at a
-        time, beside what comes back. Raises DatasetError as `check` does.
+        """The training pairs of these users, the first user in row 0. Memory holds the result and
+        one row group. Raises DatasetError as `check` does.
         """
         lengths = np.zeros(len(users) + 1, dtype=np.int64)
         found = self._taken(users, np.int32)
@@ -87,7 +87,7 @@ class PartFiles:
         )
 
     def read_weights(self, users: range) -> NDArray[np.float32]:
-        """The weights of the pairs of `read_train`, one row group at a time too."""
+        """The weights of the pairs of `read_train`, also read one row group at a time."""
         found = self._taken(users, np.float32)
         num_found = 0
         for _, weight in self._rows_of(users, [PAIR_COLUMNS[0], WEIGHT_COLUMN]):
@@ -104,24 +104,25 @@ class PartFiles:
         ]
 
     def _taken(self, users: range, dtype: Any) -> NDArray[Any]:
-        """Room for a number of every pair of these users."""
-        # Memory is taken as it is written to: what other users leave of it costs none.
+        """An empty array for one number per pair of these users, or somewhat larger."""
+        # The system hands out memory as it is written to, so the surplus costs none.
         return np.empty(sum(group.num_rows for group in self._groups_of(users)), dtype=dtype)
 
     def _rows_of(self, users: range, columns: list[str]) -> Iterator[tuple[NDArray[Any], ...]]:
-        """The columns, users first, of the training pairs of these users, of one row group after
-        the other; none is empty."""
+        """The columns, users first, of the training pairs of these users, one row group after the
+        other; empty ones are left out."""
         for name, groups_of_file in groupby(self._groups_of(users), lambda group: group.file):
             with self._opened(name) as content, _parquet(content) as file:
                 for group in groups_of_file:
                     table = file.read_row_group(group.number, columns=columns, use_threads=False)
                     arrays = [numbers(table.column(column)) for column in columns]
+                    # Rows are sorted by user, so two binary searches replace a mask.
                     kept = slice(*np.searchsorted(arrays[0], (users.start, users.stop)))
                     if kept.start < kept.stop:
                         yield tuple(array[kept] for array in arrays)
 
     def train_users_at(self, rows: Sequence[int]) -> list[int]:
-        """The users whose interactions these rows of all training files are."""
+        """The user of each of these rows, which are counted over all training files."""
         ends = list(accumulate(group.num_rows for group in self._groups))
         found = []
         for row in rows:
@@ -154,8 +155,8 @@ class PartFiles:
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[BufferedReader]:
-        """Yield a file that is the manifest's, and still is at the end; DatasetError where it is
-        not, or cannot be read."""
+        """Yield a file that matches the manifest, at the beginning and at the end; DatasetError if
+        it does not, or cannot be read."""
         path = self.path / name
         try:
             with open_regular(path) as file:
@@ -170,8 +171,10 @@ class PartFiles:
             ) from None
 
     def _compare(self, name: str, file: BufferedReader) -> None:
-        """Take the digest, in a pass of its own so that nothing has to be held, of a file that is
-        not in the state in which it was checked."""
+        """Check the digest of a file, unless it was checked in its present state.
+
+        The digest is a pass of its own over the file, so no bytes are held.
+        """
         status = os.fstat(file.fileno())
         state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if state == self._checked.get(name):
@@ -189,22 +192,25 @@ class PartFiles:
 
 
 def _parquet(content: BufferedReader) -> pq.ParquetFile:
-    # Of a file of Python's no thread of Arrow's may hold what was read: the last to let go of it
-    # would wait for Python to do so, and where Python exits meanwhile, it ends the thread, which
-    # aborts the process. So it is read by none, and its groups are without ``use_threads``.
+    # No thread of Arrow may hold bytes that came from a Python file. The thread that lets go of
+    # them last waits for Python's lock; if Python exits meanwhile, it ends the thread, and that
+    # aborts the process ("terminate called without an active exception"). So Arrow's threads read
+    # nothing: `pre_buffer` is off here, and ``use_threads`` where groups are read.
     return pq.ParquetFile(content, pre_buffer=False)
 
 
 def buffer_of(file: BufferedReader) -> pa.Buffer:
-    """The bytes of a file that was just opened, in memory that is not Python's."""
-    # As in `_parquet`. Arrow's default pool would not give the memory back.
+    """The bytes of a file that was just opened, in memory of Arrow."""
+    # Not in Python's memory, for the reason in `_parquet`; and not in Arrow's default pool, which
+    # would not give the memory back.
     size = os.fstat(file.fileno()).st_size
     content = pa.allocate_buffer(size, memory_pool=pa.system_memory_pool())
     return content.slice(0, file.readinto(content))
 
 
 def numbers(column: pa.ChunkedArray) -> NDArray[Any]:
-    """The values of a column of numbers without gaps; by ``to_numpy``, pandas is imported."""
+    """The values of a column of numbers without nulls."""
+    # `ChunkedArray.to_numpy` would import pandas where it is installed.
     chunks = [np.from_dlpack(chunk) for chunk in column.chunks if len(chunk)]
     if len(chunks) == 1:
         return chunks[0]

@@ -1,8 +1,8 @@
-"""Interactions made up from planted tastes: offline, of any shape, and worth learning from.
+"""Generated interactions of users with planted tastes, of any shape.
 
 Items form clusters, several to a genre. A user picks a cluster with probability proportional to
 ``mass * exp(taste * p_user · q_cluster / sqrt(D))``, with standard normal vectors of low width D,
-and then an item of the cluster by popularity, which falls as a power of its rank over all items.
+and then an item of the cluster by popularity, which falls as a power of the item's rank.
 Clusters of one genre have similar vectors. Activity is lognormal over users; a user's interactions
 spread evenly over a stretch of time of their own.
 
@@ -69,7 +69,7 @@ _PERIOD_S = 3 * 365 * 86_400
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Generated:
-    """Generated interactions as a customer would have them."""
+    """Generated interactions, in the form of a customer's tables."""
 
     table: pa.Table
     """``user_id``, ``item_id`` (from 1), ``timestamp`` (Unix seconds); pairs are unique."""
@@ -79,7 +79,7 @@ class Generated:
 
 
 def generate(config: GenerateConfig) -> Generated:
-    """Interactions and items of the given shape; the same for the same settings."""
+    """Interactions and items of the given shape; equal settings give equal tables."""
     catalogue = _Catalogue.draw(config)
     histories = _histories(catalogue)
     users = histories.row_index()
@@ -107,13 +107,13 @@ def generate(config: GenerateConfig) -> Generated:
 
 
 def generate_histories(config: GenerateConfig) -> Histories:
-    """The same interactions as arrays; user and item indexes are the ids less one."""
+    """The interactions of `generate` as arrays; indexes are the ids minus one."""
     return _histories(_Catalogue.draw(config))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Catalogue:
-    """Items in the order of their clusters, and what attracts users to a cluster."""
+    """Items in the order of their clusters, with the vectors and popularity of the clusters."""
 
     config: GenerateConfig
 
@@ -127,7 +127,7 @@ class _Catalogue:
     """Running sum of popularity over ``item_by_cluster``, with a leading 0: [I + 1]."""
 
     cluster_bounds: NDArray[np.float64]
-    """Popularity up to the start of each cluster and, last, of all: [C + 1]."""
+    """Popularity summed up to the start of each cluster; last the sum of all: [C + 1]."""
 
     cluster_vector_CD: NDArray[np.float64]
 
@@ -186,7 +186,7 @@ def _histories(catalogue: _Catalogue) -> Histories:
     end_U = np.floor(np.cumsum(wanted_U) * (config.num_interactions / wanted_U.sum()) + 0.5)
     lengths_U = np.diff(end_U, prepend=0).astype(np.int64)
     offsets = np.concatenate(([0], np.cumsum(lengths_U)))
-    # Some users after the other, so that memory stays bounded.
+    # `chance_UC` has users x clusters numbers, so users are drawn in chunks.
     chunks = [
         _draw_users(
             catalogue, lengths_U[start : start + _CHUNK_USERS], _rng(config, "users", start)
@@ -208,12 +208,12 @@ def _draw_users(
     keys = np.zeros(0, dtype=np.int64)
     missing = lengths
     for _ in range(_MAX_ROUNDS):
-        # As many draws as are missing: repeats fall away, and nobody ends with too many.
+        # Draw as many as are missing. Repeats are removed, so no user ends with too many.
         keys = _distinct(np.concatenate((keys, _draw_pairs(catalogue, chance_UC, missing, rng))))
         missing = lengths - np.bincount(keys // config.num_items, minlength=len(lengths))
         if not missing.any():
             break
-    # Users whose clusters ran out get any items they do not have.
+    # Users whose clusters are used up get any items that they do not have.
     extra = [keys]
     for user in missing.nonzero()[0]:
         start = user * config.num_items
@@ -250,7 +250,7 @@ def _distinct(keys: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _rng(config: GenerateConfig, purpose: str, *more: int) -> np.random.Generator:
-    """Draws for one purpose, independent of those for any other."""
+    """A generator for one purpose, independent of those for other purposes."""
     return np.random.default_rng([config.seed, *purpose.encode(), *more])
 
 

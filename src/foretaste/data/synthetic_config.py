@@ -1,4 +1,4 @@
-"""Settings of made-up interactions.
+"""Settings of generated interactions.
 
 Annotations are evaluated here: the command line inherits from these settings in other modules,
 which do not have their names.
@@ -15,22 +15,22 @@ class GenerateConfig:
     """Shape of generated interactions; the defaults are the demonstration's."""
 
     num_users: Count = 2_000
-    """Users, every one of whom has interactions."""
+    """Number of users; every user has interactions."""
 
     num_items: Count = 1_000
-    """Items to choose from; the least popular may end up without a user."""
+    """Number of items; the least popular may have no user."""
 
     num_interactions: Count = 60_000
-    """Distinct (user, item) pairs, exactly; at most half of all there could be."""
+    """Exact number of distinct (user, item) pairs; at most half of all possible pairs."""
 
     num_genres: Count = 12
-    """Genres planted among the items; users tend to a few of them."""
+    """Number of genres of the items; each user prefers a few of them."""
 
     taste: Annotated[float, Range(at_least=0, at_most=10)] = 2.0
-    """How much tastes count beside popularity: at 0 everybody chooses by popularity alone."""
+    """Weight of tastes beside popularity; at 0 users choose by popularity alone."""
 
     seed: Seed = 0
-    """Decides everything that is drawn."""
+    """Seed of all random draws."""
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -18,12 +18,12 @@ class Check:
     """One check, and its outcome."""
 
     subject: str
-    """A file of the directory, or what concerns several."""
+    """A file of the directory, or a topic of several files."""
 
     is_ok: bool
 
     found: str
-    """The subject of the check; the problem, with the path of the file, where there is one."""
+    """The result of a passed check; the problem, with the path of the file, of a failed one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +64,13 @@ class Checks:
         self._path = path
 
     def make(self, subject: str, check: Callable[[], str]) -> bool:
-        """True where ``check`` returns, with its subject, instead of raising what is wrong."""
+        """True if ``check`` returns its result; False if it raises the problem."""
         try:
             is_ok, found = True, check()
         except ForetasteError as error:
             is_ok, found = False, str(error)
         except Exception as error:
-            # Anything may be in a file that somebody else wrote; none of it may stop the rest.
+            # A file that somebody else wrote may raise anything; the other checks still run.
             is_ok, found = False, f"{self._path / subject}: is damaged: {error!r}"
         self.outcomes.append(Check(subject=subject, is_ok=is_ok, found=found))
         return is_ok
@@ -79,7 +79,7 @@ class Checks:
 def verify_dataset(path: Path | str) -> Verification:
     """Check the digest of a prepared dataset's manifest, and the sha256 of every file it lists.
 
-    What is wrong is in the result, not raised.
+    Problems are in the result and are not raised.
     """
     path = checked("path", path, Path)
     checks = Checks(path)

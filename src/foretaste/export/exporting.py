@@ -1,4 +1,4 @@
-"""The directory of an exported run: the program, the ids behind its numbers, and what it takes."""
+"""The directory of an exported run: the program, the ids of its indexes, and its signature."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from foretaste.runs.run import Run, load_model
 SIGNATURE = "export.json"
 _FORMAT, _FORMAT_VERSION = "foretaste export", 1
 _MOST_COMPARED = 1000
-"""Users whose lists of the program are compared with the run's own."""
+"""Most users whose lists by the program are compared with those of the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """A directory that was written."""
+    """A written export."""
 
     path: Path
     program: Path
-    """The file of the program in it."""
+    """The file of the program."""
     inputs: tuple[str, ...]
     k: int
     parity: Parity
-    """How its lists compare with the run's own."""
+    """The comparison of its lists with those of the run."""
 
 
 def export_run(
@@ -51,7 +51,7 @@ def export_run(
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Exported:
-    """Write a run as a program that needs no foretaste, once its lists were found to be the run's.
+    """Write a run as a program that needs no foretaste, and check that it gives the run's lists.
 
     Args:
         output: directory of the program, new or empty.
@@ -60,8 +60,8 @@ def export_run(
         overwrite: replace an export in that directory, which holds no other files.
         progress: called with the numbers of users compared and in all.
 
-    Raises SettingError where the output is there already, UnsupportedError where the model cannot
-    be exported or where lists differ other than among near-ties.
+    Raises SettingError if the output exists, UnsupportedError if the model cannot be exported, or
+    if lists differ by more than the order of near-ties; the output is then not written.
     """
     opened = run if isinstance(run, Run) else Run.open(run)
     format, output = checked("format", format, Format), checked("output", output, Path)
@@ -77,7 +77,7 @@ def export_run(
             _write_ids(opened, program, directory)
             _write_signature(opened, program, format, directory, parity)
     except OSError as error:
-        # What the error says of its file is about a temporary one.
+        # Without the error's own file name, which is that of a temporary file.
         reason = os.strerror(error.errno) if error.errno else error
         raise SettingError(f"output {output} cannot be written: {reason}") from error
     return Exported(
@@ -90,11 +90,11 @@ def export_run(
 
 
 def _check_output(path: Path, *, overwrite: bool) -> None:
-    """SettingError where anything but an export to ``overwrite``, with its own files, is there."""
+    """Raise SettingError if ``path`` holds anything but an export to ``overwrite``."""
     if not os.path.lexists(path) or is_empty_directory(path):
         return
     if not overwrite:
-        raise SettingError(f"output {path} is there already; name another, or use --overwrite")
+        raise SettingError(f"output {path} exists already; name another, or use --overwrite")
     try:
         document = json.loads(read_document(path / SIGNATURE))
         is_export, files = document["format"] == _FORMAT, {SIGNATURE, *document["files"]}
@@ -117,7 +117,8 @@ def _compared(
     directory: Path,
     progress: Callable[[int, int], None] | None,
 ) -> Parity:
-    """The parity with the lists of users all over the run; UnsupportedError where lists differ."""
+    """The parity of the lists of users, evenly spaced over the run; UnsupportedError if any list
+    differs by more than near-ties."""
     num_all = run.num_train_users if program.takes_users else len(run.users)
     users = np.unique(np.linspace(0, num_all - 1, min(_MOST_COMPARED, num_all)).astype(np.int64))
     histories = run.histories.within(model.num_items).rows(users)

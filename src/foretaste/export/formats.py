@@ -1,4 +1,4 @@
-"""Programs as files: written by PyTorch's exporters, read back as a client would."""
+"""Programs as files: written by PyTorch's exporters, and loaded as by a client."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from foretaste.export.program import OUTPUTS, ListProgram
 Format = Literal["onnx", "torch"]
 
 FILES: dict[Format, str] = {"onnx": "model.onnx", "torch": "model.pt2"}
-"""The file of a program by its format."""
+"""The file name of a program, by format."""
 
+# An ONNX file is a protocol buffer, which has at most 2 GiB.
 _MOST_BYTES_INSIDE = 1_900_000_000
-"""Of weights within an ONNX file, which is a protocol buffer of 2 GiB at most."""
+"""Most bytes of weights inside an ONNX file."""
 
 Inputs = Mapping[str, NDArray[np.int64]]
 Call = Callable[[Inputs], tuple[NDArray[np.int64], NDArray[np.float32]]]
-"""A program that was loaded: inputs by name to item indexes and scores."""
+"""A loaded program: a function from inputs by name to item indexes and scores."""
 
 
 def check_format(name: Format) -> None:
-    """MissingExtraError where a format needs what is not installed."""
+    """Raise MissingExtraError if a package of the format is not installed."""
     if name == "torch":
         return
     try:
@@ -45,14 +46,15 @@ def check_format(name: Format) -> None:
 
 
 def write(program: ListProgram, name: Format, directory: Path) -> None:
-    """Write a program; ONNX of more than 2 GB has its weights in a file beside."""
+    """Write a program; an ONNX program with more than 1.9 GB of weights has them in a second
+    file."""
     path = directory / FILES[name]
     axes = {"history": torch.export.Dim("entries"), "users": torch.export.Dim("users")}
     shapes = tuple({0: axes.get(one, axes["users"])} for one in program.inputs)
     with torch.no_grad(), _quiet():
         if name == "torch":
             exported = torch.export.export(program, program.example(), dynamic_shapes=shapes)
-            exported.example_inputs = None  # they would be a pickle
+            exported.example_inputs = None  # they would be saved as a pickle
             for node in exported.graph.nodes:
                 node.meta.pop("stack_trace", None)
             torch.export.save(exported, path)
@@ -68,12 +70,12 @@ def write(program: ListProgram, name: Format, directory: Path) -> None:
         )
         assert made is not None
         for each in made.model.graph.all_nodes():
-            each.metadata_props.clear()  # paths of this machine
+            each.metadata_props.clear()  # they have paths of this machine
         made.save(path, external_data=program.num_bytes() > _MOST_BYTES_INSIDE)
 
 
 def load(name: Format, directory: Path) -> Call:
-    """Load a program that `write` has written, on the CPU."""
+    """Load a program of `write` on the CPU."""
     path = directory / FILES[name]
     if name == "torch":
         with _quiet():
@@ -94,7 +96,7 @@ def load(name: Format, directory: Path) -> Call:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what PyTorch's exporters say to those who maintain them."""
+    """Silence logs and warnings of PyTorch's exporters, which are for their developers."""
     names = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]

@@ -1,4 +1,4 @@
-"""Lists of a program held against those of the model that it was made of.
+"""Comparison of the lists of a program with those of its model.
 
 Shape suffixes: B users, I items of the catalogue, K ranks of a list.
 """
@@ -20,21 +20,21 @@ from foretaste.export.program import NO_ITEM, ListProgram
 from foretaste.models.base import RecommenderModel
 
 NEAR = 1e-5
-"""Scores this close are near-ties: a part of the distance between a user's highest and lowest."""
+"""Difference of near-ties, as a share of the range of the user's scores."""
 
 _USERS_AT_ONCE = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parity:
-    """Numbers of lists, by how a program has them."""
+    """Numbers of a program's lists by their agreement with the model's lists."""
 
     equal: int
-    """Item by item as the model has them."""
+    """Lists with the same item at every rank."""
     near_ties: int
-    """With other items at some ranks, whose scores are near-ties there."""
+    """Lists with other items at some ranks, all of them near-ties of the model's items."""
     different: int
-    """With items or scores that are none."""
+    """All other lists."""
 
     @property
     def num_lists(self) -> int:
@@ -53,9 +53,9 @@ def compare_lists(
     user_index: NDArray[np.int64],
     progress: Callable[[int, int], None] | None = None,
 ) -> Parity:
-    """Compare the lists of users and, after them, of histories that are as odd as can be.
+    """Compare the lists of users, and of three odd histories: none, one and all items.
 
-    The first user is asked for alone, the others in batches.
+    The first user is one batch, the others are in larger batches.
     """
     histories, user_index = _with_odd_ones(histories, user_index)
     counts, num_rows = np.zeros(3, dtype=np.int64), len(histories)
@@ -72,7 +72,7 @@ def compare_lists(
 
 
 def inputs_of(program: ListProgram, histories: Histories, user_index: NDArray[np.int64]) -> Inputs:
-    """The inputs of a program, by name, for users with these histories."""
+    """The inputs of a program by name, for users with these histories."""
     values = (histories.item_index.astype(np.int64), histories.lengths(), user_index)
     return dict(zip(program.inputs, values, strict=False))
 
@@ -80,7 +80,7 @@ def inputs_of(program: ListProgram, histories: Histories, user_index: NDArray[np
 def _with_odd_ones(
     histories: Histories, user_index: NDArray[np.int64]
 ) -> tuple[Histories, NDArray[np.int64]]:
-    """The same, and the first user with no item, with one and with all of the catalogue."""
+    """The users, then the first user three times: with no item, with one, with all items."""
     num_items = histories.num_items
     items = np.concatenate([histories.item_index, [0], np.arange(num_items)]).astype(np.int32)
     lengths = np.concatenate([histories.lengths(), [0, 1, num_items]])
@@ -92,7 +92,8 @@ def _with_odd_ones(
 def _own_scores(
     model: RecommenderModel, histories: Histories, user_index: NDArray[np.int64] | None
 ) -> Tensor:
-    """Scores [B, I] of known users by index, or of new ones; `ABSENT` for their items."""
+    """The model's scores [B, I] of known users by index, or of new users; `ABSENT` for items of the
+    history."""
     tensors = to_device(histories, model.device)
     with scoring(model):
         if user_index is None:
@@ -103,7 +104,7 @@ def _own_scores(
 
 
 def _kinds(score_BI: Tensor, found_BK: Tensor, found_score_BK: Tensor) -> NDArray[np.int64]:
-    """Numbers of lists that are equal, that differ among near-ties, and that differ elsewhere."""
+    """The numbers of lists that are equal, that differ in near-ties only, and of all others."""
     own = top_k(score_BI, found_BK.shape[1])
     own_BK = torch.where(own.score_BK == ABSENT, NO_ITEM, own.candidate_BK)
     candidate_BI = score_BI.masked_fill(score_BI == ABSENT, float("nan"))

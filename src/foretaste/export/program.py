@@ -1,4 +1,4 @@
-"""A model as a module of plain tensor operations, from histories to lists.
+"""Module of plain tensor operations that computes a model's lists from histories.
 
 Shape suffixes: B users, N entries of all histories, I items of the catalogue, K ranks of a list.
 """
@@ -12,7 +12,7 @@ from foretaste.evaluation.ranking import ABSENT
 from foretaste.models.base import RecommenderModel
 
 NO_ITEM = -1
-"""Item index of a place beyond the end of a list."""
+"""Item index of an empty place at the end of a list."""
 
 INPUTS = ("history", "history_length", "user_index")
 OUTPUTS = ("item_index", "score")
@@ -21,13 +21,14 @@ OUTPUTS = ("item_index", "score")
 class ListProgram(nn.Module):
     """The k best items of each user, without those of the history.
 
-    They are ordered by score, then item index. Where the model `scores_known_users_only`, users
-    come by index, and their histories only leave out what they have. Users without a history are
+    Items are ordered by score, then by item index. For a model that `scores_known_users_only`,
+    users are given by index, and their histories only exclude items. Users without a history are
     answered in popularity order.
     """
 
     def __init__(self, model: RecommenderModel, k: int) -> None:
-        """Take the model as it stands; UnsupportedError where it has no plain operations."""
+        """Take the model with its present weights; UnsupportedError if it has no plain
+        operations."""
         super().__init__()
         self.takes_users = model.scores_known_users_only
         self.num_users, self.num_items = model.num_users, model.num_items
@@ -35,19 +36,19 @@ class ListProgram(nn.Module):
         self.scorer = model.scorer(known_users=self.takes_users)
         self.count_I: Tensor
         self.register_buffer("count_I", model.item_count_I)
-        self.requires_grad_(False)  # else a client's scores would have a graph of gradients
+        self.requires_grad_(False)  # otherwise a client's scores would need gradients
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The names of its inputs, in order."""
+        """The names of the inputs, in order."""
         return INPUTS if self.takes_users else INPUTS[:2]
 
     def num_bytes(self) -> int:
-        """Memory of its weights."""
+        """Number of bytes of the weights."""
         return sum(tensor.nbytes for tensor in self.state_dict().values())
 
     def example(self) -> tuple[Tensor, ...]:
-        """Inputs for two users."""
+        """Example inputs for two users."""
         length_B = torch.tensor([1, min(2, self.num_items)])
         history_N = torch.arange(3) % self.num_items
         user_index_B = torch.arange(2) % self.num_users
@@ -58,19 +59,20 @@ class ListProgram(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Item indexes [B, K], int64, and scores [B, K], float32.
 
-        `NO_ITEM` and minus infinity follow where a list is short. All inputs are int64.
+        Short lists end with `NO_ITEM` and minus infinity. All inputs are int64.
 
         Args:
-            history_N: items of all histories, one history after the other; each in any order.
-            history_length_B: number of items of each.
-            user_index_B: in [0, num_users), where the program takes users.
+            history_N: items of all histories, one history after the other, each in any order.
+            history_length_B: number of items of each history.
+            user_index_B: users in [0, num_users), if the program takes users.
         """
         known_BI = self._zeros_and_ones(history_N, history_length_B)
         score_BI = self.scorer(known_BI, user_index_B)
         score_BI = torch.where(history_length_B[:, None] > 0, score_BI, self.count_I)
         score_BI = score_BI.masked_fill(known_BI > 0.0, ABSENT)
         if torch.onnx.is_in_onnx_export():
-            # Its TopK has equal scores in the order of their indexes; that of PyTorch in any.
+            # ONNX's TopK puts equal scores in the order of their indexes. PyTorch's puts them in
+            # any order, so a stable sort is needed there.
             score_BK, item_index_BK = score_BI.topk(self.k, dim=1)
         else:
             score_BI, item_index_BI = score_BI.sort(dim=1, descending=True, stable=True)
@@ -78,9 +80,9 @@ class ListProgram(nn.Module):
         return torch.where(score_BK == ABSENT, NO_ITEM, item_index_BK), score_BK
 
     def _zeros_and_ones(self, history_N: Tensor, length_B: Tensor) -> Tensor:
-        """The histories as float32 [B, I]."""
+        """The histories as zeros and ones, float32 [B, I]."""
         end_B = length_B.cumsum(0)
-        # An entry's row is the number of histories that end before it.
+        # The row of an entry is the number of histories that end before it.
         num_ends = torch.zeros(history_N.shape[0] + 1, dtype=torch.int64)
         num_ends = num_ends.index_add(0, end_B, torch.ones_like(end_B))
         row_N = num_ends.cumsum(0)[:-1]

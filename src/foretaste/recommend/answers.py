@@ -25,7 +25,7 @@ COLUMNS = {"user": "user_id", "history": "history", "item": "similar_to"}
 
 
 class Tabular:
-    """Hands answers to Arrow, pandas and Polars, a row for every item, as `to_table` has them."""
+    """Answers that convert to Arrow, pandas and Polars, with the columns of `to_table`."""
 
     def _answers(self) -> Sequence[Answer]:
         raise NotImplementedError
@@ -51,35 +51,33 @@ class ScoredItem:
 
     item_id: Id
     score: float
-    """Only its order within one answer means anything."""
+    """Comparable within one answer only."""
     title: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer(Tabular):
-    """One list of items, best first; equal scores in the order of the catalogue.
+    """One list of items, best first; equal scores are in the order of the catalogue."""
 
-    Kept as columns: thousands of answers are then a few lists each, not an object for every item.
-    """
-
+    # Columns, and not an object for each item, as thousands of answers are made at once.
     id: Id | None
-    """The user or item that was asked about; None for a history."""
+    """The user or item of the question; None for a history."""
     item_ids: list[Id]
     """The items' ids, best first."""
     scores: list[float]
-    """Their scores; only the order within one answer means anything."""
+    """The items' scores; comparable within one answer only."""
     titles: list[str | None] | None = None
-    """Their titles; None where the run has no titles at all."""
+    """The items' titles; None if the run has no titles."""
     reason: str | None = None
-    """Reason for a short list or popularity order, and the given ids that were ignored."""
+    """Reason for a short list or popularity order, with the given ids that were ignored."""
     kind: Kind = "user"
     """Subject of the list: a ``user`` by id, a ``history``, or an ``item`` by id."""
     because: list[list[ScoredItem]] | None = None
-    """For each item the nearest of the user's history; None where not asked for or not known."""
+    """For each item the nearest items of the history; None if not asked for or not known."""
 
     @property
     def items(self) -> list[ScoredItem]:
-        """The same, item by item."""
+        """The list as one object per item."""
         titles = self.titles or [None] * len(self.item_ids)
         return list(map(ScoredItem, self.item_ids, self.scores, titles))
 
@@ -97,7 +95,7 @@ class Answer(Tabular):
 
     @property
     def column(self) -> str:
-        """Name of the column with the user, history or item asked about."""
+        """Name of the column with the user, history or item of the question."""
         return COLUMNS[self.kind]
 
     def __str__(self) -> str:
@@ -123,7 +121,7 @@ def _on_one_line(text: str) -> str:
 
 
 class Answers(list[Answer], Tabular):
-    """A list of answers of one kind: one table elsewhere, and tables in a notebook."""
+    """A list of answers of one kind; one Arrow table, or one table per answer in a notebook."""
 
     def _answers(self) -> Sequence[Answer]:
         return self
@@ -137,7 +135,7 @@ class SimilarUsers:
     """The users most similar to one user, best first."""
 
     id: Id
-    """The user asked about."""
+    """The user of the question."""
     user_ids: list[Id]
     scores: list[float]
     """Cosines of the users' vectors."""
@@ -146,7 +144,7 @@ class SimilarUsers:
 def make_answers(
     kind: Kind, ids: Sequence[Id | None] | None, top: TopItems, items: IdTable
 ) -> Answers:
-    """One answer per row of ``top``, about each of ``ids``, in the ids and titles of ``items``."""
+    """One answer per row of ``top`` and entry of ``ids``, with ids and titles of ``items``."""
     filled = top.filled()
     index = top.item_index[filled]
     item_ids, scores, titles = items.ids(index), top.score[filled].tolist(), items.titles(index)
@@ -174,11 +172,11 @@ def _scored_items(top: TopItems, items: IdTable) -> list[list[ScoredItem]]:
 
 
 def to_table(answers: Sequence[Answer], first: int = 0) -> pa.Table:
-    """One row per recommended item, in order; all answers must be of one kind.
+    """A table with one row per recommended item, in order; all answers must be of one kind.
 
-    Columns: ``user_id`` (text where an id the run does not know is; for a history: ``history``, its
-    position, counted from ``first``; for similar items: ``similar_to``), ``rank`` from 1,
-    ``item_id``, ``score``, and ``title`` where the run has any.
+    Columns: ``user_id``, ``rank`` from 1, ``item_id``, ``score`` and, if the run has titles,
+    ``title``. In place of ``user_id`` histories have ``history``, their position counted from
+    ``first``, and similar items have ``similar_to``. ``user_id`` is text if any id is text.
     """
     column, *others = {answer.column for answer in answers} or {COLUMNS["user"]}
     assert not others, "answers of one kind make one table"

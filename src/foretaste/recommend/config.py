@@ -1,8 +1,8 @@
-"""Settings of answers, which the command line reads without NumPy and Arrow."""
+"""Settings of answers, importable without NumPy and Arrow, for the command line's help."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Unknown = Literal["error", "skip", "popular"]
-"""Treatment of users that a run does not know: refused, left out or in popularity order."""
+"""Treatment of users unknown to a run: an error, no answer, or popularity order."""

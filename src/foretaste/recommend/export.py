@@ -1,4 +1,4 @@
-"""Lists of many users, written as they are made: one file of Parquet, CSV or JSON lines, or a
+"""Writer of the lists of many users, batch by batch: one file of Parquet, CSV or JSON lines, or a
 directory of part files."""
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ _PART = re.compile(r"part-\d{5,}-of-\d{5,}\.\w+")
 
 @dataclass(frozen=True)
 class Output:
-    """A file to write lists to, or a directory; raises SettingError where that cannot be."""
+    """A file or directory to write lists to; SettingError if it cannot be written."""
 
     path: Path
     overwrite: bool
     spreadsheet_safe: bool
-    """Text that a spreadsheet would compute gets an apostrophe in front; for CSV alone."""
+    """True to prefix text that a spreadsheet would compute with an apostrophe; CSV only."""
     is_directory: bool
-    """A directory holds part files, which together are what one file would be."""
+    """True for a directory of part files, which together have the rows of one file."""
 
     @classmethod
     def of(cls, output: Path | str, *, overwrite: bool, spreadsheet_safe: bool) -> Output:
-        """The output that is named: a directory by a / at its end."""
+        """The output of a path; a / at its end makes it a directory."""
         path = checked("output", output, Path)
         is_directory = isinstance(output, str) and output.endswith(("/", os.sep))
         return cls(path, overwrite, spreadsheet_safe, is_directory)
 
     @property
     def ending(self) -> str:
-        """That of the files, which is their format: of part files Parquet unless it is named."""
+        """The ending of the files, which is their format; by default Parquet for part files."""
         has_format = self.path.suffix in _WRITERS or not self.is_directory
         return self.path.suffix if has_format else ".parquet"
 
@@ -81,21 +81,21 @@ class Output:
         )
 
     def _check_directory(self) -> None:
-        """SettingError unless all that would be replaced is part files."""
+        """Raise SettingError if the directory holds anything but part files."""
         if self.path.exists() and not self.path.is_dir():
             raise SettingError(f"output {self.path}/ is a file; name another directory")
         others = [file.name for file in self.path.glob("*") if not _PART.fullmatch(file.name)]
         if others:
             raise SettingError(
-                f"output {self.path}/ holds {min(others)!r}, which is no part file, and would lose "
-                "it; name another directory"
+                f"output {self.path}/ holds {min(others)!r}, which is no part file and would be "
+                "lost; name another directory"
             )
 
     @contextmanager
     def writer(self, schema: pa.Schema, writing: Writing) -> Iterator[WriteTable]:
-        """Yield what appends a table; the output appears, whole, when the block ends well.
+        """Yield a function that appends a table; the whole output appears at the end of the block.
 
-        SettingError where something is there by then that is not to be replaced.
+        SettingError if another process has written the output meanwhile, unless ``overwrite``.
         """
         path = self.path
         writing.check(self)
@@ -115,48 +115,48 @@ class Output:
         except FileExistsError as error:
             raise self._exists() from error
         except OSError as error:
-            # What the error says of its file is about a temporary one.
+            # Without the error's own file name, which is that of a temporary file.
             reason = os.strerror(error.errno) if error.errno else error
             raise SettingError(f"output {path} cannot be written: {reason}") from error
 
     def new_directory(self) -> AbstractContextManager[Path]:
-        """The directory of part files, which takes its place when the block ends well."""
+        """A context with a temporary directory, which becomes the output at its end."""
         return atomic_directory(self.path, replace=self.overwrite)
 
     def part_name(self, number: int, num_parts: int) -> str:
-        """The name of one of so many part files."""
+        """The name of part file ``number`` of ``num_parts``."""
         return f"part-{number:05d}-of-{num_parts:05d}{self.ending}"
 
 
 class Writing:
-    """How lists are written: by this process, all of them.
+    """Strategy of one process, which writes all lists.
 
-    `foretaste.distributed.lists.SharedWriting` has several processes write some each.
+    In `foretaste.distributed.lists.SharedWriting` each of several processes writes some of them.
     """
 
     num_processes = 1
 
     def check(self, output: Output) -> None:
-        """SettingError where an output cannot be written so."""
+        """Raise SettingError if an output cannot be written in this way."""
 
     def own(self, batches: Sequence[slice]) -> Sequence[slice]:
-        """Those of the batches whose lists are written here."""
+        """The batches that this process writes."""
         return batches
 
     @contextmanager
     def part_file(self, output: Output) -> Iterator[Path]:
-        """Yield the file to write, where the output is a directory."""
+        """Yield the file of this process in an output that is a directory."""
         with output.new_directory() as directory:
             yield directory / output.part_name(0, 1)
 
     def total(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Counts of what was written, in all."""
+        """The sum of counts over all processes."""
         return counts
 
 
 @contextmanager
 def _parquet_writer(path: Path, schema: pa.Schema) -> Iterator[WriteTable]:
-    """Small tables are gathered into row groups of a size that readers like."""
+    """A writer that gathers small tables into row groups of common size."""
     import pyarrow.parquet as pq
 
     gathered: list[pa.Table] = []
@@ -185,7 +185,7 @@ def _csv_writer(path: Path, schema: pa.Schema) -> Iterator[WriteTable]:
 
 
 def csv_text(table: pa.Table, *, with_header: bool, spreadsheet_safe: bool = False) -> str:
-    """A table as `.csv` files have it, the line of column names only ``with_header``."""
+    """A table as the text of a `.csv` file; ``with_header`` adds the line of column names."""
     if spreadsheet_safe:
         table = without_formulas(table)
     import pyarrow.csv as pa_csv
@@ -196,10 +196,10 @@ def csv_text(table: pa.Table, *, with_header: bool, spreadsheet_safe: bool = Fal
 
 
 def without_formulas(table: pa.Table) -> pa.Table:
-    """The same with an apostrophe before all text that a spreadsheet would compute.
+    """The table with an apostrophe before text that a spreadsheet would compute.
 
-    As OWASP advises against CSV injection: text that begins with = + - @, a tab or a line end, or
-    with the wide forms of these signs.
+    That is text that begins with = + - @, a tab or a line end, or with the full-width forms of
+    these signs, as in OWASP's advice on CSV injection.
     """
     import pyarrow.compute as pc
 
@@ -234,25 +234,25 @@ class Export:
 
     path: Path
     num_users: int
-    """Users, or items of `similar_all`, with a list."""
+    """Number of users with a list; of `similar_all`, number of items."""
     num_rows: int = 0
-    """Recommended items, all users together."""
+    """Number of recommended items over all users."""
     num_short_lists: int = 0
-    """Users with fewer items than asked: the catalogue or the candidates ran out."""
+    """Number of users with fewer than k items: the catalogue or the candidates ran out."""
     num_popularity_lists: int = 0
-    """Users answered in popularity order: training saw nothing of their history, or the run does
-    not know them."""
+    """Number of users answered in popularity order: training saw nothing of their history, or the
+    run does not know them."""
     num_partial_histories: int = 0
-    """Users of whose given history a part was ignored: training never saw those items."""
+    """Number of users with given items that were ignored, as training never saw them."""
     notes: tuple[str, ...]
-    """Remarks for the caller on the ids they gave, and on the scores."""
+    """Remarks on the given ids and on the scores."""
     elapsed_s: float = 0.0
-    """Seconds that it took to make and write them."""
+    """Seconds to make and write the lists."""
     num_processes: int = 1
-    """Processes that wrote."""
+    """Number of processes that wrote."""
 
     def speed(self, kind: str) -> str:
-        """A line on how long the lists of so many of a kind, "user" or "item", took."""
+        """A line with the time and rate of the lists; ``kind`` is "user" or "item"."""
         rate = compact(self.num_users / max(self.elapsed_s, 1e-9))
         by = f" on {self.num_processes} ranks" if self.num_processes > 1 else ""
         lists = counted(self.num_users, kind)
@@ -260,7 +260,7 @@ class Export:
 
 
 _COUNTS = ("num_rows", "num_short_lists", "num_popularity_lists", "num_partial_histories")
-"""Fields of an `Export` that are sums over its lists."""
+"""The fields of an `Export` that are sums over its lists."""
 
 
 def write_lists(
@@ -272,9 +272,9 @@ def write_lists(
     progress: Callable[[int, int], None] | None,
     notes: tuple[str, ...] = (),
 ) -> Export:
-    """Write the lists that ``rank`` makes for the rows of ``about``, some rows at a time.
+    """Write the lists that ``rank`` makes for the rows of ``about``, batch by batch.
 
-    ``about`` has one column: the user, history or item that each list is for.
+    ``about`` has one column: the user, history or item of each list.
     """
     started = time.perf_counter()
     item_fields = items.table.schema
@@ -297,7 +297,7 @@ def write_lists(
                 write(_lists_table(about[rows], items, top, schema))
                 counts += _counts(top, ranker.k)
                 num_done += rows.stop - rows.start
-                if progress is not None:  # the part that is done of the own stands for all
+                if progress is not None:  # the share of this process stands for that of all
                     progress(len(about) * num_done // num_own, len(about))
         return Export(
             path=output.path,
@@ -311,11 +311,11 @@ def write_lists(
 
 @contextmanager
 def writing_here() -> Iterator[Writing]:
-    """Yield how lists are written: by the processes of `torchrun` where it started them.
+    """Yield the strategy of writing: shared by the ranks of `torchrun`, if it started this process.
 
-    Raises what `foretaste.distributed.launch.joined` raises.
+    Raises the errors of `foretaste.distributed.launch.joined`.
     """
-    # The one place where recommending looks at other processes.
+    # The only place where recommending deals with other processes.
     from foretaste.distributed.lists import writing_of_ranks
 
     with writing_of_ranks() as writing:
@@ -323,7 +323,7 @@ def writing_here() -> Iterator[Writing]:
 
 
 def _counts(top: TopItems, k: int) -> list[int]:
-    """The `_COUNTS` of some lists."""
+    """The counts of some lists, in the order of `_COUNTS`."""
     is_known = top.num_known > 0
     has_remarks = np.array([bool(remarks) for remarks in top.remarks], dtype=bool)
     each = (top.length < k, ~is_known, is_known & has_remarks)
@@ -331,7 +331,7 @@ def _counts(top: TopItems, k: int) -> list[int]:
 
 
 def _lists_table(about: pa.Table, items: IdTable, top: TopItems, schema: pa.Schema) -> pa.Table:
-    """Lists as one row per recommended item."""
+    """A table with one row per recommended item."""
     row, column = np.nonzero(top.filled())
     item_index = top.item_index[row, column]
     columns: list[Any] = [

@@ -1,4 +1,4 @@
-"""Users, items and histories as callers give them: ids in lists, in mappings and in files."""
+"""Users, items and histories given by a caller: as ids in lists, mappings and files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from foretaste.errors import InputError, SettingError, UnknownIdError
 from foretaste.recommend.config import Unknown
 
 GivenHistories = Mapping[Id, Iterable[Id]] | Sequence[Iterable[Id]] | Sequence[Id]
-"""Item ids of users by name, without names, or of one user."""
+"""Lists of item ids: by the users' names, without names, or of one user."""
 
 NOTHING_KNOWN = "popularity order: nothing in the history was seen in training"
 EMPTY_HISTORY = "popularity order: the history is empty"
@@ -33,7 +33,7 @@ _TREATMENT = {"skip": " and left out", "popular": ", answered in popularity orde
 
 _WAYS_OUT = (
     ". --unknown skip (unknown='skip' in Python) leaves them out, and popular answers them in "
-    "popularity order; by --history (recommend_for) someone new is answered from a history"
+    "popularity order; --history (recommend_for) answers a new user from a history"
 )
 
 _NUM_NAMED = 5
@@ -41,7 +41,7 @@ _NUM_EXAMPLES = 3
 
 
 def named(ids: Sequence[Id]) -> str:
-    """The first few ids, each once, and how many more there are, for a message."""
+    """The first distinct ids, and the number of the others, for a message."""
     distinct = [*dict.fromkeys(ids)]
     text = ", ".join(map(repr, distinct[:_NUM_NAMED]))
     more = len(distinct) - _NUM_NAMED
@@ -50,23 +50,23 @@ def named(ids: Sequence[Id]) -> str:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AskedUsers:
-    """Users to answer: known to the run by an id, new by a history, or both."""
+    """Users to answer, each by an id that the run knows, by a history, or by both."""
 
     ids: Sequence[Id | None] | None
-    """Of each, as answers have them; None where histories have no names, or for all of a run."""
+    """The id of each user in the answers; None for unnamed histories, and for all of a run."""
 
     user_index: NDArray[np.int64]
-    """The row of each in the run's user table; ``len(users)`` for a user that it does not know."""
+    """The row of each user in the run's table; ``len(users)`` for an unknown user."""
 
     histories: Sequence[Sequence[Id] | None] | None = None
-    """Items of each, beside those that the run has; None where none are given."""
+    """Given items of each user, in addition to the run's; None if none are given."""
 
     notes: tuple[str, ...] = ()
-    """Remarks for the caller on the given ids."""
+    """Remarks on the given ids."""
 
     @classmethod
     def known(cls, users: IdTable, user_ids: Ids, unknown: Unknown) -> AskedUsers:
-        """Look users up; UnknownIdError names unknown ones where ``unknown`` is ``error``."""
+        """Users by their ids; with ``unknown`` ``error``, UnknownIdError for unknown ones."""
         checked("unknown", unknown, Unknown)
         ids = as_ids("user_ids", user_ids)
         if unknown == "error":
@@ -84,7 +84,7 @@ class AskedUsers:
 
     @classmethod
     def new(cls, users: IdTable, given: GivenHistories) -> AskedUsers:
-        """Users by their histories alone, whatever the run has of their names."""
+        """Users by their histories alone; names are not looked up in the run."""
         names, histories = given_histories(given)
         user_index = np.full(len(histories), len(users))
         return cls(ids=names, user_index=user_index, histories=histories)
@@ -107,12 +107,12 @@ class AskedUsers:
 
     @property
     def kind(self) -> Literal["user", "history"]:
-        """``user`` where they have ids."""
+        """``user`` if the users have ids, otherwise ``history``."""
         return "history" if self.ids is None else "user"
 
 
 def lookup_all(table: IdTable, ids: Sequence[Id]) -> NDArray[np.int64]:
-    """The row of each id; UnknownIdError names those that the run has never seen."""
+    """The row of each id; UnknownIdError with the ids that are not in the table."""
     index = table.lookup(ids)
     if (index >= 0).all():
         return index
@@ -126,9 +126,9 @@ def catalogue_index(
     item_ids: Ids,
     consequence: str = "nothing is known of what they are similar to",
 ) -> NDArray[np.int64]:
-    """Indexes of items of the catalogue, the first ``num_items``.
+    """Indexes of items in the catalogue, which is the first ``num_items`` items.
 
-    UnknownIdError names items that training never saw, and the ``consequence``.
+    UnknownIdError, with the ``consequence``, for items that training never saw.
     """
     ids = as_ids("item_ids", item_ids)
     index = lookup_all(items, ids)
@@ -152,16 +152,17 @@ def _unknown(
 
 
 def examples(table: IdTable) -> str:
-    """Examples of a run's ids: ``the run's item ids are integers such as 1, 2, 3``."""
+    """A phrase with examples of ids: ``the run's item ids are integers such as 1, 2, 3``."""
     kind = "integers" if table.is_integer else "text"
     first = table.ids(np.arange(min(_NUM_EXAMPLES, len(table))))
     return f"the run's {table.kind} ids are {kind} such as {named(first)}"
 
 
 def given_histories(given: GivenHistories) -> tuple[list[Id] | None, list[list[Id]]]:
-    """Histories by name, without names, or a single one: the names, if any, and the histories.
+    """The names, if any, and the histories of `GivenHistories`.
 
-    SettingError where they are a table, names are no ids of one kind, or a history is no list.
+    SettingError for a table, for names that are not ids of one kind, and for a history that is no
+    list.
     """
     if not isinstance(given, Iterable) or isinstance(given, str) or hasattr(given, "columns"):
         raise SettingError(
@@ -189,10 +190,10 @@ def known_items(
     num_items: int,
     has_others: Sequence[bool] | NDArray[np.bool_],
 ) -> tuple[Histories, list[list[str]]]:
-    """Histories of items of the catalogue (the first ``num_items``) only; and remarks on each:
-    none where every item was in the catalogue.
+    """Histories with catalogue items (the first ``num_items``) only, and remarks on the items of
+    each history that were left out.
 
-    ``has_others`` is True of a row where more is known than this history.
+    ``has_others`` is True for rows whose user has other known items.
     """
     lengths = np.array([len(ids) for ids in given], dtype=np.int64)
     row_index = np.repeat(np.arange(len(given)), lengths)
@@ -210,7 +211,7 @@ def known_items(
 
 
 def _remarks(items: IdTable, ignored: Sequence[Id], has_others: bool) -> list[str]:
-    """Remarks on a history of which some items were ignored."""
+    """The remarks on a history with ignored items."""
     if not ignored:
         return []
     if has_others:
@@ -220,19 +221,19 @@ def _remarks(items: IdTable, ignored: Sequence[Id], has_others: bool) -> list[st
 
 
 def read_ids(path: Path | str, table: IdTable, config: PairsConfig | None = None) -> list[Id]:
-    """The ids in a file, in order, repeats included; ``table`` has the users or items of the run.
+    """The ids in a file, in order, with repeats; ``table`` has the users or items of the run.
 
-    ``.csv``, ``.tsv`` (also ``.gz``, ``.zst``) and ``.parquet``: the column that ``config`` names,
-    else that which is called as such ids commonly are, else the only one; ``config`` says how text
-    is written too. Anything else: one id per line, as it stands. Blank lines, a byte order mark and
-    Windows line ends are passed over. Raises InputError naming the file and the line, and where the
-    table has none of the ids.
+    In ``.csv``, ``.tsv`` (also ``.gz``, ``.zst``) and ``.parquet`` files the column is the one that
+    ``config`` names, or one with a common name of such ids, or the only one; ``config`` also has
+    the format of text. Any other file has one id per line. Blank lines, a byte order mark and
+    Windows line ends are ignored. Raises InputError with file and line, and if the table has none
+    of the ids.
     """
     from foretaste.data.sources import PARQUET_SUFFIXES
 
     path = checked("path", path, Path)
     config = given_or_default("config", config, PairsConfig)
-    # Unlike Path's, these raise nothing, however odd or long a name is.
+    # `os.path` and not `Path`: its functions raise nothing, even for odd or very long names.
     if not os.path.exists(path):  # noqa: PTH110
         raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
     if not os.path.isfile(path):  # noqa: PTH113
@@ -256,11 +257,11 @@ def read_ids(path: Path | str, table: IdTable, config: PairsConfig | None = None
 
 
 def _column_of_ids(path: Path, columns: Sequence[str], table: IdTable, config: PairsConfig) -> str:
-    """The column that holds the ids of a table's users or items; InputError where none does."""
+    """The column with the ids of a table's users or items; InputError if there is none."""
     from foretaste.data.preparation.columns import PAIR, find_spelling
 
     role, option = f"{table.kind}_id", f"{table.kind}_column"
-    # Another file beside this one may be the one that calls it so.
+    # Not an error if it is absent: the option may be meant for another file of the same command.
     if (asked := getattr(config, option)) in columns:
         return str(asked)
     found = find_spelling(columns, role, str(path), "rename one")
@@ -283,7 +284,7 @@ def _from_csv(path: Path, table: IdTable, config: PairsConfig) -> list[str]:
 
     format = config.file_format
     file = TextFile.open(path, format)
-    if len(file.names) == 1:  # no delimiter shows, and that of quoted ids is a comma
+    if len(file.names) == 1:  # a single column shows no delimiter; quotes need one, so a comma
         file = TextFile.open(path, replace(format, delimiter=","))
     column = _column_of_ids(path, file.names, table, config)
     if not format.columns and (column.lstrip("-").isdecimal() or table.lookup([column])[0] >= 0):
@@ -320,7 +321,7 @@ def _from_parquet(path: Path, table: IdTable, config: PairsConfig) -> list[Id]:
 
 
 def _text(path: Path, encoding: str) -> str:
-    """The text of a file without byte order mark; every line end is a line feed."""
+    """The text of a file without byte order mark, with line feeds as line ends."""
     try:
         return path.read_text(encoding="utf-8-sig" if encoding == "utf-8" else encoding)
     except UnicodeError as error:

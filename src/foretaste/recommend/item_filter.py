@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
 
 _FEW = 8
-"""Items are scored one by one when they are at most one in so many of the catalogue."""
+"""Allowed items are scored one by one if at most one item in 8 of the catalogue is allowed."""
 
 
 class Condition(NamedTuple):
-    """What is asked of items, and which of them meet it."""
+    """A condition on items, in words, with a mask of the items that meet it."""
 
     words: str
     is_met: NDArray[np.bool_]
@@ -37,13 +37,13 @@ class ItemFilter:
     """True for items of the catalogue that may be recommended, [num_items]."""
 
     excluded: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Indexes of the items of the catalogue that were to be left out."""
+    """Indexes of the excluded items of the catalogue."""
 
     contents: str = "item{s} in the catalogue"
     """Description of the allowed items, for a message."""
 
     notes: tuple[str, ...] = ()
-    """Remarks for the caller on the given ids."""
+    """Remarks on the given ids."""
 
     @classmethod
     def of(
@@ -55,12 +55,12 @@ class ItemFilter:
         exclude: Ids,
         condition: Condition | None = None,
     ) -> ItemFilter:
-        """The catalogue (the first ``num_items`` of ``items``), only ``candidates`` that meet the
-        ``condition``, less ``exclude``.
+        """The catalogue (the first ``num_items`` of ``items``), restricted to ``candidates`` that
+        meet the ``condition``, without ``exclude``.
 
-        Ids that are not in the catalogue are left out, and named in the notes: a list of what is
-        in stock naturally holds items younger than the model.
+        Ids that are not in the catalogue are ignored, with a note.
         """
+        # Not an error: a list of items in stock naturally has items newer than the model.
         is_allowed = np.ones(num_items, dtype=bool)
         contents = cls.contents
         notes: Sequence[str] = []
@@ -86,7 +86,7 @@ class ItemFilter:
 
     @property
     def is_small(self) -> bool:
-        """True where scoring its items one by one beats scoring the catalogue."""
+        """True if scoring the allowed items one by one takes less than scoring the catalogue."""
         return self.size * _FEW <= len(self.is_allowed)
 
 

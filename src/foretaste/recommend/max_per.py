@@ -1,7 +1,7 @@
-"""Limits on items of a list that are alike, such as two of a brand.
+"""Limits on items of a list with the same value in a column, such as two of a brand.
 
-Shape suffixes: B lists, R lists still to fill, C columns of scores, M columns looked at, K ranks of
-a list.
+Shape suffixes: B lists, R lists not yet full, C columns of scores, M columns ordered in a round, K
+ranks of a list.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from torch import Tensor
 from foretaste.evaluation.ranking import ABSENT, top_k
 
 _LOOK_AHEAD = 4
-"""Columns looked at for each place of a list: most lists are full by then."""
+"""Columns ordered in a round for each place of a list; most lists are full after the first."""
 
 
 class Limit(NamedTuple):
-    """At most so many items of one list that have the same value in a column of the items."""
+    """At most ``most`` items of one list have the same value in ``column``."""
 
     column: str
     most: int
     group: NDArray[np.int64]
-    """Number of each item's value, [num_items]; -1 where it has none, and no limit."""
+    """Number of each item's value, [num_items]; -1 for an item without a value, and no limit."""
 
 
 class MaxPer:
-    """Fills lists as far as limits allow: by rank, each item is taken that exceeds none of them."""
+    """Greedy filling of lists under limits: by rank, an item is taken if it exceeds no limit."""
 
     def __init__(self, limits: Sequence[Limit]) -> None:
         self._limits = limits
@@ -43,11 +43,11 @@ class MaxPer:
     def best(
         self, score_BC: Tensor, k: int, item_index_C: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Scores and columns of the items taken, both [B, k], best first; `ABSENT` for places that
-        stay empty.
+        """Scores and columns of the taken items, both [B, k], best first; empty places have the
+        score `ABSENT`.
 
-        Columns are items, or stand for ``item_index_C``. The lists are those of a walk through the
-        whole ranking, of which only the beginning is ordered.
+        Columns are items, or positions in ``item_index_C``. The lists equal those of a walk
+        through the whole ranking, but only its beginning is ordered.
         """
         items = slice(None) if item_index_C is None else item_index_C.cpu().numpy()
         groups = [limit.group[items] for limit in self._limits]
@@ -65,8 +65,8 @@ class MaxPer:
                 self._take(lists[row], counts[row], k, column_M, groups)
                 if len(lists[row]) < k and len(column_M) == column_RM.shape[1] < num_columns:
                     still.append(place)
-            # What was seen, and all that a limit shuts out by now, is out for good. The best of the
-            # rest is let in, so each round fills a place; most lists need no second round.
+            # Columns that were seen, and those that a limit now excludes, are out for all further
+            # rounds. The best of the rest is then taken, so each round fills a place or more.
             rows = [rows[place] for place in still]
             is_out_RC = np.zeros((len(rows), num_columns), dtype=bool)
             for is_out_C, place, row in zip(is_out_RC, still, rows, strict=True):
@@ -92,7 +92,7 @@ class MaxPer:
         column_M: NDArray[np.int64],
         groups: Sequence[NDArray[np.int64]],
     ) -> None:
-        """Append the next columns that the limits let in, until there are k; counts go along."""
+        """Append the next columns that the limits allow, up to k in all; update the counts."""
         most = [limit.most for limit in self._limits]
         groups_M = zip(*(group_C[column_M].tolist() for group_C in groups), strict=True)
         for column, own in zip(column_M.tolist(), groups_M, strict=True):
@@ -104,4 +104,4 @@ class MaxPer:
             else:
                 taken.append(column)
                 for count, group in zip(counts, own, strict=True):
-                    count[group] += group >= 0  # of items without a value it stays 0
+                    count[group] += group >= 0  # stays 0 for items without a value

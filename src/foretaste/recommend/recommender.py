@@ -1,4 +1,4 @@
-"""A model answering: known users, new users by their history, similar items."""
+"""The recommender: answers of a model for known users, new users by history, and similar items."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ from foretaste.recommend.top_k import (
 )
 from foretaste.runs.run import Run, load_model
 
+# Smaller blocks would read the same row groups, of a million pairs, again and again.
 _USERS_AT_ONCE = 1 << 16
-"""Of an `_InTurn`: the file of histories has row groups of a million pairs."""
 
 
 class _InTurn:
-    """The histories of a run's users in order; those of some consecutive ones are held."""
+    """Reader of a run's histories in the order of users, which holds one block of users."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._users = range(0)
 
     def rows(self, index: NDArray[np.integer]) -> Histories:
-        """The histories of ascending users; RunError where the file does not fit."""
+        """The histories of ascending users; RunError if the file cannot be read."""
         first, end = int(index[0]), int(index[-1]) + 1
         if not self._users.start <= first < end <= self._users.stop:
             num_users = self._run.config.dataset.num_users
@@ -68,14 +68,14 @@ class _InTurn:
 
 
 class Recommender:
-    """Recommends from one model, in the customer's own ids.
+    """Recommender of one model, in the customer's own ids.
 
-    Every answer holds exactly k items or says why not. Items in the history are left out unless
-    ``include_seen``; ``candidates`` restricts lists to what is, say, in stock, and ``exclude``
-    takes items away. In these two, ids that training never saw are ignored, and named in the
-    reason. Items must meet all ``rules``, by the names that `read_rules` knows, and ``where``, SQL
-    on the columns of the items. ``max_per`` has the number of items alike in a column that a list
-    holds at most: ``{"brand": 2}``.
+    Every answer has exactly k items or a reason why not. Items in the history are left out unless
+    ``include_seen``. ``candidates`` restricts lists to these items, such as those in stock, and
+    ``exclude`` removes items. In both, ids that training never saw are ignored, and the reason
+    names them. Items must meet all ``rules``, which are names of `read_rules`, and ``where``, SQL
+    on the columns of the items. ``max_per`` limits the items of a list with the same value in a
+    column: ``{"brand": 2}``.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class Recommender:
         *,
         run: Run | None = None,
     ) -> None:
-        """Recommend with ``model``, whose rows are the first of ``users`` and of ``items``.
+        """Recommend with ``model``, whose rows are the first ones of ``users`` and of ``items``.
 
-        ``histories`` has one row per entry of ``users``, or reads them once users are asked for.
-        ``run`` is where all of it comes from, if it comes from one.
+        ``histories`` has one row per entry of ``users``, or is a function that reads them on first
+        use. ``run`` is the run of all these, if there is one.
         """
         self.model = model
         self.users = users
@@ -105,7 +105,7 @@ class Recommender:
 
     @classmethod
     def open(cls, run: Run | Path | str, device: str | torch.device = "auto") -> Recommender:
-        """Answer from a run, or the run at a path, on ``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
+        """Open a run, or its path, on device ``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
         opened = run if isinstance(run, Run) else Run.open(run)
         model = load_model(opened, device)
         return cls(model, opened.users, opened.items, lambda: opened.histories, run=opened)
@@ -126,10 +126,10 @@ class Recommender:
     ) -> Answers:
         """One answer per user, in the order asked; repeats are allowed.
 
-        Users held out of training are answered from their histories. Users that the run does not
-        know raise UnknownIdError, whose ``ids`` they are; with ``unknown="skip"`` they have no
-        answer, with ``unknown="popular"`` one in popularity order that says so. With ``reasons`` an
-        answer's ``because`` names the items of the history that are nearest to each item listed.
+        Users held out of training are answered from their histories. Users unknown to the run raise
+        UnknownIdError, which has their ``ids``. With ``unknown="skip"`` they get no answer; with
+        ``unknown="popular"`` they get one in popularity order, with that reason. With ``reasons``,
+        ``because`` of an answer has the items of the history that are nearest to each listed item.
         """
         users = AskedUsers.known(self.users, user_ids, unknown)
         return self._answers(
@@ -157,11 +157,11 @@ class Recommender:
         max_per: Mapping[str, int] | None = None,
         reasons: bool = False,
     ) -> Answers:
-        """One answer per history: the item ids of a user whom the run need not know.
+        """One answer per history, which is a list of item ids; the run need not know the user.
 
-        A mapping names the users, ``{"anna": [1, 5]}``, and the answers have their names. Items
-        that training never saw are ignored, and named in the reason. A history of which nothing is
-        left is answered in popularity order.
+        A mapping names the users, ``{"anna": [1, 5]}``, and the answers have these names. Items
+        that training never saw are ignored, and the reason names them. A history without other
+        items is answered in popularity order.
         """
         users = AskedUsers.new(self.users, histories)
         return self._answers(
@@ -177,20 +177,19 @@ class Recommender:
         )
 
     def lists(self, users: AskedUsers, requests: Sequence[ListRequest]) -> list[TopItems]:
-        """The lists of each request, which has the next of ``users``, as `answer_requests` makes
-        them.
+        """The lists of each request; requests take ``users`` in turn, as in `answer_requests`.
 
-        Users that the run does not know, and of whom no history is given, are answered in
-        popularity order. Who is known and has further items is folded in with all of them.
+        Unknown users without a history are answered in popularity order. Known users with further
+        items are folded in with all their items.
         """
         histories = self._look_up(users)
         return answer_requests(self.model, self.items, self.item_rules, histories, requests)
 
     def similar_items(self, item_ids: Ids, k: int = 10) -> Answers:
-        """The k items of the catalogue most similar to each given item, itself left out.
+        """The k items of the catalogue most similar to each given item, without that item.
 
-        Raises UnknownIdError for an item that training never saw, and UnsupportedError where the
-        model learns nothing of items that could be compared.
+        Raises UnknownIdError for an item that training never saw, and UnsupportedError if the model
+        cannot compare items.
         """
         ranker = SimilarItemRanker(self.model, k=checked("k", k, Count))
         index = catalogue_index(self.items, self.model.num_items, item_ids)
@@ -200,8 +199,8 @@ class Recommender:
     def similar_users(self, user_ids: Ids, k: int = 10) -> list[SimilarUsers]:
         """The k users most similar to each given user, by the cosine of their vectors.
 
-        Users of whose history training saw nothing are in no list, and their own is empty. Raises
-        UnsupportedError where the model has no `user_vectors`.
+        Users without a history that training saw are in no list, and their own list is empty.
+        Raises UnsupportedError if the model has no `user_vectors`.
         """
         k = checked("k", k, Count)
         user_index = self._user_index(user_ids)
@@ -221,14 +220,14 @@ class Recommender:
     def score(self, user_ids: Ids, item_ids: Ids) -> NDArray[np.float32]:
         """Scores of the given items for each given user, seen items too: [users, items].
 
-        Only their order within one user means anything. Raises UnknownIdError for users that the
-        run does not know and items that training never saw.
+        Scores are comparable within one user only. Raises UnknownIdError for users unknown to the
+        run and for items that training never saw.
         """
         index = self._user_index(user_ids)
         return self._score(self.known_histories.rows(index), index, item_ids)
 
     def score_for(self, histories: GivenHistories, item_ids: Ids) -> NDArray[np.float32]:
-        """Scores of the given items for each history, as `score` has them for known users."""
+        """Scores of the given items for each history: [histories, items], as `score`."""
         _, given = given_histories(histories)
         known, _ = known_items(given, self.items, self.model.num_items, [False] * len(given))
         return self._score(known, np.full(len(known), self.model.num_users), item_ids)
@@ -236,7 +235,7 @@ class Recommender:
     def user_vectors(self, user_ids: Ids | None = None) -> NDArray[np.float32]:
         """Vectors [users, D] of the given users, or of all in the order of the run.
 
-        Users held out of training are folded in. Raises UnsupportedError where the model has none.
+        Users held out of training are folded in. Raises UnsupportedError if the model has none.
         """
         index = np.arange(len(self.users))
         if user_ids is not None:
@@ -248,7 +247,7 @@ class Recommender:
     def item_vectors(self, item_ids: Ids | None = None) -> NDArray[np.float32]:
         """Vectors [items, D] of the given items, or of the catalogue in its order.
 
-        Raises UnsupportedError where the model has none.
+        Raises UnsupportedError if the model has none.
         """
         with torch.no_grad():
             vectors: NDArray[np.float32] = self.model.item_vectors().float().cpu().numpy()
@@ -268,9 +267,10 @@ class Recommender:
         spreadsheet_safe: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Export:
-        """Write what is most similar to every item of the catalogue, or to these, to a file.
+        """Write the most similar items of every item of the catalogue, or of these, to a file.
 
-        One row per similar item, as `recommend_all` writes them; the first column is similar_to.
+        The file has one row per similar item, as that of `recommend_all`; its first column is
+        similar_to.
         """
         file = Output.of(output, overwrite=overwrite, spreadsheet_safe=spreadsheet_safe)
         ranker = SimilarItemRanker(self.model, k=checked("k", k, Count))
@@ -301,15 +301,16 @@ class Recommender:
     ) -> Export:
         """Write the lists of every user, or of these, to a ``.parquet``, ``.csv`` or ``.jsonl``.
 
-        One row per recommended item: user_id, rank from 1, item_id, score and, where there are
-        any, title. Lists are written as they are made; ``output`` appears once it is whole. With a
-        / at its end it is a directory, in which each rank writes a part file: together, in the
-        order of their names, they have the rows of one file.
-        ``progress`` is called with the number of users done and in all. Raises SettingError where
-        ``output`` exists, unless ``overwrite``. ``spreadsheet_safe`` puts an apostrophe before text
-        in a CSV that a spreadsheet would compute, ids included. ``unknown`` is as in `recommend`;
-        the notes of what was written count such users, and the column user_id is text where one of
-        them is no integer.
+        The file has one row per recommended item: user_id, rank from 1, item_id, score and, if the
+        run has titles, title. Lists are written as they are made, and ``output`` appears once it is
+        complete. With a / at its end, ``output`` is a directory with a part file of each rank. In
+        the order of their names, the part files have the rows of one file.
+
+        ``progress`` is called with the number of users done and the number in all. Raises
+        SettingError if ``output`` exists, unless ``overwrite``. ``spreadsheet_safe`` puts an
+        apostrophe before text in a CSV file that a spreadsheet would compute, ids included.
+        ``unknown`` is as in `recommend`; the notes count unknown users. The column user_id is text
+        if one of them is no integer.
         """
         file = Output.of(output, overwrite=overwrite, spreadsheet_safe=spreadsheet_safe)
         ranker = self._ranker(k, exclude, candidates, include_seen, rules, where, max_per)
@@ -348,9 +349,9 @@ class Recommender:
         spreadsheet_safe: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Export:
-        """Write the lists that `recommend_for` makes of histories, as `recommend_all` does.
+        """Write the lists of `recommend_for` to a file, as `recommend_all` does.
 
-        The first column is user_id where a mapping names the users, else history: 0, 1, 2, ...
+        The first column is user_id if a mapping names the users, otherwise history: 0, 1, 2, ...
         """
         file = Output.of(output, overwrite=overwrite, spreadsheet_safe=spreadsheet_safe)
         ranker = self._ranker(k, exclude, candidates, include_seen, rules, where, max_per)
@@ -373,25 +374,25 @@ class Recommender:
         items: Any = None,
         files: PairsConfig | None = None,
     ) -> None:
-        """Know the rules of a file, by name, in place of those known before.
+        """Read the rules of a file, by name; they replace those read before.
 
-        ``rules_file`` is TOML with a condition for each, SQL on the columns of the run's items:
-        ``in-stock = "stock > 0"``. ``items`` is a file or frame with further columns of them, which
-        take the place of those of the same name; ``files`` says how a file is read. Items that it
-        lacks have no value there, and no condition on it is met by them. Called again, it takes up
-        what the files hold by then. Raises InputError or SettingError, and then nothing changes.
+        ``rules_file`` is TOML with one SQL condition per rule, on the columns of the run's items:
+        ``in-stock = "stock > 0"``. ``items`` is a file or frame with further columns, which replace
+        those of the same name; ``files`` has its format. An item that it lacks has no value in
+        these columns, and meets no condition on them. Another call reads the files again. After an
+        InputError or SettingError the rules are unchanged.
         """
         self.item_rules = ItemRules.read(self.items, self.model.num_items, rules_file, items, files)
 
     @cached_property
     def item_rules(self) -> ItemRules:
-        """The rules known by now, and the columns of the items."""
+        """The rules read last, and the columns of the items."""
         return ItemRules(self.items, self.model.num_items)
 
     @cached_property
     def known_histories(self) -> Histories:
-        """The history of each user of the run, items of the catalogue only; an empty one follows,
-        for users the run does not know."""
+        """The history of each user of the run, with catalogue items only. The last row is empty; it
+        is that of all unknown users."""
         histories = self._all_histories
         if callable(histories):
             histories = histories()
@@ -438,14 +439,14 @@ class Recommender:
     def _look_up(
         self, asked: AskedUsers, rows: slice = slice(None), in_turn: _InTurn | None = None
     ) -> UserHistories:
-        """The users, or some of them, with what the run has of each and what is given: all users
-        of the run ``in_turn``, say."""
+        """The users, or some of them, with their histories from the run and the given items.
+        ``in_turn`` reads the histories of all users block by block."""
         user_index, num_items = asked.user_index[rows], self.model.num_items
         if in_turn is not None:
             histories = in_turn.rows(user_index).within(num_items)
         elif (user_index < len(self.users)).any():
             histories = self.known_histories.rows(user_index)
-        else:  # nothing need be read
+        else:  # only new users: the run's histories need not be read
             histories = Histories.empty(num_users=len(user_index), num_items=num_items)
         has_items = histories.lengths() > 0
         given = None if asked.histories is None else asked.histories[rows]
@@ -456,7 +457,8 @@ class Recommender:
                 [ids or () for ids in given], self.items, num_items, has_items
             )
             histories = histories.union(more) if has_items.any() else more
-            # Given items that the run already has do not make a known user new.
+            # A known user is folded in as a new one only if some given item is not in the run's
+            # history.
             is_further = histories.lengths() > num_kept
             user_index = np.where(is_further, self.model.num_users, user_index)
             has_items |= np.array([bool(ids) for ids in given], dtype=bool)
@@ -485,7 +487,7 @@ class Recommender:
 
     @cached_property
     def _unit_user_vectors(self) -> NDArray[np.float32]:
-        """Vectors of all users, of length 1; of length 0 where nothing is known of the user."""
+        """Vectors of all users with length 1; zeros for users without a history."""
         vectors = self.user_vectors()
         vectors[self.known_histories.lengths()[:-1] == 0] = 0
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Lists for many requests at once: for known users, new ones by their history, or both together."""
+"""Lists of many requests at once, for known users, new users by their history, or both."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from foretaste.recommend.top_k import (
 )
 
 NUM_REASONS = 3
-"""Items of the history that are named for each item listed."""
+"""Most items of the history that are named as reasons of a listed item."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ListRequest:
-    """Options of the lists of some consecutive users, as `Recommender` has them."""
+    """A number of consecutive users, and the options of their lists, as in `Recommender`."""
 
     num_users: int
     k: int
@@ -50,11 +50,12 @@ def answer_requests(
     users: UserHistories,
     requests: Sequence[ListRequest],
 ) -> list[TopItems]:
-    """The lists of each request, which has the next of the users; all are scored together.
+    """The lists of each request. Requests take the users in turn; all are scored together.
 
-    The remarks on a list are complete: a caller adds none. Each list is the one that its request
-    would get alone, up to the rounding of scores.
+    Remarks on lists are complete. Each list is the same as for its request alone, up to the
+    rounding of scores.
     """
+    # Rounding: fp32 products differ in the last bits with the batch size (1, 2, 7 against 1024).
     if len(requests) == 1:
         return _of_one_filter(model, items, item_rules, users, requests)
     ends = [0, *accumulate(request.num_users for request in requests)]
@@ -82,7 +83,7 @@ def _of_one_filter(
     users: UserHistories,
     asked: Sequence[ListRequest],
 ) -> list[TopItems]:
-    """Lists of requests of the same candidates, rules and limits."""
+    """The lists of requests with the same candidates, rules and limits."""
     first = asked[0]
     filter_of = partial(
         ItemFilter.of,
@@ -135,7 +136,8 @@ def _of_one_filter(
 def _nearest(
     model: RecommenderModel, histories: Histories, row: int, top: TopItems, remarks: list[str]
 ) -> TopItems | None:
-    """Items of one history nearest to each item of one list; why there are none, to ``remarks``."""
+    """The items of one history nearest to each item of one list. If there are none, the reason is
+    added to ``remarks``."""
     history = histories[row : row + 1].item_index
     if not len(history):
         return None
@@ -149,7 +151,7 @@ def _nearest(
 def _with_excluded(
     left_out: Histories, request_index: NDArray[np.int64], excluded: Sequence[NDArray[np.int64]]
 ) -> Histories:
-    """The items left out of each row, and those that its request excludes."""
+    """The items left out of each row, with those that its request excludes."""
     each = [excluded[number] for number in request_index]
     if not any(map(len, each)):
         return left_out

@@ -24,28 +24,29 @@ from foretaste.recommend.max_per import Limit, MaxPer
 _TYPES = {
     "BIGINT": "TRY_CAST(CASE WHEN regexp_full_match({text}, '-?(0|[1-9][0-9]*)') THEN {text} END "
     "AS BIGINT)",
-    # 05 and 007 are codes, which would be numbers by a cast.
+    # A cast would make numbers of 05 and 007, which are codes.
     "DOUBLE": "TRY_CAST(CASE WHEN NOT regexp_matches({text}, '^[-+]?0[0-9]') THEN {text} END AS "
     "DOUBLE)",
     "BOOLEAN": "CASE lower({text}) WHEN 'true' THEN true WHEN 'false' THEN false END",
     "TIMESTAMP": "TRY_CAST({text} AS TIMESTAMP)",
 }
-"""Types of columns and the SQL that makes them of text; the first is taken that fits all values."""
+"""SQL that casts text, by type; a column gets the first type that fits all its values."""
 
+# Texts that stand for no value. NaN is the largest number in SQL, so it would meet stock > 0.
 _MISSING = ("", "nan", "NaN")
-"""Texts that stand for no value: as a number NaN would be above all others."""
 
 
 class ItemRules:
-    """The columns of a run's items, and conditions on them by name; they never change."""
+    """The columns of a run's items, and named conditions on them; immutable."""
 
     def __init__(
         self, items: IdTable, num_items: int, conditions: Mapping[str, str] | None = None
     ) -> None:
         """``conditions`` are SQL by name, on the columns of the first ``num_items`` of ``items``.
 
-        SettingError names the one that is no condition.
+        SettingError for SQL that is no condition.
         """
+        # All are evaluated now: an answer then only reads a mask, and a wrong rule fails early.
         self._items = items.table.slice(0, num_items)
         self._groups: dict[str, NDArray[np.int64]] = {}
         self._masks = {
@@ -61,10 +62,10 @@ class ItemRules:
         described: Any,
         files: PairsConfig | None = None,
     ) -> ItemRules:
-        """The rules of a file, on the columns of ``items`` and on those of ``described``, a file or
-        frame of items, which take the place of columns of the same name.
+        """The rules of a file, on the columns of ``items`` and of ``described``. That is a file or
+        frame of items, whose columns replace those of the same name.
 
-        Raises InputError where one of them cannot be read, and SettingError as the class does.
+        Raises InputError if one of them cannot be read, and SettingError as the class does.
         """
         conditions = None
         if rules_file is not None:
@@ -79,9 +80,9 @@ class ItemRules:
         return [*self._masks]
 
     def condition(self, rules: Sequence[str], where: str | None = None) -> Condition | None:
-        """All of the rules, and the SQL of ``where``; None where nothing is asked of items.
+        """The conjunction of the rules and the SQL ``where``; None if there is neither.
 
-        SettingError for a name that is unknown, and for SQL that is no condition.
+        SettingError for an unknown name, and for SQL that is no condition.
         """
         words, masks = [*dict.fromkeys(checked("rules", rules, list[str]))], []
         for name in words:
@@ -97,10 +98,10 @@ class ItemRules:
         return Condition(" and ".join(words), np.logical_and.reduce(masks))
 
     def max_per(self, most: Mapping[str, int] | None) -> MaxPer | None:
-        """The limits on items of one list that are alike in a column, by its name; None where there
+        """The limits on items of one list with the same value in a column, by column; None if there
         are none.
 
-        SettingError for a column that the items do not have.
+        SettingError for a column that the items lack.
         """
         limits = []
         for name, number in checked("max_per", most or {}, dict[str, Count]).items():
@@ -118,8 +119,8 @@ class ItemRules:
 
     @cached_property
     def _texts(self) -> pa.Table:
-        """The ids, and all other columns as text; what is missing is NULL."""
-        import pyarrow.compute as pc  # here, for an answer without rules need not wait for it
+        """The ids, and all other columns as text, with NULL for missing values."""
+        import pyarrow.compute as pc  # here, as answers without rules need not wait for it
 
         missing = pa.array(_MISSING)
         item_id, *others = self._items.columns
@@ -129,11 +130,12 @@ class ItemRules:
 
     @cached_property
     def _database(self) -> Any:
-        """A connection to the view ``items`` and nothing else; its columns have types."""
+        """A connection to a database with the view ``items``, whose columns have types."""
         import duckdb
 
         from foretaste.data.sources.source import identifier
 
+        # A condition is SQL of whoever may call: it reaches no file, network or Python object.
         database = duckdb.connect(
             ":memory:",
             config={
@@ -152,20 +154,20 @@ class ItemRules:
             casts = {kind: sql.format(text=name) for kind, sql in _TYPES.items()} | {"": name}
             counts = ", ".join(f"count({sql})" for sql in casts.values())
             found = database.execute(f"SELECT {counts} FROM texts").fetchone()
-            # NULL compares with numbers and with text.
+            # A column without values is NULL, which compares with numbers and with text.
             fitting = [*casts.values()][found.index(found[-1])] if found[-1] else "NULL"
             selected.append(f"{fitting} AS {name}")
         database.execute(f"CREATE VIEW items AS SELECT {', '.join(selected)} FROM texts")
         return database
 
     def _evaluated(self, what: str, condition: str) -> NDArray[np.bool_]:
-        """True for items that meet a condition, [num_items]; SettingError where it is none."""
+        """True for items that meet a condition, [num_items]; SettingError if it is no condition."""
         import duckdb
 
         database = self._database.cursor()
         what = f"{what}, {shown(condition)}"
         try:
-            # On a line of its own: it may end in a comment.
+            # On a line of its own, as a -- comment may end the condition.
             query = f"SELECT item_index, (\n{condition}\n) AS is_met FROM items"
             statements = database.extract_statements(query)
             if len(statements) > 1:
@@ -184,14 +186,14 @@ class ItemRules:
         return is_met
 
     def _columns(self) -> str:
-        """The columns that a condition may name, with their types."""
+        """A phrase with the columns of the items and their types."""
         described = self._database.cursor().execute("DESCRIBE items").fetchall()
         columns = [f"{name} {kind}" for name, kind, *_ in described if name != "item_index"]
         return f"the items have {', '.join(columns)}"
 
 
 def _conditions(path: Path) -> dict[str, str]:
-    """The rules of a file of TOML: SQL by name."""
+    """The rules of a TOML file: SQL by name."""
     try:
         rules = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -210,7 +212,7 @@ def _conditions(path: Path) -> dict[str, str]:
 def _described(
     items: IdTable, num_items: int, described: Any, files: PairsConfig | None
 ) -> IdTable:
-    """The items with the columns that a file or frame has of them."""
+    """The items with the columns of a file or frame added."""
     from foretaste.data.preparation import read_items
 
     table = read_items(described, files)
@@ -224,7 +226,7 @@ def _described(
     place = np.full(len(items), -1)
     place[row[is_known]] = np.flatnonzero(is_known)
     rows = table.take(pa.array(place, mask=place < 0))
-    # Case aside, as in SQL.
+    # Names are compared without case, as in SQL.
     replaced = {name.lower() for name in rows.column_names}
     kept = [name for name in items.table.column_names if name.lower() not in replaced]
     joined = items.table.select(kept)

@@ -1,6 +1,6 @@
 """The k best items for users, and the k most similar items, in batches of bounded memory.
 
-Shape suffixes: B users or items asked about, I items of the catalogue, C items scored, K ranks
+Shape suffixes: B users or items of the question, I items of the catalogue, C scored items, K ranks
 of a list, N entries of all histories.
 """
 
@@ -50,20 +50,21 @@ class TopItems:
     length: NDArray[np.int64]
     """Number of items in each list, [B]."""
     num_known: NDArray[np.int64]
-    """Items of each history that training saw, [B]."""
+    """Number of items of each history that training saw, [B]."""
     remarks: Sequence[Sequence[str]]
-    """Remarks on each history, none on most; [B]."""
+    """Remarks on each history, [B]; mostly empty."""
     because: Sequence[TopItems | None] | None = None
-    """The nearest of the history to each item of each list; None where not asked for or known."""
+    """For each item of each list the nearest items of the history; None if not asked for or not
+    known."""
 
     @classmethod
     def empty(
         cls, length: int, num_known: NDArray[np.int64], remarks: Sequence[Sequence[str]]
     ) -> TopItems:
-        """Lists of up to ``length`` items; UnsupportedError where there is no room for so many."""
+        """Empty lists of up to ``length`` items; UnsupportedError if memory is too small."""
         num_rows = len(num_known)
         needed = num_rows * length * _BYTES_PER_ENTRY
-        if needed > _ALWAYS_FREE:  # asking the system takes a fifth of a millisecond
+        if needed > _ALWAYS_FREE:  # asking the system for free memory takes 0.2 ms
             require_memory(
                 needed,
                 free_bytes(),
@@ -85,10 +86,11 @@ class TopItems:
         item_index_C: Tensor | None = None,
         max_per: MaxPer | None = None,
     ) -> None:
-        """Put the best columns of each row into the lists ``rows``, by score, then column, within
-        the limits of ``max_per``.
+        """Fill the lists ``rows`` with the best columns of each row of scores, under the limits of
+        ``max_per``. Equal scores are in the order of columns.
 
-        Columns are items, or stand for ``item_index_C``; those that are `ABSENT` are not listed.
+        Columns are items, or positions in ``item_index_C``; a column of score `ABSENT` is not
+        listed.
         """
         k = self.item_index.shape[1]
         if max_per is None:
@@ -123,14 +125,14 @@ class TopItems:
 
 
 class UserHistories(NamedTuple):
-    """Users as a ranker takes them, row by row."""
+    """Users and their histories, row by row, as input of a ranker."""
 
     user_index: NDArray[np.int64]
-    """That of the model; users beyond the model's are folded in."""
+    """The model's row of each user; users beyond its rows are folded in."""
     histories: Histories
-    """Items of the catalogue alone."""
+    """Histories with catalogue items only."""
     remarks: Sequence[Sequence[str]]
-    """Remarks on each history, none on most."""
+    """Remarks on each history; mostly empty."""
 
     def rows(self, rows: NDArray[np.int64]) -> UserHistories:
         """Some of the users."""
@@ -139,7 +141,7 @@ class UserHistories(NamedTuple):
 
 
 class _Ranker:
-    """Ranks items with one model; ``size`` items, described by ``contents``, can be in a list."""
+    """Ranker of one model. A list can hold ``size`` items; ``contents`` describes them."""
 
     def __init__(self, model: RecommenderModel, k: int, size: int, contents: str) -> None:
         self.model = model
@@ -149,15 +151,15 @@ class _Ranker:
         self._length = min(k, size)
         self._num_scored = model.num_items
         self.lowered: str | None = None
-        """Note on the precision of the lists made last; None where it is full."""
+        """Note on a lower precision of the lists made last; None if it was full."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks for the caller on all lists made so far."""
+        """Remarks on all lists made so far."""
         return (self.lowered,) if self.lowered else ()
 
     def batches(self, num_rows: int) -> Iterator[slice]:
-        """Consecutive rows, so many at a time that their scores fit memory."""
+        """Slices of consecutive rows whose scores fit into memory."""
         at_once = users_at_once(self._num_scored, self.model.device)
         for start in range(0, num_rows, at_once):
             yield slice(start, min(start + at_once, num_rows))
@@ -171,9 +173,9 @@ def list_reasons(
     notes: Sequence[str],
     missing: str,
 ) -> list[list[str]]:
-    """Reasons of lists of ``k`` of ``size`` items, described by ``contents``; ``notes`` on all.
+    """The reasons of each list of ``k`` out of ``size`` items; ``contents`` describes the items.
 
-    ``missing`` describes those of the items that are in no list.
+    ``notes`` are added to all lists. ``missing`` describes the items that are left out of lists.
     """
     reasons = []
     for length, remarks in zip(top.length.tolist(), top.remarks, strict=True):
@@ -187,7 +189,7 @@ def list_reasons(
 
 
 class UserRanker(_Ranker):
-    """Ranks the items that a filter lets pass for users, known or new."""
+    """Ranker of the items of a filter, for known and new users."""
 
     def __init__(
         self,
@@ -210,7 +212,7 @@ class UserRanker(_Ranker):
                 index = np.flatnonzero(is_allowed)
                 self._item_index_C = torch.from_numpy(index).to(model.device)
                 self._num_scored = item_filter.size
-            else:  # adding it takes a third of the time of filling those places
+            else:  # adding a penalty takes a third of the time of `masked_fill`
                 penalty = np.where(is_allowed, np.float32(0), np.float32(ABSENT))
                 self._penalty_I = torch.from_numpy(penalty).to(model.device)
 
@@ -221,8 +223,8 @@ class UserRanker(_Ranker):
     def rank(self, users: UserHistories, left_out: Histories | None = None) -> TopItems:
         """Lists for users.
 
-        Unless ``include_seen``, their histories are left out, or the items ``left_out`` instead,
-        row by row.
+        Unless ``include_seen``, each list is without the user's history; ``left_out`` replaces that
+        history.
         """
         model, (user_index, histories, remarks) = self.model, users
         top = TopItems.empty(self._length, histories.lengths(), remarks)
@@ -240,7 +242,8 @@ class UserRanker(_Ranker):
         return top
 
     def _score(self, state: UserState, left_out: HistoryTensors) -> Tensor:
-        """Scores of the catalogue, or of the few items that pass; `ABSENT` for those left out."""
+        """Scores of the catalogue, or of the allowed items if these are few; `ABSENT` for items
+        that are left out."""
         item_index_C = self._item_index_C
         if item_index_C is None:
             score_BI = self.model.score_catalogue(state)
@@ -259,9 +262,9 @@ class UserRanker(_Ranker):
 
 
 class SimilarItemRanker(_Ranker):
-    """Ranks the other items of the catalogue by similarity to an item.
+    """Ranker of the other items of the catalogue by similarity to an item.
 
-    Items in which the model finds no relation to it are not listed.
+    Items without a relation to it, by the model, are not listed.
     """
 
     def __init__(self, model: RecommenderModel, *, k: int) -> None:
@@ -279,7 +282,7 @@ class SimilarItemRanker(_Ranker):
         return top
 
     def with_reasons(self, top: TopItems) -> TopItems:
-        """The lists, with all that is to be said of each."""
+        """The lists with their complete reasons."""
         missing = "without a relation to it"
         reasons = list_reasons(top, self.k, self._size, self._contents, self.notes, missing)
         return replace(top, remarks=reasons)
@@ -288,10 +291,10 @@ class SimilarItemRanker(_Ranker):
 def nearest_in_history(
     model: RecommenderModel, history: NDArray[np.integer], item_index: NDArray[np.int64], k: int
 ) -> TopItems:
-    """A list for each of ``item_index``: up to k other items of a history that are nearest to it.
+    """For each of ``item_index`` a list of the k nearest other items of a history.
 
-    Scores are the model's similarity from the item of the history to the other, above 0 alone.
-    Raises UnsupportedError where the model compares no items.
+    Scores are the model's similarity from the item of the history to the other item. Only scores
+    above 0 are listed. Raises UnsupportedError if the model cannot compare items.
     """
     num_rows, device = len(item_index), model.device
     top = TopItems.empty(min(k, len(history)), np.ones(num_rows, dtype=np.int64), [()] * num_rows)
@@ -320,7 +323,7 @@ def per_user(
 ) -> NDArray[np.float32]:
     """Values [B, num_values] computed from the state of each user, batch by batch.
 
-    Users beyond the model's are folded in. Without users there are ``num_values`` columns.
+    Users beyond the model's rows are folded in. ``num_values`` is needed only without users.
     """
     values = np.zeros((len(user_index), num_values), dtype=np.float32)
     at_once = users_at_once(max(num_values, model.num_items), model.device)
@@ -336,7 +339,7 @@ def per_user(
 
 
 def similar_rows(unit_UD: Tensor, rows: NDArray[np.int64], k: int) -> TopItems:
-    """The k other rows of the highest cosine to each of ``rows``; rows of zeros are in no list,
+    """The k other rows with the highest cosine to each of ``rows``. Rows of zeros are in no list,
     and their own list is empty."""
     num_rows, num_all = len(rows), len(unit_UD)
     top = TopItems.empty(min(k, num_all - 1), np.ones(num_rows, dtype=np.int64), [()] * num_rows)

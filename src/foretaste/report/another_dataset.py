@@ -1,4 +1,4 @@
-"""Evaluation on a dataset a run was not trained on: users and items are matched by id.
+"""Evaluation of a run on another dataset than its own: users and items are matched by id.
 
 Shape suffixes: U held-out users, I items of the dataset.
 """
@@ -20,17 +20,17 @@ from foretaste.runs.run import Run
 
 @dataclass(frozen=True, eq=False)
 class Matched:
-    """Held-out users of a dataset in the numbers of a run."""
+    """Held-out users of a dataset, with the user and item indexes of a run."""
 
     heldout: HeldOut
     user_index: NDArray[np.int32]
-    """The dataset's numbers of the same users."""
+    """The dataset's indexes of the same users."""
     matching: Matching
 
 
 @dataclass(frozen=True, eq=False)
 class _RowsInRun:
-    """Rows that the held-out users and all items of a dataset have in a run; -1 for none."""
+    """The rows in a run of a dataset's held-out users and of all its items; -1 for none."""
 
     run: Run
     user_row_U: NDArray[np.int64]
@@ -42,7 +42,7 @@ class _RowsInRun:
         return cls(run, run.users.lookup(user_ids), run.items.lookup(dataset.items.ids()))
 
     def renumbered(self, pairs: Histories) -> Histories:
-        """Pairs of the dataset with the run's items; those it has not lie beyond its own."""
+        """Pairs of the dataset with the run's item indexes; unknown items get higher indexes."""
         num_own, num_here = len(self.run.items), len(self.item_row_I)
         number_I = np.where(self.item_row_I < 0, num_own + np.arange(num_here), self.item_row_I)
         return Histories.from_pairs(
@@ -53,13 +53,13 @@ class _RowsInRun:
         )
 
     def trained_pairs(self) -> Histories:
-        """Those of these users that the run was trained on, with its items."""
+        """The training pairs of these users in the run, with the run's item indexes."""
         nobody = len(self.run.users)
         pairs = self.run.trained_pairs.padded(nobody + 1)
         return pairs.rows(np.where(self.user_row_U < 0, nobody, self.user_row_U))
 
     def has_trained_on(self, pairs: Histories) -> NDArray[np.bool_]:
-        """True for pairs of the dataset that the run was trained on."""
+        """A mask of the dataset's pairs: True for those in the run's training."""
         trained, num_items = self.trained_pairs(), len(self.run.items)
         item_row = self.item_row_I[pairs.item_index]
         key = pairs.row_index().astype(np.int64) * num_items + item_row
@@ -67,13 +67,13 @@ class _RowsInRun:
         return (item_row >= 0) & np.isin(key, trained_key)
 
     def matched(self, dataset: Dataset, heldout: HeldOut, trained_on: NDArray[np.bool_]) -> Matched:
-        """The held-out users in the run's numbers, without the pairs that were trained on."""
+        """The held-out users with the run's indexes, without the pairs in training."""
         run, user_row_U = self.run, self.user_row_U
         is_known_I = (self.item_row_I >= 0) & (self.item_row_I < run.num_items)
         if not is_known_I.any():
             raise DatasetError(
                 f"none of the {len(is_known_I):,} items of {dataset.path} is known to {run.path}: "
-                "there is nothing to measure; are the ids the same?"
+                "there is nothing to measure; compare the ids of both"
             )
         if len(trained_on) and trained_on.all():
             raise DatasetError(
@@ -86,7 +86,7 @@ class _RowsInRun:
         candidates = heldout.candidates
         if candidates is not None:
             candidates = self.renumbered(candidates).within(run.num_items)
-        # users that the run has not are numbered beyond its own
+        # Users unknown to the run get indexes above its own.
         user_index_U = np.where(user_row_U < 0, len(run.users) + heldout.user_index, user_row_U)
         matched = replace(
             heldout,
@@ -115,11 +115,11 @@ class _RowsInRun:
 
 
 def match(runs: Sequence[Run], dataset: Dataset, split: Split) -> Iterator[Matched]:
-    """The held-out users of ``dataset`` as each of ``runs`` numbers them, in turn.
+    """The held-out users of ``dataset`` with the indexes of each of ``runs``, in turn.
 
-    The model may know of a user what the dataset lets it know and what it was trained on. Held-out
-    pairs that any of the runs was trained on are neither targets nor candidates. Raises
-    DatasetError where nothing is left, or no item is known.
+    The history of a user is that of the dataset and of the run's training. Held-out pairs in the
+    training of any run are neither targets nor candidates. Raises DatasetError if no pair is left,
+    or no item is known.
     """
     heldout = dataset.heldout(split)
     in_runs = [_RowsInRun.of(run, dataset, heldout) for run in runs]

@@ -24,16 +24,16 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """Plots side by side, with a caption, and an alternative for those who do not see them."""
+    """Plots side by side, with a caption and an alternative text."""
 
     name: str
     caption: str
     alternative: str
     charts: tuple[alt.LayerChart, ...]
     key: tuple[str, ...] = ()
-    """Runs, or parts, whose symbols or shades are explained beside the plots."""
+    """Runs or parts in the key of symbols or shades beside the plots."""
     of: str = "run"
-    """The key's ``run`` or ``part``."""
+    """The kind of names in the key: ``run`` or ``part``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +56,9 @@ def figure(
     is_keyed: bool = False,
     numbers: str = "the tables of this section",
 ) -> Figure:
-    """Plots of runs, with a key to them where the plots themselves do not name them.
+    """Plots of runs; ``is_keyed`` adds a key, for plots that do not name the runs.
 
-    ``numbers`` says where those are that the plots show.
+    ``numbers`` names the place of the plotted numbers, for the alternative text.
     """
     return Figure(
         name=name,

@@ -1,4 +1,4 @@
-"""Contents of a report: runs measured side by side, and some people's lists by each of them."""
+"""Contents of a report: the comparison of runs, and the lists of some users by each run."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
 
 HISTORY_LENGTHS = (1, 2, 5, 10, 20, 50)
-"""Numbers of items that new users are measured with."""
+"""Lengths of history with which new users are measured."""
 
 _NUM_SHOWN = 10
-"""Items of a list that is shown."""
+"""Number of items in a list of the report."""
 
 _NumPeople = Annotated[int, Range(at_least=0)]
 
@@ -57,45 +57,45 @@ class Person:
     num_history: int
     num_targets: int
     lists: dict[str, list[tuple[str, bool]]]
-    """By label of the run: titles, best first, and True for held-out items."""
+    """By label of the run: titles, best first, each with True for a held-out item."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunsReport:
-    """Runs measured on one dataset, for a page: ``report_runs(runs).write("report.html")``."""
+    """The measured contents of a report: ``report_runs(runs).write("report.html")``."""
 
     comparison: Comparison
     runs: dict[str, Run]
-    """By label, in the order of the comparison."""
+    """The runs by label, in the order of the comparison."""
     dataset: Dataset
     metrics: tuple[str, ...]
-    """Metrics that tables show."""
+    """Metrics of the tables."""
     people: list[Person]
 
     @property
     def focus(self) -> str:
-        """The metric of the plots by group and epoch: that of training's choice of an epoch."""
+        """The metric of the plots by group and epoch; it is the default that chooses the epoch."""
         return default_metric(self.dataset.manifest.protocol)
 
     def write(self, output: Path | str, *, overwrite: bool = False) -> Path:
-        """Write the report to a ``.html`` that is all in one file, or to a ``.md``.
+        """Write the report to one ``.html`` file, or to a ``.md`` file.
 
-        The plots of Markdown are SVG files in a folder beside it. Raises SettingError where
-        ``output`` exists, unless ``overwrite``.
+        The plots of Markdown are SVG files in a folder beside it. Raises SettingError if ``output``
+        exists, unless ``overwrite``.
         """
         from foretaste.report.page import write_page
 
         path = checked_output(output, overwrite=overwrite)
         try:
             write_page(self, path, overwrite=overwrite)
-        except FileExistsError as error:  # made meanwhile
+        except FileExistsError as error:  # another process has written it meanwhile
             raise _exists(path) from error
         return path
 
 
 def checked_output(output: Path | str, *, overwrite: bool = False) -> Path:
-    """The place of a report; SettingError where none can be written there, MissingExtraError
-    where what draws it is not installed."""
+    """The path of a report; SettingError if it cannot be written, MissingExtraError if a package
+    for its plots is not installed."""
     path = checked("output", output, Path)
     checked("overwrite", overwrite, bool)
     if path.suffix not in (".html", ".md"):
@@ -118,12 +118,12 @@ def checked_output(output: Path | str, *, overwrite: bool = False) -> Path:
 
 
 def plots_folder(path: Path) -> Path:
-    """The folder beside a page in Markdown that has its plots."""
+    """The folder of the plots, beside a page in Markdown."""
     return path.with_name(f"{path.stem}-plots")
 
 
 def check_place(folder: Path, *, overwrite: bool) -> None:
-    """SettingError where a folder of plots may not be written, or would replace anything else."""
+    """Raise SettingError if a folder of plots cannot be written, or holds other files."""
     if not os.path.lexists(folder):
         return
     if folder.is_symlink() or not folder.is_dir():
@@ -157,11 +157,11 @@ def report_runs(
     progress: Progress | None = None,
     **settings: Any,
 ) -> RunsReport:
-    """Measure runs, each once, for a report; `compare_runs` has the meaning of the arguments.
+    """Measure runs for a report; `compare_runs` explains the arguments that are not given here.
 
-    Lists are measured beyond accuracy too, and new users by the length of their history unless
-    ``config`` says which lengths. ``metrics`` are those in the tables, and ``num_people`` people,
-    chosen by hash, are shown with their lists.
+    It also measures properties of the lists, and new users by the length of their history; the
+    lengths are those of ``config``, if it has any. ``metrics`` are those of the tables.
+    ``num_people`` held-out users, chosen by hash, are shown with their lists.
     """
     (config,) = routed(report_runs, {"config": (EvaluationConfig, config)}, settings)
     opened, data = runs_and_dataset(runs, dataset)
@@ -190,7 +190,7 @@ def report_runs(
 
 
 def _of_all(progress: Progress, num_rankings: int) -> Progress:
-    """Progress through all rankings of the users, from that through each in turn."""
+    """A progress of one ranking that adds up to the progress of all rankings in turn."""
     num_over = 0
 
     def of_one(num_done: int, num_users: int) -> None:
@@ -202,7 +202,7 @@ def _of_all(progress: Progress, num_rankings: int) -> Progress:
 
 
 class _Sample:
-    """Some held-out users, chosen by hash, and their lists by one run after another."""
+    """A sample of held-out users, chosen by hash, with their lists by each run."""
 
     def __init__(self, dataset: Dataset, split: Split, num_people: int) -> None:
         self._dataset = dataset
@@ -212,11 +212,11 @@ class _Sample:
         self._lists: list[list[list[tuple[str, bool]]]] = []
 
     def add(self, measured: Measured) -> None:
-        """Add the lists of a run, ranked as its metrics were."""
+        """Add the lists of a run, ranked as for its metrics."""
         from foretaste.evaluation.evaluator import validation_rows
 
         run, heldout = measured.run, measured.heldout
-        if self._rows is None:  # the same for each run: what was trained on is left out for all
+        if self._rows is None:  # the same rows for each run, as all leave out the same pairs
             self._rows = np.sort(validation_rows(heldout, self._num_people))
         people = heldout.rows(self._rows)
         lists = []
@@ -228,7 +228,7 @@ class _Sample:
         self._lists.append(lists)
 
     def people(self, labels: Sequence[str]) -> list[Person]:
-        """The people, with the lists of the runs of these labels."""
+        """The users of the sample, with the lists of the runs of these labels."""
         assert self._rows is not None, "a run was added"
         people, items = self._heldout.rows(self._rows), self._dataset.items
         count_I = np.bincount(self._dataset.train.item_index, minlength=len(items))
@@ -243,7 +243,7 @@ class _Sample:
         found = []
         for user_id, history, target, lists in each:
             ordered = history[np.argsort(-count_I[history], kind="stable")]
-            # evenly from the most popular to the least
+            # Evenly spaced from the most popular to the least popular item.
             chosen = np.linspace(0, len(history) - 1, min(_NUM_SHOWN, len(history))).round()
             person = Person(
                 user_id=user_id,
@@ -290,7 +290,7 @@ def _each(histories: Histories) -> list[NDArray[np.int32]]:
 
 
 def _titles(items: IdTable, index: NDArray[np.integer]) -> list[str]:
-    """Titles of items, their ids where they have none."""
+    """Titles of items; the id of an item without a title."""
     ids = items.ids(index)
     titles = items.titles(index) or [None] * len(ids)
     return [str(id) if title is None else title for id, title in zip(ids, titles, strict=True)]

@@ -40,16 +40,15 @@ def evaluate_run(
 ) -> Evaluation:
     """Metrics of a run's best weights on the held-out users of a dataset.
 
-    Settings may be given by name, ``evaluate_run(run, k=[5, 10])``, and go before what ``config``
-    says.
+    Settings may be given by name, ``evaluate_run(run, k=[5, 10])``; they override those of
+    ``config``. Under torchrun each rank measures a part of the users, and each returns the metrics
+    of all.
 
-    Under torchrun the ranks share out the users, and each returns the metrics of all.
-
-    ``dataset`` is the run's own, looked for where it was when the run was trained, unless given.
-    With other data users and items are matched by id, held-out pairs that the run was trained on
-    are left out, and the run recommends from its own catalogue; `Evaluation.matching` has the
-    counts. ``threads`` are of the CPU, as in `train`. Raises DatasetError where the dataset is not
-    there, has no such split, or nothing in common with the run.
+    ``dataset`` is by default the run's own, at its place at the time of training. On another
+    dataset, users and items are matched by id, held-out pairs in the run's training are left out,
+    and the run recommends from its own catalogue; `Evaluation.matching` has the counts.
+    ``threads`` are CPU threads, as in `train`. Raises DatasetError if the dataset is missing, has
+    no such split, or has nothing in common with the run.
     """
     (config,) = routed(evaluate_run, {"config": (EvaluationConfig, config)}, settings)
     config = config or EvaluationConfig()
@@ -64,7 +63,7 @@ def evaluate_run(
 
 
 def dataset_for(run: Run, dataset: Dataset | Path | str | None) -> Dataset:
-    """The dataset to measure a run on: ``dataset``, or its directory, or the run's own."""
+    """The dataset to measure a run on: ``dataset`` or its directory, by default the run's own."""
     if dataset is None:
         return dataset_of(run)
     return dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
@@ -72,12 +71,12 @@ def dataset_for(run: Run, dataset: Dataset | Path | str | None) -> Dataset:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A run and its metrics, with the model and the held-out users that they are of."""
+    """The metrics of a run, with its model and the held-out users."""
 
     run: Run
     model: RecommenderModel
     heldout: HeldOut
-    """In the run's own numbers."""
+    """The held-out users, with the run's indexes."""
     evaluation: Evaluation
 
 
@@ -89,7 +88,8 @@ def measure(
     device: str,
     progress: Progress | None,
 ) -> Iterator[Measured]:
-    """Each run measured in turn; matched by id where the dataset is not everyone's own."""
+    """Measure each run in turn; users and items are matched by id unless the dataset is that of all
+    runs."""
     from foretaste.evaluation.evaluator import evaluate
     from foretaste.report.another_dataset import match
     from foretaste.runs.run import load_model
@@ -122,25 +122,25 @@ def measure(
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Runs side by side."""
+    """A comparison of runs."""
 
     evaluations: dict[str, Evaluation]
-    """By label, in the order given."""
+    """The evaluations by label, in the given order."""
 
     differences: dict[str, dict[str, Difference]]
-    """Each later run less the first, by label and metric."""
+    """The difference of each later run to the first, by label and metric."""
 
     paths: dict[str, Path]
-    """The run behind each label."""
+    """The directory of the run of each label."""
 
     models: dict[str, str]
-    """Its model."""
+    """The model of the run of each label."""
 
     def check_not_worse(self, metric: str) -> None:
-        """WorseError where the last run is clearly worse than the first by a metric of held-out
-        items: where the 95 % interval of their difference lies below 0.
+        """Raise WorseError if the last run is clearly worse than the first by a metric of held-out
+        items: if the 95 % interval of their difference is below 0.
 
-        SettingError where there is no such difference.
+        SettingError if there is no such difference.
         """
         labels = list(self.paths)
         label, last = labels[0], labels[-1]
@@ -158,9 +158,9 @@ class Comparison:
             )
 
     def notes(self, defined: Sequence[str] | None = None) -> list[str]:
-        """Lines to print below the numbers: the run behind each label, and what was measured.
+        """Lines to print below the metrics: the run of each label, and the conditions.
 
-        The metrics that are ``defined`` are explained.
+        They have the definitions of the metrics in ``defined``.
         """
         lines = [f"{label}: {self.models[label]}, {path}" for label, path in self.paths.items()]
         measured = [
@@ -185,10 +185,10 @@ class Comparison:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """One flat record per run, metric and group, with how much higher it is than the first run.
+        """One flat record per run, metric and group, with the difference to the first run.
 
-        ``difference`` and its interval are None where there is none: of the first run itself, of
-        coverage and diversity, and of groups.
+        ``difference`` and its interval are None for the first run itself, for coverage and
+        diversity, and for groups.
         """
         rows = []
         for label, evaluation in self.evaluations.items():
@@ -212,14 +212,12 @@ def compare_runs(
     progress: Progress | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Every run measured in the same way on one dataset: ``dataset``, or that of all of them.
+    """Measure all runs in the same way on ``dataset``, by default the dataset of all of them.
 
-    Settings may be given by name, as in `evaluate_run`.
-
-    Where a run was not trained on ``dataset``, it is matched as in `evaluate_run`, and held-out
-    pairs that any of the runs was trained on are left out for all. ``progress`` is called with
-    the number of users done and in all, of one run after the other. Raises SettingError where no
-    dataset is given and the runs were trained on different ones.
+    Settings may be given by name, as in `evaluate_run`. A run of another dataset is matched as in
+    `evaluate_run`, and held-out pairs in the training of any run are left out for all. ``progress``
+    is called for one run after the other, with the number of users done and the number in all.
+    Raises SettingError if no dataset is given and the runs have different ones.
     """
     (config,) = routed(compare_runs, {"config": (EvaluationConfig, config)}, settings)
     config = config or EvaluationConfig()
@@ -231,7 +229,7 @@ def compare_runs(
 def runs_and_dataset(
     runs: Sequence[Run | Path | str], dataset: Dataset | Path | str | None
 ) -> tuple[list[Run], Dataset]:
-    """Runs to measure side by side, and the dataset to do it on, as `compare_runs` has them."""
+    """The opened runs and the dataset of `compare_runs`."""
     named = checked("runs", runs, list[Run | Path])
     if not named:
         raise wrong("runs", runs, "a list of one run or more")
@@ -239,7 +237,7 @@ def runs_and_dataset(
     first = opened[0]
     for run in opened[1:] if dataset is None else ():
         ours, theirs = first.config.dataset, run.config.dataset
-        # held-out parts that differ give numbers that differ, whatever the models are worth
+        # Other held-out users and items give other metrics, even for equal models.
         if ours.digest != theirs.digest:
             raise SettingError(
                 f"{first.path} and {run.path} were trained on different datasets, {ours.path} and "
@@ -250,7 +248,7 @@ def runs_and_dataset(
 
 
 def side_by_side(runs: Sequence[Run], found: Sequence[Evaluation]) -> Comparison:
-    """The comparison of runs, each with what was found of it."""
+    """The comparison of runs from their evaluations."""
     labels = _labels(runs)
     evaluations = dict(zip(labels, found, strict=True))
     (_, base), *others = evaluations.items()
@@ -263,8 +261,8 @@ def side_by_side(runs: Sequence[Run], found: Sequence[Evaluation]) -> Comparison
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
-    """The name of each run's directory, its whole path where names are alike; numbered where runs
-    are."""
+    """The label of each run: the name of its directory, or its whole path if two names are equal.
+    A run that is given twice gets a number."""
     names = [run.path.resolve().name for run in runs]
     labels = [
         name if names.count(name) == 1 else str(run.path)

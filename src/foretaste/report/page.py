@@ -56,7 +56,7 @@ def write_page(report: RunsReport, path: Path, *, overwrite: bool) -> None:
 
 
 def _sections(report: RunsReport) -> list[Section]:
-    """The sections in the order of the page, those alone that have something to show."""
+    """The sections with figures or tables, in the order of the page."""
     comparison, runs, focus = report.comparison, report.runs, report.focus
     evaluations = comparison.evaluations
     found = (
@@ -75,18 +75,18 @@ def _sections(report: RunsReport) -> list[Section]:
 
 
 def _inline(chart: alt.LayerChart, alternative: str) -> Markup:
-    """A drawing that stands in a page, and scales with it."""
+    """The SVG of a plot inside a page, which scales with the page."""
     head, rest = plots.svg(chart).split(">", 1)
     head = re.sub(r' (?:width|height)="[^"]*"', "", head)
     return Markup(f'{head} role="img" aria-label="{html.escape(printable(alternative))}">{rest}')
 
 
 def _safe(value: object) -> object:
-    """What a page shows of a value: of names and titles no character that commands or turns it."""
+    """A value for a page; unsafe characters in text, such as in names and titles, are escaped."""
     return printable(value) if type(value) is str else value
 
 
 def _markdown(text: object) -> str:
-    """Text on one line that Markdown, and the HTML in it, takes as it stands."""
+    """Text on one line, escaped for Markdown and the HTML in it."""
     line = " ".join(printable(str(text)).split())
     return _SPECIAL.sub(r"\\\1", html.escape(line, quote=False))

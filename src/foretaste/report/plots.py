@@ -1,4 +1,4 @@
-"""Plots as SVG, drawn by Altair; their colours are CSS variables, of the page or the file."""
+"""Plots as SVG, drawn by Altair; their colours are CSS variables of the page or the file."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SHAPES = {
     "triangle-right": "▶",
     "triangle-left": "◀",
 }
-"""Symbols of runs in the order of their colours, and how text writes them."""
+"""Symbols of runs in the order of their colours, with a character for text."""
 
 _COLORS = Path(__file__).with_name("templates") / "colors.css"
 _WIDTH, _HEIGHT = 340, 220
 _THEME = {
     "aria": False,
     "background": None,
-    # Letters of the reader's font may be wider than those that were measured.
+    # Room for text: the reader's font may be wider than the one with which it was measured.
     "padding": {"left": 22, "top": 5, "right": 12, "bottom": 5},
     "font": "system-ui, sans-serif",
     "view": {"stroke": None},
@@ -57,26 +57,26 @@ _DIGITS = re.compile(r"(\.\d\d)\d+")
 
 
 def shade(number: int) -> int:
-    """The colour, counted from 1, of a run or a part by its number, counted from 0."""
+    """The number of a colour, from 1, for the number of a run or part, from 0."""
     return number % len(SHAPES) + 1
 
 
 def shape(number: int) -> str:
-    """The shape of a run by its number: another one when its colour comes again."""
+    """The shape of a run by its number; runs of the same colour have different shapes."""
     shapes = [*SHAPES]
     return shapes[(number + number // len(shapes)) % len(shapes)]
 
 
 def symbol(number: int) -> str:
-    """The `shape` of a run as text writes it."""
+    """The character for the `shape` of a run."""
     return SHAPES[shape(number)]
 
 
 def dots(
     title: str, rows: Sequence[Row], labels: Sequence[str], reference: float | None = None
 ) -> alt.LayerChart:
-    """A row per run with its ``value`` and the interval ``low`` to ``high``; a line at the
-    ``reference``."""
+    """A plot with one row per run, its ``value`` and the interval ``low`` to ``high``, and a line
+    at the ``reference``."""
     height = 24 * len(labels) + 48
     shown = {row["run"] for row in rows}
     base = _base(rows, height).encode(
@@ -102,7 +102,7 @@ def dots(
 def lines(
     x_title: str, title: str, rows: Sequence[Row], labels: Sequence[str], *, is_log: bool = False
 ) -> alt.LayerChart:
-    """A line per run through its values at each ``x``, with intervals where there are any."""
+    """A plot with one line per run through its values at each ``x``, with intervals if given."""
     values = sorted({row["x"] for row in rows})
     axis = alt.Axis(values=values, format="d") if is_log else alt.Axis(tickMinStep=1)
     scale = alt.Scale(type="log" if is_log else "linear", zero=False, nice=False)
@@ -119,7 +119,7 @@ def lines(
 
 
 def groups(x_title: str, title: str, rows: Sequence[Row], labels: Sequence[str]) -> alt.LayerChart:
-    """Values and intervals of the runs side by side in each ``group``."""
+    """A plot of the values and intervals of the runs, side by side in each ``group``."""
     base = _base(rows).encode(
         x=alt.X("group:N", title=x_title, sort=None, axis=alt.Axis(labelAngle=0)),
         xOffset=alt.XOffset("run:N", scale=alt.Scale(domain=list(labels))),
@@ -130,7 +130,7 @@ def groups(x_title: str, title: str, rows: Sequence[Row], labels: Sequence[str])
 
 
 def scatter(x_title: str, title: str, rows: Sequence[Row], labels: Sequence[str]) -> alt.LayerChart:
-    """A point per run at ``x`` and ``value``, with both of their intervals."""
+    """A plot with one point per run at ``x`` and ``value``, with both intervals."""
     base = _base(rows, 280)
     x = alt.X("x:Q", title=x_title, scale=alt.Scale(zero=False, padding=30))
     y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=False, padding=20))
@@ -145,7 +145,7 @@ def scatter(x_title: str, title: str, rows: Sequence[Row], labels: Sequence[str]
 def bars(
     title: str, rows: Sequence[Row], labels: Sequence[str], parts: Sequence[str]
 ) -> alt.LayerChart:
-    """A bar per run, made of the ``value`` of each ``part``."""
+    """A plot with one bar per run, stacked from the ``value`` of each ``part``."""
     numbered = [{**row, "order": parts.index(row["part"])} for row in rows]
     bar = _base(numbered, 24 * len(labels) + 48).mark_bar()
     return alt.layer(
@@ -159,12 +159,12 @@ def bars(
 
 
 def svg(chart: alt.LayerChart) -> str:
-    """The drawing of one plot, to stand in a page that has the colours."""
+    """The SVG of one plot, for a page that defines the colours."""
     return _drawn(chart.to_dict() | {"autosize": {"type": "fit", "contains": "padding"}})
 
 
 def svg_file(charts: Sequence[alt.LayerChart], alternative: str) -> str:
-    """The drawing of plots beside each other as a file of its own, with colours of its own."""
+    """The SVG of plots side by side, for a file with its own colours."""
     drawn = _drawn(alt.concat(*charts, columns=2).to_dict())
     head, rest = drawn.split(">", 1)
     about = f"<title>{escape(printable(alternative))}</title>"
@@ -173,8 +173,8 @@ def svg_file(charts: Sequence[alt.LayerChart], alternative: str) -> str:
 
 
 def key(names: Sequence[str], kind: str = "run") -> alt.LayerChart:
-    """Symbols and names of the runs, or the shades of each ``part``, for a file that no page
-    explains."""
+    """A key with the symbols and names of the runs, or with the shade of each ``part``, for SVG
+    files."""
     base = _base([{kind: name} for name in names], 20 * len(names)).encode(
         y=alt.Y(f"{kind}:N", axis=None, scale=alt.Scale(domain=list(names))), x=alt.value(10)
     )
@@ -205,13 +205,14 @@ def _drawn(spec: Mapping[str, Any]) -> str:
     themed = {**_printable(spec), "config": _THEME, "background": None}
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     drawn = vl_convert.vegalite_to_svg(themed, vl_version=version)
-    # The page names the whole plot, and hundredths of a pixel are not seen.
+    # Without attributes for screen readers, as the page describes the whole plot, and without
+    # digits below a hundredth of a pixel, which nobody sees.
     return _TAG.sub(lambda tag: _DIGITS.sub(r"\1", _ATTRIBUTES.sub("", tag[0])), drawn)
 
 
 def _printable(value: Any) -> Any:
-    """A part of a drawing with its texts escaped: a control character in one, or U+FFFE, makes
-    vl-convert end the process."""
+    """A part of a Vega-Lite specification with its texts escaped."""
+    # A control character or U+FFFE in a text makes vl-convert abort the process.
     match value:
         case str():
             return printable(value)

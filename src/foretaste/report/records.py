@@ -1,4 +1,4 @@
-"""Sections on how runs came about: learning curves, time, settings, versions and digests."""
+"""Sections on the trainings of runs: learning curves, time, settings, versions and digests."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def origin(runs: Mapping[str, Run]) -> Section:
 
 
 def _facts(heading: str, by_run: Mapping[str, Mapping[str, str]]) -> tuple[Table, ...]:
-    """Facts that differ between runs, a column each, and below them those that do not."""
+    """A table of the facts that differ between runs, one column per run, and one of the others."""
     differing, same = [], []
     for name in dict.fromkeys(name for found in by_run.values() for name in found):
         shown = [found.get(name) for found in by_run.values()]
@@ -121,9 +121,9 @@ def _facts(heading: str, by_run: Mapping[str, Mapping[str, str]]) -> tuple[Table
 
 
 def seconds(run: Run) -> dict[str, float]:
-    """Seconds of a training by `TIME_PARTS`, of the epochs so far where it is not finished.
+    """Seconds of a training by `TIME_PARTS`; of an unfinished one those of its epochs so far.
 
-    The rest is known where it was never interrupted.
+    ``other`` is absent for an unfinished training, and for one that was interrupted.
     """
     events = run.log.read()
     summary = summary_of(events) or {}
@@ -163,11 +163,11 @@ def _training_grid(runs: Mapping[str, Run], evaluations: Mapping[str, Evaluation
 
 
 def _validation_curves(runs: Mapping[str, Run]) -> dict[str, list[dict[str, Any]]]:
-    """The metric that chose the epoch, at each that was evaluated, by name of the metric."""
+    """The values of the metric that chose the epoch, at each evaluated epoch, by metric."""
     curves: dict[str, list[dict[str, Any]]] = {}
     for label, run in runs.items():
         selected = run.config.resolved.get("select_by")
-        # The best epoch has a value of the test part too, where another part chose it.
+        # Of one part only: the best epoch has a value of the test part besides.
         measured = {name for epoch in run.history for name in epoch}
         names = [f"{part}/{selected}" for part in ("validation", "test")]
         for name in [name for name in names if name in measured][:1]:
@@ -193,12 +193,12 @@ def _origin_of(run: Run) -> dict[str, str]:
 
 
 def _value(value: Any) -> str:
-    """A setting as one reads it: lists and mappings as JSON."""
+    """A setting as text; lists and mappings as JSON."""
     if value is None:
         return "-"
     return json.dumps(value) if isinstance(value, Mapping | list | tuple | bool) else str(value)
 
 
 def _last(events: Sequence[Mapping[str, Any]], kind: str) -> Mapping[str, Any]:
-    """The last event of a kind; an empty one where there is none."""
+    """The last event of a kind; empty if there is none."""
     return next((event for event in reversed(events) if event["event"] == kind), {})

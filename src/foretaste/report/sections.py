@@ -1,4 +1,4 @@
-"""Sections on what was measured of runs: numbers as text, tables and plots."""
+"""Sections on the metrics of runs: text, tables and plots."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from foretaste.report.evaluate_runs import Comparison
 
 _LIST_LENGTH = 10
-"""Length of the lists that are measured beyond accuracy."""
+"""Length of the lists for coverage, novelty and other metrics beyond accuracy."""
 
 
 def summary(dataset: Dataset, comparison: Comparison, focus: str) -> list[str]:
-    """Sentences on what was measured, and on the run with the highest value of ``focus``."""
+    """Sentences on the conditions, and on the run with the highest value of ``focus``."""
     evaluations = comparison.evaluations
     baseline, first = next(iter(evaluations.items()))
     lines = [f"{dataset.path.name}: {first.conditions()[0]}."]
@@ -201,7 +201,7 @@ def novelty(evaluations: Mapping[str, Evaluation], focus: str) -> Section:
 
 
 def _measured(evaluations: Mapping[str, Evaluation], name: str) -> bool:
-    """True where every run has the metric."""
+    """True if every run has the metric."""
     return all(name in found.metrics for found in evaluations.values())
 
 

@@ -22,18 +22,18 @@ GROUP_HEADINGS = {
     "popularity": "Held-out items by their popularity in training:",
     "history": "New users by the number of items known of them:",
 }
-"""Headings of tables by what groups are by."""
+"""Headings of the tables of groups, by the kind of groups."""
 
 HEADLINE = ("hr@10", "ndcg@10", "recall@20", "ndcg@100")
-"""Metrics that compare models unless others are asked for."""
+"""Default metrics of comparisons."""
 
 LENGTHS = (1, 5, 10, 20, 50, 100)
-"""Lengths of lists that metrics are drawn by."""
+"""Lengths of lists in the plots of metrics."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A number as text, and the interval around it."""
+    """A number as text, with its interval."""
 
     value: str
     interval: str = ""
@@ -44,16 +44,16 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """A table before it is drawn."""
+    """A table, independent of its format."""
 
     headings: tuple[str, ...]
-    """One per column; the first is of the labels."""
+    """The headings of the columns; the first column has the labels."""
 
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
-    """The label of each row, and its cells."""
+    """The label and the cells of each row."""
 
     def to_rich(self) -> Table:
-        """The table for a terminal, intervals below their numbers."""
+        """The table for a terminal, with intervals below their numbers."""
         from rich import box
         from rich.table import Table
         from rich.text import Text
@@ -70,14 +70,14 @@ class Grid:
         return table
 
     def to_markdown(self) -> str:
-        """The table in Markdown, intervals in brackets behind their numbers."""
+        """The table in Markdown, with intervals in brackets after their numbers."""
         rule = ("---", *("---:" for _ in self.headings[1:]))
         rows = [(label, *map(str, cells)) for label, cells in self.rows]
         return "\n".join(f"| {' | '.join(row)} |" for row in (self.headings, rule, *rows))
 
 
 class Tabular(ABC):
-    """Results in a directory that show themselves as a table with notes below."""
+    """Results in a directory that are printed as a table with notes below it."""
 
     path: Path
 
@@ -99,7 +99,8 @@ class Tabular(ABC):
 
 
 def evaluation_grid(evaluation: Evaluation, lengths: Sequence[int] | None = None) -> Grid:
-    """One evaluation: a row per kind of metric, a column per list length (all unless given)."""
+    """A table of one evaluation: one row per kind of metric, one column per list length (by
+    default all)."""
     names = [parse_metric(name) for name in evaluation.metrics]
     shown = sorted({k for _, k in names if lengths is None or k in lengths})
     kinds = [kind for kind in METRICS if any(kind == found for found, _ in names)]
@@ -111,7 +112,7 @@ def evaluation_grid(evaluation: Evaluation, lengths: Sequence[int] | None = None
 
 
 def comparison_grid(evaluations: Mapping[str, Evaluation], names: Sequence[str]) -> Grid:
-    """Evaluations by label: a row each, a column per metric name."""
+    """A table of evaluations: one row per label, one column per metric."""
     metrics = {label: evaluation.metrics for label, evaluation in evaluations.items()}
     return difference_grid(metrics, names)
 
@@ -119,7 +120,7 @@ def comparison_grid(evaluations: Mapping[str, Evaluation], names: Sequence[str])
 def difference_grid(
     numbers: Mapping[str, Mapping[str, Metric | Difference]], names: Sequence[str]
 ) -> Grid:
-    """Paired differences by label and metric name; a star marks intervals without zero."""
+    """A table of paired differences by label and metric; a star marks intervals without zero."""
     rows = [
         (label, tuple(metric_cell(found.get(name)) for name in names))
         for label, found in numbers.items()
@@ -130,10 +131,10 @@ def difference_grid(
 def group_grids(
     evaluations: Mapping[str, Evaluation], metrics: Sequence[str] = HEADLINE
 ) -> list[tuple[str, Grid]]:
-    """Quality by group: a heading and a table for each kind of groups, with a column per group.
+    """A heading and a table for each kind of groups, with one column per group.
 
-    Rows are the metrics that are of held-out items; those at the shortest length where there are
-    none; of several evaluations, each metric of all of them by label.
+    The rows are the given metrics of held-out items, or the first two metrics of the groups if
+    there are none. With several evaluations, each metric has one row per label.
     """
     found = {label: evaluation.groups for label, evaluation in evaluations.items()}
     groups = [group for several in found.values() for group in several]
@@ -169,8 +170,7 @@ def _group_grid(found: Mapping[str, Sequence[Group]], by: str, metrics: Sequence
 
 
 def metric_rows(run: Path, label: str, evaluation: Evaluation) -> list[dict[str, Any]]:
-    """One flat record per metric, of all users and of each group, with all that must be named
-    beside it."""
+    """One flat record per metric, for all users and for each group, with its conditions."""
     whole = (None, None, evaluation.num_users, evaluation.metrics)
     groups = [(group.by, group.name, group.num_users, group.metrics) for group in evaluation.groups]
     return [
@@ -194,5 +194,5 @@ def metric_rows(run: Path, label: str, evaluation: Evaluation) -> list[dict[str,
 
 
 def metric_cell(number: Metric | Difference | None) -> Cell:
-    """A number with its interval; a dash where there is none."""
+    """The cell of a number with its interval; a dash for None."""
     return Cell("-") if number is None else Cell(number.text(), number.interval())

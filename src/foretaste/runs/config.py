@@ -1,4 +1,4 @@
-"""Config of a run, all that is needed to repeat it: ``config.json``."""
+"""Config of a run, ``config.json``: all settings that repeat it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 FORMAT = "foretaste run"
 FORMAT_VERSION = 8
-"""Raised whenever a file of a run changes, its log and weights too: no code reads other formats."""
+"""Raised whenever any file of a run changes, log and weights too. Other formats are not read."""
 
 Settings = TypeVar("Settings")
 
 
 def installed_versions() -> dict[str, str]:
-    """Versions of what decides a run's numbers."""
+    """Versions of the programs that affect the numbers of a run."""
     return {
         "foretaste": foretaste.__version__,
         "python": platform.python_version(),
@@ -41,7 +41,7 @@ def installed_versions() -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetReference:
-    """The prepared dataset a run was trained on."""
+    """The prepared dataset of a run."""
 
     name: str
     """Name of its directory."""
@@ -54,13 +54,13 @@ class DatasetReference:
     seed: int
     """Seed of the split."""
     num_users: int
-    """Users, those unseen in training included."""
+    """Number of users, with those unseen in training."""
     num_train_users: int
-    """Users seen in training: the first ones of ``users.parquet``."""
+    """Number of users seen in training; they are the first ones of ``users.parquet``."""
     num_items: int
-    """Items of the catalogue: the first ones of ``items.parquet``."""
+    """Number of items in the catalogue; they are the first ones of ``items.parquet``."""
     num_all_items: int
-    """Items, those never seen in training included."""
+    """Number of items, with those never seen in training."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -85,7 +85,7 @@ class DatasetReference:
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenFile:
-    """A file as it was written."""
+    """Size and digest of a file as it was written."""
 
     num_bytes: int
     sha256: str
@@ -98,49 +98,49 @@ class WrittenFile:
         return cls(num_bytes=path.stat().st_size, sha256=file_sha256(path))
 
     def is_at(self, path: Path) -> bool:
-        """True for the file at ``path``; OSError where that cannot be read."""
+        """True if the file at ``path`` is unchanged; OSError if it cannot be read."""
         return path.stat().st_size == self.num_bytes and file_sha256(path) == self.sha256
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Everything needed to repeat a run; mappings hold JSON values."""
+    """All settings that repeat a run; mappings hold JSON values."""
 
     model: str
     """Name of the model."""
     model_config: Mapping[str, Any]
     """Settings of the model."""
     asked: Mapping[str, Any]
-    """Settings of the training as they were asked for."""
+    """Settings of the training as they were given."""
     resolved: Mapping[str, Any]
-    """The same settings after every ``auto`` became a number."""
+    """The same settings, with a value in place of every ``auto``."""
     dataset: DatasetReference
-    """The dataset it was trained on."""
+    """The dataset of the training."""
     search: Mapping[str, Any] = field(default_factory=dict)
     """The settings that the validation part chose: ``settings``, the number of ``fits``,
-    ``select_by``, its ``value`` and its ``value_by_rule``; empty where nothing was searched."""
+    ``select_by``, its ``value`` and its ``value_by_rule``; empty without a search."""
     start: Mapping[str, Any] = field(default_factory=dict)
-    """The runs of its warm start, and the digests of their weights; empty for weights by seed."""
+    """The runs of a warm start, with the digests of their weights; empty for random weights."""
     versions: Mapping[str, str] = field(default_factory=installed_versions)
     """Versions of foretaste, Python, torch and numpy."""
     hardware: Mapping[str, Any] = field(default_factory=dict)
-    """Parts of the machine that decide its numbers: name of the GPU, or number of CPU threads."""
+    """The hardware that affects the numbers: name of the GPU, or number of CPU threads."""
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     """Time when the run began, ISO 8601 in UTC."""
     files: Mapping[str, WrittenFile] = field(default_factory=dict)
-    """Each file written with the run and never changed; filled in by ``Run.create``."""
+    """The files that are written once, with the run; ``Run.create`` fills them in."""
 
     def __post_init__(self) -> None:
         check_settings(self)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """`asked`, and over it `resolved`, which has what the model's settings followed too."""
+        """`asked` updated by `resolved`, which also has derived settings of the model."""
         return {**self.asked, **self.resolved}
 
     def digest(self) -> str:
-        """The sha256 of all but the time when the run began and the dataset's place, so equal
-        runs have equal ones."""
+        """The sha256 of all entries but the starting time and the dataset's place, so equal runs
+        have equal digests."""
         document = asdict(self)
         del document["created"], document["dataset"]["name"], document["dataset"]["path"]
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
@@ -152,8 +152,7 @@ class RunConfig:
 
 
 def read_run_config(path: Path) -> RunConfig:
-    """Read ``config.json``; RunError says when it is torn, changed, foreign or of another
-    version."""
+    """Read ``config.json``; RunError if it is torn, changed, foreign or of another version."""
     try:
         with reading(path):
             text = read_document(path)
@@ -175,9 +174,9 @@ def read_run_config(path: Path) -> RunConfig:
 
 
 def recorded(kind: type[Settings], values: Mapping[str, Any], path: Path) -> Settings:
-    """The settings of a kind, of which ``path`` holds the values among others.
+    """Settings of class ``kind``, from the entries of ``values`` with the names of its fields.
 
-    RunError names ``path`` where they are not settings of that kind.
+    RunError with ``path``, the file of the values, if they do not fit the class.
     """
     try:
         return from_document(kind, fields_of(kind, values))

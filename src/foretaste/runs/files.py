@@ -1,11 +1,10 @@
-"""The files of a run: their names, and the formats of those with tensors and histories.
+"""The files of a run: their names, and the format of those with tensors.
 
 ``best.safetensors`` has the weights of the best epoch, and ``resume.safetensors`` the state of the
-training. Each is a safetensors file with a note: what it holds, the digest of the run's config, and
+training. Each is a safetensors file with a note: its content, the digest of the run's config, and
 the sha256 of tensors and note. Equal runs have equal files.
 
-PyTorch and Arrow are imported where tensors and histories are read or written, so a run opens
-without them.
+PyTorch is imported by the functions that need it, so a run opens without it.
 """
 
 from __future__ import annotations
@@ -38,31 +37,32 @@ STATE = "resume.safetensors"
 DIGEST = "sha256"
 """The note's entry with the digest of the tensors and the rest of the note."""
 
+# The note is one JSON under one key. With two keys or more, safetensors writes them in an order
+# that varies, and equal runs would have unequal files.
 _METADATA_KEY = "foretaste"
-"""The note is one JSON under one key: with several keys the file's bytes would vary."""
 
 
 RowsOf = Callable[[str], range | None]
-"""By the name of a tensor the rows of it that are wanted; None for all."""
+"""Function from the name of a tensor to the rows to read; None for all rows."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SavedTensors:
-    """What a file of tensors holds, checked."""
+    """The checked content of a file of tensors."""
 
     tensors: dict[str, Tensor]
-    """On the CPU, by name; the rows that were asked for."""
+    """The rows that were asked for, on the CPU, by the tensor's name."""
     note: dict[str, Any]
 
     @property
     def digest(self) -> str:
-        """Of all tensors, in whole, and the rest of the note."""
+        """The digest of all whole tensors and of the rest of the note."""
         return str(self.note[DIGEST])
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """RunError where ``path`` is missing, is no regular file or cannot be read."""
+    """Raise RunError if ``path`` is missing, is no regular file or cannot be read."""
     try:
         yield
     except FileNotFoundError as error:
@@ -73,7 +73,7 @@ def reading(path: Path) -> Iterator[None]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """RunError where ``path`` cannot be written, such as on a full disk."""
+    """Raise RunError if ``path`` cannot be written, such as on a full disk."""
     try:
         yield
     except OSError as error:
@@ -83,18 +83,19 @@ def writing(path: Path) -> Iterator[None]:
 def read_tensors(
     path: Path, owner: Mapping[str, Any], rows_of: RowsOf | None = None
 ) -> SavedTensors:
-    """The tensors of ``path``, in memory of their own, so whatever becomes of the file later, they
-    are what was checked. Only where they would not fit memory are they parts of the file.
+    """The tensors of ``path``, copied into memory, so later changes of the file do not reach them.
+    Tensors that do not fit into memory stay mapped from the file.
 
-    With ``rows_of``, some rows of each. Raises RunError where the file is missing, torn, was
-    changed, or its note disagrees with ``owner``.
+    With ``rows_of``, only some rows of each. Raises RunError if the file is missing, torn or
+    changed, or if its note differs from ``owner``.
     """
     while True:
         with reading(path), open_regular(path) as file:
             try:
                 return _checked(path, owner, rows_of)
             except RunError:
-                # The library opens the path twice: another file may have taken its place between.
+                # safetensors opens the path twice, for the header and for the data. If a training
+                # replaced the file in between, they do not fit, and the new file is read.
                 if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                     raise
 
@@ -110,6 +111,8 @@ def _checked(path: Path, owner: Mapping[str, Any], rows_of: RowsOf | None) -> Sa
             digest = _digest_of_note(note)
             for name in sorted(file.keys()):
                 tensor = file.get_tensor(name)
+                # A mapped file that is written in place changes under its reader, and one that is
+                # cut ends the reader by SIGBUS.
                 tensor = tensor.clone() if is_held else tensor
                 _add(digest, name, tensor)
                 # A single number, such as a count of updates, has no rows.
@@ -128,7 +131,7 @@ def _note_of(path: Path, metadata: Mapping[str, str], owner: Mapping[str, Any]) 
     except (ValueError, RecursionError):
         note = None
     if not isinstance(note, dict) or DIGEST not in note:
-        raise RunError(f"{path} was not written by foretaste: its metadata say nothing of a run")
+        raise RunError(f"{path} was not written by foretaste: its metadata name no run")
     for name, expected in owner.items():
         if note.get(name) != expected:
             raise RunError(
@@ -141,13 +144,13 @@ def _note_of(path: Path, metadata: Mapping[str, str], owner: Mapping[str, Any]) 
 def save_tensors(
     path: Path, tensors: Mapping[str, Tensor], owner: Mapping[str, Any], note: Mapping[str, Any]
 ) -> None:
-    """Replace what is at ``path`` by these tensors, at one stroke.
+    """Replace the file at ``path`` by these tensors, atomically.
 
     Args:
         owner: the entries of the note that a reader expects.
         note: further entries.
 
-    Raises RunError where they cannot be written, such as on a full disk.
+    Raises RunError if they cannot be written, such as on a full disk.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file

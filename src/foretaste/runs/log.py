@@ -1,5 +1,5 @@
-"""``metrics.jsonl``: one JSON object per event of a run, appended as it happens; its
-epochs, and its copies: the lines in another file, two summaries, TensorBoard's event files."""
+"""``metrics.jsonl``: one JSON object per event of a run, appended as it happens; the history of its
+epochs; and the callback of its copies."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ UNITS = {
     "selection_split": "held-out part that chose the epoch",
     "memory_mib": "MiB",
 }
-"""Every name an event may carry at its top level, with its unit or meaning."""
+"""All names at the top level of an event, with unit or meaning."""
 
 _MAX_LINE = 64 << 20
-"""Bytes; lines have a few KiB, an evaluation of thousands of metrics has a few MiB."""
+"""Most bytes of a line. Lines have a few KiB; an evaluation of thousands of metrics, a few MiB."""
 
 
 def first_line() -> str:
@@ -94,7 +94,7 @@ def is_first_line(line: str) -> bool:
 
 
 def line_of(event: str, **values: Any) -> str:
-    """The line of an event of the present time; numbers that are not finite become null."""
+    """The line of an event with the present time; numbers that are not finite become null."""
     undeclared = values.keys() - UNITS.keys()
     assert not undeclared, f"declare in UNITS first: {sorted(undeclared)}"
     time = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -117,26 +117,26 @@ def _finite(value: Any) -> Any:
 
 
 class Follower(Protocol):
-    """Callback that keeps the lines of a log somewhere else too."""
+    """Callback that copies the lines of a log to another place."""
 
     def begin(self, lines: list[str]) -> None:
-        """These are the lines that the log goes on from."""
+        """Start the copy with the lines that the log has now."""
         ...
 
     def add(self, line: str) -> None:
-        """One more line."""
+        """Add one line."""
         ...
 
     def close(self) -> None:
-        """No line follows."""
+        """Finish the copy."""
         ...
 
 
 class MetricsLog:
-    """The events of one run, in the order they happened; the first declares names and units.
+    """The events of one run, in order; the first declares names and units.
 
-    What a killed writer left of a last line, which has no line feed, is not read, and dropped by
-    the next writer.
+    A killed writer may leave a last line without a line feed. It is not read, and the next writer
+    removes it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -145,8 +145,8 @@ class MetricsLog:
 
     @contextmanager
     def followed_by(self, *followers: Follower) -> Iterator[None]:
-        """Within, ``followers`` get the lines that the log is cut to, which it must be, and then
-        every line that is written."""
+        """Inside the block, ``followers`` get every line that is written. The block must call
+        `cut` first, which gives them the lines before."""
         self._followers = followers
         try:
             yield
@@ -156,7 +156,7 @@ class MetricsLog:
                 follower.close()
 
     def declare(self) -> None:
-        """Make the log with its first line, which says what the others may hold."""
+        """Create the log with its first line, which declares the names of the others."""
         with writing(self.path), open_own(self.path, "xb") as file:
             file.write(first_line().encode())
 
@@ -175,17 +175,17 @@ class MetricsLog:
             follower.add(line)
 
     def flush(self) -> int:
-        """The length in bytes, once everything written so far is on the disk."""
+        """Sync the log to the disk; returns its length in bytes."""
         with writing(self.path), open_own(self.path, "r+b") as file:
             os.fsync(file.fileno())
             return os.fstat(file.fileno()).st_size
 
     def lines(self) -> list[str]:
-        """Every line, the first declares names and units; RunError names one that is no event."""
+        """All lines; the first declares names and units. RunError for a line that is no event."""
         return [line for line, _ in self._read()]
 
     def lines_until(self, num_bytes: int) -> list[str]:
-        """The lines that it had when it was so long; RunError where it has lost some."""
+        """The lines in the first ``num_bytes`` bytes; RunError if no line ends there."""
         lines: list[str] = []
         length, found = 0, self._read()
         while length < num_bytes and (line := next(found, None)):
@@ -193,13 +193,13 @@ class MetricsLog:
             length += len(line[0].encode())
         if length != num_bytes:
             raise RunError(
-                f"{self.path} lost lines: none ends after {num_bytes} bytes, where the saved "
-                "training state belongs"
+                f"{self.path} lost lines: no line ends after {num_bytes} bytes, where the training "
+                "state was saved"
             )
         return lines
 
     def cut(self, lines: list[str], event: str | None = None, **values: Any) -> None:
-        """Forget all but these first lines and add an event, if one is given, at one stroke."""
+        """Replace the log by these first lines and the event, if one is given, atomically."""
         lines = [*lines, *([line_of(event, **values)] if event else [])]
         with writing(self.path), atomic_file(self.path) as temporary:
             temporary.write_bytes("".join(lines).encode())
@@ -207,12 +207,12 @@ class MetricsLog:
             follower.begin(lines)
 
     def read(self) -> list[dict[str, Any]]:
-        """Every event, the declaration first; RunError names a line that is none."""
+        """All events, the declaration first; RunError for a line that is no event."""
         return [event for _, event in self._read()]
 
     @property
     def summary(self) -> dict[str, Any] | None:
-        """The last event, once a training came to its end; None before."""
+        """The last event of a finished training; None before its end."""
         return summary_of(self.read())
 
     def _read(self) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -238,10 +238,10 @@ class MetricsLog:
 
 
 class RunHistory(Sequence[dict[str, Any]]):
-    """The epochs of a training, first to last, each a dict of its numbers.
+    """The epochs of a training in order, each a dict of its numbers.
 
-    All have ``epoch``, ``step``, ``loss``, ``train_s`` and ``samples_per_s``; some models and
-    precisions others, such as ``beta`` and ``loss_scale``. An epoch that was evaluated has its
+    All epochs have ``epoch``, ``step``, ``loss``, ``train_s`` and ``samples_per_s``. Some models
+    and precisions add others, such as ``beta`` and ``loss_scale``. Evaluated epochs have their
     metrics too: ``validation/ndcg@10``.
     """
 
@@ -287,26 +287,26 @@ class RunHistory(Sequence[dict[str, Any]]):
         return html_table(repr(self), table.column_names, rows)
 
     def to_arrow(self) -> pa.Table:
-        """An Arrow table with a row for every epoch; numbers that it does not have are null."""
+        """An Arrow table with one row per epoch; missing numbers are null."""
         import pyarrow as pa
 
         names = dict.fromkeys(name for epoch in self._epochs for name in epoch)
         return pa.table({name: [epoch.get(name) for epoch in self._epochs] for name in names})
 
     def to_pandas(self) -> Any:
-        """The table of `to_arrow` as a DataFrame; MissingExtraError where pandas is not there."""
+        """The table of `to_arrow` as a DataFrame; MissingExtraError if pandas is not installed."""
         if find_spec("pandas") is None:
             raise MissingExtraError("pandas is not installed; use to_arrow, or pip install pandas")
         return self.to_arrow().to_pandas()
 
 
 def summary_of(events: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The last event of a finished training; None of another."""
+    """The last event of a finished training; None for an unfinished one."""
     return events[-1] if events and events[-1]["event"] == "summary" else None
 
 
 def final_evaluation(events: Sequence[dict[str, Any]]) -> Evaluation | None:
-    """The evaluation of a finished training's kept weights, on the test part where there is one."""
+    """The evaluation of a finished training's best weights, on the test part if there is one."""
     from foretaste.evaluation.result import Evaluation
 
     summary = summary_of(events)

@@ -1,5 +1,5 @@
-"""The places of runs: free names, the lock of a training, the run that replaces
-another, and the list of those in a folder."""
+"""The directories of runs: unused names, the lock of a training, the replacement of a run, and the
+list of runs in a folder."""
 
 from __future__ import annotations
 
@@ -34,38 +34,39 @@ from foretaste.runs.log import MetricsLog, summary_of
 
 LOCK = "training.lock"
 
+# A run that replaces another is trained beside it, and takes its place once it is finished. Until
+# then the earlier run is unchanged and answers. Such a training resumes like any other.
 _BESIDE = re.compile(r"\.(.+)\.next")
-"""A run that replaces another is trained beside it, and put in its place once it is finished. Until
-then the earlier one stays as it is and answers. A killed training goes on like any other."""
 
 _MARK = f'"format": "{FORMAT}"'.encode()
 _MOST_LOOKED_AT = 1 << 24
 
+# A process that asks for the holder (`lock_holder`) has the lock itself for a moment, so one
+# refusal does not mean a training.
 _NUM_TRIES, _PAUSE_S = 5, 0.01
-"""A process that asks for the holder has the lock for a moment."""
 
 
 def resume_command(path: Path) -> str:
-    """The command that goes on with the training of the run at ``path``."""
+    """The command that resumes the training of the run at ``path``."""
     return shlex.join(["foretaste", "train", "--resume", str(path)])
 
 
 def check_is_new(path: Path) -> None:
-    """RunError where ``path`` exists, unless it is an empty directory, or is no UTF-8 text."""
+    """Raise RunError if ``path`` exists and is no empty directory, or is no UTF-8 text."""
     if not is_name_text(path):
         raise RunError(f"{path} cannot be written: its name is not UTF-8 text; name another")
     if path.exists() and not is_empty_directory(path):
         raise RunError(
-            f"{path} exists already, and a run is never written over without --overwrite "
-            "(overwrite=True in Python); choose another directory or remove it"
+            f"{path} exists already; choose another directory, or replace a run with --overwrite "
+            "(overwrite=True in Python)"
         )
 
 
 @contextmanager
 def new_run_directory(path: Path) -> Iterator[Path]:
-    """Yield a directory to write a run to, which then becomes ``path`` at one stroke.
+    """Yield a temporary directory, which atomically becomes ``path`` at the end of the block.
 
-    Raises RunError when ``path`` exists and is not an empty directory, or cannot be written.
+    Raises RunError if ``path`` exists and is not an empty directory, or cannot be written.
     """
     check_is_new(path)
     try:
@@ -81,12 +82,12 @@ def new_run_directory(path: Path) -> Iterator[Path]:
 
 
 def default_run_name(model: str, dataset_name: str, now: datetime) -> str:
-    """``model-dataset-time``, the name of a run that was given none."""
+    """``model-dataset-time``, the default name of a run."""
     return f"{model}-{dataset_name}-{now:%Y%m%d-%H%M%S}"
 
 
 def unused_run_path(root: Path, name: str) -> Path:
-    """``root/name``, or ``root/name-2``, ``-3``, ... where that is taken."""
+    """``root/name``; if that exists, ``root/name-2``, ``-3``, ..."""
     path = root / name
     number = 2
     while path.exists():
@@ -96,10 +97,11 @@ def unused_run_path(root: Path, name: str) -> Path:
 
 
 def place_to_train(path: Path, *, overwrite: bool) -> Path:
-    """The path to train the run at that is to be at ``path``: there, or beside the run it replaces.
+    """The directory in which to train a run for ``path``: ``path`` itself, or one beside a run that
+    it replaces. Nothing is removed yet.
 
-    Raises RunError where ``path`` holds anything but a run to ``overwrite``, where either place is
-    being trained into, or a finished run waits to be put there. Nothing is removed yet.
+    Raises RunError if ``path`` holds anything but a run to ``overwrite``, if another process trains
+    at either place, or if a finished run waits to take ``path``.
     """
     if path.is_symlink():
         try:
@@ -110,7 +112,7 @@ def place_to_train(path: Path, *, overwrite: bool) -> Path:
             ) from error
     if place_to_take(path) is not None:
         raise RunError(
-            f"{path} is named as what replaces {place_to_take(path)} in the end; name another"
+            f"{path} is the name of a run that is to replace {place_to_take(path)}; name another"
         )
     remove_leftovers(path)
     if not overwrite or not path.exists() or is_empty_directory(path):
@@ -127,9 +129,9 @@ def place_to_train(path: Path, *, overwrite: bool) -> Path:
 
 
 def make_room(path: Path) -> None:
-    """Remove what an earlier training to replace a run left unfinished where one is to be trained.
+    """Remove the unfinished run that an earlier training left at a place of `place_to_train`.
 
-    Raises RunError where it is being trained or finished: then it is about to take its place.
+    Raises RunError if that run is being trained, or is finished and about to take its place.
     """
     if place_to_take(path) is not None and path.exists():
         with _unfinished(path), writing(path):
@@ -137,14 +139,14 @@ def make_room(path: Path) -> None:
 
 
 def place_to_take(path: Path) -> Path | None:
-    """The place that a run trained at ``path`` takes in the end; None where it stays."""
+    """The final place of a run that is trained at ``path``; None if it stays there."""
     found = _BESIDE.fullmatch(path.name)
     return path.with_name(found[1]) if found else None
 
 
 @contextmanager
 def _unfinished(path: Path) -> Iterator[None]:
-    """Keep trainings out of a run that is not finished; RunError where it is, or is trained."""
+    """Lock an unfinished run; RunError if it is finished or being trained."""
     with training_lock(path):
         if MetricsLog(path / METRICS).summary is not None:
             raise RunError(
@@ -155,7 +157,7 @@ def _unfinished(path: Path) -> Iterator[None]:
 
 
 def in_its_place(path: Path) -> Path:
-    """Move a finished run to where it belongs, and remove the one there; returns its place."""
+    """Move a finished run to its final place, and remove the run there; returns the place."""
     place = place_to_take(path)
     if place is None:
         return path
@@ -167,7 +169,7 @@ def in_its_place(path: Path) -> Path:
 
 
 def _check_is_run(path: Path) -> None:
-    """RunError for anything but a run: other programs have files called config.json too."""
+    """Raise RunError for anything but a run; other programs write files named config.json too."""
     with suppress(OSError), (path / CONFIG).open("rb") as file:
         if _MARK in file.read(_MOST_LOOKED_AT):
             return
@@ -178,10 +180,9 @@ def _check_is_run(path: Path) -> None:
 
 @contextmanager
 def training_lock(run_path: Path) -> Iterator[None]:
-    """Keep other processes from training into a run while the block runs; RunError names them.
+    """Lock a run against other trainings inside the block; RunError names the process that has it.
 
-    The file is gone afterwards, but on Windows, where what is open cannot be removed. A file system
-    that knows no locks lets everybody in.
+    The file is removed afterwards. A file system without locks lets every process in.
     """
     path = run_path / LOCK
     with writing(path):
@@ -195,7 +196,7 @@ def training_lock(run_path: Path) -> Iterator[None]:
 
 
 def lock_holder(run_path: Path) -> str | None:
-    """The process that trains into a run, as ``process 123 on host``; None where none does."""
+    """The process that trains a run, as ``process 123 on host``; None if there is none."""
     try:
         with open_own(run_path / LOCK, "rb") as file:
             return None if try_lock(file.fileno()) else _named_in(file)
@@ -204,7 +205,8 @@ def lock_holder(run_path: Path) -> str | None:
 
 
 def _acquired(path: Path) -> IO[bytes]:
-    """The lock file, open, with the lock on it."""
+    """The lock file, open and locked."""
+    # The kernel releases the lock when the process dies, so a kill leaves no stale lock.
     while True:
         file = open_own(path, "a+b")
         try:
@@ -229,9 +231,10 @@ def _acquired(path: Path) -> IO[bytes]:
 
 
 def _is_the_only(file: IO[bytes], path: Path) -> bool:
-    """True for an open file at ``path`` and nowhere else; elsewhere it is not ours to write."""
+    """True if the open file is the one at ``path``, and has no other name."""
     status = os.fstat(file.fileno())
-    # Whoever held the lock before may have removed the file before it was locked again.
+    # The holder before may have removed the file between `open` and the lock: then this lock is on
+    # a file that no other process finds. A second name is a hard link to somebody's file.
     with suppress(FileNotFoundError):
         if os.path.samestat(status, path.lstat()):
             if status.st_nlink == 1:
@@ -247,12 +250,12 @@ def _named_in(file: IO[bytes]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ListedRun:
-    """Entries of a run's config and log; of a damaged one only its path and the reason."""
+    """Entries of a run's config and log; for a damaged run only its path and the reason."""
 
     path: Path
 
     state: str
-    """``finished``, ``not finished``, ``in training (process 123 on host)``, or what is wrong."""
+    """``finished``, ``not finished``, ``in training (process 123 on host)``, or the damage."""
 
     is_damaged: bool = False
 
@@ -264,28 +267,28 @@ class ListedRun:
     protocol: str | None = None
 
     candidates: str | None = None
-    """The items that held-out ones were ranked against."""
+    """The items against which held-out items were ranked."""
 
     metric: str | None = None
-    """The metric that chose the epoch; of a model fitted in one pass the one that would have."""
+    """The metric that chooses the epoch; for a model fitted in one pass the default one."""
 
     validation: float | None = None
-    """Its best value while training, on the held-out part that chooses the epoch."""
+    """The metric's best value in training, on the held-out part that chooses the epoch."""
 
     test: float | None = None
-    """Its value on the test part."""
+    """The metric's value on the test part."""
 
     train_s: float | None = None
     """Seconds of all epochs, without evaluation."""
 
     created: str | None = None
-    """The time when the run began, ISO 8601 in UTC."""
+    """Starting time of the run, ISO 8601 in UTC."""
 
 
 def list_runs(folder: Path | str) -> list[ListedRun]:
-    """The runs in a folder, the oldest first and damaged ones last; the run itself, if it is one.
+    """The runs in a folder, oldest first and damaged ones last; of a run's own directory that run.
 
-    Raises RunError where there is no such folder.
+    Raises RunError if there is no such folder.
     """
     folder = checked("folder", folder, Path)
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""The run directory: one training, and all that is needed to answer from it."""
+"""The run directory: one training, with all files that answers need."""
 
 from __future__ import annotations
 
@@ -64,13 +64,14 @@ _COLUMNS = pa.schema(
 )
 
 ROWS_AT_ONCE, ROW_GROUP = 1 << 25, 1 << 20
-"""Of the histories: about a gigabyte is in memory while they are written, and a row group."""
+"""Pairs of the histories that are in memory as they are written (about a gigabyte), and pairs of a
+row group."""
 
 
 class Run:
     """An open run directory; make one with ``Run.create`` or ``Run.open``.
 
-    Answers without the dataset it was trained on. ``log`` is its ``metrics.jsonl``.
+    It answers without its dataset. ``log`` is its ``metrics.jsonl``.
     """
 
     def __init__(self, path: Path, config: RunConfig) -> None:
@@ -78,7 +79,7 @@ class Run:
         self.config = config
         self.log = MetricsLog(path / METRICS)
         self.loaded_epoch: int | None = None
-        """Epoch of the weights loaded last; None before, and for a model fitted in one pass."""
+        """Epoch of the weights loaded last; None before that, and for closed-form models."""
         self.loaded_digest: str | None = None
         """Digest of the weights loaded last."""
         owner = {"config_sha256": config.digest()}
@@ -90,9 +91,9 @@ class Run:
 
     @classmethod
     def create(cls, path: Path | str, *, config: RunConfig, dataset: Dataset) -> Run:
-        """Make the directory with its config, ids, histories and an empty log, at one stroke.
+        """Create the directory with its config, ids, histories and an empty log, atomically.
 
-        Raises RunError when ``path`` exists and is not an empty directory.
+        Raises RunError if ``path`` exists and is not an empty directory.
         """
         path = Path(path)
         assert config.dataset.digest == dataset.manifest.digest, "config of another dataset"
@@ -108,7 +109,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Path | str) -> Run:
-        """Open a run; RunError names the file that is missing, torn, changed or foreign."""
+        """Open a run; RunError for a file that is missing, torn, changed or foreign."""
         path = checked("run", path, Path)
         if not path.is_dir():
             meant = did_you_mean(path, holding=CONFIG)
@@ -122,14 +123,14 @@ class Run:
             raise RunError(f"{path} is not a run directory: it has no {CONFIG}")
         run = cls(path, read_run_config(path / CONFIG))
         with reading(run.log.path), open_regular(run.log.path):
-            pass  # the log is there; it is read once it is asked for
+            pass  # the log exists; it is read on first use
         for name in (USERS, ITEMS, HISTORIES):
             run.check_is_unchanged(name)
         return run
 
     @classmethod
     def unfinished(cls, path: Path) -> Run | None:
-        """The run at ``path`` whose training has not come to its end; None where there is none."""
+        """The run at ``path`` if its training is not finished; None if it is, or is no run."""
         with suppress(RunError):
             run = cls.open(path)
             return None if run.is_finished else run
@@ -147,12 +148,12 @@ class Run:
 
     @property
     def histories(self) -> Histories:
-        """Every kept interaction of every user, one row per entry of ``users``."""
+        """All interactions of the dataset, one row per entry of ``users``."""
         return self._histories[0]
 
     @cached_property
     def trained_pairs(self) -> Histories:
-        """Those of the histories that it was trained on."""
+        """The interactions of the histories that were in training."""
         histories, in_training = self._histories
         return histories.where(in_training)
 
@@ -162,8 +163,8 @@ class Run:
         return self._read_histories(content, range(self.config.dataset.num_users))
 
     def histories_of(self, users: range) -> Histories:
-        """The histories of consecutive users, numbered from the first; of the file, only the row
-        groups that have some of theirs are read, and no digest is taken."""
+        """The histories of consecutive users, the first user in row 0. Only the row groups with
+        these users are read, and the digest is not checked."""
         return self._read_histories(real_path(self.path / HISTORIES), users)[0]
 
     def _read_histories(
@@ -174,16 +175,16 @@ class Run:
 
     @property
     def metrics(self) -> Evaluation | None:
-        """The final numbers with their intervals, of the best epoch on the test part.
+        """The final metrics with their intervals, of the best epoch on the test part.
 
-        Those of the validation part where nothing else was held out; None before the training is
-        finished, and where nothing was held out at all.
+        Without a test part they are those of the validation part. None before the training is
+        finished, and if nothing was held out.
         """
         return final_evaluation(self.log.read())
 
     @property
     def history(self) -> RunHistory:
-        """The epochs so far, with losses, times and evaluations; none of a closed-form model."""
+        """The epochs so far, with losses, times and evaluations; empty for closed-form models."""
         return RunHistory(self.log.read())
 
     @property
@@ -198,37 +199,37 @@ class Run:
 
     @property
     def has_weights(self) -> bool:
-        """True where there are weights."""
+        """True if the file of weights exists."""
         return os.path.lexists(self.path / WEIGHTS)
 
     @property
     def needs_weights(self) -> bool:
-        """True once the log tells of weights: of an epoch that was evaluated, or of the end."""
+        """True if the log has an evaluation or the summary; weights must then exist."""
         return any(event["event"] in ("evaluation", "summary") for event in self.log.read())
 
     @property
     def is_finished(self) -> bool:
-        """True where its training came to its end."""
+        """True if its training is finished."""
         return self.log.summary is not None
 
     @property
     def training_process(self) -> str | None:
-        """The process that is training it now, as ``process 123 on host``; None where none is."""
+        """The process that trains it now, as ``process 123 on host``; None if there is none."""
         return lock_holder(self.path)
 
     def save_weights(self, state_dict: Mapping[str, Tensor], epoch: int | None = None) -> None:
-        """Keep these as the best weights, replacing earlier ones atomically."""
+        """Save these as the best weights; earlier ones are replaced atomically."""
         save_tensors(self.path / WEIGHTS, state_dict, self._of_weights, {"epoch": epoch})
 
     def load_weights(self) -> dict[str, Tensor]:
-        """The best weights, on the CPU; RunError when absent, torn or of another run."""
+        """The best weights, on the CPU; RunError if they are absent, torn or of another run."""
         return self.open_weights().tensors
 
     def open_weights(self, rows_of: RowsOf | None = None) -> SavedTensors:
-        """The best weights, with their note and its digest; RunError as `load_weights`.
+        """The best weights, with note and digest; RunError as `load_weights`.
 
-        They are whole and of this training, even while it goes on and replaces them. With
-        ``rows_of``, some rows of each tensor.
+        They are one complete version, even while the training replaces them. With ``rows_of``, only
+        some rows of each tensor.
         """
         if not self.has_weights:
             raise RunError(self._why_weights_are_missing())
@@ -251,9 +252,9 @@ class Run:
 
     @contextmanager
     def in_training(self) -> Iterator[None]:
-        """Keep other trainings out of the directory; what a killed one left half-written goes.
+        """Lock the run against other trainings, and remove leftovers of a killed one.
 
-        Raises RunError where another process is at it.
+        Raises RunError if another process trains it.
         """
         with training_lock(self.path):
             for name in (WEIGHTS, STATE, METRICS):
@@ -261,27 +262,28 @@ class Run:
             yield
 
     def begin_anew(self) -> None:
-        """Forget all that an earlier start came to; RunError, with the run as it was, where the log
-        is damaged."""
+        """Discard weights and log of an earlier start. If the log is damaged, raises RunError and
+        changes nothing."""
         first = self.log.lines()[:1]
         self._discard(WEIGHTS)
         self.log.cut(first)
 
     def go_on_from(self, saved: SavedTensors, **resumed: Any) -> None:
-        """Cut the log to what it was when a state was saved; note with what training goes on."""
+        """Cut the log to its length when a state was saved, and add a ``resume`` event."""
         self.log.cut(self.log.lines_until(saved.note["log_bytes"]), "resume", **resumed)
 
     def save_state(self, tensors: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
-        """Replace the saved training state atomically; it remembers how long the log is now."""
+        """Replace the saved training state atomically; its note has the present length of the
+        log."""
         note = {"log_bytes": self.log.flush(), "position": dict(position)}
         save_tensors(self.path / STATE, tensors, self._of_state, note)
 
     def load_state(self, rows_of: RowsOf | None = None) -> SavedTensors | None:
-        """The saved training state, None where there is none; the log keeps what came after it.
+        """The saved training state; None if there is none. The log is not cut.
 
-        Its note has the ``position`` and ``log_bytes``, the length of the log then.
+        The note has ``position`` and ``log_bytes``, the length of the log when it was saved.
 
-        Raises RunError where the state or the log is torn, was changed, or is of another run.
+        Raises RunError if the state or the log is torn, changed, or of another run.
         """
         path = self.path / STATE
         if not os.path.lexists(path):
@@ -294,7 +296,7 @@ class Run:
         return saved
 
     def discard_state(self) -> None:
-        """Remove the saved training state, which nobody needs any more."""
+        """Remove the saved training state."""
         self._discard(STATE)
 
     def _discard(self, name: str) -> None:
@@ -302,7 +304,7 @@ class Run:
             (self.path / name).unlink(missing_ok=True)
 
     def check_is_unchanged(self, name: str) -> None:
-        """RunError where a file that was written with the run is missing or not as it was."""
+        """Raise RunError if a file that was written with the run is missing or changed."""
         written = self.config.files.get(name)
         with reading(self.path / name):
             is_unchanged = written is not None and written.is_at(self.path / name)
@@ -310,7 +312,8 @@ class Run:
             raise self._changed(name)
 
     def _content(self, name: str) -> pa.Buffer:
-        """The bytes of such a file, checked again: the run may have been opened long ago."""
+        """The bytes of a file that was written with the run, checked again: the run may have been
+        opened long ago."""
         with reading(self.path / name), open_regular(self.path / name) as file:
             content = buffer_of(file)
         if hashlib.sha256(content).hexdigest() != self.config.files[name].sha256:
@@ -332,11 +335,11 @@ class Run:
 
 
 def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset:
-    """The dataset a run was trained on: ``dataset``, which may be its directory; unless given,
-    opened where it was then.
+    """The dataset of a run: ``dataset`` or its directory; by default the one at the place where the
+    run was trained on it.
 
-    Raises DatasetError where it is not there any more, or holds other data: its users and items
-    would be others, even where they are as many.
+    Raises DatasetError if it is not there, or if it holds other data. Equal numbers of users and
+    items are not enough: they could be others.
     """
     reference = run.config.dataset
     if not isinstance(dataset, Dataset):
@@ -344,12 +347,12 @@ def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset
         if dataset is None and not path.is_dir():
             raise DatasetError(
                 f"{run.path} was trained on {path}, which is not there any more; "
-                "say where it is now with --dataset"
+                "name its present place with --dataset"
             )
         dataset = open_dataset(path)
     if dataset.manifest.digest != reference.digest:
         raise DatasetError(
-            f"{dataset.path} does not hold what {run.path} was trained on: its digest is "
+            f"{dataset.path} is not the dataset of {run.path}: its digest is "
             f"{dataset.manifest.digest[:12]}, that of {reference.name} was "
             f"{reference.digest[:12]}; prepare it with the same input, settings and seed"
         )
@@ -359,12 +362,11 @@ def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset
 def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderModel:
     """The trained model of a run on ``device``, ready to answer (not to train).
 
-    Its weights are a copy in memory: what becomes of the file later does not reach it.
+    Its weights are a copy in memory, so later changes of the file do not reach them.
 
-    Raises RunError where the settings or the weights are not those of such a model, naming the
-    first that differs.
+    Raises RunError, with the first difference, if settings or weights do not fit the model.
     """
-    # `dataset_of` is called before torch is needed, so that a wrong path need not wait for it.
+    # Imported here, as torch takes 1.1 s: a wrong path is an error before that.
     import torch
 
     from foretaste.models.memory import check_model_fits
@@ -376,7 +378,7 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
     config = model_config(run.config, run.path / CONFIG)
     definition = (run.config.model, config, run.num_train_users, run.num_items)
     check_model_fits(*definition, device)
-    with torch.device("meta"):  # the weights, when they are read, are all the memory it takes
+    with torch.device("meta"):  # takes no memory; the weights that are read become its parameters
         model = build_model(*definition)
     weights = run.open_weights()
     check_weights(run, model, weights)
@@ -385,9 +387,9 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
 
 
 def model_config(config: RunConfig, path: Path) -> Any:
-    """The settings of the model of a run, as an instance of its config class.
+    """The settings of a run's model, as an instance of its config class.
 
-    ``path`` is where they were read; RunError names it where they are not those of the model.
+    RunError with ``path``, the file of the settings, if they do not fit the model.
     """
     try:
         return from_document(config_class(config.model), config.model_config)
@@ -396,7 +398,7 @@ def model_config(config: RunConfig, path: Path) -> Any:
 
 
 def check_weights(run: Run, model: RecommenderModel, weights: SavedTensors) -> None:
-    """RunError unless these are weights of such a model, all finite."""
+    """Raise RunError unless these are finite weights of such a model."""
     import torch
 
     path, name_of_model = run.path / WEIGHTS, run.config.model
@@ -412,16 +414,16 @@ def check_weights(run: Run, model: RecommenderModel, weights: SavedTensors) -> N
                 f"{path}: {name!r} has shape {found[name]}, {name_of_model} expects {shape}"
             )
         tensor = weights.tensors[name]
-        # In one pass, without a tensor of the same size.
+        # `aminmax` is one pass; `isfinite` of all would make a tensor of the same size.
         extremes = torch.aminmax(tensor) if tensor.numel() else ()
         if not all(torch.isfinite(extreme) for extreme in extremes):
             raise RunError(f"{path}: {name!r} holds numbers that are not finite")
 
 
 def write_histories(path: Path, dataset: Dataset) -> None:
-    """Write ``user_index`` and ``item_index``, int32, and ``in_training``, boolean, of everything.
+    """Write all interactions: ``user_index`` and ``item_index``, int32, ``in_training``, boolean.
 
-    Of a large dataset some users at a time are in memory.
+    Of a large dataset only some users at a time are in memory.
     """
     num_parts = 1 + dataset.manifest.num_interactions // ROWS_AT_ONCE
     bounds = [*dataset.user_bounds(num_parts)[:-1], dataset.manifest.num_users]
@@ -436,7 +438,8 @@ def write_histories(path: Path, dataset: Dataset) -> None:
             ]
             rows = pa.concat_tables([rows, pa.table(columns, schema=_COLUMNS)]).combine_chunks()
             num_rows = len(rows)
-            if users.stop < dataset.manifest.num_users:  # whole row groups, whatever the parts
+            # Only whole row groups until the end, so that the file does not depend on the parts.
+            if users.stop < dataset.manifest.num_users:
                 num_rows -= num_rows % ROW_GROUP
             if num_rows:
                 writer.write_table(rows.slice(0, num_rows), ROW_GROUP)
@@ -446,9 +449,10 @@ def write_histories(path: Path, dataset: Dataset) -> None:
 def read_histories(
     path: Path, source: str | pa.BufferReader, users: range, *, num_items: int
 ) -> tuple[Histories, NDArray[np.bool_]]:
-    """The histories of these users, numbered from the first, and whether each pair was trained on.
+    """The histories of these users, the first user in row 0, and a mask of the pairs that were in
+    training.
 
-    RunError where the pairs of ``source``, which is the file at ``path`` or its bytes, do not fit.
+    ``source`` is the file at ``path`` or its bytes. Raises RunError if its pairs cannot be read.
     """
     none = np.empty(0, dtype=np.int32)
     user_index, item_index, in_training = [none], [none], [np.zeros(0, dtype=np.uint8)]
@@ -463,7 +467,8 @@ def read_histories(
                 rows = slice(*np.searchsorted(of_group, (users.start, users.stop)))
                 user_index.append(of_group[rows] - np.int32(users.start))
                 item_index.append(numbers(table["item_index"])[rows])
-                # Bits have no DLPack; ``to_numpy`` imports pandas, and ``cast`` Arrow's functions.
+                # Unpacked by hand: bits have no DLPack, `to_numpy` imports pandas, and `cast` would
+                # load Arrow's functions.
                 for chunk in table["in_training"].slice(rows.start, len(of_group[rows])).chunks:
                     bytes_of = np.frombuffer(chunk.buffers()[1], dtype=np.uint8)
                     bits = np.unpackbits(bytes_of, bitorder="little")

@@ -30,7 +30,7 @@ from foretaste.runs.run import Run
 
 
 def verify(path: Path | str) -> Verification:
-    """``verify_dataset`` or ``verify_run``, by what is there; RunError where it is neither."""
+    """The result of ``verify_dataset`` or ``verify_run``; RunError if ``path`` is neither."""
     path = checked("path", path, Path)
     if os.path.lexists(path / FILE_NAME):
         return verify_dataset(path)
@@ -48,10 +48,10 @@ def verify(path: Path | str) -> Verification:
 def verify_run(path: Path | str) -> Verification:
     """Check every file of a run.
 
-    Of the config its digest, version and fields; of ids and histories their bytes, counts, order
-    and range; of the log that every line is an event and names what the first declares; of weights
-    and of a saved training state their digest and whose they are, of the weights also shapes, and
-    that they are finite. What is wrong is in the result, not raised.
+    Checked are the config's digest, version and fields; the bytes of ids and histories, and that no
+    id repeats; that every line of the log is an event with declared names; digest and owner of
+    weights and saved state; and that weights are finite and of the right shapes. Problems are in
+    the result, not raised.
     """
     path = checked("path", path, Path)
     checks = Checks(path)
@@ -114,7 +114,7 @@ def _check_weights(run: Run) -> str:
         return "not there: training was not finished"
     weights = run.open_weights()
     settings = model_config(run.config, run.path / CONFIG)
-    with torch.device("meta"):  # no memory of its own: it may be larger than this machine
+    with torch.device("meta"):  # takes no memory: the model may be too large for this machine
         model = build_model(run.config.model, settings, run.num_train_users, run.num_items)
     check_weights(run, model, weights)
     num_numbers = sum(tensor.numel() for tensor in model.state_dict().values())

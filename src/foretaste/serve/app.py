@@ -1,4 +1,4 @@
-"""The application of one worker, which Uvicorn makes in the process that answers: its routes."""
+"""The ASGI application of one worker, with its routes; Uvicorn makes it in the worker's process."""
 
 from __future__ import annotations
 
@@ -51,29 +51,29 @@ from foretaste.serve.telemetry import MULTIPROCESS, Metrics, Telemetry, log, log
 from foretaste.serve.workers import State, Workers, is_alive
 
 _BATCH_USERS = 256
-"""Users that are scored together; one request is never divided."""
+"""Users at which a batch is full; a request is never divided."""
 
 _BATCH_WAIT_S = 0.002
-"""Longest wait, after the batch before, for a batch as large as that one."""
+"""Longest wait for a batch of the size of the last one, counted from the end of that batch."""
 
 _LOOK_EVERY_S = 1.0
-"""Time between two looks at what the paths of the runs lead to."""
+"""Time between two checks of the paths of the runs."""
 
 _ASK_EVERY_S = 0.05
-"""Time between two looks at what the other workers have."""
+"""Time between two checks of the states of the other workers."""
 
 _END_AFTER_S = 5.0
-"""Time before a worker ends that cannot begin, where others answer: the next one tries again."""
+"""Time after which a worker ends that cannot load its runs; its successor then tries again."""
 
+# Python's default is 5 ms, which the event loop would wait for the thread that scores.
 _SWITCH_INTERVAL_S = 0.0005
-"""Of Python's threads: the event loop must not wait long for the thread that scores."""
 
 _JSON = "application/json"
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
 class Service:
-    """The runs, the queue in front of them and the routes to both."""
+    """The runs of a worker, their queue and the routes."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Service:
         *,
         when_ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """``when_ready`` is called once the runs are loaded."""
+        """``when_ready`` is a callback for the time when the runs are loaded."""
         self.store = store
         self.event_store = None if config.events is None else EventStore(config.events)
         self.config = config
@@ -97,13 +97,13 @@ class Service:
         self._workers = workers
         self._when_ready = when_ready
         self._state = State()
-        """Of this worker, as the others read it."""
+        """State of this worker, which the others read."""
         self._refused: Sequence[object] = ()
-        """What the paths led to when that could not be loaded."""
+        """Result of `ModelStore.look` for files that could not be loaded."""
         self._openapi = to_json(document(store.names))
         self._reloading = asyncio.Lock()
         self._next_reload: asyncio.Task[None] | None = None
-        """That which is still to begin, if there is one."""
+        """The reload that waits for its turn, if there is one."""
 
     async def start(self) -> None:
         """Load the runs and begin to answer; called once, in the event loop of the requests."""
@@ -112,7 +112,7 @@ class Service:
             self.event_store.start()
         self._write(looked_ns=monotonic_ns())
         await asyncio.to_thread(self.store.load)
-        # The thread that scores has to do once what PyTorch does for each thread.
+        # PyTorch sets up each thread at its first operation, so the scoring thread answers once.
         for served in self.store.models:
             warm = Job((served, "warm"), served.warm, None, num_users=1, deadline=math.inf)
             await self.batcher.submit(warm)
@@ -122,14 +122,14 @@ class Service:
         self._watching = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
-        """Answer what waits and keep what is to be kept, then end the threads."""
+        """Answer the waiting requests and write the waiting events, then end the threads."""
         self._watching.cancel()
         await self.batcher.close()
         if self.event_store is not None:
             await asyncio.to_thread(self.event_store.close)
 
     def app(self) -> ASGIApp:
-        """The application, with token and Host checked and every request counted."""
+        """The application, with checks of token and Host, and with metrics."""
         routes = [
             *(_route(one.path, getattr(self, name), one.method) for name, one in ENDPOINTS.items()),
             _route("/metrics", self.metrics_text),
@@ -137,7 +137,7 @@ class Service:
             *(_route(path, page.respond) for path in page.FILES),
         ]
         starlette = Starlette(routes=routes, exception_handlers=HANDLERS)
-        # It would lead /healthz/ to whatever host the request says it asks.
+        # Starlette would redirect /healthz/ to the host in the request's own Host header.
         starlette.router.redirect_slashes = False
         guarded = Guard(starlette, self.config)
         counted = Telemetry(guarded, self.metrics, access_log=self.config.access_log)
@@ -148,13 +148,13 @@ class Service:
         return with_lifespan
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Start and close as ASGI's lifespan has it: connections are accepted in between."""
+        """Start and close by ASGI's lifespan protocol; connections are accepted in between."""
         await receive()
         try:
             await self.start()
         except Exception as error:
             if any(state.answers for state in self._workers.read()):
-                # Uvicorn would end the others too if this one said that it cannot begin.
+                # If this worker told Uvicorn that it failed, Uvicorn would end all workers.
                 log("load_failed", message=str(error))
                 await asyncio.sleep(_END_AFTER_S)
                 os._exit(1)
@@ -213,7 +213,7 @@ class Service:
         return _response({"withdrawn": num_withdrawn, "not_kept": len(ids) - num_withdrawn})
 
     def _writable_events(self) -> EventStore:
-        """The events; ServiceError where there are none, or too much waits to be written."""
+        """The store of events; ServiceError without --events, or if too many wait to be written."""
         store = self.event_store
         if store is None:
             raise ServiceError(404, "no_events", "no events are kept here: start with --events")
@@ -246,17 +246,17 @@ class Service:
         return _response({"models": models, "reload_failed": self._state.failed})
 
     async def reload(self, request: Request) -> Response:
-        """Have all workers load what the paths of the runs lead to now.
+        """Reload the runs in all workers.
 
-        Requests are answered meanwhile, by what was loaded before. ServiceError where a worker
-        could not load it.
+        Requests are answered meanwhile by the runs loaded before. ServiceError if a worker could
+        not load a run.
         """
         async with _deadline(self.config.deadline_s):
             await self._read(request, ReloadBody)
         asked = monotonic_ns()
         self._write(asked_ns=asked)
         await self._reload_here()
-        # Also for one that still begins: it may have read the run before.
+        # Wait also for a worker that still starts: it may have read the earlier run.
         while any(state.looked_ns < asked for state in self._workers.read()):
             await asyncio.sleep(_ASK_EVERY_S)
         for state in self._workers.read():
@@ -265,12 +265,12 @@ class Service:
         return await self.models(request)
 
     async def _watch(self) -> None:
-        """Load what the paths lead to whenever that is another run, or another worker was asked."""
-        parent = parent_process()  # of one of several
+        """Reload whenever a path leads to another run, or another worker was asked to reload."""
+        parent = parent_process()  # None in a service of one process
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
             if parent is not None and not parent.is_alive():
-                signal.raise_signal(signal.SIGTERM)  # Uvicorn's workers would stay
+                signal.raise_signal(signal.SIGTERM)  # Uvicorn's workers outlive a killed parent
                 return
             if self._reloading.locked():
                 continue
@@ -279,14 +279,14 @@ class Service:
                 found = await asyncio.to_thread(self.store.look)
                 if asked_ns > self._state.looked_ns or (found and found != self._refused):
                     await self._reload_here()
-                elif self._refused and not found:  # they lead to what answers again
+                elif self._refused and not found:  # the paths lead back to the loaded runs
                     self._refused = ()
                     self._write(failed=None)
             except Exception as error:
                 log("watch_failed", message=repr(error))
 
     async def _reload_here(self) -> None:
-        """Load in this worker; all who ask while it loads share the one load after that."""
+        """Reload in this worker. All requests during a reload share the next one."""
         if self._next_reload is None:
             self._next_reload = asyncio.create_task(self._reload_in_turn())
         await asyncio.shield(self._next_reload)
@@ -306,7 +306,7 @@ class Service:
             self._write(looked_ns=began, failed=failed)
 
     def _write(self, **changes: Any) -> None:
-        """Have the others read another state of this worker."""
+        """Change and publish the state of this worker."""
         self._state = replace(self._state, **changes)
         self._workers.write(self._state)
 
@@ -320,18 +320,18 @@ class Service:
         return _response({"status": "ready"})
 
     async def metrics_text(self, request: Request) -> Response:
-        self.metrics.queue.set(self.batcher.num_waiting)  # the last batch may be long ago
+        self.metrics.queue.set(self.batcher.num_waiting)  # batches set it, and may be long ago
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> Response:
         return Response(self._openapi, media_type=_JSON)
 
     async def _read(self, request: Request, kind: type[_Body]) -> _Body:
-        """The body of a request; ServiceError where it is too long or not what it must be."""
+        """The body of a request; ServiceError if it is too long or invalid."""
         _check_json(request)
-        if "upgrade" in request.headers:  # its body is not read then
+        if "upgrade" in request.headers:  # the server then reads no body
             raise ServiceError(
-                400, "bad_request", "send no Upgrade header: HTTP/1.1 is all that is spoken here"
+                400, "bad_request", "send no Upgrade header: the service speaks HTTP/1.1 only"
             )
         limit = self.config.max_body_bytes
         too_long = ServiceError(413, "body_too_large", f"the body is longer than {limit} bytes")
@@ -378,7 +378,7 @@ class Service:
 
 @asynccontextmanager
 async def _deadline(seconds: float) -> AsyncIterator[None]:
-    """Within, what takes longer ends with ServiceError; its job is not begun any more."""
+    """Raise ServiceError in a block that takes longer; a job that still waits is then skipped."""
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -397,14 +397,15 @@ def _route(
 
 
 def _check_json(request: Request) -> None:
-    """ServiceError unless the body is said to be JSON: a page of another site could not do that."""
+    """Raise ServiceError unless the content type is JSON."""
+    # A page of another site cannot send this type without a permission that it does not get.
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _JSON:
         raise ServiceError(415, "unsupported_media_type", f"send content-type: {_JSON}")
 
 
 def _query(request: Request, kind: type[_Body]) -> _Body:
-    """The parameters of a request; ServiceError where they are not what they must be."""
+    """The parameters of a request; ServiceError if they are invalid."""
     return _valid(partial(kind.model_validate, dict(request.query_params)))
 
 
@@ -420,24 +421,24 @@ def _response(content: Any) -> Response:
 
 
 def app_of_worker(store: ModelStore, config: ServeConfig, directory: Path) -> ASGIApp:
-    """The application of these runs; workers keep their states in a directory of theirs."""
+    """The application of these runs; ``directory`` has the states of all workers."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     log_by_lines(logging.WARNING)
     if config.workers > 1:
         _drop_gauges_of_the_dead(Path(os.environ[MULTIPROCESS]))
-        if "OMP_NUM_THREADS" not in os.environ:  # they share the cores
+        if "OMP_NUM_THREADS" not in os.environ:  # the workers share the cores
             torch.set_num_threads(max(1, torch.get_num_threads() // config.workers))
     return Service(store, config, Workers(directory), when_ready=_freeze).app()
 
 
 def _freeze() -> None:
-    # PyTorch's objects, which live for ever, take .2 s of every full search for garbage.
+    # A full garbage collection takes 0.2 s, mostly for objects of PyTorch that live for ever.
     gc.collect()
     gc.freeze()
 
 
 def _drop_gauges_of_the_dead(directory: Path) -> None:
-    """Leave what waited in workers that were killed out of the sum over all."""
+    """Remove the gauges of killed workers from the sum over all workers."""
     for path in directory.glob("gauge_live*_*.db"):
         process = int(path.stem.rpartition("_")[2])
         if not is_alive(process):

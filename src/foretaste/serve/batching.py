@@ -1,9 +1,11 @@
-"""Requests that arrive together are answered together: a bounded queue and the thread that scores.
+"""Dynamic batching: a bounded queue of requests, and a thread that answers them in batches.
 
-The thread takes what is there when it becomes free. While requests keep coming it waits a little,
-counted from the end of the batch before, for as many as that one had: on one core the time goes to
-the event loop, which reads them. A request that finds no work under way never waits.
+When the thread is free it takes the waiting requests. While requests keep coming, it first waits a
+little, counted from the end of the last batch, for as many as that batch had. A request that finds
+no work under way never waits.
 """
+
+# Why the thread waits: on one core the event loop reads requests in that time.
 
 from __future__ import annotations
 
@@ -23,19 +25,19 @@ class Job:
     """A request that waits for its answer."""
 
     group: Hashable
-    """Jobs of one group can be answered by one call."""
+    """Jobs of one group are answered by one call."""
     answer: Callable[[Sequence[Any]], Sequence[Any]]
-    """Of its group: the answers to the bodies of any number of jobs."""
+    """The group's function from the bodies of some jobs to their answers."""
     body: Any
     num_users: int
     deadline: float
-    """Monotonic time after which it is not worth beginning."""
+    """Monotonic time after which the job is skipped."""
     future: asyncio.Future[Any] = field(init=False)
-    """Of the answer, once it is submitted."""
+    """The future answer; set when the job is submitted."""
 
 
 class Batcher:
-    """Answers jobs in a thread of its own, many at once."""
+    """Queue of jobs, and the thread that answers them in batches."""
 
     def __init__(
         self,
@@ -45,7 +47,7 @@ class Batcher:
         wait_s: float,
         observe: Callable[[int, int, int], None],
     ) -> None:
-        """``observe`` is called with the jobs and users of each batch, and the jobs behind it."""
+        """``observe`` gets the numbers of jobs and users of a batch, and of jobs still waiting."""
         self._limit = queue_requests
         self._batch_users = batch_users
         self._wait_s = wait_s
@@ -66,7 +68,7 @@ class Batcher:
         return len(self._queue)
 
     def submit(self, job: Job) -> asyncio.Future[Any]:
-        """Put a job into the queue; ServiceError where that is full."""
+        """Put a job into the queue; ServiceError if it is full."""
         if len(self._queue) >= self._limit:
             raise overloaded()
         job.future = self._loop.create_future()
@@ -76,7 +78,7 @@ class Batcher:
         return job.future
 
     async def close(self) -> None:
-        """Answer what waits, then end the thread."""
+        """Answer the waiting jobs, then end the thread."""
         self._is_closing = True
         self._wake.set()
         await asyncio.to_thread(self._thread.join)
@@ -94,20 +96,22 @@ class Batcher:
             answers = self._answered(jobs)
             self._loop.call_soon_threadsafe(deliver, jobs, answers)
             num_last, ended = len(jobs), monotonic()
-            del jobs, answers  # a thread that waits must not keep a run that was swapped
+            # The thread may wait for long, and jobs refer to their run: a swapped run must go.
+            del jobs, answers
 
     def _await_jobs(self, number: int, timeout_s: float | None) -> None:
-        """Wait until so many jobs are there; for ever where no time is given."""
+        """Wait for this number of jobs, or for the timeout if there is one."""
         if timeout_s is not None and timeout_s <= 0:
             return
-        # The number before the count: a job that comes in between sets the event.
+        # Set the number before counting the queue. In the other order a job that arrives in between
+        # would not set the event, and the thread would sleep on it.
         self._wake.clear()
         self._wanted = number
         if len(self._queue) < number and not self._is_closing:
             self._wake.wait(timeout_s)
 
     def _take(self) -> list[Job]:
-        """The jobs of the next batch, but those that nobody waits for any more."""
+        """The jobs of the next batch, without cancelled and expired ones."""
         jobs: list[Job] = []
         num_users, now = 0, monotonic()
         while self._queue and num_users < self._batch_users:
@@ -120,7 +124,7 @@ class Batcher:
         return jobs
 
     def _answered(self, jobs: Sequence[Job]) -> list[Any]:
-        """The answer to each job, or the exception that it ended with."""
+        """The answer to each job, or its exception."""
         groups: dict[Hashable, list[int]] = {}
         for number, job in enumerate(jobs):
             groups.setdefault(job.group, []).append(number)
@@ -134,7 +138,8 @@ class Batcher:
 
 
 def _answers_of(answer: Callable[[Sequence[Any]], Sequence[Any]], bodies: list[Any]) -> list[Any]:
-    """The answers; where they fail together, each alone, so that none fails for another."""
+    """The answers or exceptions. If the bodies fail together, each is answered alone, so that one
+    wrong request fails no other."""
     try:
         return list(answer(bodies))
     except Exception as error:
@@ -144,10 +149,10 @@ def _answers_of(answer: Callable[[Sequence[Any]], Sequence[Any]], bodies: list[A
 
 
 def deliver(jobs: Sequence[Job], answers: Sequence[Any]) -> None:
-    """Hand answers, or the exceptions they ended with, to those who wait; in the event loop."""
+    """Set the futures of jobs to their answers or exceptions; runs in the event loop."""
     for job, answer in zip(jobs, answers, strict=True):
         if job.future.done():
-            continue  # its deadline passed meanwhile
+            continue  # the deadline passed meanwhile
         if isinstance(answer, Exception):
             job.future.set_exception(answer)
         else:

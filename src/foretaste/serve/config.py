@@ -12,10 +12,10 @@ from foretaste._util.settings import Count, Range, Threads, check_settings
 from foretaste.errors import SettingError
 
 MIN_TOKEN = 16
-"""Characters of a token: shorter ones can be found by trying."""
+"""Least number of characters of a token; shorter ones can be guessed."""
 
 _NAME = re.compile(r"[\w.-]+", re.ASCII)
-"""Of a host, as the header has it."""
+"""Name of a host without a port."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,48 +23,49 @@ class ServeConfig:
     """Settings of the service."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. Any but this machine's own (127.0.0.1, ::1, localhost) needs
-    token_file."""
+    """Address to listen on. Addresses other than this machine's own (127.0.0.1, ::1, localhost)
+    need token_file."""
 
     port: Annotated[int, Range(at_least=0, at_most=65535)] = 8000
     """Port to listen on; 0 takes a free one."""
 
     token_file: Path | None = None
-    """File with the token that requests must bring, as Authorization: Bearer TOKEN."""
+    """File with the token that requests must send, as Authorization: Bearer TOKEN."""
 
     allowed_hosts: tuple[str, ...] = ()
-    """Names, without ports, that requests may be sent to beside localhost, host and any address;
-    others are refused with 421. With token_file any name will do unless some are given."""
+    """Host names without ports that requests may be sent to, besides localhost, host and IP
+    addresses. Others are refused with 421. With token_file, all names are allowed by default."""
 
     device: str = "auto"
-    """auto (a GPU where there is one), cpu, cuda or cuda:N."""
+    """auto (a GPU if there is one), cpu, cuda or cuda:N."""
 
     workers: Threads = 1
-    """Processes that answer; each has the runs in memory, and they share the cores."""
+    """Number of processes that answer. Each loads the runs; they share the cores."""
 
     events: str | None = None
-    """File of SQLite (events.db), or URL of PostgreSQL (postgresql://user@host/database), that
-    keeps the events that requests bring; none are taken unless given."""
+    """SQLite file (events.db) or PostgreSQL URL (postgresql://user@host/database) in which events
+    are stored. Without it, requests with events are refused."""
 
     rules_file: Path | None = None
-    """File of TOML with rules, conditions on items that requests name: in-stock = "stock > 0"."""
+    """TOML file with rules, which are conditions on items: in-stock = "stock > 0". Requests name
+    the rules."""
 
     items: Path | None = None
-    """File with columns of items, such as their stock, for rules and max_per; those that the run
-    has unless given. Both files are read again when they change."""
+    """File with columns of items, such as stock, for rules and max_per. Default: the columns of
+    the run. This file and rules_file are read again when they change."""
 
     max_body_bytes: Count = 1_048_576
-    """Bytes of a request's body."""
+    """Largest body of a request, in bytes."""
 
     deadline_s: Annotated[float, Range(above=0, at_most=3600)] = 2.0
-    """Seconds after which a request is answered with 504, and not worked on if that is still to
-    begin."""
+    """Seconds after which a request is answered with 504. A request that still waits then is
+    dropped."""
 
     queue_requests: Count = 256
-    """Requests that may wait, of each worker; more are answered with 503."""
+    """Number of requests that may wait in each worker; further ones are answered with 503."""
 
     drain_s: Annotated[int, Range(at_least=1, at_most=3600)] = 30
-    """Seconds that requests under way may take after SIGTERM."""
+    """Seconds that running requests may take after SIGTERM."""
 
     access_log: bool = True
     """Write a line of JSON to stderr for every request."""
@@ -73,19 +74,19 @@ class ServeConfig:
         check_settings(self)
         if self.token_file is None and not is_loopback(self.host):
             raise SettingError(
-                f"host {self.host} can be reached from other machines, and nothing would keep "
-                "strangers out; give --token-file FILE (token_file=... in Python), or listen on "
-                "127.0.0.1 behind a proxy that does"
+                f"host {self.host} can be reached from other machines, so requests need a token; "
+                "give --token-file FILE (token_file=... in Python), or listen on 127.0.0.1 behind "
+                "a proxy that checks who asks"
             )
         for name in self.allowed_hosts:
             if not _NAME.fullmatch(name):
                 raise SettingError(
-                    f"allowed_hosts has {name!r}; give names alone, such as shop.example.com: no "
-                    "https://, port, path or *"
+                    f"allowed_hosts has {name!r}; give host names such as shop.example.com, "
+                    "without https://, port, path or *"
                 )
 
     def token(self) -> bytes | None:
-        """The token of ``token_file``; SettingError where it has none worth the name."""
+        """The token of ``token_file``; SettingError if the file has no token of enough length."""
         if self.token_file is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Errors of the API: one shape, {"error": {"code", "message", "field"}}, for all of them."""
+"""Errors of the API, all of the shape {"error": {"code", "message", "field"}}."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from foretaste.errors import ForetasteError
 
 RETRY_AFTER_S = 1
 NOSNIFF = (b"x-content-type-options", b"nosniff")
-"""Of every response: nothing in it is a page."""
+"""Header of every response: a browser must not guess that JSON is a page."""
 _MAX_FIELD = 200
 _MAX_MESSAGE = 2000
 
 
 class ServiceError(Exception):
-    """A request that is not answered: its HTTP status, a code for programs, words for people."""
+    """Refusal of a request, with an HTTP status, a code for programs and a message for people."""
 
     def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
         super().__init__(message)
@@ -31,14 +31,15 @@ class ServiceError(Exception):
 
     @classmethod
     def invalid(cls, error: ValidationError) -> ServiceError:
-        """The first of the problems that a body has; values are not repeated."""
+        """The first problem of a body, without the values of the body."""
         found = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, found["loc"]))
         return cls(422, "invalid", found["msg"], place[:_MAX_FIELD] or None)
 
     def response(self) -> Response:
-        """The response that says so."""
-        # With every character beyond ASCII escaped: a field may be named by half of one.
+        """The response with this error."""
+        # `json` escapes all but ASCII: the name of a field may have a lone surrogate, which is no
+        # UTF-8.
         error = {"code": self.code, "message": str(self)[:_MAX_MESSAGE], "field": self.field}
         headers = {"retry-after": str(RETRY_AFTER_S)} if self.status == 503 else None
         return Response(
@@ -58,14 +59,14 @@ def events_unavailable() -> ServiceError:
 
 
 async def respond(request: Request, error: Exception) -> Response:
-    """The response to an exception that a route raised."""
+    """The response to an exception of a route."""
     if isinstance(error, ServiceError):
         return error.response()
     if isinstance(error, ForetasteError):
         return ServiceError(422, "unsupported", str(error)).response()
     if isinstance(error, ClientDisconnect):  # for the log and the metrics
         return ServiceError(400, "disconnected", "the connection ended before the body").response()
-    if isinstance(error, HTTPException):  # there is no such path, or no such method of it
+    if isinstance(error, HTTPException):  # no such path, or no such method
         phrase = HTTPStatus(error.status_code).phrase
         code = phrase.lower().replace(" ", "_")
         response = ServiceError(error.status_code, code, phrase).response()
@@ -77,4 +78,4 @@ async def respond(request: Request, error: Exception) -> Response:
 HANDLERS: dict[Any, Any] = dict.fromkeys(
     (ServiceError, ForetasteError, ClientDisconnect, HTTPException, Exception), respond
 )
-"""Of a Starlette application."""
+"""The exception handlers of a Starlette application."""

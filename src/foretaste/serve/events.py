@@ -1,8 +1,11 @@
-"""Events: interactions that the service is given, kept in a database before they are answered.
+"""Events: interactions sent to the service, stored in a database before the answer.
 
-SQLite in a file, or PostgreSQL by its URL; ids are text there. What is read is read anew for every
-batch of requests: a watermark would miss what another process commits late under an earlier number.
+The database is a SQLite file or a PostgreSQL server; ids are text in it. Every batch of requests
+reads the events of its users anew.
 """
+
+# Not from a watermark on: another process may commit late an event with an earlier number, and a
+# reader that only asks for later numbers would miss it.
 
 from __future__ import annotations
 
@@ -50,8 +53,8 @@ EVENTS = Table(
     Column("time", Double, nullable=False),
     Index("events_of_user", "user_id", "item_id"),
 )
-"""The table of events: columns that `foretaste prepare` finds by their names. Of an event that was
-withdrawn the id alone is left, so that it is not kept when it is sent again."""
+"""The table of events; `foretaste prepare` finds its columns by their names. A withdrawn event
+keeps its id alone, so that a copy that is sent later is not stored."""
 
 _OF_USERS = (
     select(EVENTS.c.user_id, EVENTS.c.item_id)
@@ -68,11 +71,12 @@ _WITHDRAW = (
     .returning(EVENTS.c.event_id)
 )
 _IDS_AT_ONCE = 500
-"""Of one statement: a database bounds its parameters."""
+"""Ids in one statement; databases limit its parameters."""
 _BUSY_S = 5
-"""Time that a process may wait for another one that writes to the same file, or for a server."""
+"""Longest wait for another process that writes to the same file, or for a server."""
 _ON_CONNECT = {
-    # FULL: each commit of the write-ahead log is on the disk before it returns.
+    # In WAL mode a commit is synced to the disk only with FULL. Killing the process cannot show the
+    # difference, since the page cache survives; a power cut does.
     "sqlite": ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"),
     "postgresql": (
         "SELECT set_config('synchronous_commit', 'on', false) "
@@ -83,7 +87,7 @@ _ON_CONNECT = {
 }
 _CONNECT_WITH: dict[str, dict[str, Any]] = {
     "sqlite+pysqlite": {"timeout": _BUSY_S},
-    # A server that is gone without a word must not hold up those who wait for an answer.
+    # A server that vanishes without closing the connection must not block requests for minutes.
     "postgresql+psycopg": {
         "connect_timeout": _BUSY_S,
         "tcp_user_timeout": 1000 * _BUSY_S,
@@ -96,7 +100,8 @@ _Found = TypeVar("_Found")
 
 
 class Event(NamedTuple):
-    """One interaction; ``event_id`` is the caller's, and kept once. Withdrawn it has no user."""
+    """One interaction. ``event_id`` is the caller's id, and is stored once. A withdrawn event has
+    no user."""
 
     event_id: str
     user_id: str | None
@@ -106,7 +111,7 @@ class Event(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """Events of one request, and its number of them that were new, or that were withdrawn."""
+    """The events of one request, and the future number of new or withdrawn ones."""
 
     events: Sequence[Event]
     num_done: Future[int]
@@ -114,12 +119,12 @@ class _Waiting(NamedTuple):
 
 
 class EventStore:
-    """The events in a database, which any number of processes may write to and read."""
+    """Store of events in a database, for any number of processes."""
 
     def __init__(self, place: str) -> None:
-        """Open the file of SQLite, or the database of PostgreSQL, at ``place``.
+        """Use the SQLite file, or the PostgreSQL database, at ``place``.
 
-        Raises SettingError where that cannot be, MissingExtraError where its driver is missing.
+        Raises SettingError if ``place`` is neither, MissingExtraError if its driver is missing.
         """
         self._name = without_password(place)
         self.engine = _engine(place, self._name)
@@ -135,23 +140,23 @@ class EventStore:
         self._thread = threading.Thread(target=self._write, name="events", daemon=True)
 
     def create(self) -> None:
-        """Make the table unless it is there.
+        """Create the table unless it exists.
 
-        SettingError where the database cannot be opened, or takes no events as they are made here.
+        SettingError if the database cannot be opened, or its table takes no events.
         """
         try:
-            with suppress(DBAPIError):  # another process may make it at the same moment
+            with suppress(DBAPIError):  # another process may create it at the same moment
                 _METADATA.create_all(self.engine)
             _METADATA.create_all(self.engine)
             with self.engine.connect() as connection:
-                # Taken back by the end of the block: of another table, a view or an encoding that
-                # lacks letters this fails.
+                # A trial, rolled back at the end of the block. It fails for another table, a view,
+                # and an encoding that lacks characters.
                 connection.execute(self._insert, Event("foretaste", "user", "☕", 0.0)._asdict())
                 connection.execute(self._insert, Event("withdrawn", None, None, 0.0)._asdict())
         except (SQLAlchemyError, UnicodeError) as error:
             raise SettingError(
-                f"events {self._name} cannot be kept there: {_reason(error)}; it needs a table "
-                "events as foretaste makes it, and UTF-8; name another file or database"
+                f"events cannot be stored in {self._name}: {_reason(error)}; it needs UTF-8, and "
+                "table events as foretaste makes it; name another file or database"
             ) from None
 
     def start(self) -> None:
@@ -159,7 +164,7 @@ class EventStore:
         self._thread.start()
 
     def close(self) -> None:
-        """Write what waits, then end the thread and the connections."""
+        """Write the waiting events, then end the thread and the connections."""
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
@@ -172,18 +177,19 @@ class EventStore:
         return self._queue.qsize()
 
     def add(self, events: Sequence[Event]) -> Future[int]:
-        """Keep events: the number of them that were new, once all are on the disk.
+        """Store events; the future number of new ones is set once all are on the disk.
 
-        Those whose id is known already are left as they are.
+        Events whose id is stored already are ignored.
         """
         waiting = _Waiting(events, Future())
         self._queue.put(waiting)
         return waiting.num_done
 
     def withdraw(self, event_ids: Sequence[str]) -> Future[int]:
-        """Forget events but for their ids: the number that were kept, once it is on the disk.
+        """Remove events but for their ids; the future number of removed ones is set once that is on
+        the disk.
 
-        Those that were not are not kept either when they come later.
+        An event that comes after its withdrawal is not stored.
         """
         tombstones = [Event(event_id, None, None, 0.0) for event_id in event_ids]
         waiting = _Waiting(tombstones, Future(), is_withdrawal=True)
@@ -191,10 +197,11 @@ class EventStore:
         return waiting.num_done
 
     def items_of(self, user_ids: Iterable[str]) -> dict[str, list[str]]:
-        """The items of each of these users who has events, as of now; for one thread to ask."""
+        """The items of these users by the events stored until now; for one thread only."""
 
         def read() -> dict[str, list[str]]:
-            # Kept, as taking one from the pool and giving it back takes longer than the query.
+            # One connection is kept open: the pool's check-out and return take longer than the
+            # query.
             self._reader = reader = self._reader or self._reads.connect()
             found: dict[str, list[str]] = {}
             try:
@@ -209,8 +216,8 @@ class EventStore:
         return _answered(read)
 
     def _write(self) -> None:
-        """Write what waits until there is None: all events in one transaction, then what withdraws
-        some in another."""
+        """Write the waiting requests until None comes: new events in one transaction, then
+        withdrawals in another."""
         while (first := self._queue.get()) is not None:
             group: list[_Waiting | None] = [first]
             try:
@@ -218,7 +225,8 @@ class EventStore:
                     group.append(self._queue.get_nowait())
             except Empty:
                 pass
-            # From here on nobody can cancel them; whose deadline has passed already is left out.
+            # From here on a request cannot be cancelled. One that was cancelled by its deadline is
+            # left out.
             requests = [one for one in group if one and one.num_done.set_running_or_notify_cancel()]
             self._settle([one for one in requests if not one.is_withdrawal], self._insert_new)
             self._settle([one for one in requests if one.is_withdrawal], self._withdrawn)
@@ -230,12 +238,12 @@ class EventStore:
         requests: Sequence[_Waiting],
         write: Callable[[Connection, Sequence[Event]], set[str]],
     ) -> None:
-        """Write the events of requests in one transaction. ``write`` returns the ids it changed,
-        and each request learns the number of its own."""
+        """Write the events of requests in one transaction. ``write`` returns the changed ids, and
+        each request gets the number of its own."""
         if not requests:
             return
         first = {one.event_id: one for request in requests[::-1] for one in request.events[::-1]}
-        # In one order, as PostgreSQL's transactions otherwise wait for each other.
+        # Sorted: two PostgreSQL transactions that insert the same ids in other orders deadlock.
         rows = [first[event_id] for event_id in sorted(first)]
 
         def write_all() -> set[str]:
@@ -254,12 +262,13 @@ class EventStore:
             request.num_done.set_result(len(mine))
 
     def _insert_new(self, connection: Connection, rows: Sequence[Event]) -> set[str]:
-        """Insert events; the ids that were new."""
+        """Insert events; returns the new ids."""
         return set(connection.scalars(self._insert, [row._asdict() for row in rows]))
 
     def _withdrawn(self, connection: Connection, rows: Sequence[Event]) -> set[str]:
-        """Leave the ids of events alone; those that were kept until now."""
-        # After it every id has a row that the update sees, even of a transaction under way before.
+        """Clear all columns of events but their ids; returns the ids that were stored."""
+        # First insert the ids: then the update also sees events whose transaction began before and
+        # commits in between.
         self._insert_new(connection, rows)
         ids, found = [row.event_id for row in rows], set()
         for start in range(0, len(ids), _IDS_AT_ONCE):
@@ -269,7 +278,7 @@ class EventStore:
 
 
 def _engine(place: str, name: str) -> Engine:
-    """A pool of connections, none of them open yet."""
+    """A pool of connections; none is open yet."""
     try:
         url = make_url(place) if "://" in place else URL.create("sqlite", database=place)
         driver = {"sqlite": "sqlite+pysqlite", "postgres": "postgresql+psycopg"}
@@ -304,22 +313,22 @@ def _engine(place: str, name: str) -> Engine:
 
 
 def _answered(work: Callable[[], _Found], tries: int = 2) -> _Found:
-    """The result; of a second try where the server had closed the connection meanwhile.
+    """The result of ``work``, which is tried again if the server had closed the connection.
 
-    Raises ServiceError where there is none; the log says why.
+    Raises ServiceError if it fails; the log has the reason.
     """
     try:
         return work()
     except SQLAlchemyError as error:
         if tries > 1 and isinstance(error, DBAPIError) and error.connection_invalidated:
             return _answered(work, tries - 1)
-        from foretaste.serve.telemetry import log  # apart, as it imports the models
+        from foretaste.serve.telemetry import log  # here, as this module imports the models
 
         log("events_failed", message=_reason(error))
         raise events_unavailable() from error
 
 
 def _reason(error: Exception) -> str:
-    """The database's own words."""
+    """The first line of the database's message."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     return str(cause).partition("\n")[0]

@@ -1,4 +1,4 @@
-"""Requests let through: those that bring the token, and that are sent to a name of this service."""
+"""Guard of the service: checks the token and the Host header of requests."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from foretaste.serve.config import ServeConfig
 from foretaste.serve.errors import ServiceError
 
 OPEN_PATHS = {"/healthz", "/readyz", *page.FILES}
-"""Paths that need no token: what probes them has none, and the page asks for it."""
+"""Paths without a token: probes have none, and the page asks the user for it."""
 
 _HOST = re.compile(r"(?:\[(?P<address>[^\]]+)\]|(?P<name>[^:]+?)\.?)(?::\d+)?")
 
 
 class Guard:
-    """Refuses requests before an application sees them.
+    """Middleware that refuses requests without the token, or for another host name.
 
-    A page of another site can have its own name lead to this machine (DNS rebinding), and its
-    script then reads here what it likes. The Host header has that name. A token, which the script
-    does not have, keeps it out as well: with one, names are checked only where they are given.
+    The check of names is against DNS rebinding: a page of another site lets its own name lead to
+    this machine, and its script then reads from the service. The Host header has that name. A token
+    keeps such a script out too, so with a token names are checked only if some are given.
     """
 
     def __init__(self, app: ASGIApp, config: ServeConfig) -> None:
@@ -42,8 +42,9 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = scope["headers"]
-        # Starlette's TrustedHostMiddleware answers with plain text, and knows no addresses by kind.
-        for name, value in headers:  # HTTP/1.0 may have none; browsers send one
+        # Not Starlette's TrustedHostMiddleware: it answers in plain text and cannot allow all IP
+        # addresses.
+        for name, value in headers:  # HTTP/1.0 may have no Host; browsers send one
             if name == b"host" and not self._is_ours(value.decode("latin-1")):
                 words = "this name is not among those of the service: --allowed-hosts adds names"
                 return ServiceError(421, "misdirected", words).response()
@@ -61,7 +62,8 @@ class Guard:
         return response
 
     def _is_ours(self, host: str) -> bool:
-        """True for an address, which no name leads to, and for a name that is allowed."""
+        """True for an IP address, which no other site can give as its name, and for allowed
+        names."""
         if self._names is None:
             return True
         found = _HOST.fullmatch(host.lower())

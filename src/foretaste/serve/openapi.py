@@ -1,5 +1,4 @@
-"""The endpoints of the service, and the OpenAPI document that is made of them; its examples are run
-as tests."""
+"""The endpoints of the service, and their OpenAPI document, whose examples are run as tests."""
 
 from __future__ import annotations
 
@@ -15,15 +14,15 @@ from foretaste.serve.run_info import RunResponse
 
 _REF = "#/components/schemas/{model}"
 _ERRORS = {
-    400: "This is no request of HTTP/1.1, or it did not come to its end.",
-    401: "The token is missing or another.",
-    409: "A run could not be loaded; those before go on answering.",
+    400: "The request is not HTTP/1.1, or it ended early.",
+    401: "The token is missing or wrong.",
+    409: "A run could not be loaded; the runs loaded before go on answering.",
     413: "The body is too long.",
-    415: "The body is not said to be JSON.",
+    415: "The content type of the body is not JSON.",
     421: "The name in Host is not one of the service.",
-    422: "The body or a parameter is not what it must be; error.field has the place.",
-    404: "The service keeps no events.",
-    503: "Too many requests wait; Retry-After has seconds.",
+    422: "The body or a parameter is invalid; error.field has the place.",
+    404: "The service stores no events.",
+    503: "Too many requests wait; Retry-After has the seconds to wait.",
     504: "The deadline passed.",
 }
 _ANSWERING = (400, 413, 415, 422, 503, 504)
@@ -37,7 +36,7 @@ class Endpoint(NamedTuple):
     summary: str
     response: type[BaseModel]
     asked: type[BaseModel] | None = None
-    """The body, where there is an example of it; else the parameters."""
+    """The class of the body if there is an example of it, otherwise of the parameters."""
     example: dict[str, Any] | None = None
     errors: tuple[int, ...] = ()
 
@@ -57,7 +56,7 @@ ENDPOINTS = {
     ),
     "events": Endpoint(
         "/v1/events",
-        "Keep interactions, which the next lists of their users reflect",
+        "Store events, which the next lists of their users use",
         schemas.EventsResponse,
         schemas.EventsBody,
         {"events": [{"event_id": "order-1001", "user_id": 7, "item_id": 1}]},
@@ -65,7 +64,7 @@ ENDPOINTS = {
     ),
     "withdraw": Endpoint(
         "/v1/events/withdraw",
-        "Forget events, of a return say: the next lists and trainings are without them",
+        "Withdraw events, such as a returned order; the next lists and trainings ignore them",
         schemas.WithdrawResponse,
         schemas.WithdrawBody,
         {"event_ids": ["order-1001"]},
@@ -73,7 +72,7 @@ ENDPOINTS = {
     ),
     "similar": Endpoint(
         "/v1/similar",
-        "List the items most similar to items",
+        "List the most similar items of each given item",
         schemas.SimilarResponse,
         schemas.SimilarBody,
         {"item_ids": [1], "k": 2},
@@ -110,7 +109,7 @@ ENDPOINTS = {
     ),
     "reload": Endpoint(
         "/v1/reload",
-        "Load anew what the directories of the runs hold now",
+        "Reload the runs from their directories",
         schemas.ModelsResponse,
         schemas.ReloadBody,
         {},
@@ -119,11 +118,11 @@ ENDPOINTS = {
     "healthz": Endpoint("/healthz", "Say that the process is alive", schemas.Status),
     "readyz": Endpoint("/readyz", "Say that the runs are loaded and warm", schemas.Status),
 }
-"""By the names of the methods that answer them."""
+"""The endpoints by the names of the methods that answer them."""
 
 
 def document(runs: Sequence[str]) -> dict[str, Any]:
-    """The document for runs of these names."""
+    """The OpenAPI document of a service with runs of these names."""
     described: list[tuple[type[BaseModel], Any]] = [(schemas.ErrorResponse, "serialization")]
     for endpoint in ENDPOINTS.values():
         described.append((endpoint.response, "serialization"))

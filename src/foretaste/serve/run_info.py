@@ -1,4 +1,4 @@
-"""The training of a run as `/v1/run` answers: settings, curves, metrics, throughput."""
+"""The response of `/v1/run`: settings, curves, metrics and throughput of a training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MetricInfo(BaseModel):
 
 
 class EvaluationInfo(BaseModel):
-    """Metrics of one held-out part, and what they are of."""
+    """Metrics of one held-out part, with its protocol and candidates."""
 
     epoch: int | None
     split: str
@@ -53,7 +53,7 @@ class DatasetInfo(BaseModel):
 
 
 class SummaryInfo(BaseModel):
-    """End of a training, and its times."""
+    """The end of a training, with its times."""
 
     num_epochs: int
     best_epoch: int | None
@@ -66,28 +66,30 @@ class SummaryInfo(BaseModel):
 
 
 class RunResponse(FromModel):
-    """A training: its settings, its curves and its numbers, as they stood when it was loaded."""
+    """A training: settings, curves and metrics at the time when the run was loaded."""
 
     kind: str
     created: Annotated[str, Field(description="Time in UTC, ISO 8601.")]
     dataset: DatasetInfo
     model_settings: Annotated[
-        dict[str, Any], Field(description="With auto resolved where the run records it.")
+        dict[str, Any], Field(description="Settings of the model, with auto resolved if recorded.")
     ]
-    training_settings: Annotated[dict[str, Any], Field(description="With auto resolved.")]
+    training_settings: Annotated[
+        dict[str, Any], Field(description="Settings of the training, with auto resolved.")
+    ]
     versions: dict[str, str]
     hardware: dict[str, Any]
     epochs: list[EpochInfo]
-    evaluations: Annotated[list[EvaluationInfo], Field(description="All of them, in order.")]
+    evaluations: Annotated[list[EvaluationInfo], Field(description="All evaluations, in order.")]
     metrics: Annotated[
         EvaluationInfo | None,
-        Field(description="Of the weights that answer; none before training has ended."),
+        Field(description="Metrics of the loaded weights; none before the training has ended."),
     ]
-    summary: Annotated[SummaryInfo | None, Field(description="None before training has ended.")]
+    summary: Annotated[SummaryInfo | None, Field(description="None before the training has ended.")]
 
 
 def run_info(run: Run) -> dict[str, Any]:
-    """The fields of a `RunResponse`, from the directory of a run; RunError where it is torn."""
+    """The fields of a `RunResponse`, from the directory of a run; RunError if it is torn."""
     config, events = run.config, run.log.read()
     by_kind: dict[str, list[Mapping[str, Any]]] = {"epoch": [], "evaluation": []}
     for event in events:
@@ -120,5 +122,5 @@ def _evaluation(epoch: int | None, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named(kind: type[EpochInfo] | type[SummaryInfo], event: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a kind that an event has; None for those that it lacks."""
+    """The fields of ``kind`` from an event; None for absent ones."""
     return {name: event.get(name) for name in kind.model_fields}

@@ -1,4 +1,4 @@
-"""Bodies of requests, which are checked, and of responses, as the API describes them.
+"""Schemas of the API: bodies of requests, which are checked, and bodies of responses.
 
 Ids are integers or strings, as in the dataset of the run.
 """
@@ -23,22 +23,25 @@ from pydantic_core import CoreSchema
 from pydantic_core.core_schema import custom_error_schema
 
 _MAX_ID = 1024
-"""Characters of an id: reasons repeat ids that are unknown."""
+"""Most characters of an id, as reasons repeat unknown ids."""
 
+# PostgreSQL's index entry of two ids, user and item, has at most 2,704 bytes.
 _MAX_KEPT_BYTES = 1024
-"""Of an id of an event: a row of PostgreSQL's indexes, of two of them, takes at most 2,704."""
+"""Most bytes of an id of an event."""
 
 MAX_K = 1000
-"""Largest k: of the length of an answer, the size of a body says nothing."""
+"""Largest k; the limit of a request's body does not bound its answer."""
 
 MAX_USERS = 256
-"""Users of a request, or items to find similar ones of."""
+"""Most users of a request, and most items of a request for similar ones."""
 
 _INT64 = 2**63
 
 
 def _as_one(union: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-    """One problem of an id, not one for each of its types."""
+    """The schema of an id, with one error message for both of its types."""
+    # pydantic's error for a union shows the first branch: text that is too long would be called no
+    # valid integer.
     message = f"an id is an integer of 64 bits or text of at most {_MAX_ID:,} characters"
     return custom_error_schema(handler(union), "id", custom_error_message=message)
 
@@ -65,7 +68,7 @@ class _Body(BaseModel):
 
 
 class User(_Body):
-    """A user to recommend to: known by an id, new with a history, or both."""
+    """A user to recommend to, by a known id, a history, or both."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -79,13 +82,13 @@ class User(_Body):
     user_id: Annotated[AnyId | None, Field(description="Id of the user, if there is one.")] = None
     history: Annotated[
         list[AnyId],
-        Field(description="Items the user has, beside those that the run has of the id."),
+        Field(description="Items of the user, in addition to those of the id in the run."),
     ] = []
 
     @property
     def kept_id(self) -> str | None:
-        """The id as events have it; None where they cannot have it."""
-        # PostgreSQL takes no text with a NUL, not even to compare with.
+        """The id as text, as in events; None if events cannot have it."""
+        # PostgreSQL takes no text with a NUL, not even in a comparison.
         return None if self.user_id is None or "\0" in str(self.user_id) else str(self.user_id)
 
     @model_validator(mode="after")
@@ -98,32 +101,32 @@ class User(_Body):
 class RecommendBody(_Body):
     """Users to recommend to, and the options of their lists."""
 
-    model: Annotated[str | None, Field(description="Name of a run; the first unless given.")] = None
+    model: Annotated[str | None, Field(description="Name of a run; by default the first.")] = None
     users: Annotated[list[User], Field(min_length=1, max_length=MAX_USERS)]
     k: Annotated[_K, Field(description="Items per list.")] = 10
     exclude: Annotated[list[AnyId], Field(description="Items to leave out.")] = []
     candidates: Annotated[
         list[AnyId] | None,
-        Field(description="Items that may be recommended, such as what is in stock."),
+        Field(description="Items that may be recommended, such as those in stock."),
     ] = None
     include_seen: Annotated[
-        StrictBool, Field(description="Recommend also what the user has already.")
+        StrictBool, Field(description="Also recommend items that the user has already.")
     ] = False
     rules: Annotated[
-        list[str], Field(description="Names of rules that items must meet, all of them.")
+        list[str], Field(description="Names of rules; items must meet all of them.")
     ] = []
     max_per: Annotated[
         dict[str, Annotated[StrictInt, Field(ge=1)]],
-        Field(description="Most items of a list that are alike in a column of the items."),
+        Field(description="Most items of a list with the same value in a column, by column."),
     ] = {}
     reasons: Annotated[
         StrictBool,
-        Field(description="Name the items of the history that are nearest to each item listed."),
+        Field(description="Name the items of the history that are nearest to each listed item."),
     ] = False
 
 
 class SimilarBody(_Body):
-    """Items to find similar ones of."""
+    """Items for which similar ones are asked."""
 
     model: str | None = None
     item_ids: Annotated[list[AnyId], Field(min_length=1, max_length=MAX_USERS)]
@@ -139,7 +142,7 @@ class SearchQuery(_Body):
 
 
 class HistoryQuery(_Body):
-    """A user whose history is asked for."""
+    """The user of a history."""
 
     model: str | None = None
     user_id: Annotated[str, Field(max_length=_MAX_ID, pattern=r"^[^\x00]*$", examples=["7"])]
@@ -147,7 +150,7 @@ class HistoryQuery(_Body):
 
 
 class RunQuery(_Body):
-    """A run whose training is asked for."""
+    """The run of a description."""
 
     model: str | None = None
 
@@ -155,55 +158,55 @@ class RunQuery(_Body):
 class EventBody(_Body):
     """An interaction that happened."""
 
-    event_id: Annotated[_KeptId, Field(description="Id of the event; one is kept once.")]
+    event_id: Annotated[_KeptId, Field(description="Id of the event; it is stored once.")]
     user_id: _KeptId
     item_id: _KeptId
     event_type: Annotated[
         Annotated[str, AfterValidator(_kept)] | None,
-        Field(description="Such as purchase or view, for a later training; lists heed all alike."),
+        Field(description="A type such as purchase, for a later training; lists ignore it."),
     ] = None
     time: Annotated[
         float | None,
         Field(
             strict=True,
             allow_inf_nan=False,
-            description="Time as in the data of the run; seconds since 1970, now, unless given.",
+            description="Time in the unit of the data; by default now, in seconds since 1970.",
         ),
     ] = None
 
 
 class EventsBody(_Body):
-    """Interactions to keep."""
+    """Events to store."""
 
     events: Annotated[list[EventBody], Field(min_length=1)]
 
 
 class WithdrawBody(_Body):
-    """Events to forget."""
+    """Events to withdraw."""
 
     event_ids: Annotated[list[_KeptId], Field(min_length=1)]
 
 
 class ReloadBody(_Body):
-    """Nothing: there is nothing to choose."""
+    """An empty object: a reload has no options."""
 
 
 class EventsResponse(BaseModel):
-    """All events are on the disk."""
+    """Counts of events, which are all on the disk now."""
 
-    new: Annotated[int, Field(description="Events whose id was not known before.")]
-    repeated: Annotated[int, Field(description="Events that were kept before, and are as then.")]
+    new: Annotated[int, Field(description="Number of events with a new id.")]
+    repeated: Annotated[int, Field(description="Number of events that were stored already.")]
     unknown_items: Annotated[
-        int, Field(description="Events of items the first run does not know, for a later training.")
+        int, Field(description="Number of events with items unknown to the first run.")
     ]
 
 
 class WithdrawResponse(BaseModel):
-    """No event is kept, but for its id."""
+    """Counts of withdrawn events; only their ids remain."""
 
-    withdrawn: Annotated[int, Field(description="Events that were kept until now.")]
+    withdrawn: Annotated[int, Field(description="Number of events that were stored until now.")]
     not_kept: Annotated[
-        int, Field(description="Ids of none that was; such an event is not kept when it comes.")
+        int, Field(description="Number of ids without an event; one that comes is not stored.")
     ]
 
 
@@ -211,8 +214,8 @@ class ScoredItem(BaseModel):
     """One item of a list."""
 
     item_id: int | str
-    score: Annotated[float, Field(description="Only its order within one list means anything.")]
-    title: Annotated[str | None, Field(description="Where the run has titles.")] = None
+    score: Annotated[float, Field(description="Score, comparable within one list only.")]
+    title: Annotated[str | None, Field(description="Title, if the run has titles.")] = None
 
 
 class RecommendedItem(ScoredItem):
@@ -220,7 +223,7 @@ class RecommendedItem(ScoredItem):
 
     because: Annotated[
         list[ScoredItem] | None,
-        Field(description="The nearest items of the history, where reasons are asked for."),
+        Field(description="The nearest items of the history, if reasons are asked for."),
     ] = None
 
 
@@ -228,11 +231,11 @@ class UserAnswer(BaseModel):
     """The list of one user."""
 
     user_id: int | str | None
-    known: Annotated[bool, Field(description="True where the run knows the user's id.")]
+    known: Annotated[bool, Field(description="True if the run knows the user's id.")]
     items: list[RecommendedItem]
     reason: Annotated[
         str | None,
-        Field(description="Why the list is short or in popularity order, and ids ignored."),
+        Field(description="Reason for a short list or popularity order, with the ignored ids."),
     ]
 
 
@@ -240,7 +243,7 @@ class SimilarAnswer(BaseModel):
     """The items similar to one item."""
 
     item_id: int | str
-    known: Annotated[bool, Field(description="True where training saw the item.")]
+    known: Annotated[bool, Field(description="True if training saw the item.")]
     items: list[ScoredItem]
     reason: str | None
 
@@ -249,7 +252,7 @@ class FromModel(BaseModel):
     """An answer of one run."""
 
     model: Annotated[str, Field(description="Name of the run that answered.")]
-    digest: Annotated[str, Field(description="Digest of its weights, as /v1/models has it.")]
+    digest: Annotated[str, Field(description="Digest of its weights, as in /v1/models.")]
 
 
 class RecommendResponse(FromModel):
@@ -272,7 +275,7 @@ class FoundItem(BaseModel):
 
 
 class ItemsResponse(FromModel):
-    """Items found, those with the most users first."""
+    """The found items, those with the most users first."""
 
     items: list[FoundItem]
 
@@ -285,16 +288,16 @@ class FoundUser(BaseModel):
 
 
 class UsersResponse(FromModel):
-    """Users found, in the order of the run."""
+    """The found users, in the order of the run."""
 
     users: list[FoundUser]
 
 
 class HistoryResponse(FromModel):
-    """The items of one user, events included, those with the most users first."""
+    """The items of one user, with those of events, those with the most users first."""
 
     user_id: int | str
-    known: Annotated[bool, Field(description="True where the run knows the user's id.")]
+    known: Annotated[bool, Field(description="True if the run knows the user's id.")]
     num_items: Annotated[int, Field(description="Items of the catalogue that the user has.")]
     items: list[FoundItem]
 
@@ -304,19 +307,19 @@ class ModelInfo(BaseModel):
 
     name: str
     digest: str
-    kind: Annotated[str, Field(description="What was trained: vae, neumf, ease and so on.")]
+    kind: Annotated[str, Field(description="The model: vae, neumf, ease and so on.")]
     num_users: int
     num_items: int
-    rules: Annotated[list[str], Field(description="Names of the rules that requests may name.")]
+    rules: Annotated[list[str], Field(description="Names of the rules for requests.")]
     loaded_at: Annotated[str, Field(description="Time in UTC, ISO 8601.")]
 
 
 class ModelsResponse(BaseModel):
-    """The runs that answer; the first does where a request names none."""
+    """The runs that answer; the first answers requests that name none."""
 
     models: list[ModelInfo]
     reload_failed: Annotated[
-        str | None, Field(description="Why the last load of runs failed: those before go on.")
+        str | None, Field(description="Reason why the last reload failed, if it did.")
     ]
 
 
@@ -327,14 +330,14 @@ class Status(BaseModel):
 
 
 class ErrorInfo(BaseModel):
-    """Mistake of a request, or state of the service, that keeps it from an answer."""
+    """The reason why a request is not answered."""
 
     code: str
     message: str
-    field: Annotated[str | None, Field(description="Place in the body, as users.0.history.")]
+    field: Annotated[str | None, Field(description="Place in the body, such as users.0.history.")]
 
 
 class ErrorResponse(BaseModel):
-    """Every answer that is no success."""
+    """The body of every error."""
 
     error: ErrorInfo

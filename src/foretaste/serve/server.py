@@ -1,4 +1,4 @@
-"""The service: its socket, and Uvicorn, with one process that answers or several."""
+"""The server: its socket, and Uvicorn with one or several worker processes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from foretaste.serve.config import ServeConfig
 
 _BACKLOG = 2048
 _MAX_CONNECTIONS = 1000
-"""Of one worker; more are answered with 503."""
+"""Most connections of one worker; further ones are answered with 503."""
 
+# Longer than proxies keep an idle connection. Otherwise the service could close a connection at the
+# moment when a proxy sends a request on it.
 _KEEP_ALIVE_S = 75
-"""Longer than proxies keep a connection that is idle, so that it is not closed under a request."""
 
+# Time in which a worker must answer its parent. On a busy machine its first imports take longer
+# than Uvicorn's 5 s.
 _HEALTH_S = 15
-"""Time in which a worker must answer its parent: on a busy machine, its first imports take more
-than Uvicorn's 5 s."""
 
 
 def serve(
@@ -36,12 +37,13 @@ def serve(
     *,
     announce: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Answer requests from runs until SIGTERM or SIGINT, which drain it.
+    """Serve runs over HTTP until SIGTERM or SIGINT, which let running requests finish.
 
-    ``announce`` is called with the URL once all is loaded, in a thread. Raises RunError where a run
-    cannot be loaded, SettingError where the address cannot be listened on, MissingExtraError where
-    the web server is not installed. Several workers import the program anew: call it under
-    ``if __name__ == "__main__":`` then.
+    ``announce`` is called in a thread, with the URL, once the runs are loaded. Several workers
+    import the calling program anew, so it must call this under ``if __name__ == "__main__":``.
+
+    Raises RunError if a run cannot be loaded, SettingError if the address cannot be used,
+    MissingExtraError if the web server is not installed.
     """
     config = given_or_default("config", config, ServeConfig)
     paths = [Path(run) for run in runs]
@@ -108,13 +110,13 @@ def serve(
                 metrics = Path(stack.enter_context(TemporaryDirectory(prefix="foretaste-metrics-")))
                 os.environ[MULTIPROCESS] = str(metrics)  # which workers inherit
                 stack.callback(os.environ.pop, MULTIPROCESS)
-                log_by_lines(logging.INFO)  # says which workers died
+                log_by_lines(logging.INFO)  # Uvicorn then logs which workers died
                 Multiprocess(served, [listener]).run()
             else:
                 for number, handler in (
-                    # Uvicorn drains, then raises the signal anew: what has ended well has status 0.
+                    # Uvicorn drains, then raises the signal again; a drained service has status 0.
                     (signal.SIGTERM, lambda number, frame: sys.exit(0)),
-                    # Of a terminal that was closed; Uvicorn does not heed it.
+                    # A closed terminal; one process of Uvicorn ignores it, so it becomes SIGTERM.
                     (signal.SIGHUP, lambda number, frame: signal.raise_signal(signal.SIGTERM)),
                 ):
                     stack.callback(signal.signal, number, signal.signal(number, handler))

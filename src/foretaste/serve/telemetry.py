@@ -31,7 +31,7 @@ from foretaste.serve.lists import WrittenList
 from foretaste.serve.models import ModelStore
 
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
-"""Variable with the directory that workers share their metrics in."""
+"""Environment variable with the directory of the workers' shared metrics."""
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _MAX_PATH = 200
@@ -40,7 +40,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 class Metrics:
-    """Counters of one process, or of all workers where the environment names their directory."""
+    """Metrics of one process, or of all workers if the environment names their directory."""
 
     def __init__(self, store: ModelStore) -> None:
         self._store = store
@@ -86,14 +86,14 @@ class Metrics:
     def note_request(self, route: str, status: int, seconds: float) -> None:
         """Count a request."""
         found = self._by_route.get((route, status))
-        if found is None:  # finding the counters by their labels takes longer than counting
+        if found is None:  # prometheus_client's look-up by labels takes longer than the count
             found = (self.requests.labels(route, str(status)), self.seconds.labels(route))
             self._by_route[route, status] = found
         found[0].inc()
         found[1].observe(seconds)
 
     def note_batch(self, num_requests: int, num_users: int, num_waiting: int) -> None:
-        """Count a batch, and what waits behind it."""
+        """Count a batch, and set the number of waiting requests."""
         self.queue.set(num_waiting)
         self.batch_requests.observe(num_requests)
         self.batch_users.observe(num_users)
@@ -107,12 +107,12 @@ class Metrics:
         self.cached.inc(sum(one.is_cached for one in lists))
 
     def note_events(self, counts: Mapping[str, int]) -> None:
-        """Count events by what became of them."""
+        """Count events by outcome."""
         for outcome, count in counts.items():
             self.events.labels(outcome).inc(count)
 
     def text(self) -> bytes:
-        """All metrics, as Prometheus reads them."""
+        """All metrics in Prometheus's text format."""
         registry = self._registry
         if MULTIPROCESS in os.environ:
             registry = CollectorRegistry()
@@ -123,7 +123,7 @@ class Metrics:
 
 
 class _Models(Collector):
-    """The runs as they answer now: digest and age."""
+    """Collector of the digest and age of the loaded runs."""
 
     def __init__(self, store: ModelStore) -> None:
         self._store = store
@@ -141,7 +141,7 @@ class _Models(Collector):
 
 
 class Telemetry:
-    """Gives every request an id, counts it and logs it, around an application."""
+    """Middleware that gives every request an id, counts it and logs it."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, *, access_log: bool) -> None:
         self._app = app
@@ -167,10 +167,10 @@ class Telemetry:
 
         try:
             await self._app(scope, receive, send_named)
-        except Exception:  # answered with 500 already
+        except Exception:  # Starlette has answered with 500 and raises it again
             entry["error"] = traceback.format_exc()
         elapsed_s = perf_counter() - started
-        # Of one word, so that strangers cannot make up routes without end.
+        # Unknown paths count under one name: a metric for each would let strangers fill the memory.
         self._metrics.note_request(entry.pop("route", "none"), status, elapsed_s)
         if self._access_log or "error" in entry:
             log(
@@ -185,7 +185,7 @@ class Telemetry:
 
 
 def log(event: str, **fields: Any) -> None:
-    """Write a line of JSON to stderr; lost where that cannot be written."""
+    """Write a line of JSON to stderr; it is lost if stderr cannot be written."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     try:
         sys.stderr.write(json.dumps({"time": now, "event": event, **fields}) + "\n")
@@ -195,7 +195,7 @@ def log(event: str, **fields: Any) -> None:
 
 
 class LogLines(logging.Handler):
-    """Writes what libraries log as lines of JSON too."""
+    """Handler that writes the log records of libraries as lines of JSON."""
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
@@ -205,15 +205,16 @@ class LogLines(logging.Handler):
 
 
 def log_by_lines(level: int) -> None:
-    """Write what Uvicorn logs at a level and above as the service writes its own log."""
+    """Write Uvicorn's log, from a level on, as lines of JSON."""
     logger = logging.getLogger("uvicorn")
     logger.handlers, logger.propagate = [LogLines(level)], False
     logger.setLevel(level)
 
 
 def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The id that a request brings, or a new one where that is none or not plain."""
+    """The id in a request's headers, or a new one if there is none or it has odd characters."""
     for name, value in headers:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return value
-    return b"%016x" % random.getrandbits(64)  # a secret one would take 40 µs from the system
+    # Not from `secrets`: the system's random bytes take 40 µs, and the id is no secret.
+    return b"%016x" % random.getrandbits(64)

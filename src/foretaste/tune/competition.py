@@ -1,4 +1,4 @@
-"""The verb ``compete``: models trained on one dataset, one after another, and measured."""
+"""The verb ``compete``: trains and measures several models on one dataset."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from foretaste.tune.leaderboard import BLEND, Entry, Leaderboard
 from foretaste.tune.search import check_validation, tune_model
 
 _QUICK = ("popularity", "ials", "rp3beta", "itemknn", "ease")
-"""Models without a search for the best epoch, or with few epochs; the quickest first."""
+"""Models without epochs or with few; the quickest first."""
 
 
 def compete(
@@ -56,30 +56,30 @@ def compete(
 ) -> Leaderboard:
     """Train models on ``dataset``, one after another, and rank them by its test part.
 
-    The quick ones are first, and a line before each says which of how many it is and, once one that
-    takes its time is trained, how long the rest may take.
+    The quick models come first. A line before each model has its number and, after the first slow
+    model, the expected time of the rest.
 
-    Called again with the same arguments it goes on where it was interrupted: finished trainings are
-    not repeated. Where interactions have weights, models that take them are trained without them
-    too, and a note says what the weights gained. A model that cannot be trained, for lack of memory
-    say, is an entry with its reason. Settings may be given by name, as in `train`.
+    After an interruption, a call with the same arguments goes on; finished trainings are not
+    repeated. If interactions have weights, models that take them are also trained without them, and
+    a note has the gain of the weights. A model that cannot be trained, for example for lack of
+    memory, is an entry with its reason. Settings may be given by name, as in `train`.
 
     Args:
         dataset: as in `train`; with a test part.
         models: names of models, by default all; each is trained with its default settings. With
-            ``blend`` the last entry is a blend of those that validation gains by.
-        tune: trials of a search, as by `tune_model`, that finds the settings of each model that
-            has any worth it; its best run takes part.
-        config: settings of every training; what does nothing for a model is passed over.
+            ``blend`` the last entry is a blend of the models by which validation gains.
+        tune: trials of a search for the settings of each model with a search space, as in
+            `tune_model`; its best run takes part.
+        config: settings of every training; a model ignores settings that do nothing for it.
         metrics: metrics of the table. The one that chooses the epoch ranks the models.
         output: directory of the runs, and of the table as Markdown, CSV and JSON; by default
             ``competitions/NAME`` with the dataset's name.
         callback: as in `train`; gets the events of every training.
-        progress: as in `compare_runs`, of the models that were trained.
-        threads: as in `train`; the measuring has them too.
+        progress: as in `compare_runs`, for the trained models.
+        threads: as in `train`, for measuring too.
 
-    Raises SettingError where ``output`` was begun with other settings or holds something else,
-    DatasetError where there is no test part, and the first model's error where all of them failed.
+    Raises SettingError if ``output`` was begun with other settings or holds other files,
+    DatasetError if there is no test part, and the first model's error if all models failed.
     """
     config, preparation = routed(
         compete,
@@ -96,7 +96,7 @@ def compete(
     place = checked("output", output, Path | None)
     trials = checked("tune", tune, Annotated[int, Range(at_least=0)])
     data = open_or_prepare(dataset, preparation)
-    data.heldout("test")  # DatasetError before anything is trained
+    data.heldout("test")  # raises DatasetError before the first training
     if trials:
         check_validation(data)
     select_by = selected_metric(config, data.manifest.protocol)
@@ -114,7 +114,7 @@ def compete(
             )
             return Run.open(search.best.run)
 
-        # A callback is in the place of all that is shown.
+        # A callback replaces all output.
         announce = print_error if callback is None else lambda line: None
         runs, reasons = _trained([name for name in names if name != BLEND], run_of, announce)
         evaluation = EvaluationConfig(
@@ -162,8 +162,8 @@ def compete(
 def _trained(
     names: Collection[str], run_of: Callable[[str], Run], announce: Callable[[str], None]
 ) -> tuple[dict[str, Run], list[Entry]]:
-    """The finished run of each model, in the order of their names, and an entry for each that has
-    none; not all may fail."""
+    """The finished runs by model, in the given order, and an entry for each model that failed. If
+    all failed, the first error is raised."""
     runs: dict[str, Run] = {}
     reasons, errors = [], []
     quick = [model for model in _QUICK if model in names]
@@ -185,7 +185,8 @@ def _trained(
 
 
 def _without_numbers(model: str, error: Exception) -> Entry:
-    """The entry of a model that failed by its own fault; others, a full disk say, are raised."""
+    """The entry of a model that failed by its own fault; other errors, such as a full disk, are
+    raised."""
     is_own = isinstance(error, TrainingError | UnsupportedError | SettingError)
     if not is_own and not was_refused(error):
         raise error
@@ -193,7 +194,7 @@ def _without_numbers(model: str, error: Exception) -> Entry:
 
 
 def elapsed_s(log: Sequence[Mapping[str, Any]]) -> float:
-    """Seconds that a training took: its search, compiling, training and every evaluation."""
+    """Seconds of a training: its search, compiling, training and all evaluations."""
     evaluations = [one["evaluation"] for one in log if one["event"] == "evaluation"]
     evaluation_s = sum(float(one["elapsed_s"]) for one in evaluations)
     return evaluation_s + sum(float(log[-1][name]) for name in ("search_s", "compile_s", "train_s"))
@@ -202,7 +203,7 @@ def elapsed_s(log: Sequence[Mapping[str, Any]]) -> float:
 def _ranked(
     runs: Mapping[str, Run], found: Mapping[str, Evaluation], select_by: str
 ) -> list[Entry]:
-    """The entries of finished runs, best first; of equal ones the first that was named."""
+    """The entries of finished runs, best first; equal ones are in the given order."""
     order = sorted(runs, key=lambda model: -found[model][select_by])
     best = found[order[0]]
     entries = []
@@ -233,7 +234,7 @@ def _blended(
     evaluation: EvaluationConfig,
     select_by: str,
 ) -> Entry:
-    """The entry of a blend of models that were trained, the best of them first."""
+    """The entry of a blend of the trained models; ``entries`` has the best of them first."""
     members = [one for one in entries if one.run is not None]
     if len(members) < 2 or not dataset.has_split("validation"):
         need = "a validation part to find weights on" if len(members) > 1 else "two models"
@@ -244,7 +245,7 @@ def _blended(
     shares = {run: weight for run, weight in zip(runs, weights, strict=True) if weight}
     if len(shares) < 2:
         return Entry(model=BLEND, reason="validation gains nothing by a second model")
-    # Whatever the directory has is of other models, or of an interrupted competition.
+    # Overwritten, as a run there is of other models or of an interrupted competition.
     run = blend(
         list(shares),
         weights=tuple(shares.values()),

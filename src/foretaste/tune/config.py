@@ -1,17 +1,14 @@
-"""Defaults of searches and competitions.
-
-Imports no torch, so that help shows them at once.
-"""
+"""Defaults of searches and competitions, importable without torch, for the command line's help."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 TRIALS = 20
-"""Trainings of a search."""
+"""Default number of trials of a search."""
 
 SEARCHES = Path("searches")
-"""Directory of searches whose own is not named."""
+"""Default directory of searches."""
 
 COMPETITIONS = Path("competitions")
-"""Directory of competitions whose own is not named."""
+"""Default directory of competitions."""

@@ -1,4 +1,4 @@
-"""Directory of many trainings: the settings that it was begun with, its runs and its tables."""
+"""Directory of many trainings: its settings, its runs and its tables."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ SETTINGS = "settings.json"
 
 @contextmanager
 def trainings_at(path: Path, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Keep other processes out of the directory, new or begun with the same settings, within.
+    """Lock a directory that is new, or that was begun with the same settings.
 
-    Raises SettingError where it was begun with others or holds something else, RunError where it
-    cannot be written or another process works in it, and Interrupted with the way to go on.
+    Raises SettingError if it was begun with other settings or holds other files, RunError if it
+    cannot be written or is locked by another process, and Interrupted with the way to go on.
     """
     asked = json.loads(json.dumps(settings))
     with writing(path):
         if path.exists() and not (path / SETTINGS).exists() and not is_empty_directory(path):
             raise SettingError(
-                f"{path} holds something else; name a new or empty directory with --output "
+                f"{path} holds other files; name a new or empty directory with --output "
                 "(output=... in Python)"
             )
         path.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def trainings_at(path: Path, settings: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _check_same(path: Path, asked: Mapping[str, Any]) -> None:
-    """SettingError where the directory was begun with other settings than those ``asked`` for."""
+    """Raise SettingError if the directory was begun with other settings than ``asked``."""
     with reading(path / SETTINGS):
         text = read_document(path / SETTINGS)
     try:
@@ -76,7 +76,7 @@ def _check_same(path: Path, asked: Mapping[str, Any]) -> None:
 def finished_run(
     path: Path, model: str, dataset: Dataset, callback: Callback | None, **settings: Any
 ) -> Run:
-    """The run at ``path``, trained to its end: from the beginning, or from where it stopped."""
+    """The run at ``path``, trained to its end; an unfinished run there is resumed."""
     if not (path / CONFIG).exists():
         return train(model, dataset, run=path, callback=callback, **settings)
     run = Run.open(path)
@@ -87,13 +87,14 @@ def finished_run(
 
 
 def chose_on_test(log: Sequence[Mapping[str, Any]]) -> bool:
-    """True of a run's log if its epoch is the best of several on the test part itself."""
+    """True for the log of a run whose epoch was chosen, among several, on the test part."""
     epochs = {one["epoch"] for one in log if one["event"] == "evaluation"}
     return log[-1]["selection_split"] == "test" and len(epochs) > 1
 
 
 def flattery(names: Iterable[str]) -> list[str]:
-    """A line on what is named, whose epochs were chosen on the test part; none where nothing is."""
+    """A note on the named trainings, whose epochs were chosen on the test part; empty without
+    names."""
     named = ", ".join(dict.fromkeys(names))
     if not named:
         return []

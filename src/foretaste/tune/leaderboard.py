@@ -1,4 +1,4 @@
-"""Leaderboard of a competition: its models, best first, as a table and as advice."""
+"""Leaderboard of a competition: a table of its models, best first, and advice."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ from foretaste.report.tables import Cell, Grid, Tabular, metric_cell
 from foretaste.tune.directory import flattery
 
 BLEND = "blend"
-"""Among the models of a competition: the last row, made of the others."""
+"""Name of the last row of a competition, a blend of the models."""
 
 NEARLY = 0.9
-"""Share of the best model's quality that is enough for one that is quicker to train."""
+"""Least share of the best model's metric for the advice of a quicker model."""
 
 LEVEL = 0.05
-"""Probability of at least one star where no model differs from the best."""
+"""Probability of at least one star if no model differs from the best."""
 
 QUICKER_S = 120.0
-"""Seconds of training that it must spare: nobody gives quality away for less than minutes."""
+"""Least seconds of training that a quicker model must save."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A model of a competition: its run and numbers, or the reason why there are none."""
+    """A model of a competition: its run and metrics, or the reason why it has none."""
 
     model: str
     run: Path | None = None
     evaluation: Evaluation | None = None
     to_best: Difference | None = None
-    """Of the metric that ranks the models, on the same users: this model less the best one."""
+    """Difference to the best model on the same users, by the metric that ranks the models."""
     elapsed_s: float | None = None
-    """Seconds of training with its evaluations; of the best run where settings were searched."""
+    """Seconds of training with its evaluations; of the best run if settings were searched."""
     memory_mib: float | None = None
-    """Peak of the training, as its run has it."""
+    """Peak memory of the training, from its run."""
     epoch_of_test: bool = False
-    """Its epoch is the best of several on the test part itself."""
+    """True if the epoch was chosen, among several, on the test part."""
     members: tuple[tuple[str, float], ...] = ()
-    """Of a blend, its models and their shares of the sum."""
+    """The models of a blend, with their shares of the sum."""
     reason: str | None = None
 
     def recipe(self) -> str:
-        """The models of a blend, each after its share."""
+        """The models of a blend, each after its share, as text."""
         return ", ".join(f"{weight:g} {model}" for model, weight in self.members)
 
     @property
     def users_per_s(self) -> float | None:
-        """Users ranked a second when all models were measured."""
+        """Users ranked per second in the evaluation."""
         found = self.evaluation
         return None if found is None else found.num_users / max(found.elapsed_s, 1e-9)
 
     def as_dict(self, metrics: Sequence[str]) -> dict[str, Any]:
-        """One flat record, the same names in every entry; None where there is no number."""
+        """A flat record with the same names in every entry; None for a missing number."""
         record: dict[str, Any] = {
             "model": self.model,
             "run": None if self.run is None else str(self.run),
@@ -82,11 +82,11 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Leaderboard(Tabular):
-    """Models trained and measured on one dataset, the best first; then those that failed, and a
-    blend of the others."""
+    """Models trained and measured on one dataset, best first; then models that failed, and the
+    blend."""
 
     path: Path
-    """Directory of every run, and of the table."""
+    """Directory of all runs and of the table."""
 
     select_by: str
     """Metric that ranks the models."""
@@ -97,13 +97,13 @@ class Leaderboard(Tabular):
     entries: tuple[Entry, ...]
 
     trials: int = 0
-    """Trials of the search for each model's settings; 0 where they are the defaults."""
+    """Trials of the search for each model's settings; 0 for default settings."""
 
     given: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of every training that are no defaults."""
+    """Settings of all trainings that differ from the defaults."""
 
     gains: Mapping[str, Difference] = field(default_factory=dict)
-    """By model, what the weights of interactions gained, on the same users."""
+    """Gain by the weights of interactions, on the same users, by model."""
 
     @property
     def best(self) -> Entry:
@@ -111,19 +111,20 @@ class Leaderboard(Tabular):
         return self.entries[0]
 
     def clear(self) -> set[str]:
-        """Models that differ from the best beyond chance, every comparison counted.
+        """Models that differ from the best beyond chance, corrected for all pairs of models.
 
-        All pairs of m models are counted, and each p-value is held against `LEVEL` over their
-        number (Bonferroni).
+        A model is in the set if its p-value is at most `LEVEL` divided by the number of pairs
+        (Bonferroni).
         """
-        # The best is chosen by the same users. Of eleven equal models Holm's procedure over the
-        # ten comparisons with it put a star into 15 % of 20,000 simulated tables, this into 4 %.
+        # All pairs, and not only those with the best, as the same users choose the best. With
+        # eleven equal models, Holm's procedure over the ten comparisons with the best put a star
+        # into 15 % of 20,000 simulated tables, and this procedure into 4 %.
         p_values = {one.model: one.to_best.p_value for one in self.entries if one.to_best}
         num_pairs = len(p_values) * (len(p_values) + 1) // 2
         return {model for model, p_value in p_values.items() if p_value <= LEVEL / num_pairs}
 
     def clearly_worse(self) -> set[str]:
-        """Those of `clear` that are worse; a blend may be better."""
+        """The models of `clear` that are worse; a blend may be better."""
         clear = self.clear()
         return {
             one.model
@@ -132,7 +133,7 @@ class Leaderboard(Tabular):
         }
 
     def grid(self) -> Grid:
-        """The table: quality with intervals, difference to the best, time, speed and memory."""
+        """The table: metrics with intervals, difference to the best, time, speed and memory."""
         headings = (*self.metrics, f"{self.select_by} to best", "training", "users/s", "memory")
         clear = self.clear()
         rows = [(entry.model, self._cells(entry, clear)) for entry in self.entries]
@@ -154,7 +155,7 @@ class Leaderboard(Tabular):
         )
 
     def notes(self) -> list[str]:
-        """Lines to print below the table, the advice last."""
+        """Lines to print below the table; the advice is last."""
         failed = [f"{one.model} has no numbers: {one.reason}" for one in self.entries if one.reason]
         settings = "default settings"
         if self.trials:
@@ -180,7 +181,7 @@ class Leaderboard(Tabular):
         ]
 
     def advice(self) -> str:
-        """One sentence: the model to take, and the one for data that changes daily."""
+        """A sentence with the model to take, and with the model for data that change daily."""
         best, name = self.best, self.select_by
         value = best.evaluation and best.evaluation.metrics[name]
         num_measured = len(self._single())
@@ -230,11 +231,11 @@ class Leaderboard(Tabular):
         return 0.0 if entry.evaluation is None else entry.evaluation[self.select_by]
 
     def _single(self) -> list[Entry]:
-        """The models that have numbers, but for a blend of them."""
+        """The models with metrics, without the blend."""
         return [one for one in self.entries if one.evaluation and one.model != BLEND]
 
     def _quick(self) -> Entry:
-        """The quickest to train of those nearly as good as the best, where that is worth it."""
+        """The quickest model of those nearly as good as the best; the best if that saves little."""
         if not self._value(self.best):
             return self.best
         enough = NEARLY * self._value(self.best)

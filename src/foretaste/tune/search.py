@@ -1,4 +1,4 @@
-"""The verb ``tune_model``: settings of a model are searched, one training for each trial."""
+"""The verb ``tune_model``: searches the settings of a model, with one training per trial."""
 
 from __future__ import annotations
 
@@ -53,27 +53,27 @@ def tune_model(
 ) -> Search:
     """Search settings of ``model`` for ``dataset`` with Optuna; returns the trials.
 
-    Each trial is a training; its best validation metric is its value. The first has the defaults;
-    TPE proposes the others, and the median of earlier trials stops what does worse. The test part
-    decides nothing. Called again with the same arguments it goes on where it was interrupted, and
-    with more ``trials`` from the last.
+    Each trial is a training, and its value is its best validation metric. The first trial has the
+    defaults, and TPE proposes the others. A trial below the median of earlier ones is stopped. The
+    test part decides nothing. After an interruption, a call with the same arguments goes on; with
+    more ``trials`` it continues a finished search.
 
     Args:
-        model: a model with settings worth a search, as its config's ``search_space`` has them.
+        model: a model whose config has a ``search_space``.
         dataset: as in `train`; with a validation part.
-        trials: trainings in all.
+        trials: number of trials in all.
         time_s: seconds after which no further trial begins.
         model_config, config: as in `train`.
         output: directory of the runs, the trials, and their table as Markdown, CSV and JSON; by
             default ``searches/MODEL-NAME`` with the dataset's name.
         callback: as in `train`; gets the events of every training.
         threads: as in `train`.
-        settings: fields of these configs by name. A setting that is given so, or with another value
-            than its default in a config, is the same in every trial.
+        settings: fields of these configs by name. A setting that is given by name, or differs from
+            its default in a config, is the same in every trial.
 
-    Raises MissingExtraError without Optuna; SettingError where nothing is left to search, where
-    there is no validation part, and where ``output`` was begun with other settings or holds
-    something else; TrainingError where every trial failed.
+    Raises MissingExtraError without Optuna; SettingError if nothing is left to search, if there is
+    no validation part, or if ``output`` was begun with other settings or holds other files;
+    TrainingError if every trial failed.
     """
     kind = config_class(checked("model", model, str))
     trials = checked("trials", trials, Count)
@@ -116,7 +116,7 @@ def tune_model(
     }
     about = {"model": model, "dataset": data.manifest.digest, **task.values(), **ranges}
 
-    # Without Optuna nothing is written.
+    # Imported before the directory is made: without Optuna nothing is written.
     from foretaste.tune.study import open_study
 
     with (
@@ -136,7 +136,7 @@ def tune_model(
 
 
 def check_validation(data: Dataset) -> None:
-    """SettingError for data without a part to choose settings by."""
+    """Raise SettingError for data without a validation part."""
     if not data.has_split("validation"):
         raise SettingError(
             f"{data.path} has no validation part to choose settings by; prepare it again with "
@@ -146,7 +146,7 @@ def check_validation(data: Dataset) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Task:
-    """A search: the data, what all trials have in common, and their directory."""
+    """A search: the data, the common settings of all trials, and the directory."""
 
     model: str
     dataset: Dataset
@@ -157,18 +157,18 @@ class _Task:
     callback: Callback | None
 
     def values(self) -> dict[str, Any]:
-        """Every setting of a training by name."""
+        """All settings of a training by name."""
         return {**asdict(self.config), **asdict(self.model_config)}
 
     def given(self) -> dict[str, Any]:
-        """Those that act, with another value than their default."""
+        """The settings that differ from their defaults and have an effect."""
         kind = type(self.model_config)
         return {**changed(acting(self.config, kind)), **changed(self.model_config)}
 
     def defaults(self, space: SearchSpace) -> dict[str, Any]:
-        """The values that the searched settings have in a training that is given none.
+        """The default values of the searched settings.
 
-        Where these do not go with what is given, the choices that differ least from them.
+        If they contradict the given settings, the choices that differ least from them.
         """
         usual = self._resolved(self.config, self.model_config)
         nearest = max(
@@ -179,7 +179,7 @@ class _Task:
         return {name: values[name] for name in space}
 
     def _resolved(self, config: TrainingConfig, model_config: ModelConfig) -> dict[str, Any]:
-        """All values by name, without any ``auto``."""
+        """All settings by name, with values in place of ``auto``."""
         model = sized(model_config, self.dataset)
         device = str(resolve_device(self.config.device))
         resolved = resolved_config(self.model, config, self.dataset, model, device)
@@ -187,17 +187,18 @@ class _Task:
 
     @property
     def whole_space(self) -> SearchSpace:
-        """The settings worth a search: the model's and, where interactions have weights that it
-        takes, leaving these out."""
+        """The search space of the model. If it takes weights and the interactions have them,
+        ``ignore_weights`` is searched too."""
         space = config_class(self.model).search_space
         if self.dataset.manifest.mean_weight is None or not self.model_config.takes_weights:
             return space
         return space | {"ignore_weights": (False, True)}
 
     def space(self, given: Mapping[str, Any]) -> SearchSpace:
-        """The settings to search: ranges that may act, and choices that fit, beside those given.
+        """The settings to search: ranges that can have an effect, and choices that fit the given
+        settings.
 
-        Raises SettingError where no choices fit.
+        Raises SettingError if no choices fit.
         """
         whole = self.whole_space
         free = {name: values for name, values in whole.items() if name not in given}
@@ -216,7 +217,7 @@ class _Task:
         return space
 
     def _fitting(self, free: SearchSpace) -> list[dict[str, Any]]:
-        """The combinations of choices that go with what is given; SettingError where none does."""
+        """The combinations of choices that fit the given settings; SettingError if none does."""
         choices = {name: one for name, one in free.items() if not isinstance(one, Between)}
         fitting, reasons = [], []
         for values in product(*choices.values()):
@@ -231,7 +232,7 @@ class _Task:
         return fitting
 
     def acting(self, searched: Mapping[str, Any]) -> dict[str, Any]:
-        """The searched settings of a trial without those that the others leave no effect."""
+        """The searched settings of a trial that have an effect beside its other settings."""
         space = self.whole_space
         conditions = {name: getattr(space[name], "only", None) for name in searched}
         own = vars(self.model_config).keys() & searched.keys()
@@ -255,11 +256,11 @@ class _Task:
         try:
             configs = self._arguments(searched)
         except SettingError as error:
-            # Choices are proposed one by one, and not all combinations of them fit.
+            # TPE proposes each choice alone, and some combinations contradict each other.
             study.fail(trial, str(error))
             return
-        # A falling learning rate is behind a constant one until late: where both are searched,
-        # they are not compared.
+        # A falling learning rate is behind a constant one until late epochs, so the pruner would
+        # stop it. If both are searched, trials with a falling rate are not compared.
         is_compared = searched.get("learning_rate_schedule") != "cosine"
         pruning = [Pruning(trial, self.select_by)] if is_compared else []
         try:
@@ -271,7 +272,8 @@ class _Task:
             Run.open(path).discard_state()
             study.prune(trial)
         except Exception as error:
-            # Others are not the settings' fault: a full disk, say. The trial goes on after it.
+            # Other errors, such as a full disk, are no fault of the settings: they end the search,
+            # and the trial is resumed later.
             if not isinstance(error, TrainingError | UnsupportedError) and not was_refused(error):
                 raise
             if (path / CONFIG).exists():
@@ -279,7 +281,7 @@ class _Task:
             study.fail(trial, str(error))
 
     def _arguments(self, searched: Mapping[str, Any]) -> dict[str, Any]:
-        """The configs of a trial; SettingError where its settings do not go together."""
+        """The configs of a trial; SettingError if its settings contradict each other."""
         configs: dict[str, Any] = {
             "config": replace(self.config, search=False),
             "model_config": self.model_config,

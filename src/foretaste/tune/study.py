@@ -1,7 +1,7 @@
 """Optuna's part of a search: trials in a SQLite file, proposed by TPE, pruned by the median.
 
-All of a trial's proposal is a function of the seed, its number and the trials before it: the
-sampler, which the storage does not keep, is made anew for each.
+A proposal is a function of the seed, the trial's number and the trials before it. Optuna's storage
+does not keep the state of the sampler, so a new sampler is made for each trial.
 """
 
 from __future__ import annotations
@@ -33,30 +33,29 @@ except ImportError as error:
 DATABASE = "trials.db"
 _NAME = "trials"
 _NUM_NOT_PRUNED = 5
-"""Trials before the first that may be pruned."""
+"""Number of first trials that are never pruned."""
 
 _EPOCHS_NOT_PRUNED = 5
-"""Epochs of a trial before the first validation that may prune it: early ones say little."""
+"""Number of first epochs of a trial that never prune it; early metrics say little."""
 
 _AUTO = "auto"
-"""Setting that the model chooses itself, as it does one that is None: only the first trial has it,
-and its place in the range is not known. Also the name of the list of these in that trial's record,
-beside defaults that are outside of the range.
-"""
+"""Value of a setting that the model resolves, as it does None. Only the first trial has such
+settings, and they have no place in the searched range. Also the key, in that trial's record, of the
+list of these settings and of those with a default outside of the range."""
 
 _DIGITS = 4
-"""Of a number that is tried: more would only make command lines long."""
+"""Significant digits of a proposed number; more would make command lines long."""
 
 
 class Study:
-    """Trials of one directory; one process at a time works on them."""
+    """The trials in a directory, for one process at a time."""
 
     def __init__(self, path: Path, space: SearchSpace, seed: int, first: Mapping[str, Any]) -> None:
-        """Open the trials of ``path`` or begin them, with the settings ``first`` to try first."""
+        """Open or create the trials in ``path``; the first trial has the settings ``first``."""
         self._space, self._seed, self._first = space, seed, first
         self._distributions = {name: _distribution(values) for name, values in space.items()}
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        # As a URI: an ordinary name would end at its first question mark.
+        # As a URI with a quoted name: an ordinary URL would end at a question mark in the name.
         url = f"sqlite:///file:{quote(str((path / DATABASE).resolve()))}?uri=true"
         self._storage = optuna.storages.RDBStorage(url)
         self._study = optuna.create_study(
@@ -64,28 +63,28 @@ class Study:
             storage=self._storage,
             direction="maximize",
             load_if_exists=True,
-            # Those that are not compared have no values, and make no median.
+            # Trials that are not compared report no values, so a median needs enough others.
             pruner=optuna.pruners.MedianPruner(
                 _NUM_NOT_PRUNED, _EPOCHS_NOT_PRUNED, n_min_trials=_NUM_NOT_PRUNED
             ),
         )
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._storage.engine.dispose()
 
     @property
     def finished(self) -> list[Any]:
-        """Optuna's records of the trials that came to an end, in their order."""
+        """Optuna's records of the finished trials, in order."""
         return [one for one in self._whole() if one.state.is_finished()]
 
     def _whole(self) -> list[Any]:
-        """The trials but for those of which a killed process left a part of the settings."""
+        """The trials with all settings; a killed process may leave one with a part of them."""
         trials = self._study.get_trials(deepcopy=False)
         return [one for one in trials if one.params.keys() == self._space.keys()]
 
     def next_trial(self) -> Any:
-        """The trial that an earlier process left running, else a new one."""
+        """The trial that an earlier process left running, or a new one."""
         whole = {one.number for one in self._whole()}
         running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         for one in running:
@@ -145,7 +144,7 @@ class Study:
 def open_study(
     path: Path, space: SearchSpace, seed: int, first: Mapping[str, Any]
 ) -> Iterator[Study]:
-    """Yield a `Study`, closed at the end; RunError where its file fails it, as on a full disk."""
+    """Yield a `Study`, closed at the end; RunError if its file fails, as on a full disk."""
     try:
         with closing(Study(path, space, seed, first)) as study:
             yield study
@@ -160,7 +159,7 @@ def open_study(
 
 
 class Pruned(Exception):  # noqa: N818 (no mistake)
-    """A trial did worse than the median of those before it, and its training was stopped."""
+    """A trial was below the median of earlier ones, so its training was stopped."""
 
 
 class Pruning(Callback):
@@ -173,7 +172,7 @@ class Pruning(Callback):
         if report.evaluation is None:
             return
         with warnings.catch_warnings():
-            # An epoch that is repeated after a kill has the value it had.
+            # After a kill an epoch is repeated and reported again, with the same value.
             warnings.filterwarnings("ignore", message=".*already reported", category=UserWarning)
             self._trial.report(report.evaluation[self._select_by], report.epoch)
         if self._trial.should_prune():
@@ -181,7 +180,8 @@ class Pruning(Callback):
 
 
 def _distribution(values: Between | tuple[Any, ...]) -> Any:
-    """Optuna's form of a range or of choices, which are by position: it takes no lists."""
+    """Optuna's distribution of a range or of choices. Choices are given by position, as Optuna
+    takes no lists."""
     if not isinstance(values, Between):
         return CategoricalDistribution(tuple(range(len(values))))
     if isinstance(values.low, int) and isinstance(values.high, int):
@@ -190,9 +190,9 @@ def _distribution(values: Between | tuple[Any, ...]) -> Any:
 
 
 def _position(values: Between | tuple[Any, ...], value: Any) -> Any:
-    """A value as Optuna has it, moved into the range; the first choice where it is none.
+    """Optuna's form of a value: a number moved into the range, or the position of a choice.
 
-    The middle of the range stands for auto.
+    The middle of the range stands for auto, and the first choice for a value that is no choice.
     """
     if isinstance(values, Between):
         if value in (_AUTO, None):

@@ -1,4 +1,4 @@
-"""Trials of a search, and the command lines that go on from the best one."""
+"""Trials of a search, and the command line of the best one."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ class Trial:
 
     number: int
     settings: Mapping[str, Any]
-    """Those that were searched."""
+    """The searched settings."""
     state: str
-    """complete, pruned (stopped, for it did worse than most so far) or failed."""
+    """``complete``, ``pruned`` (stopped below the median) or ``failed``."""
     value: float | None
-    """Validation metric; of a pruned trial the last one. None where it failed."""
+    """Validation metric; the last one of a pruned trial, None of a failed one."""
     run: Path
     reason: str | None
-    """Error of a trial that failed."""
+    """Error message of a failed trial."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search(Tabular):
-    """Trials of a model's settings, in their order; the best by the validation part."""
+    """The trials of a search, in order; the validation part chooses the best."""
 
     path: Path
-    """Directory of every run, of the trials and of their table."""
+    """Directory of all runs, of the trials and of their table."""
     model: str
     dataset: Path
     select_by: str
     fixed: Mapping[str, Any]
-    """Settings that all trials have in common."""
+    """The common settings of all trials."""
     trials: tuple[Trial, ...]
 
     @property
@@ -48,12 +48,12 @@ class Search(Tabular):
         return max(complete, key=lambda one: one.value or 0.0)
 
     def command(self) -> str:
-        """The command line that trains with the settings of the best trial."""
+        """The command line of a training with the settings of the best trial."""
         settings = option_words({**self.fixed, **self.best.settings})
         return shlex.join(["foretaste", "train", self.model, str(self.dataset), *settings])
 
     def grid(self) -> Grid:
-        """A row for each trial, the searched settings and the metric in columns."""
+        """A table with one row per trial, and columns for the searched settings and the metric."""
         names = self._names()
         rows = [
             (str(one.number), (*(_cell(one.settings.get(name)) for name in names), *_end(one)))
@@ -62,7 +62,7 @@ class Search(Tabular):
         return Grid(headings=("trial", *names, self.select_by, ""), rows=tuple(rows))
 
     def _names(self) -> list[str]:
-        """Settings that any trial was given."""
+        """The settings that any trial has."""
         return list(dict.fromkeys(name for one in self.trials for name in one.settings))
 
     def notes(self) -> list[str]:

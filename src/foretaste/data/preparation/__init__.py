@@ -1,7 +1,6 @@
 """Preparation of a dataset directory from raw interactions, step by step in SQL.
 
-The engine, and DuckDB with it, is imported when a preparation begins: what is prepared already is
-opened without.
+The engine is imported when a preparation begins, so a prepared dataset opens without DuckDB.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ if TYPE_CHECKING:
 
     from foretaste.data.preparation.spark_session import Spark
 
-# Of the command line, with what it is called in Python where that is said.
+# An option of the command line, with the Python spelling that may follow it.
 _OPTION = re.compile(r"--([a-z][a-z-]*)(?: \([a-z_]+=[^)]* in Python\))?")
 _HISTORIES = "SELECT user_id, list(DISTINCT item_id ORDER BY item_id) FROM raw GROUP BY user_id"
 
 
 class _CallersError(Exception):
-    """Carries what the caller's function raised past those who would take it for their own."""
+    """Carrier of an error of the caller's function, past handlers of foretaste's own errors."""
 
 
 def prepare(
@@ -68,28 +67,26 @@ def prepare(
     ids, values ratings, or weights by ``weight_column="rating"``), or a GivenSplit of any of these.
     Columns of several files are matched by name.
     ``items`` is a file or frame with the item id and further columns such as a title. ``output`` is
-    ``datasets/<name>-<digest>`` unless given: the digest is that of the source and settings. What
-    is there already, of the same source and settings, is opened as it is. ``progress`` is called
-    with the name of each step as it begins, and with how far a download is. Settings may be given
-    by name too, ``prepare("plays.csv", user_column="listener")``, and go before what ``config``
-    says.
+    by default ``datasets/<name>-<digest>``, with the digest of source and settings. A dataset of
+    the same source and settings that is already there is opened. ``progress`` is called with the
+    name of each step as it begins, and with the progress of a download. Settings may be given by
+    name, ``prepare("plays.csv", user_column="listener")``; they override those of ``config``.
 
-    ``ml-100k``, ``ml-1m``, ``ml-20m``, ``ml-25m`` and ``ml-32m`` are sources too: MovieLens is
-    downloaded once, checked and unpacked, titles come with it, and ``filters`` are the reference's.
-    With ``source_dir`` the files, or the archive, are taken from there instead.
+    ``ml-100k``, ``ml-1m``, ``ml-20m``, ``ml-25m`` and ``ml-32m`` are sources too. MovieLens is
+    downloaded once, checked and unpacked; titles come with it, and ``filters`` are the reference's.
+    With ``source_dir`` the files, or the archive, are taken from that folder instead.
 
-    ``like`` is a run or dataset whose ids, integers or text, these are to be like: what collects
-    day by day would otherwise become text by one such id. It sets ``user_id_type`` and
-    ``item_id_type``.
+    ``like`` is a run or dataset. Its id types, integer or text, become ``user_id_type`` and
+    ``item_id_type``; otherwise one new id with letters would make the whole column text.
 
-    The directory appears complete or not at all. Same input, settings and seed give the same
-    files, whatever the order of rows, number of threads or memory limit.
+    The directory appears complete or not at all. The same input, settings and seed give the same
+    files, for any order of rows, number of threads and memory limit.
 
-    Notes on the data, such as ids that are kept as text, are warnings of the category DataWarning;
-    ``print(dataset)`` has them too, with every size and what was dropped.
+    Notes on the data, such as ids that are kept as text, are warnings of the category DataWarning.
+    ``print(dataset)`` shows them too, with all sizes and the numbers of dropped rows.
 
-    Raises InputError for what is wrong with the source (file, line, example), SettingError for
-    settings that do not fit it, DatasetError where ``output`` may not be written.
+    Raises InputError for a fault of the source (file, line, example), SettingError for settings
+    that do not fit it, DatasetError if ``output`` may not be written.
     """
     like = checked("like", like, Path | None)
     (config,) = routed(prepare, {"config": (PrepareConfig, config)}, settings)
@@ -98,7 +95,7 @@ def prepare(
     directory: Path | None = checked("output", output, Path | None)
     overwrite = checked("overwrite", overwrite, bool)
     if directory is not None:
-        holds_dataset(directory)  # which may be the same; what may not be there is an error
+        holds_dataset(directory)  # raises now if nothing may be written there
     return prepare_under(
         DATASETS,
         source,
@@ -122,8 +119,8 @@ def prepare_under(
     output: Path | None = None,
     overwrite: bool = False,
 ) -> Dataset:
-    """``source`` prepared at ``output``, or under ``root/<name>-<digest>``; or what is there of an
-    earlier time."""
+    """The dataset of ``source`` at ``output``, by default ``root/<name>-<digest>``. It is prepared
+    now, or opened if it is there already."""
     with _reporting(progress) as report, _spark(config) as spark:
         opener = None if spark is None else spark.open_named
         inputs = Inputs.open(source, items, config, source_dir, report, opener)
@@ -137,15 +134,15 @@ def prepare_under(
 
 
 def warn_of(dataset: Dataset) -> None:
-    """Give the notes on a dataset, and the rows that were left out, as warnings at the line of the
-    program that called foretaste."""
+    """Issue the notes on a dataset, and the rows left out, as warnings. They point at the line of
+    the program that called foretaste."""
     package, frame, level = str(Path(__file__).parents[2]), sys._getframe(), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
         frame, level = frame.f_back, level + 1
     manifest = dataset.manifest
     rows = {"rows": manifest.rows()} if manifest.has_dropped_rows else {}
     for subject, note in (rows | manifest.notes).items():
-        if subject not in ("titles", "times"):  # these say what was read, and nothing is odd
+        if subject not in ("titles", "times"):  # these two only describe; nothing is odd
             note = _OPTION.sub(lambda found: found[1].replace("-", "_"), note)
             warnings.warn(f"{dataset.path.name}: {subject}: {note}", DataWarning, level)
 
@@ -153,12 +150,13 @@ def warn_of(dataset: Dataset) -> None:
 def read_histories(
     source: Any, config: PairsConfig | None = None
 ) -> dict[int | str, list[int | str]]:
-    """The items of each user in rows of users and items, each once; both in order.
+    """The items of each user in rows of users and items; users and items are sorted, without
+    repeats.
 
-    ``source`` is whatever `prepare` reads: files of delimited text or Parquet, folders and patterns
+    ``source`` is any source of `prepare`: files of delimited text or Parquet, folders and patterns
     of them, frames, sparse matrices. Only the columns of users and items are read. Ids are integers
-    where every one of a column is written as an integer, else text. Raises InputError naming file,
-    line and example of what is wrong.
+    if all ids of a column are written as integers, otherwise text. Raises InputError with file,
+    line and example.
     """
     config = given_or_default("config", config, PairsConfig)
     sources = open_sources(source, config.file_format)
@@ -176,10 +174,11 @@ def read_histories(
 
 
 def read_items(source: Any, config: PairsConfig | None = None) -> pa.Table:
-    """What a file or frame says of items, a row for each, all of it text: ``described_id`` first.
+    """The columns of items in a file or frame as a table of text: one row per item,
+    ``described_id`` first.
 
-    ``source`` is what `prepare` takes as ``items``: columns are found and kept as there. Raises
-    InputError where it cannot be read or changes meanwhile.
+    ``source`` is the same as ``items`` of `prepare`, with the same rules for its columns. Raises
+    InputError if it cannot be read or changes meanwhile.
     """
     config = given_or_default("config", config, PairsConfig)
     sources = open_sources(source, config.file_format, "items table")
@@ -202,10 +201,10 @@ def read_items(source: Any, config: PairsConfig | None = None) -> pa.Table:
 
 @contextmanager
 def _reporting(progress: Progress | None) -> Iterator[Progress]:
-    """Yield a function that hands on to ``progress`` where there is one.
+    """Yield a function that forwards to ``progress``, if there is one.
 
-    Whatever ``progress`` raises leaves the block as it is: an OSError of its own is not about the
-    files that are read and written here.
+    Errors of ``progress`` leave the block unchanged. Otherwise an OSError of the caller would be
+    reported as one of the files that are read and written here.
     """
 
     def report(step: str) -> None:
@@ -226,12 +225,12 @@ def _reporting(progress: Progress | None) -> Iterator[Progress]:
 def _open_or_prepare(
     inputs: Inputs, output: Path, progress: Progress, spark: Spark | None
 ) -> Dataset:
-    """The dataset that is at ``output`` already, or is prepared there now."""
+    """The dataset at ``output``: opened if it is there, otherwise prepared."""
     if not output.exists():
         try:
             return _prepare(inputs, output, progress, spark, overwrite=False)
         except DatasetError:
-            # Another process may have prepared the same meanwhile.
+            # Another process may have prepared the same dataset meanwhile; then it is opened.
             if not (output / FILE_NAME).is_file():
                 raise
     return open_dataset(output)
@@ -248,6 +247,7 @@ def _prepare(
             with _engine(spark, config, directory / "scratch") as engine:
                 manifest = Pipeline(engine, inputs, plan).run(directory, progress)
             manifest.write(directory)
+            # Again, as a preparation takes minutes: of two writers the first is kept.
             check_output(output, overwrite)
     except OSError as error:
         raise DatasetError(f"{output}: {why_not_written(error, 'write elsewhere')}") from None
@@ -256,7 +256,7 @@ def _prepare(
 
 @contextmanager
 def _spark(config: PrepareConfig | None) -> Iterator[Spark | None]:
-    """Yield Spark, where it was asked for: it starts when first used, and stops at the end."""
+    """Yield Spark if the engine is spark. It starts on first use and stops at the end."""
     config = given_or_default("config", config, PrepareConfig)
     if config.engine != "spark":
         yield None
@@ -272,7 +272,7 @@ def _spark(config: PrepareConfig | None) -> Iterator[Spark | None]:
 
 
 def _engine(spark: Spark | None, config: PrepareConfig, scratch: Path) -> Engine:
-    """The engine that was asked for; the other is not imported."""
+    """The engine of the settings; the other engine is not imported."""
     if spark is None:
         from foretaste.data.preparation.duckdb_engine import DuckDBEngine
 

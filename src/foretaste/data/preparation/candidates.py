@@ -1,4 +1,4 @@
-"""Candidates that came with the test part of a split: read, checked and numbered."""
+"""Candidates that are given with the test part of a split: read, checked and numbered."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Candidates:
         self._number = plan.parts.index(self._part)
 
     def read(self, config: PairsConfig) -> None:
-        """Make ``given_candidates`` of the (user, item) ids, as text.
+        """Make table ``given_candidates`` of the (user, item) ids, as text.
 
-        Raises InputError naming file and line of an id that is empty, or of a line that is not as
-        in the NCF paper or belongs to no interaction of the test part in ``raw``.
+        Raises InputError with file and line of an empty id, of a line that is not in the format of
+        the NCF paper, and of a line without an interaction in the test part of ``raw``.
         """
         with naming(self._sources):
             self._sources = self._engine.register(self._sources)
@@ -97,14 +97,14 @@ class Candidates:
                     f"{source.locate(_LINE, example)}: {problem}: {shown(example)} "
                     f"({like_it(count, 'line')})"
                 )
-        # As DuckDB has it, which alone reads text.
+        # DuckDB's spelling only: the other engine reads no text.
         fields = "unnest(string_split(trim(TRAILING chr(9) FROM line), chr(9))[2:])"
         engine.make("given_candidates", steps.CANDIDATES_OF_LINES.format(fields=fields))
         engine.drop("candidate_lines")
 
     def drop_contradicted(self, rows: str, *, drop: bool, counts: dict[str, int]) -> str:
-        """Count test users one of whose own test items is among their candidates, and, where they
-        are to ``drop``, take them out of the test part; the name of the table with what is left."""
+        """Count the test users with an own test item among their candidates. With ``drop``, remove
+        them from the test part. Returns the name of the table with the remaining rows."""
         engine, number = self._engine, self._number
         engine.make("contradicted", steps.CONTRADICTED.format(previous=rows, number=number))
         counts["num_test_users_with_target_among_candidates"] = engine.count("contradicted")
@@ -117,10 +117,9 @@ class Candidates:
         return "uncontradicted"
 
     def number(self, counts: dict[str, int]) -> None:
-        """Make ``candidates`` of the test users' candidates in the catalogue, without their
-        targets.
+        """Make table ``candidates``: the test users' candidates in the catalogue, without targets.
 
-        Raises InputError where a test user has none.
+        Raises InputError if a test user has none.
         """
         engine, part = self._engine, self._part
         engine.make("candidates_of_users", steps.CANDIDATES_OF_USERS.format(part=part))

@@ -1,9 +1,8 @@
-"""SQL that casts stored values to the kinds they may be: NULL for a value that a kind cannot hold
-exactly.
+"""SQL that casts stored values to a kind; NULL for a value that the kind cannot hold exactly.
 
-Times are compared and nothing else, so what they are cast to keeps their order: dates and times to
-microseconds since 1970, to nanoseconds only where some are finer; numbers to floating point, to
-decimals only where some have more digits than it keeps.
+Times are only compared, so a cast must keep their order. Dates and times become microseconds since
+1970, or nanoseconds if some are finer. Numbers become floating point, or decimals if some have more
+digits than floating point keeps.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ Kind = Literal[
     "short", "integer", "real", "text",
     "exact", "decimal", "moment", "moment_ns", "instant", "instant_ns",
 ]  # fmt: skip
-"""The kind of value a column holds; ``short`` are integers of 32 bits, which take half the
-memory of others.
+"""The kind of value in a column. ``short`` are integers of 32 bits, in half the memory of others.
 
 ``exact`` are floating-point numbers of which no digit is lost, ``decimal`` numbers of up to 29
 digits and nine decimals. ``moment`` are dates and times without a UTC offset, ``instant`` those
@@ -47,18 +45,18 @@ KINDS: dict[str, tuple[tuple[Kind, ...], ...]] = {
     "weight": (("real",),),
     "event": (("text",),),
 }
-"""The kinds that a column of each role may turn out to hold; a value that fits one kind of a row
-fits those after it."""
+"""The possible kinds for a column of each role. A value that fits one kind of a tuple fits all
+kinds after it."""
 
 KINDS_OF_IDS: dict[IdType, tuple[tuple[Kind, ...], ...]] = {
     "auto": KINDS["user_id"],
     "integer": (("short", "integer"),),
     "text": (("text",),),
 }
-"""Those of ids by the type that they are to have."""
+"""The possible kinds of ids, by the setting of their type."""
 
 _DECIMAL = "DECIMAL(38, 9)"
-# Abbreviations mean several zones: BST is taken for that of Bangladesh.
+# No other abbreviations: several zones share one, and DuckDB takes BST for that of Bangladesh.
 _ZONE = "([-+][0-9:]+|Z|UTC|GMT|[A-Za-z_]+/.*)"
 _LARGEST = "1.7976931348623157e308"
 _DATE = re.compile(r"\d{1,2}([/.-])\d{1,2}\1(\d{4}|\d{2})(?!\d)")
@@ -77,12 +75,12 @@ _TIMES: dict[str, Storage] = {
     "TIMESTAMP WITH TIME ZONE": "instant",
     "TIMESTAMPTZ_NS": "instant_ns",
 }
-# More digits than these need not come back from a floating-point number.
+# A floating-point number gives back any 15 digits that were read into it, but not any 16.
 _EXACT_DIGITS = 15
 
 
 def cast(sql: Spellings, column: Column, kind: Kind) -> str:
-    """SQL of a column as ``kind``: NULL where a value does not fit it exactly."""
+    """SQL of a column as ``kind``: NULL for a value that does not fit it exactly."""
     name, storage = column.sql, column.storage
     if storage == "text":
         text = _cast_text(sql, name, kind)
@@ -96,7 +94,8 @@ def cast(sql: Spellings, column: Column, kind: Kind) -> str:
     coarse = (
         f"CASE WHEN {nanos} % 1000 = 0 THEN {sql.quotient.format(value=nanos, divisor=1000)} END"
     )
-    # Floats are ids where some are missing. Beyond these several integers are one of them.
+    # Integer ids of a frame become floats as soon as one is missing. From this bound on several
+    # integers become the same float, so a larger one is no id.
     end = 2**24 if column.type_name == "float" else 2**53
     whole = f"CASE WHEN abs({name}) < {end} AND floor({name}) = {name} THEN {{}} END"
     casts: dict[tuple[Storage, Kind], str] = {
@@ -126,7 +125,8 @@ def cast(sql: Spellings, column: Column, kind: Kind) -> str:
 
 
 def _cast_text(sql: Spellings, name: str, kind: Kind) -> str:
-    # DuckDB moves a bare TRY_CAST into its CSV reader, and there it fails as CAST does.
+    # Not a bare TRY_CAST of the column: DuckDB moves it into its CSV reader, where it fails as
+    # CAST does.
     text = f"nullif({name}, '')"
     if kind in ("moment", "moment_ns", "instant", "instant_ns"):
         return _cast_time(sql, name, text, kind)
@@ -136,13 +136,14 @@ def _cast_text(sql: Spellings, name: str, kind: Kind) -> str:
     digits = f"trim(BOTH '0' FROM {sql.without.format(text='{}', pattern='[eE].*|[^0-9]')})"
     is_decimal = sql.matches.format(text=name, pattern="[-+]?[0-9]*[.]?[0-9]{0,9}0*")
     return {
-        # The cast alone takes 007, 1_000 and 77.5 for integers; only what reads the same is one.
+        # The cast alone turns 007 into 7, 1_000 into 1000 and 77.5 into 78. Only text that the
+        # integer gives back is one.
         "short": f"CASE WHEN CAST({short} AS STRING) = {name} THEN {short} END",
         "integer": f"CASE WHEN CAST({integer} AS STRING) = {name} THEN {integer} END",
         "text": text,
         "real": _finite(real),
-        # A number of which text can be made again, digit for digit. Regular expressions are slow,
-        # and few numbers need them: those with zeros at the end.
+        # A number that gives back its text, digit for digit. Regular expressions are slow, so they
+        # come last, for the few numbers with zeros at the end.
         "exact": f"CASE WHEN {_finite(real)} IS NULL THEN NULL "
         f"WHEN length({name}) <= {_EXACT_DIGITS} OR {again} = {name} THEN {real} "
         f"WHEN {digits.format(name)} = {digits.format(again)} THEN {real} END",
@@ -151,10 +152,11 @@ def _cast_text(sql: Spellings, name: str, kind: Kind) -> str:
 
 
 def _cast_time(sql: Spellings, name: str, text: str, kind: Kind) -> str:
-    # As DuckDB has it, which alone reads times that are text.
+    # DuckDB's spelling only: the other engine reads no times that are text.
     decimals = 9 if kind.endswith("_ns") else 6
     clock = f"[^:]*:[0-9:]*([.][0-9]{{0,{decimals}}}0*)?"
-    # Cast to TIMESTAMP whatever follows the seconds is dropped without a word: offsets, PM, junk.
+    # TRY_CAST to TIMESTAMP silently drops everything after the seconds: offsets, PM, junk. So the
+    # pattern refuses it first.
     if kind.startswith("instant"):
         pattern = f"{clock} ?{_ZONE} *"
         instant = f"replace(replace(rtrim({text}), ' +', '+'), ' -', '-')"
@@ -174,15 +176,17 @@ def _as_nanos(micros: str, wide_integer: str) -> str:
 
 
 def _finite(real: str) -> str:
+    # NaN is the largest number in SQL: NaN >= 4 is true, so it would pass a filter on ratings.
     return f"CASE WHEN abs({real}) <= {_LARGEST} THEN {real} END"
 
 
 def with_time_format(
     engine: Engine, sources: Sequence[Source], name: str, format: str
 ) -> list[Source]:
-    """The sources with column ``name`` read by ``format`` wherever it is text.
+    """The sources, with column ``name`` read by ``format`` in those where it is text.
 
-    Raises SettingError where it is none that DuckDB's strptime reads, or the column is no text.
+    Raises SettingError for a format that DuckDB's strptime cannot read, and for a column that is
+    no text in any source.
     """
     first = sources[0].columns[name]
     if all(source.columns[name].storage != "text" for source in sources):
@@ -206,10 +210,10 @@ def with_time_format(
 
 
 def _with_format(engine: Engine, column: Column, format: str) -> tuple[str, Storage]:
-    """SQL that reads the times in a column of text by ``format``, and what it makes of them;
-    InputError where it is none that the engine reads."""
+    """SQL that reads times from a column of text by ``format``, and their storage; InputError for a
+    format that the engine cannot read."""
     (found,) = engine.row(f"SELECT typeof(try_strptime('', {quoted(format)}))")
-    # strptime takes infinity and epoch for times of any format.
+    # strptime reads the words infinity and epoch by any format, so a digit is required first.
     sql = (
         f"CASE WHEN regexp_matches({column.sql}, '[0-9]') "
         f"THEN try_strptime({column.sql}, {quoted(format)}) END"
@@ -218,8 +222,8 @@ def _with_format(engine: Engine, column: Column, format: str) -> tuple[str, Stor
 
 
 def describe_format(engine: Engine, values: str, example: str) -> str | None:
-    """The ``time_format`` that reads an example of ``values`` such as 31/12/2020; None where there
-    is none. ``values`` is a query of one column of text."""
+    """The advice to give a ``time_format``, for an example such as 31/12/2020; None if no format
+    reads it. ``values`` is a query of one column of text."""
     date = _DATE.match(example)
     if date is None:
         return None

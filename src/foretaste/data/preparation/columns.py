@@ -1,5 +1,5 @@
-"""Columns by role, of interactions and of the items: common spellings, and errors where none is
-found."""
+"""The columns of each role, in interactions and in files of items: their common spellings, and the
+errors if none is found."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _EVENTS = frozenset((
     "behavior", "behaviour", "behaviortype", "behaviourtype", "activity", "activitytype",
 ))  # fmt: skip
 _MOST_EVENTS = 30
-"""Values of a column of event types; one with more has something else."""
+"""Most values that a column of event types has; one with more holds something else."""
 _PURCHASE = re.compile("purchase|buy|bought|order|sale|transaction", re.IGNORECASE)
 
 _NUMBER = re.compile(r"[-+]?\d*\.?\d+")
@@ -81,22 +81,22 @@ _DATE = re.compile(
 _SAMPLE_ROWS = 1000
 _NUMBERS = ("integer", "real", "decimal", "wide")
 
-# A "name" in interactions may be the user's.
+# Without "name": in interactions it may be the user's.
 _TITLES = frozenset(SPELLINGS["title"]) - {"name"}
 _STRENGTHS = frozenset(SPELLINGS["rating"] + SPELLINGS["weight"])
 _KNOWN = frozenset(spelling for spellings in SPELLINGS.values() for spelling in spellings)
 
 PAIR = ("user_id", "item_id")
-"""The roles that every input has a column for."""
+"""The roles that every input must have a column for."""
 
 NAMED = ("weight", "event")
-"""The roles whose column is never looked for: a setting names it."""
+"""The roles whose column is read only if a setting names it."""
 
 _OPTIONS = {
     role: f"{role.removesuffix('_id')}_column" for role in (*PAIR, "rating", "time", *NAMED)
 }
 
-# Columns of these names are left out, as are repeats of a name in another case.
+# Columns of items with these names are left out, and so are repeats of a name in another case.
 _RESERVED = frozenset({"", "id", "item_id", "item_index", "described_id"})
 
 # A number, or a date such as 2020-12-31: seldom the name of a column.
@@ -106,16 +106,16 @@ _VALUE = re.compile(r"[-+]?\d[-+.:\dTZ ]*")
 def find_columns(
     source: Source, config: PairsConfig, roles: Sequence[str] = PAIR
 ) -> dict[str, str]:
-    """The column of each role, of those that are found in a source.
+    """The columns of a source by role, for the roles that are found.
 
-    Raises InputError where users or items are not to be found, SettingError where one column
-    is asked to be two things.
+    Raises InputError if users or items are not found, SettingError if settings give one column two
+    roles.
     """
     columns = list(source.columns)
     named = {role: name for role in roles if (name := getattr(config, _OPTIONS[role])) is not None}
     found = {role: name for role, name in named.items() if name in columns}
-    # A column named for something else is not also taken for a rating or a time. Ratings may be
-    # weights too.
+    # A column that a setting gives to one role is not guessed for another. Only a column of
+    # weights may be that of the ratings too.
     taken = {name for role, name in found.items() if role != "weight"}
     free = [column for column in columns if column not in taken]
     for role in roles:
@@ -141,7 +141,7 @@ def find_columns(
 
 
 def check_columns(sources: Sequence[Source], needed: Iterable[str]) -> None:
-    """Raise InputError where a source lacks a column that is read from the first one."""
+    """Raise InputError if a source lacks a column that is read from the first one."""
     names = list(needed)
     for source in sources[1:]:
         if absent := [shown(name) for name in names if name not in source.columns]:
@@ -158,8 +158,8 @@ def describe_unused(
     *,
     has_weights: bool = False,
 ) -> dict[str, str]:
-    """Notes on the columns that are not read; empty where every one is. That of the titles is,
-    though in the file of items."""
+    """Notes on the columns that are not read; empty if all are. The column of titles counts as read
+    if ``items`` reads it."""
     read = {*used, None if items is None else items.title}
     unused = list(dict.fromkeys(name for name in columns if name not in read))
     if not unused:
@@ -179,7 +179,7 @@ def describe_unused(
 def describe_times_not_used(
     engine: Engine, source: Source, used: Collection[str]
 ) -> dict[str, str]:
-    """A note on columns that look like times; empty where there are none."""
+    """A note on unused columns that look like times; empty if there are none."""
     unused = {name: column for name, column in source.columns.items() if name not in used}
     found = [shown(name) for name, column in unused.items() if column.storage in TIMES]
     for name, values in _first_texts(engine, source, unused).items():
@@ -197,15 +197,14 @@ def describe_times_not_used(
 def describe_negatives(
     engine: Engine, sources: Sequence[Source], used: Collection[str]
 ) -> dict[str, str]:
-    """A note on numbers below zero in unused columns, whatever these are called; empty where there
-    are none."""
+    """A note on numbers below zero in unused columns of any name; empty if there are none."""
     totals: dict[str, tuple[int, float]] = {}
     for source in sources:
         numbers = {}
         for name in _columns_of_numbers(engine, source, used):
             column = source.columns[name]
             number = cast(engine.sql, column, "real")
-            if column.storage == "text":  # most have no sign, and casts take long
+            if column.storage == "text":  # casts take long, and most values have no sign
                 number = f"CASE WHEN {column.sql} LIKE '-%' THEN {number} END"
             numbers[name] = number
         if not numbers:
@@ -232,8 +231,8 @@ def describe_negatives(
 
 
 def _columns_of_numbers(engine: Engine, source: Source, used: Collection[str]) -> list[str]:
-    """The unused columns that hold numbers; of text, whose first rows mostly do."""
-    # A column without a name cannot be named in SQL.
+    """The unused columns of numbers, and those of text whose first rows are mostly numbers."""
+    # A column with an empty name cannot stand in SQL.
     unused = {name: one for name, one in source.columns.items() if name and name not in used}
     found = [name for name, column in unused.items() if column.storage in _NUMBERS]
     for name, values in _first_texts(engine, source, unused).items():
@@ -246,15 +245,14 @@ def _columns_of_numbers(engine: Engine, source: Source, used: Collection[str]) -
 def _first_texts(
     engine: Engine, source: Source, columns: Mapping[str, Column]
 ) -> dict[str, list[str]]:
-    """What the first rows have in those of the columns that are text, blanks left out."""
-
+    """The values of the first rows in the columns of text, without blanks."""
     texts = {name: column.sql for name, column in columns.items() if column.storage == "text"}
     if not texts:
         return {}
     end = f"FROM {source.relation} LIMIT {_SAMPLE_ROWS}"
     rows = _rows_of_text(engine, f"SELECT {', '.join(texts.values())} {end}")
     found = {name: [row[n] for row in rows] for n, name in enumerate(texts)}
-    if not rows:
+    if not rows:  # one column that is not in the encoding fails all, so each is read alone
         for name, sql in texts.items():
             found[name] = [value for (value,) in _rows_of_text(engine, f"SELECT {sql} {end}")]
     return {
@@ -264,8 +262,8 @@ def _first_texts(
 
 
 def _rows_of_text(engine: Engine, query: str) -> list[tuple[Any, ...]]:
-    """Rows of columns that are not used; none where they hold what is no text, which refuses no
-    file."""
+    """The rows of a query of unused columns; none if they cannot be read. An unused column never
+    refuses a file."""
     try:
         return engine.run(query)
     except InputError:
@@ -275,8 +273,8 @@ def _rows_of_text(engine: Engine, query: str) -> list[tuple[Any, ...]]:
 def describe_event_types(
     engine: Engine, sources: Sequence[Source], used: Collection[str]
 ) -> dict[str, str]:
-    """A note on unused columns that say what happened, such as view or purchase, of several kinds;
-    empty where there are none."""
+    """A note on unused columns with several event types, such as view and purchase; empty if there
+    are none."""
     found = []
     for name in dict.fromkeys(name for source in sources for name in source.columns):
         if name in used or _plain(name) not in _EVENTS:
@@ -303,8 +301,8 @@ def describe_event_types(
 def find_spelling(
     columns: Sequence[str], role: str, where: str, advice: str | None = None
 ) -> str | None:
-    """The column that is spelled most like ``role``, or None; InputError, with ``advice``, where
-    two are equally good."""
+    """The column with the best spelling of ``role``, or None; InputError, with ``advice``, if two
+    are equally good."""
     for spelling in SPELLINGS[role]:
         matches = [column for column in columns if _plain(column) == spelling]
         if len(matches) > 1:
@@ -318,28 +316,28 @@ def find_spelling(
 
 
 def is_rank(name: str) -> bool:
-    """True for a column of times that, by its name, only orders the interactions of one user."""
+    """True for a column of times whose name says rank: it orders the interactions of one user."""
     return _plain(name).endswith("rank")
 
 
 class ItemDescriptions:
-    """A source that describes items: the columns of their ids, of their titles, and others.
+    """A source that describes items: the columns of their ids, titles, and others.
 
-    Raises InputError where the item id is not to be found, SettingError where the title is asked
-    for in its column.
+    Raises InputError if no column of item ids is found, SettingError if ``title_column`` is that
+    column.
     """
 
     def __init__(self, source: Source, config: InputConfig) -> None:
         self._source = source
         columns = list(source.columns)
-        # item_column is the name in the interactions too.
+        # The same setting names the column of the interactions, so the advice says so.
         advice = f"rename one, or name the one of both files with {_flag('item_column')}"
         key = (
             config.item_column
             if config.item_column in columns
             else find_spelling(columns, "item_id", source.name, advice)
         )
-        # Nothing else in a file of items is called so; in interactions a code may be of anything.
+        # In a file of items these are the item's; in interactions a code may be of anything.
         key = key or next((name for name in ("id", "code") if name in columns), None)
         if key is None:
             hint = _header_hint(source, "item_id,title")
@@ -356,7 +354,7 @@ class ItemDescriptions:
         self._others = [name for name in source.columns if name != self._key]
         self._repeats: list[str] = []
         self.title = config.title_column
-        """The column of the titles; None where there is none."""
+        """The column of the titles; None if there is none."""
         if self.title is None:
             advice = f"say which with {_flag('title_column')}"
             self.title = find_spelling(self._others, "title", source.name, advice)
@@ -364,11 +362,10 @@ class ItemDescriptions:
             raise InputError(_has_no_column(source, {"title_column": self.title}))
 
     def read(self, engine: Engine) -> list[str]:
-        """Make table ``described`` of the columns, as text; their names in a query.
+        """Make table ``described`` of the columns, as text; returns their names in a query.
 
-        The column of titles is called ``title``. Where ids come again, as in an export of orders,
-        an item has the title that most of its rows have, and of the other columns those that are
-        alike in all rows of each item.
+        The column of titles is called ``title``. If ids repeat, as in an export of orders, an item
+        gets the title of most of its rows. Another column is kept if it has one value per item.
         """
         taken = _RESERVED if self.title is None else _RESERVED | {"title"}
         names: dict[str, str] = {}
@@ -395,7 +392,7 @@ class ItemDescriptions:
         return [f"described.{sql}" for sql in names.values()]
 
     def _of_repeats(self, engine: Engine, names: dict[str, str]) -> dict[str, str]:
-        """Make one row of each id of ``described``; those of its columns that are kept."""
+        """Make ``described`` have one row per id; returns the columns that are kept."""
         engine.rename("described", "repeated")
         repeated = "FROM repeated WHERE described_id IS NOT NULL GROUP BY described_id"
         num_differing = {
@@ -409,7 +406,8 @@ class ItemDescriptions:
         if self.title is None:
             engine.make("described", f"SELECT * FROM {rows}")
         else:
-            # Titles of an export have slips, so not the first one; and rows have no order here.
+            # The most common title, not the first: exports have typing errors, and these rows have
+            # no order.
             title = names[self.title]
             engine.make(
                 "described",
@@ -428,7 +426,7 @@ class ItemDescriptions:
         return own
 
     def check_used(self, engine: Engine) -> None:
-        """Raise InputError where none of the items that were kept is described."""
+        """Raise InputError if none of the kept items is described."""
         num_found, kept = engine.row(
             f"SELECT count(described_id), min(CAST(item_id AS STRING)) FROM items{steps.DESCRIBED}"
         )
@@ -441,8 +439,8 @@ class ItemDescriptions:
             )
 
     def describe_titles(self, engine: Engine) -> str:
-        """A note on the column of the titles, and how many items have one."""
-        # The folder of the file says nothing, and differs from machine to machine.
+        """A note on the column of the titles, with the number of items that have one."""
+        # Without the file's folder, which differs from machine to machine.
         file = Path(self._source.name).name
         if self.title is None:
             if not self._others:
@@ -464,8 +462,8 @@ class ItemDescriptions:
 def _not_found(
     source: Source, absent: Mapping[str, str], missing: Sequence[str], *, looks_for_time: bool
 ) -> str:
-    """The message about all columns that are not found: one at a time, a table in another language
-    would be tried again and again."""
+    """The message about all columns that are not found. One message for each would have a user with
+    a table in another language try again and again."""
     hint = _header_hint(source, "user_id,item_id,rating,timestamp") + _index_hint(source)
     if not missing:
         return _has_no_column(source, absent, hint)
@@ -479,7 +477,7 @@ def _not_found(
 
 
 def _has_no_column(source: Source, absent: Mapping[str, str], hint: str = "") -> str:
-    """The message about columns that options name and a source has not."""
+    """The message about columns that are named by options and absent from a source."""
     columns = list(source.columns)
     asked = ", nor ".join(
         f"{shown(name)}, asked for with {_flag(option)}" for option, name in absent.items()
@@ -496,8 +494,8 @@ def _none_looks_like(columns: Sequence[str], role: str, where: str) -> str:
 
 
 def _header_hint(source: Source, example: str) -> str:
-    """A sentence on files without a header, where the line taken for one has a value in it, or
-    no known name and as much text as the next line."""
+    """A sentence on files without a header, if the first line holds a value, or holds no known name
+    and looks like the second line."""
     if not isinstance(source, TextFile) or source.format.columns is not None:
         return ""
     _, second = next(source.rows(), (0, []))
@@ -514,7 +512,7 @@ def _header_hint(source: Source, example: str) -> str:
 
 
 def _index_hint(source: Source) -> str:
-    """A sentence on a frame that has names in its index, which is not read."""
+    """A sentence on the named index of a frame, which is not read."""
     if not isinstance(source, Frame) or not source.index_names:
         return ""
     names = _listed(source.index_names)
@@ -522,14 +520,14 @@ def _index_hint(source: Source) -> str:
 
 
 def _flag(*options: str) -> str:
-    """Options on the command line and in Python."""
+    """Options in the spelling of the command line, then of Python."""
     words = " and ".join(f"--{option.replace('_', '-')}" for option in options)
     return f"{words} ({', '.join(f'{option}=...' for option in options)} in Python)"
 
 
 def _listed(names: Sequence[str], most: int = 20) -> str:
-    """Names, or the first of them and how many more there are."""
-    if len(names) <= most + 1:  # the last takes no more room than its count
+    """Names; of many the first ones, and the number of the others."""
+    if len(names) <= most + 1:  # the last name takes no more room than "and 1 more"
         return ", ".join(map(shown, names))
     return f"{', '.join(map(shown, names[:most]))} and {len(names) - most} more"
 

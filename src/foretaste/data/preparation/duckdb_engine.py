@@ -24,8 +24,8 @@ from foretaste.data.sources.source import Source, quoted
 from foretaste.data.sources.text import TOO_LONG, TextFile, not_utf8, quotes_as_they_are
 from foretaste.errors import InputError, SettingError
 
-# Errors that values can cause: damaged files, dates out of range, odd types. The others are our own
-# mistakes.
+# Errors that values can cause: damaged files, dates out of range, odd types. All others are faults
+# of foretaste and stay tracebacks.
 _DATA_ERRORS = (
     duckdb.InvalidInputException,
     duckdb.IOException,
@@ -35,7 +35,7 @@ _DATA_ERRORS = (
     duckdb.SerializationException,
 )
 
-# Its messages where a file of its own cannot grow, and where it cannot spill.
+# DuckDB's messages for a full disk: a file that it writes cannot grow, and it cannot spill.
 _CANNOT_WRITE = re.compile(r'Could not write file .*?: ([^":]+)","errno":"(\d+)"')
 _CANNOT_SPILL = "max_temp_directory_size"
 
@@ -46,17 +46,19 @@ _BEYOND_ENCODING = {
     "with iconv -f UTF-16 -t UTF-8",
 }
 
-# The process held 260 to 300 MiB more than DuckDB's limit, for limits from 0.5 to 2 GB.
 _MAPPED_BY_THREAD = 128 * 2**20
 """Address space, not memory, that the C library maps for each thread's stack and heap."""
+# The process held 260 to 300 MiB more than DuckDB's limit, for limits from 0.5 to 2 GB.
 _BESIDE_ENGINE_BYTES = 300 * 2**20
 _LEAST_BYTES = 64 * 2**20
-"""Taken unasked however little is free: a small file needs no more, and what is free changes."""
+"""Smallest default limit. A small file needs no more, and the free memory changes meanwhile."""
 
 
 class DuckDBEngine(Engine):
     """One in-memory database that spills to ``scratch`` and is gone when closed."""
 
+    # Chosen by time: of 20 million rows of CSV, DuckDB took 4.1 s, Polars 5.0 s, Ibis on DuckDB
+    # 5.3 s, pandas 23.8 s; of 100 million rows of Parquet under 2 GB, DuckDB 27 s, Polars 82 s.
     name = f"duckdb {duckdb.__version__}"
 
     sql = Spellings(
@@ -75,12 +77,14 @@ class DuckDBEngine(Engine):
         self._scratch = scratch
         options: dict[str, Any] = {
             "temp_directory": real_path(scratch),
+            # A kept order takes memory (the process reached 2.4 GB under a limit of 2 GB). Without
+            # it only COPY with ORDER BY is sorted: fetched as Arrow, it was not, 6 times of 6.
             "preserve_insertion_order": False,
             "autoinstall_known_extensions": False,
             "python_enable_replacements": False,
             "TimeZone": "UTC",
         }
-        # DuckDB ends the process where a thread cannot be started.
+        # DuckDB aborts the process if a thread cannot be started, so the room is checked first.
         left = address_space_left()
         if threads is not None:
             needed = threads * _MAPPED_BY_THREAD
@@ -89,12 +93,12 @@ class DuckDBEngine(Engine):
         elif (os.cpu_count() or 1) * _MAPPED_BY_THREAD > left:
             options["threads"] = max(1, left // _MAPPED_BY_THREAD)
         self._connection = duckdb.connect(":memory:", config=options)
-        # Where there is none, in a notebook without widgets, DuckDB takes no word about it.
+        # In a notebook without widgets there is no progress bar, and setting it is an error.
         if self.row("SELECT current_setting('enable_progress_bar')") == (True,):
             self._connection.execute("SET enable_progress_bar = false")
         if memory_limit is None:
-            # Half of the memory that the machine has, or that a container or job may take: DuckDB's
-            # own limit is four fifths of it. Less where other processes leave less.
+            # Half of the memory of the machine or its container, of which DuckDB's own default
+            # limit is four fifths; less if other processes leave less.
             (found,) = self.row("SELECT current_setting('memory_limit')")
             half = min(memory_bytes(found) / 0.8 / 2, free_bytes())
             memory_limit = f"{max(_LEAST_BYTES, half) / 2**20:.0f}MiB"
@@ -111,7 +115,7 @@ class DuckDBEngine(Engine):
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def register(self, sources: Sequence[Source]) -> list[Source]:
-        # Frames are made known; text files are kept for errors to name them.
+        # Text files are kept, so that errors can name them.
         registered = list(sources)
         for number, source in enumerate(sources):
             if isinstance(source, TextFile):
@@ -142,17 +146,17 @@ class DuckDBEngine(Engine):
                 raise OSError(int(found.group(2)), found.group(1)) from None
             raise InputError(_explain(str(error), self._text_files)) from None
         except duckdb.Error as error:
-            # Damaged Parquet makes errors of no kind of their own.
+            # Damaged Parquet raises the base class itself.
             if type(error) is duckdb.Error:
                 raise InputError(f"is damaged: {_first_line(str(error))}") from None
             raise
         except UnicodeDecodeError as error:
-            # The message quotes bytes that are not text.
+            # DuckDB's message quotes bytes that are no text, and Python cannot decode it.
             raise InputError(
                 f"holds bytes that are not UTF-8 text: {error.object!r:.200}"
             ) from None
         except RuntimeError as error:
-            # DuckDB makes this of Ctrl-C while a query runs.
+            # DuckDB turns Ctrl-C during a query into this error.
             if str(error) == "Query interrupted":
                 raise KeyboardInterrupt from None
             raise
@@ -181,8 +185,8 @@ class DuckDBEngine(Engine):
 
 
 def _explain(message: str, files: Mapping[str, TextFile]) -> str:
-    """DuckDB's message about what it reads, in our words; about a malformed row with file, line
-    and example. ``files`` are by the path that DuckDB knows."""
+    """foretaste's message for DuckDB's message about its input; for a malformed row with file, line
+    and example. ``files`` are by DuckDB's path."""
     if "CSV Parser state machine" in message:
         return r"mixes line endings, \n and \r\n; make them one, for example with dos2unix"
     for encoding, problem in _BEYOND_ENCODING.items():
@@ -204,7 +208,7 @@ def _explain(message: str, files: Mapping[str, TextFile]) -> str:
     else:
         reason = TOO_LONG if "Maximum line size" in message else "cannot be parsed"
     original = re.search(r"^Original Line: ?(.*)$", message, re.MULTILINE)
-    # With Windows line ends DuckDB may quote an empty line, and below it the row before.
+    # With Windows line ends DuckDB may quote an empty line here and the wrong row below it.
     example = f": {shown(original[1])}" if original and original[1] else ""
     return f"{file.name if file else 'input'}, line {line[1]}: {reason}{example}"
 

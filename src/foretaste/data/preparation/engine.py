@@ -1,4 +1,4 @@
-"""The engine of a preparation: what any of them does, and the spellings in which they differ."""
+"""The interface of an engine of preparation, and the SQL spellings in which engines differ."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from foretaste.data.sources.source import Source
 
 @dataclass(frozen=True, kw_only=True)
 class Spellings:
-    """SQL of what engines spell in different ways; ``str.format`` fills in what is in braces."""
+    """SQL that engines spell differently; ``str.format`` fills in the names in braces."""
 
     wide_integer: str
     """A type of integers of 38 digits."""
@@ -25,7 +25,7 @@ class Spellings:
     """``text`` without anything that matches a ``pattern``."""
 
     quotient: str
-    """The whole part of ``value`` by ``divisor``, for numbers that it divides."""
+    """``value`` divided by ``divisor``, for numbers that divide without a remainder."""
 
     micros: str
     """Microseconds since 1970 of a ``value`` that is a date or time."""
@@ -35,7 +35,7 @@ class Spellings:
 
 
 class Engine(ABC):
-    """Tables and queries of one preparation; a context, after which its tables are gone."""
+    """Tables and queries of one preparation. As a context it removes its tables at the end."""
 
     name: str
     """The engine and its version, as a manifest has it."""
@@ -43,7 +43,7 @@ class Engine(ABC):
     sql: Spellings
 
     reads_numbers_of_text: ClassVar[bool] = True
-    """Columns of text may hold ratings and times; else such columns have types of their own."""
+    """True if columns of text may hold ratings and times; if not, they must be typed columns."""
 
     @abstractmethod
     def __enter__(self) -> Self: ...
@@ -53,18 +53,18 @@ class Engine(ABC):
 
     @abstractmethod
     def register(self, sources: Sequence[Source]) -> list[Source]:
-        """The sources as this engine reads them; those that are written alike may be one.
+        """The sources in the form that this engine reads; files of one format may become one.
 
-        Raises InputError where a column is of a type that cannot be read, or a line of a file is
-        longer than is read whole.
+        Raises InputError for a column of a type that cannot be read, and for a line of a file that
+        is too long.
         """
 
     @abstractmethod
     def run(self, sql: str) -> list[tuple[Any, ...]]:
-        """The rows a query returns, in no order that can be relied on.
+        """The rows of a query; their order is not defined, even with ORDER BY.
 
-        Raises InputError naming malformed input, SettingError where the memory limit is too tight,
-        OSError where the disk is full.
+        Raises InputError for malformed input, SettingError if the memory limit is too low, OSError
+        if the disk is full.
         """
 
     @abstractmethod
@@ -77,19 +77,19 @@ class Engine(ABC):
 
     @abstractmethod
     def rename(self, table: str, name: str) -> None:
-        """Have a table go by another name."""
+        """Rename a table."""
 
     @abstractmethod
     def first(self, sql: str) -> tuple[Any, ...]:
-        """The first row that a query without an order returns, in the order of the source."""
+        """The first row, in the order of the source, of a query without ORDER BY."""
 
     @abstractmethod
     def write(self, query: str, path: Path) -> None:
-        """Write the rows of a query in its order, by its first columns, as one Parquet file."""
+        """Write the rows of a query, ordered by its first columns, as one Parquet file."""
 
     @abstractmethod
     def write_train(self, query: str, directory: Path, num_rows: int) -> list[str]:
-        """Write the training pairs into a directory; the names of their files, in order."""
+        """Write the training pairs into a directory; returns the names of their files, in order."""
 
     def row(self, sql: str) -> tuple[Any, ...]:
         """The one row that a query returns."""

@@ -1,4 +1,4 @@
-"""Everything a preparation reads, found, opened and checksummed before it begins."""
+"""The inputs of a preparation: found, opened and checksummed before it begins."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ _NCF_TRAIN, _NCF_TEST, _NCF_NEGATIVE = ".train.rating", ".test.rating", ".test.n
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GivenSplit:
-    """The parts of a split that was made elsewhere, to be prepared as they are.
+    """The parts of a given split, which are prepared unchanged.
 
-    Each part is whatever `prepare` takes as its source; columns are found by name, and times are
-    not looked at. The catalogue is the items of ``train``. A pair that is in several parts belongs
-    to the first of them, in the order below. Users whom training never sees are answered from their
-    fold-in items, or without any history where there are none. Protocol ``none`` trains on every
-    part.
+    Each part is any source of `prepare`. Columns are found by name, and times are not read. The
+    catalogue is the items of ``train``. A pair in several parts belongs to the first of them, in
+    the order below. Users outside of training are answered from their fold-in items, or without a
+    history if they have none. Protocol ``none`` trains on all parts.
     """
 
     train: Any
@@ -42,7 +41,7 @@ class GivenSplit:
     """Known interactions of validation users who are in no other part."""
 
     validation: Any = None
-    """Interactions to choose the best epoch by."""
+    """Interactions that choose the best epoch."""
 
     test_fold_in: Any = None
     """Known interactions of test users who are in no other part."""
@@ -51,17 +50,15 @@ class GivenSplit:
     """Interactions to evaluate on."""
 
     test_candidates: Any = None
-    """The items that each test user's are ranked against under candidates ``fixed``: a file or
+    """Candidates ``fixed`` of each test user, against which the test items are ranked: a file or
     frame of (user, item) rows, or a ``.negative`` file of the NCF paper."""
 
     def __post_init__(self) -> None:
         if self.train is None:
-            raise SettingError(
-                f"a split that was made elsewhere needs its training part: {_flag('train')}"
-            )
+            raise SettingError(f"a given split needs its training part: {_flag('train')}")
         if self.validation is None and self.test is None:
             raise SettingError(
-                "a split that was made elsewhere needs a held-out part beside the training part: "
+                "a given split needs a held-out part beside the training part: "
                 f"{_flag('test')} or {_flag('validation')}; to train on everything, prepare it as "
                 "one source with protocol none"
             )
@@ -76,7 +73,7 @@ class GivenSplit:
                 )
 
     def parts(self) -> dict[str, Any]:
-        """The source of each part, by the name it has in the dataset; training first."""
+        """The sources by the names that their parts have in the dataset; training first."""
         found = {"train": self.train}
         for split in ("validation", "test"):
             fold_in, target = getattr(self, f"{split}_fold_in"), getattr(self, split)
@@ -92,10 +89,10 @@ def _flag(part: str) -> str:
 
 
 def as_given_split(source: Any) -> GivenSplit | None:
-    """The split that ``source`` is; None where it is to be split yet.
+    """The given split that ``source`` is or names; None for a source that is still to be split.
 
-    ``X.train.rating`` stands for the files that the NCF paper publishes with it:
-    ``X.test.rating`` and, where it is there, ``X.test.negative``.
+    ``X.train.rating`` names the NCF paper's split: also ``X.test.rating`` and, if it exists,
+    ``X.test.negative``.
     """
     if isinstance(source, GivenSplit):
         return source
@@ -120,23 +117,23 @@ class Inputs:
     """Each source's ``part_number`` is its part's position in ``parts``."""
 
     parts: tuple[str, ...]
-    """The parts of a split that was made elsewhere, training first; none where there is none, and
-    where protocol none trains on all of it."""
+    """The parts of a given split, training first; empty if the source is still to be split, and
+    under protocol none, which trains on all parts."""
 
     candidates: list[Source]
-    """The candidates that came with the test part, if any."""
+    """The candidates that are given with the test part, if any."""
 
     items: Source | None
     """The description of the items, if there is one."""
 
     provenance: list[dict[str, Any]]
-    """For each source: its content, name, size and checksum, and what text is read as."""
+    """For each source: its part, name, size and checksum, and the format of text."""
 
     name: str
-    """The name of a dataset of it."""
+    """The name of the dataset, without the digest."""
 
     config: PrepareConfig
-    """The settings to prepare it with; for a named set, with what is known of it."""
+    """The settings of the preparation, completed for a named set."""
 
     @classmethod
     def open(
@@ -148,11 +145,11 @@ class Inputs:
         progress: Progress,
         opener: Opener | None = None,
     ) -> Inputs:
-        """Find and checksum whatever ``source`` and ``items`` name, a named set included; what an
-        engine names is opened by its ``opener``.
+        """Open and checksum ``source``, which may be a named set, and ``items``. The engine's
+        ``opener`` opens names that only the engine knows.
 
-        Raises InputError where they cannot be read, SettingError for a setting about an input that
-        is not given.
+        Raises InputError if they cannot be read, SettingError for a setting of an input that is
+        not given.
         """
         config = given_or_default("config", config, PrepareConfig)
         source_dir = checked("source_dir", source_dir, Path | None)
@@ -180,7 +177,8 @@ class Inputs:
         described: list[Source] = []
         if items is not None:
             described = open_sources(items, config.items_format, "items table", opener)
-            # The encoding of the interactions says nothing of items that are no text.
+            # The encoding of the interactions is only a default here, so it may have no effect on
+            # items that are no text.
             own = replace(config, encoding="utf-8")
             check_format_acts(own.items_format, described)
             if len(described) > 1:
@@ -202,14 +200,14 @@ class Inputs:
         )
 
     def default_output(self, root: Path) -> Path:
-        """``root/<name>-<digest>``: the same for the same content and settings, wherever it is."""
+        """``root/<name>-<digest>``: equal for equal content and settings, from any folder."""
         digest = hashlib.sha256(_key(self.provenance, self.config.content()).encode()).hexdigest()
-        # A name may have 255 bytes, and a temporary one is longer.
+        # File systems take names of 255 bytes, and the temporary name has a prefix.
         name = self.name.encode()[:_LONGEST_NAME].decode(errors="ignore")
         return root / f"{name}-{digest[:12]}"
 
     def is_prepared_in(self, directory: Path) -> bool:
-        """True where a dataset there was prepared from the same content by the same settings."""
+        """True for a dataset of the same content and settings."""
         if not (directory / FILE_NAME).is_file():
             return False
         with suppress(DatasetError):
@@ -219,21 +217,21 @@ class Inputs:
         return False
 
     def check_unchanged(self) -> None:
-        """Raise InputError where a file was written to since it was opened."""
+        """Raise InputError if a file was written to since it was opened."""
         described = [] if self.items is None else [self.items]
         for source in (*self.interactions, *self.candidates, *described):
             source.check_unchanged()
 
 
 def _name_of(source: Source) -> str:
-    """The name of a dataset of it: a file's without its suffixes, a table's with its schema."""
+    """The name of a dataset: that of a file without its suffixes, of a table with its schema."""
     if source.name.startswith(TABLE):
         return Path(source.name.removeprefix(TABLE)).name
     return Path(source.name).name.split(".")[0]
 
 
 def _key(source: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> str:
-    """The content and settings that decide a dataset, as text."""
+    """The content and settings that determine a dataset, as text."""
     key = {
         "format_version": FORMAT_VERSION,
         "source": sorted(
@@ -246,7 +244,7 @@ def _key(source: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> st
 
 
 def _check_settings_act(config: PrepareConfig, items: Any, candidates: list[Source]) -> None:
-    """Raise SettingError for a setting about an input that is not given."""
+    """Raise SettingError for a setting of an input that is not given."""
     if config.target_in_candidates == "drop" and not candidates:
         raise SettingError(
             "target_in_candidates is drop, and no candidates came with the test part; give them "

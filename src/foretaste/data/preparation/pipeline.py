@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from foretaste.data.preparation.engine import Engine
 
 _MOST_UNKNOWN = 0.1
-"""Share of held-out users of whom training knows nothing, beyond which it is a warning."""
+"""A note warns if training knows nothing of a larger share of the held-out users."""
 
 _MOST_EVENTS = 10
-"""Named in the message about events that are not there."""
+"""Most event types in the message about absent ones."""
 
-# Of each filter: its setting, the condition or, for a column of ids, the query of those kept, and
-# the count of the rows that it drops.
+# For each filter: its setting, its column of ids, its SQL, and the name of the count of dropped
+# rows. The SQL is a condition, or with a column of ids the query of the ids to keep.
 _FILTERS = (
     ("min_rating", None, steps.RATED, "num_rows_rated_too_low"),
     ("min_item_users", "item_id", steps.FREQUENT_ITEMS, "num_rows_of_rare_items"),
@@ -63,7 +63,8 @@ class Pipeline:
         self._config = inputs.config
 
     def run(self, directory: Path, progress: Progress) -> Manifest:
-        """Run every step and write the files of the dataset into ``directory``; its manifest."""
+        """Run all steps and write the files of the dataset into ``directory``; returns its
+        manifest."""
         engine, inputs, plan, counts = self._engine, self._inputs, self._plan, self._counts
         progress("read")
         config = self._config
@@ -142,8 +143,8 @@ class Pipeline:
         return self._manifest(kinds, *written, notes, mean_weight)
 
     def keep_events(self, rows: str) -> str:
-        """Drop the rows of other events than those that are asked for, counting them; the name of
-        the table with what is left. Raises InputError where there is none of one of them."""
+        """Drop and count the rows whose event type is not asked for; returns the name of the table
+        with the remaining rows. Raises InputError if an event type that is asked for is absent."""
         engine, events = self._engine, self._plan.events
         if not events:
             return rows
@@ -166,9 +167,9 @@ class Pipeline:
         return "rows_of_events"
 
     def filter_rows(self, rows: str) -> str:
-        """Drop what the filters drop, counting it; the name of the table with what is left.
+        """Apply and count the filters; returns the name of the table with the remaining rows.
 
-        Raises InputError with the count of every step where nothing is left.
+        Raises InputError with the count of every step if no row is left.
         """
         engine, filters, counts = self._engine, self._plan.filters, self._counts
         num_rows = engine.count(rows)
@@ -191,7 +192,7 @@ class Pipeline:
                 raise InputError(
                     f"every row is filtered away: {dropped}; the filters are {applied}"
                 )
-            # Rows are copied only where some go: it takes as long as counting ten times.
+            # Rows are copied only if some are dropped: a copy takes as long as ten counts.
             if num_left < num_rows:
                 engine.make(f"rows_with_{setting}", f"SELECT * FROM {left}")
                 engine.drop(rows)
@@ -199,7 +200,8 @@ class Pipeline:
         return rows
 
     def collapse_pairs(self, rows: str) -> None:
-        """Make ``user_codes``, ``item_codes`` and ``pairs``: each (user, item) at its earliest."""
+        """Make ``user_codes``, ``item_codes`` and ``pairs``, with each (user, item) once, at its
+        earliest time."""
         engine, parts = self._engine, self._plan.parts
         num_rows = engine.count(rows)
         num_given = engine.run(steps.DISTINCT_HELD.format(previous=rows)) if parts else []
@@ -214,7 +216,7 @@ class Pipeline:
     def split_pairs(self) -> None:
         """Make ``held`` and ``train`` by the protocol.
 
-        Raises InputError where items of users are to be held out, and every user has only one.
+        Raises InputError if the protocol holds out items of users, and every user has only one.
         """
         engine, plan, seed = self._engine, self._plan, self._config.seed
         num_test = 0
@@ -249,9 +251,9 @@ class Pipeline:
         engine.make("train", steps.TRAIN_GIVEN if plan.parts else steps.TRAIN)
 
     def decay(self, kinds: Mapping[str, Kind]) -> str:
-        """The factor of a row's weight by its age, in a query; empty where ages do not count.
+        """SQL of the factor that a row's age puts on its weight; empty without a half-life.
 
-        Raises SettingError where times are in no unit that is known.
+        Raises SettingError if times are numbers of no known unit.
         """
         half_life_s = self._config.half_life_s
         if half_life_s is None:
@@ -259,14 +261,14 @@ class Pipeline:
         per_second = times_per_second(self._engine, kinds)
         if per_second is None:
             raise SettingError(
-                f"half_life needs real times, and numbers in column "
-                f"{shown(self._plan.columns['time'])} are not seconds, milliseconds, microseconds "
-                "or nanoseconds since 1970, all of one; leave it out"
+                f"half_life needs real times, and the numbers in column "
+                f"{shown(self._plan.columns['time'])} are not all seconds, all milliseconds, all "
+                "microseconds or all nanoseconds since 1970; leave half_life out"
             )
         return steps.DECAY.format(half_life=f"CAST({half_life_s * per_second!r} AS DOUBLE)")
 
     def check_weights(self, rows: str) -> None:
-        """Raise InputError where a row's weight is not above 0, or beyond any."""
+        """Raise InputError if the weight of a row is not above 0, or above the largest."""
         plan = self._plan
         if plan.weight_scale is None or "weight" not in plan.columns:
             return
@@ -282,9 +284,10 @@ class Pipeline:
             )
 
     def weigh_train(self, rows: str, decay: str) -> tuple[str, float]:
-        """Give ``train`` the weights of its pairs; a note on them, and their mean."""
+        """Add the weights of its pairs to ``train``; returns a note on them, and their mean."""
         engine, plan, config = self._engine, self._plan, self._config
         assert plan.weight_scale is not None
+        # Under these protocols no row is later than training's, so ages count from the latest row.
         has_no_future = plan.protocol in ("none", "held-out-users")
         weighted = steps.WEIGHTED_TRAIN.format(
             previous=rows,
@@ -308,13 +311,13 @@ class Pipeline:
         return f"{', '.join(parts)}: {least:.3g} to {most:.3g}, mean {mean:.3g}", mean
 
     def _num_heldout_users(self, num_eligible: int) -> int:
-        """Users of each held-out part: as many as asked for, or a tenth of the eligible."""
+        """The number of users in each held-out part: the setting, or a tenth of the eligible."""
         num_parts = 1 + self._plan.has_validation
         num_users = self._config.num_heldout_users or max(1, num_eligible // 10)
         if num_eligible <= num_users * num_parts:
             sizes = f"{counted(num_users, 'held-out user')} in each of {num_parts} parts"
             raise SettingError(
-                f"protocol held-out-users: {sizes} leaves nobody to train on, for "
+                f"protocol held-out-users: {sizes} leaves nobody to train on, as only "
                 f"{counted(num_eligible, 'user')} {'has' if num_eligible == 1 else 'have'} two "
                 "items or more; hold out fewer with "
                 "--num-heldout-users, or use --protocol none to train on all of them"
@@ -322,8 +325,8 @@ class Pipeline:
         return num_users
 
     def check_parts(self) -> None:
-        """Raise InputError where a part came out empty, or a user with fold-in items is in training
-        or in the other split."""
+        """Raise InputError if a part is empty, or if a user with fold-in items is in training or in
+        the other split."""
         engine, plan = self._engine, self._plan
         for part in plan.parts:
             if not part.endswith("_fold_in"):
@@ -334,7 +337,7 @@ class Pipeline:
                 raise InputError(
                     f"user {shown(user_id)} of {part} is in training or in the other held-out part "
                     f"too ({like_it(count, 'user')}); fold-in items are for users who are in no "
-                    "other part, and what is known of others belongs in train"
+                    "other part; put the known items of other users into train"
                 )
         found = {part for (part,) in engine.run("SELECT DISTINCT part FROM held")}
         if engine.count("train"):
@@ -343,18 +346,18 @@ class Pipeline:
         if missing and plan.parts:
             raise InputError(
                 f"nothing is left of the {missing[0]} part: each of its pairs is filtered away or "
-                "in an earlier part already; give other files or filters"
+                "in an earlier part too; give other files or filters"
             )
         if missing:
             raise InputError(
                 f"too few interactions for protocol {plan.label}: after the filters there are "
-                f"{engine.count('pairs'):,} of {engine.count('user_codes'):,} users, and "
-                "leave-one-out needs users with three items, held-out-users with two, temporal ten "
+                f"{engine.count('pairs'):,} of {engine.count('user_codes'):,} users. leave-one-out "
+                "needs users with three items, held-out-users users with two items, temporal ten "
                 "interactions; use --protocol none to train on all of them"
             )
 
     def drop_unseen_targets(self) -> None:
-        """Leave targets that training never saw out of ``held``, counting them and their users."""
+        """Drop from ``held`` the targets that training never saw; count them and their users."""
         engine = self._engine
         engine.make("seen", steps.SEEN)
         held, seen = (
@@ -400,7 +403,7 @@ class Pipeline:
                 counts[f"num_{split}_users_without_target"] = engine.count(without_target)
 
     def describe_limits(self) -> dict[str, str]:
-        """Notes on parts that nothing can be learned from or measured on, by their names."""
+        """Notes on parts that teach or measure nothing, by the names of the parts."""
         counts = self._counts
         notes: dict[str, str] = {}
         if counts["num_train_users"] == 1:

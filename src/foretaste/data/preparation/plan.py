@@ -1,4 +1,4 @@
-"""The plan of a preparation: the columns that are found, and the settings resolved for them."""
+"""The plan of a preparation: the columns that were found, and the settings without ``auto``."""
 
 from __future__ import annotations
 
@@ -29,36 +29,36 @@ class Plan:
     """Settings without ``auto``: a protocol, and the filters that apply."""
 
     protocol: str
-    """``leave-one-out``, ``held-out-users``, ``temporal``, ``none``, or ``given`` where the source
-    comes split."""
+    """``leave-one-out``, ``held-out-users``, ``temporal``, ``none``, or ``given`` for a given
+    split."""
 
     label: str
     """The protocol as printed beside every metric."""
 
     filters: dict[str, float]
-    """Of ``min_rating``, ``min_item_users``, ``min_user_interactions``, those that apply."""
+    """The filters that apply: ``min_rating``, ``min_item_users``, ``min_user_interactions``."""
 
     columns: dict[str, str]
     """The columns to read, by role."""
 
     has_validation: bool
-    """True where a part is held out for choosing the best epoch."""
+    """True if a part is held out to choose the best epoch."""
 
     drops_unseen_targets: bool
-    """True where held-out items that training never saw are left out."""
+    """True if held-out items that training never saw are left out."""
 
     parts: tuple[str, ...]
-    """The parts of a source that comes split, training first; none where it does not."""
+    """The parts of a given split, training first; empty without one."""
 
     events: dict[str, float | None]
-    """The weight of each event that is kept; all are where it is empty."""
+    """The weights of the event types that are kept; empty if all types are kept."""
 
     weight_scale: WeightScale | None
-    """The scale of the weights; None where interactions have none."""
+    """The scale of the weights; None if interactions have no weights."""
 
     @property
     def weight(self) -> str:
-        """The weight of a row, in a query."""
+        """SQL of the weight of a row."""
         factors = ["weight" if "weight" in self.columns else "CAST(1 AS DOUBLE)"]
         if self.events:
             cases = " ".join(
@@ -70,7 +70,7 @@ class Plan:
 
     @property
     def held_parts(self) -> tuple[str, ...]:
-        """Every part but training's."""
+        """All parts but the training part."""
         if self.parts or self.protocol == "none":
             return self.parts[1:]
         splits = ("validation", "test") if self.has_validation else ("test",)
@@ -79,7 +79,7 @@ class Plan:
 
     @property
     def targets(self) -> dict[str, str]:
-        """The held-out part with the items to be found, by its split: ``validation``, ``test``."""
+        """The names of the parts with the items to be found, by split: ``validation``, ``test``."""
         parts = (part for part in self.held_parts if not part.endswith("_fold_in"))
         return {part.removesuffix("_target"): part for part in parts}
 
@@ -87,11 +87,10 @@ class Plan:
 def make_plan(
     config: PrepareConfig, sources: Sequence[Source], parts: tuple[str, ...] = ()
 ) -> Plan:
-    """Find the columns in the first source, which every other one must have too, and resolve
-    ``auto`` and the reference's filters for them.
+    """Find the columns in the first source, and resolve ``auto`` and the reference's filters.
 
-    Raises InputError where a column is not to be found, SettingError where a setting needs one
-    that is not there, or the source to be split otherwise than it is.
+    Raises InputError if a column is not found, or not in every source. Raises SettingError if a
+    setting needs an absent column, or another split than the given one.
     """
     first = sources[0]
     named = (role for role in NAMED if getattr(config, f"{role}_column") is not None)
@@ -103,8 +102,8 @@ def make_plan(
         has_validation = any(part.startswith("validation") for part in parts)
         if config.protocol != "auto":
             raise SettingError(
-                f"protocol {config.protocol} would split what is split already; leave it out, or "
-                "train on all of it with none"
+                f"protocol {config.protocol} would split a given split again; leave it out, or "
+                "train on all parts with none"
             )
         if config.validation == "none" and has_validation:
             raise SettingError("validation is none, and a validation part is given; leave one out")
@@ -120,7 +119,7 @@ def make_plan(
         needed.add("time")
     columns = {role: name for role, name in found.items() if role in needed}
     if config.time_format is not None and "time" not in columns:
-        reason = f"{'a split that is given' if parts else f'protocol {protocol}'} reads no times;"
+        reason = f"{'a given split' if parts else f'protocol {protocol}'} reads no times;"
         if not has_times:
             reason = (
                 "there is no time column; name one with --time-column (time_column=... in Python) "
@@ -130,7 +129,7 @@ def make_plan(
     ignores_times = bool(parts) or config.protocol not in ("auto", "leave-one-out")
     check_columns(sources, columns.values())
     for source in sources[1:] if not has_times and not ignores_times else ():
-        # The split would not look at them.
+        # The split of the first file's protocol would ignore these times without a word.
         if name := find_spelling(list(source.columns), "time", source.name):
             raise InputError(
                 f"{first.name}: has no column of times, and {source.name} has {shown(name)}; give "
@@ -156,7 +155,7 @@ def make_plan(
 
 def _check_columns_for(config: PrepareConfig, protocol: str, found: dict[str, str]) -> None:
     time = found.get("time")
-    # A rank only orders the interactions of one user.
+    # A rank orders the interactions of one user, and cannot compare those of two.
     if protocol == "temporal" and (time is None or is_rank(time)):
         problem = "there is no time column" if time is None else f"{time!r} is a rank"
         raise SettingError(
@@ -166,7 +165,7 @@ def _check_columns_for(config: PrepareConfig, protocol: str, found: dict[str, st
     if config.half_life is not None and (time is None or is_rank(time) or protocol == "given"):
         problem = "there is no time column" if time is None else f"{time!r} is a rank"
         if protocol == "given":
-            problem = "of a split that is given none are read"
+            problem = "those of a given split are not read"
         raise SettingError(
             f"half_life needs real times, and {problem}; name a column of them with --time-column "
             "(time_column=... in Python), or leave it out"

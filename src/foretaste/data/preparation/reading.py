@@ -1,4 +1,4 @@
-"""Raw rows, cast and checked: an error about a value has its file and line."""
+"""Raw rows, cast and checked; errors about values have the file and line."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ _NOUNS: dict[Kind, str] = {
 _WITH_OTHER_OFFSETS: dict[Kind, Kind] = {"moment_ns": "instant_ns", "instant_ns": "moment_ns"}
 _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]*,[0-9]+")
 _DECIMALS = re.compile(r"([.][0-9]{9})[0-9]+")
-# Numbers of seconds in these years are times, in one of these units by their powers of ten.
+# A number between these bounds, in one of these units, is taken for a time since 1970. The units
+# are powers of ten of a second.
 _EARLIEST, _LATEST = 10**8, 4_102_444_800  # 1973, 2100
 _UNITS = {"seconds": 0, "milliseconds": 3, "microseconds": 6, "nanoseconds": 9}
 _YEAR_S = 365.2425 * 86_400
@@ -67,7 +68,7 @@ _DROP_EMPTY = (
     "empty id"
 )
 
-# Ids that are kept as they are written, and may not have been meant so.
+# Ids that are kept as they are written, but look damaged by a program before.
 _AS_FLOAT = "-?[0-9]+[.]0+"
 _OF_SPREADSHEET = "-?[0-9]([.][0-9]+)?[eE][+][0-9]+"
 
@@ -80,13 +81,13 @@ def read_raw(
     empty_ids: EmptyIds | None = None,
     id_types: Mapping[str, IdType] | None = None,
 ) -> tuple[dict[str, Kind], Sequence[Source], int]:
-    """Make table ``raw`` of the columns given by role; the kind that each was found to be, the
-    sources as they were read, and the number of rows with an empty id that were dropped.
+    """Make table ``raw`` of the columns given by role. Returns the kind of each column, the sources
+    as they were read, and the number of rows dropped for an empty id.
 
-    Without columns of their own, ``rating`` is 0 and ``time`` the source's part of a split, and
-    there is no ``weight`` nor ``event``; times that are text are read by ``time_format``.
-    ``empty_ids`` is None where nobody can choose: they are refused. Raises InputError naming file,
-    line and an example where a value is missing or not of any kind its role may have.
+    Without a column, ``rating`` is 0, ``time`` is the number of the source's part, and ``weight``
+    and ``event`` are absent. Times that are text are read by ``time_format``. With ``empty_ids``
+    None, empty ids are refused, and the message has no advice on that setting. Raises InputError
+    with file, line and example for a missing value, and for a value of no kind of its role.
     """
     _check_storage(sources, columns, empty_ids)
     num_dropped = 0
@@ -98,7 +99,8 @@ def read_raw(
             sources, num_dropped = _without_empty_ids(engine, sources, columns)
         if time_format is not None and "time" in columns:
             sources = with_time_format(engine, sources, columns["time"], time_format)
-        # The kinds that a sample suggests, and wider ones until all values fit.
+        # A sample suggests the kinds. A value that does not fit widens its kind, and all rows are
+        # read again.
         kinds: dict[str, Kind] = {}
         allowed = KINDS | {role: KINDS_OF_IDS[kind] for role, kind in (id_types or {}).items()}
         sample = f"(SELECT * FROM {sources[0].relation} LIMIT {_SAMPLE_ROWS})"
@@ -133,7 +135,7 @@ def read_raw(
 
 @contextmanager
 def naming(sources: Sequence[Source]) -> Iterator[None]:
-    """Have an InputError that names none of the sources begin with their names."""
+    """Prefix the names of the sources to an InputError that names none of them."""
     try:
         yield
     except InputError as error:
@@ -145,12 +147,12 @@ def naming(sources: Sequence[Source]) -> Iterator[None]:
 
 
 def like_it(count: int, noun: str) -> str:
-    """The number of what an error shows an example of: ``3 rows like it``."""
+    """The number of cases like an error's example: ``3 rows like it``."""
     return f"{counted(count, noun)} like it"
 
 
 def describe_suspicious_ids(engine: Engine, kinds: Mapping[str, Kind]) -> dict[str, str]:
-    """Notes on ids in table ``raw`` that are text for how their numbers are written; empty where
+    """Notes on ids in table ``raw`` that are text only because of how numbers are written; empty if
     there are none."""
     problems, selected = [], []
     for role, label in (("user_id", "user ids"), ("item_id", "item ids")):
@@ -178,8 +180,8 @@ def describe_suspicious_ids(engine: Engine, kinds: Mapping[str, Kind]) -> dict[s
 
 
 def describe_times(engine: Engine, kinds: Mapping[str, Kind]) -> dict[str, str]:
-    """The first and last time in table ``raw``, and a note where they lie further apart than any
-    life, or numbers are of several units."""
+    """The first and last time in table ``raw``; a note if they are further apart than a life, or if
+    numbers have several units."""
     first, last = engine.row("SELECT min(time), max(time) FROM raw")
     found = _units_of_times(engine, kinds)
     numbers = {"times": f"{_plain(first)} to {_plain(last)}"}
@@ -205,15 +207,15 @@ def describe_times(engine: Engine, kinds: Mapping[str, Kind]) -> dict[str, str]:
 
 
 def times_per_second(engine: Engine, kinds: Mapping[str, Kind]) -> float | None:
-    """The difference in ``time`` of table ``raw`` that is a second; None where that is not known,
-    as of ranks."""
+    """The difference in ``time`` of table ``raw`` that is one second; None if that is not known, as
+    for ranks."""
     found = _units_of_times(engine, kinds)
     return 10.0 ** found[0][1] if len(found) == 1 else None
 
 
 def _units_of_times(engine: Engine, kinds: Mapping[str, Kind]) -> list[tuple[str, int, Any]]:
-    """The units that times in table ``raw`` are in: the name of each where times are numbers, the
-    power of ten of a second, and an example."""
+    """The units of times in table ``raw``: for each its name, its power of ten, and an example.
+    Times that are no numbers have one unit without a name."""
     if kinds["time"] in TIMES:
         return [("", 9 if kinds["time"].endswith("_ns") else 6, None)]
     examples = ", ".join(
@@ -226,7 +228,8 @@ def _units_of_times(engine: Engine, kinds: Mapping[str, Kind]) -> list[tuple[str
 
 
 def _date_of(time: Any, power: int) -> str:
-    """The day, in UTC, of a time in units of 10^-power seconds; out of the calendar the year."""
+    """The day, in UTC, of a time in units of 10^-power seconds; the year if it is out of the
+    calendar."""
     seconds = float(time) / 10**power
     try:
         return (datetime(1970, 1, 1) + timedelta(seconds=seconds)).date().isoformat()
@@ -241,7 +244,7 @@ def _plain(number: Any) -> str:
 def _without_empty_ids(
     engine: Engine, sources: Sequence[Source], columns: dict[str, str]
 ) -> tuple[list[Source], int]:
-    """The sources without rows that have an empty id, and how many those are."""
+    """The sources without the rows that have an empty id, and the number of these rows."""
     kept, num_dropped, num_rows = [], 0, 0
     for source in sources:
         ids = [source.columns[columns[role]] for role in ("user_id", "item_id")]
@@ -264,7 +267,7 @@ def _check_storage(
     sources: Sequence[Source], columns: dict[str, str], empty_ids: EmptyIds | None
 ) -> None:
     for source in sources:
-        # Columns of a frame without rows may be of any type.
+        # A frame without rows has columns of arbitrary types; `_read_as` refuses it for its rows.
         if isinstance(source, Frame) and not source.table.num_rows:
             continue
         for role, name in columns.items():
@@ -281,14 +284,14 @@ def _check_storage(
 
 
 def _check_types(sources: Sequence[Source], columns: dict[str, str]) -> None:
-    """InputError for a rating, weight or time that is text."""
+    """Raise InputError for a rating, weight or time that is text."""
     for role, type_name in (("rating", "DOUBLE"), ("weight", "DOUBLE"), ("time", "TIMESTAMP")):
         for source in sources if role in columns else ():
             name = columns[role]
             if source.columns[name].storage == "text":
                 raise InputError(
                     f"{source.name}: column {shown(name)} is text, and engine spark reads a {role} "
-                    "from a column that has a type; have Spark write it with one first, such as "
+                    "from a column of another type only; write it as Parquet first with "
                     f"CAST({name} AS {type_name}), or prepare it with engine duckdb"
                 )
 
@@ -296,7 +299,8 @@ def _check_types(sources: Sequence[Source], columns: dict[str, str]) -> None:
 def _read_as(
     engine: Engine, sources: Sequence[Source], columns: dict[str, str], kinds: dict[str, Kind]
 ) -> list[str]:
-    """Read with the given kinds; the roles for which some value does not fit."""
+    """Make ``raw`` with the given kinds; returns the roles of columns with a value that does not
+    fit."""
     selects = []
     for source in sources:
         values = {
@@ -307,7 +311,7 @@ def _read_as(
                 for role, name in columns.items()
             },
         }
-        if "event" in values:  # an empty one is none of those that are kept
+        if "event" in values:  # an empty event is no misfit, but a type that nobody keeps
             values["event"] = f"coalesce({values['event']}, '')"
         selected = ", ".join(f"{values[role]} AS {role}" for role in KINDS if role in values)
         selects.append(f"SELECT {selected} FROM {source.relation}")
@@ -327,12 +331,12 @@ def _bad_value(
     kind: Kind,
     empty_ids: EmptyIds | None,
 ) -> InputError:
-    """The error for column ``name``, of which some value does not fit ``kind``, the widest."""
+    """The error for a value of column ``name`` that does not fit ``kind``, the widest kind."""
     for source in sources:
         column = source.columns[name]
         text = f"nullif(CAST({column.text or column.sql} AS STRING), '')"
         if column.text is None and column.storage in TIMES:
-            # DuckDB dies of turning some of these into text.
+            # DuckDB crashes as it turns some times into text, so the message has the type only.
             text = f"CASE WHEN {column.sql} IS NOT NULL THEN {quoted(column.type_name)} END"
         misfits = f"{source.relation} WHERE {cast(engine.sql, column, kind)} IS NULL"
         count, num_empty = engine.row(f"SELECT count(*), count(*) - count({text}) FROM {misfits}")
@@ -356,14 +360,14 @@ def _bad_value(
 def _error_at(
     source: Source, name: str, value: str | None, problem: str, count: int, advice: str = ""
 ) -> InputError:
-    """The error for a value of column ``name``, with the line that it is first on."""
+    """The error for a value of column ``name``, with the first line that has it."""
     where = source.locate(name, value)
     rows = like_it(count, "row")
     return InputError(f"{where}: {problem} (column {shown(name)}, {rows}){advice}")
 
 
 def _problem_of_time(engine: Engine, column: Column, example: str, kind: Kind) -> str | None:
-    """The fault of a time that is none of ``kind``, where more can be said than that."""
+    """The fault of a time that does not fit ``kind``; None if no more is known than that."""
 
     def fits(text: str, kind: Kind) -> bool:
         if column.storage != "text":
@@ -394,13 +398,13 @@ def _problem_of_time(engine: Engine, column: Column, example: str, kind: Kind) -
 
 
 def _advice(role: str, example: str) -> str:
-    """The remedy for a value that is of no kind its role may have."""
+    """The advice for a value that fits no kind of its role."""
     if role.endswith("_id") and not example:
         return "; leave such rows out"
     if role.endswith("_id"):
         return (
-            f"; mend the column: one such id makes all of them text, and {role}_type is integer, "
-            "as given or as in the run of --like"
+            f"; mend the column: {role}_type is integer, as given or as in the run of --like, and "
+            "one such id would make all of them text"
         )
     if _DECIMAL_COMMA.fullmatch(example):
         return "; write decimals with a point: " + example.replace(",", ".")

@@ -1,4 +1,4 @@
-"""Spark, set up for preparing: tables are files of Parquet, which all executors see."""
+"""Spark, set up for preparing; its tables are Parquet files in a folder that all executors see."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ _ROWS_OF_GROUP = 122_880
 
 
 class SparkEngine(Engine):
-    """The tables of one preparation in a session of Spark."""
+    """The tables of one preparation in a Spark session."""
+
+    # For rows that one disk cannot hold, or that are on a cluster already: 20 million rows on two
+    # cores took Spark 144 s and 5.9 GiB, DuckDB 13 s and 0.85 GiB.
 
     name = f"spark {pyspark.__version__}"
     sql = Spellings(
@@ -36,7 +39,7 @@ class SparkEngine(Engine):
         without="regexp_replace({text}, '{pattern}', '')",
         quotient="{value} div {divisor}",
         micros="unix_micros(CAST({value} AS TIMESTAMP))",
-        # Spark has no type for them, and reads them as integers.
+        # Spark has no type with nanoseconds and reads them as integers.
         nanos="{value}",
     )
     reads_numbers_of_text = False
@@ -69,7 +72,8 @@ class SparkEngine(Engine):
             return [tuple(row) for row in self._query(sql).collect()]
 
     def make(self, table: str, query: str) -> None:
-        # Cached, each table has the plans of all before it, which takes Spark longer and longer.
+        # Files, and not Spark's cache: a cached table carries the plans of all tables before it,
+        # and each step then took Spark longer.
         place = self._scratch / f"{table}-{uuid4().hex}"
         with translated():
             rows = self._query(query)
@@ -92,12 +96,12 @@ class SparkEngine(Engine):
     def count(self, relation: str) -> int:
         if relation not in self._places:
             return super().count(relation)
-        # Its files say so, without a job.
+        # The footers of its files have the number, so no Spark job is needed.
         return sum(pq.read_metadata(file).num_rows for file in _files_in(self._places[relation]))
 
     def write(self, query: str, path: Path) -> None:
         rows = self._query(query)
-        # Sorted anew, in one task: files are in no order that Spark promises.
+        # Sorted again in one task, as Spark promises no order among files.
         (file,) = self._written(rows.repartition(1), rows.columns[:2], path.with_suffix(".tmp"))
         file.rename(path)
         shutil.rmtree(path.with_suffix(".tmp"))
@@ -105,7 +109,7 @@ class SparkEngine(Engine):
     def write_train(self, query: str, directory: Path, num_rows: int) -> list[str]:
         rows = self._query(query)
         num_files = math.ceil(num_rows / _ROWS_OF_FILE)
-        # By the user alone, so that none is in two files.
+        # Ranges of the user alone, so that no user is in two files.
         parts = rows.repartitionByRange(num_files, "user_index")
         files = self._written(parts, rows.columns[:2], directory / "written")
         (directory / "train").mkdir()
@@ -133,7 +137,7 @@ class SparkEngine(Engine):
 
 
 def _files_in(directory: Path) -> list[Path]:
-    """The files that Spark wrote there, in the order of its partitions; there is always one."""
+    """The files that Spark wrote, in the order of its partitions; at least one."""
     files = sorted(directory.glob("part-*.parquet"))
     if not files:
         raise DatasetError(

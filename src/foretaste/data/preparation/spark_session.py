@@ -1,4 +1,4 @@
-"""A session of Spark, started where none is there yet, and its errors in our words."""
+"""A Spark session, started if none is running, and the translation of its errors."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _SETTINGS = {
     "spark.sql.ansi.doubleQuotedIdentifiers": "true",
     "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
-    # Times to the nanosecond, for which Spark has no type.
+    # Without it Spark refuses nanoseconds, for which it has no type.
     "spark.sql.legacy.parquet.nanosAsLong": "true",
-    # A cluster's own would split files, or leave out what it cannot read.
+    # A cluster's own settings could split files, or silently leave out unreadable ones.
     "spark.sql.files.maxRecordsPerFile": "0",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -51,7 +51,7 @@ _NO_CONNECTOR = re.compile(
 
 
 class Spark:
-    """The session of a preparation; a context, after which what it started is stopped."""
+    """The session of a preparation. As a context it stops Spark at the end if it started it."""
 
     def __init__(self, config: PrepareConfig) -> None:
         self._config = config
@@ -66,9 +66,9 @@ class Spark:
 
     @cached_property
     def session(self) -> SparkSession:
-        """A session with settings and tables of its own, in the running Spark or a new one.
+        """A session with its own settings and tables, in the running Spark or a new one.
 
-        Raises MissingExtraError where Java is missing, SettingError where Spark cannot start.
+        Raises MissingExtraError if Java is missing, SettingError if Spark cannot start.
         """
         active = SparkContext._active_spark_context
         master = self._config.spark_master
@@ -77,7 +77,7 @@ class Spark:
                 f"spark_master is {master}, and a Spark with master {active.master} is running in "
                 "this process; stop it, or leave spark_master out"
             )
-        # It logs queries that fail.
+        # This logger prints every failed query, beside the one message of foretaste.
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
         started = self._started() if self._starts else SparkSession.builder.getOrCreate()
         session = started.newSession()
@@ -86,7 +86,7 @@ class Spark:
         return session
 
     def open_named(self, name: str) -> Source:
-        """The source that has this name in Spark; InputError where there is none."""
+        """The source of this name in Spark; InputError if there is none."""
         try:
             with translated():
                 return open_named(self.session, name)
@@ -117,7 +117,8 @@ class Spark:
 
 
 def _start_settings(config: PrepareConfig) -> dict[str, str]:
-    """Settings of a Spark that is to be started; its own files' go before what is not asked for."""
+    """Settings of a Spark that is started here. A setting that is not asked for is left to Spark's
+    own files."""
     settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF"}
     if config.spark_master is not None:
         settings["spark.master"] = config.spark_master
@@ -141,7 +142,7 @@ def _start_settings(config: PrepareConfig) -> dict[str, str]:
 
 @contextmanager
 def _stderr_to(descriptor: int) -> Iterator[None]:
-    """Have the processes that begin meanwhile write their errors to a file."""
+    """Redirect the stderr of processes that are started meanwhile to a file."""
     sys.stderr.flush()
     own = os.dup(2)
     os.dup2(descriptor, 2)
@@ -154,8 +155,8 @@ def _stderr_to(descriptor: int) -> Iterator[None]:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise InputError for what Spark cannot read, SettingError where memory is too little, and
-    OSError where the disk is full."""
+    """Raise InputError if Spark cannot read an input, SettingError if memory is too little, OSError
+    if the disk is full."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -176,6 +177,6 @@ def translated() -> Iterator[None]:
 
 
 def _reason(message: str) -> str:
-    """The first line of the innermost error of Java's, which says why."""
+    """The first line of Java's innermost error, which has the reason."""
     causes = re.findall(r"^(?:Caused by)?: [\w.$]+: (.+)$", message, re.MULTILINE)
     return str(causes[-1] if causes else message.strip().splitlines()[0])[:300]

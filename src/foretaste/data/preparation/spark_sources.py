@@ -1,5 +1,5 @@
-"""Sources as Spark reads them, temporary views: local files that are written alike, files in stores
-and tables of its catalogue."""
+"""Sources as temporary views of Spark: local files of one format, files in stores, and tables of
+the catalogue."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ _LITERAL = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class View(Source):
-    """Rows of a temporary view, in which ``file_of_row`` is the place of their file."""
+    """Rows of a temporary view; its column ``file_of_row`` has the path of each row's file."""
 
     session: SparkSession
 
     files: Mapping[str, Source] = field(default_factory=dict)
-    """The local files among them, by their path."""
+    """The local files of the view, by their path."""
 
     state: str = ""
-    """Of what Spark names, a digest of the names, sizes and times of change of the files, or of a
-    table's name and rows: the bytes of files are read once only."""
+    """Digest of the names, sizes and times of change of files in a store, or of a table's name and
+    rows. The bytes of files are not in it, as they are read once only."""
 
     def sha256(self) -> str:
         return self.state
@@ -70,16 +70,16 @@ class View(Source):
 
 
 def registered(session: SparkSession, sources: Sequence[Source]) -> list[Source]:
-    """Views of the sources: one of all local files that are written alike, as each takes Spark jobs
-    of its own.
+    """Views of the sources. All local files of one format are one view, as each view takes Spark
+    jobs of its own.
 
-    Raises InputError for a file of text, and one that Spark would leave out.
+    Raises InputError for a file of text, and for a file that Spark would leave out.
     """
     alike: dict[Hashable, list[Source]] = {}
     for source in sources:
         if isinstance(source, TextFile):
             raise InputError(f"{source.name}: {_NO_PARQUET}")
-        # What Spark names is a view already.
+        # A source that Spark opened is a view already.
         look = source.relation if isinstance(source, View) else _look(source)
         alike.setdefault(look, []).append(source)
     return [
@@ -89,7 +89,7 @@ def registered(session: SparkSession, sources: Sequence[Source]) -> list[Source]
 
 
 def _look(source: Source) -> Hashable:
-    """All of a source that decides how it is read."""
+    """All properties of a source that decide how it is read."""
     columns = [
         (name, column.sql, column.storage, column.type_name)
         for name, column in source.columns.items()
@@ -98,7 +98,7 @@ def _look(source: Source) -> Hashable:
 
 
 def _together(session: SparkSession, sources: Sequence[Source]) -> View:
-    """The view of local files that are written alike."""
+    """The view of local files of one format."""
     for source in sources:
         assert source.path is not None
         if source.path.name.startswith(("_", ".")):
@@ -108,7 +108,7 @@ def _together(session: SparkSession, sources: Sequence[Source]) -> View:
     paths = [f"file://{_literal(real_path(source.path))}" for source in sources if source.path]
     rows = _reader_of(session).parquet(*paths).select("*", f.expr(_FILE_OF_ROW))
     types = {field.name: field.dataType.typeName() for field in rows.schema}
-    # Nanoseconds of INT96 are read as a time, which has none.
+    # Spark reads INT96 as a timestamp, which has no nanoseconds.
     columns = {
         name: replace(column, storage=_WITHOUT_NANOSECONDS.get(column.storage, column.storage))
         if types.get(name, "").startswith("timestamp")
@@ -123,8 +123,8 @@ def _together(session: SparkSession, sources: Sequence[Source]) -> View:
 
 
 def _reader_of(session: SparkSession) -> DataFrameReader:
-    """A reader of all files below a folder, of which Spark makes no columns: it would then leave
-    some files out."""
+    """A reader of all files below a folder, without Spark's columns from folder names: with these
+    Spark would leave some files out."""
     return session.read.option("recursiveFileLookup", True)
 
 
@@ -136,20 +136,20 @@ def _view_of(rows: DataFrame) -> str:
 
 
 def _named(place: str) -> str:
-    """The path of a local file, or the name of another, as Spark has it."""
+    """The path of a local file, without ``file:``; Spark's name of any other file."""
     return re.sub("^file:(//)?(?=/)", "", place)
 
 
 def _literal(path: str) -> str:
-    """A path that Spark takes as itself and not as a pattern."""
+    """A path with escapes, so that Spark does not read it as a pattern."""
     return "".join(f"\\{char}" if char in "*?[]{}\\" else char for char in path)
 
 
 def open_named(session: SparkSession, name: str) -> View:
-    """The table of Spark's catalogue, or the files, that a name such as ``table:shop.plays`` or
-    ``s3a://bucket/plays`` stands for, those in folders of a folder too.
+    """The table or the files of a name such as ``table:shop.plays`` or ``s3a://bucket/plays``; of a
+    folder also the files in its folders.
 
-    Raises InputError where there are none, or none that can be read.
+    Raises InputError if there are none, or if they cannot be read.
     """
     if name.startswith(TABLE):
         rows = session.table(name.removeprefix(TABLE))
@@ -165,7 +165,7 @@ def open_named(session: SparkSession, name: str) -> View:
 def _typed(
     session: SparkSession, name: str, rows: DataFrame, listed: list[tuple[str, int, str]]
 ) -> View:
-    """A source of rows whose columns have types."""
+    """The source of a DataFrame's rows."""
     columns = {
         field.name: Column(
             sql=identifier(field.name),
@@ -183,8 +183,8 @@ def _typed(
 
 
 def _with_folders(source: View, listed: list[tuple[str, int, str]]) -> View:
-    """A source with the columns, as text, that folders named COLUMN=VALUE below it name; a column
-    of the files' own goes before them."""
+    """A source with text columns from the folders below it that are named COLUMN=VALUE. A column in
+    the files themselves takes precedence."""
     top = _parts(source.name)
     depth = next((n for n, part in enumerate(top) if _PATTERN.search(part)), len(top))
     found = dict.fromkeys(folder for path, _, _ in listed for folder in _parts(path)[depth:-1])
@@ -213,12 +213,12 @@ def _with_folders(source: View, listed: list[tuple[str, int, str]]) -> View:
 
 
 def _parts(place: str) -> list[str]:
-    """The names on a path, without the store that it is in."""
+    """The names on a path, without its store."""
     return [part for part in _SCHEME.sub("", place).split("/") if part]
 
 
 def _listed(session: SparkSession, name: str) -> list[tuple[str, int, str]]:
-    """Path, size and time of change of the files behind a name, in order."""
+    """Path, size and time of change of the files of a name, in order."""
     files = _reader_of(session).format("binaryFile").load(name)
     rows = files.selectExpr("path", "length", "CAST(modificationTime AS STRING)").collect()
     if not rows:
@@ -227,10 +227,10 @@ def _listed(session: SparkSession, name: str) -> list[tuple[str, int, str]]:
 
 
 def _summed(name: str, rows: DataFrame) -> list[tuple[str, int, str]]:
-    """A table's name, and a sum over its content: a view may change, or a table with versions, and
-    its files not."""
-    # With the names, as a NULL adds nothing to a hash and its neighbours would seem to be in its
-    # place; as text, as a map has no hash.
+    """A table's name, and a checksum of its rows. The files are no substitute: a view, or a table
+    with versions, may change while its files stay."""
+    # Hashed with the column names, as a NULL adds nothing to a hash: a value and a NULL beside it
+    # could change places unnoticed. Hashed as text, as a map has no hash.
     values = ", ".join(
         f"{quoted(column)}, CAST({identifier(column)} AS STRING)" for column in rows.columns
     )
@@ -240,7 +240,7 @@ def _summed(name: str, rows: DataFrame) -> list[tuple[str, int, str]]:
 
 
 def with_backslashes(sql: str) -> str:
-    """Standard SQL for Spark, which takes a backslash in a literal for an escape."""
+    """Standard SQL with backslashes doubled in literals, where Spark reads them as escapes."""
 
     def escaped(found: re.Match[str]) -> str:
         return found[0].replace("\\", "\\\\") if found[0].startswith("'") else found[0]

@@ -1,4 +1,4 @@
-"""The files of a dataset, written by the engine of a preparation and checked as they are."""
+"""The files of a dataset, written by the engine of a preparation and read again for a check."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ def write_parts(
     *,
     has_weights: bool,
 ) -> tuple[dict[str, Part], str]:
-    """Write every Parquet file: ``pairs`` has the rows of each part beside training's, which are
-    ``num_rows``. Their descriptions by file name, and the digest of a training part in several."""
+    """Write all Parquet files. ``pairs`` has the rows of each part but the training part, which has
+    ``num_rows`` rows. Returns the descriptions by file name, and the digest of a training part in
+    several files."""
     queries = {name: steps.PAIRS_FILE.format(rows=rows, weight="") for name, rows in pairs.items()}
-    # However few bits were enough for them in between.
+    # Files have integer ids of 64 bits, also if 32 were enough while preparing.
     ids = {
         role: f"CAST({role} AS BIGINT)" if kind == "integer" else role
         for role, kind in kinds.items()
@@ -73,9 +74,9 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _described(directory: Path, *names: str) -> dict[str, Part]:
-    """The files of one part, by name."""
+    """The descriptions of the files of one part, by name."""
     files = [directory / name for name in names]
-    # The engine was caught not to sort, and readers take the order for granted.
+    # DuckDB returned rows of an ORDER BY unsorted (not by COPY so far), and readers rely on order.
     if not is_in_order(*files):
         raise DatasetError(f"{files[0]}: the engine wrote its rows unsorted; prepare again")
     return {
@@ -89,7 +90,7 @@ def _described(directory: Path, *names: str) -> dict[str, Part]:
 
 
 def is_in_order(*files: Path) -> bool:
-    """True where pairs ascend by user, then item, without repeats; an index counts 0, 1, 2, ..."""
+    """True if pairs ascend by user, then item, without repeats, or if an index is 0, 1, ..."""
     names = pq.read_schema(real_path(files[0])).names
     if names[:2] == PAIR_COLUMNS:
         last = (-1, -1)
@@ -107,8 +108,9 @@ def is_in_order(*files: Path) -> bool:
 
 
 def content_digest(*files: Path) -> str:
-    """A sha256 of column names and values in row order, whatever engine holds them, in however
-    many files of the same columns; one of them is open at a time."""
+    """A sha256 of column names and values in row order, over all files as if they were one. One
+    file is open at a time."""
+    # Not of the bytes: Parquet files have the writer's name and version in them.
     sha256 = hashlib.sha256()
     schema = pq.read_schema(real_path(files[0]))
     num_rows = sum(pq.read_metadata(real_path(file)).num_rows for file in files)
@@ -117,7 +119,7 @@ def content_digest(*files: Path) -> str:
         if pa.types.is_primitive(schema.field(name).type):
             arrays: Iterable[Any] = _values(files, name)
         else:
-            # Of text, the length of each value, -1 for none, then all bytes.
+            # For text: the length of each value, -1 for NULL, then the bytes of all values.
             tables = [file.read(columns=[name]) for file in _opened(files)]
             texts = pa.concat_tables(tables).column(0).cast(pa.large_binary())
             lengths = pc.fill_null(pc.binary_length(texts), -1).cast(pa.int64()).to_numpy()
@@ -136,7 +138,7 @@ def _opened(files: Iterable[Path]) -> Iterator[pq.ParquetFile]:
 
 
 def _values(files: Iterable[Path], name: str) -> Iterator[Any]:
-    """A column of numbers, one array after the other; none of them is empty."""
+    """The values of a column of numbers, one array per row group; empty ones are left out."""
     for file in _opened(files):
         for group in range(file.num_row_groups):
             if file.metadata.row_group(group).num_rows:

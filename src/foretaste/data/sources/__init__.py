@@ -1,4 +1,4 @@
-"""Sources of raw rows: the files that a path, a folder or a pattern names, databases, frames."""
+"""Sources of raw rows: files named by a path, a folder or a pattern, databases, frames."""
 
 from __future__ import annotations
 
@@ -40,25 +40,24 @@ NAMED_FOLDER = re.compile(r"([^=]+)=(.*)", re.DOTALL)
 EMPTY_VALUE = "__HIVE_DEFAULT_PARTITION__"
 TABLE = "table:"
 _NAME_OF_SPARK = re.compile(rf"(?:[a-z][a-z0-9+.-]+:/|{TABLE}).+", re.DOTALL)
-# A Path has left of s3a://bucket.
+# What `Path` makes of s3a://bucket: s3a:/bucket.
 _ONE_SLASH = re.compile(r"(?<!^file):/(?!/)")
 _PATTERN = re.compile(r"[*?[]")
 
 
 Opener = Callable[[str], Source]
-"""Opens what an engine names, such as s3a://bucket/plays."""
+"""Function that opens a name of an engine, such as s3a://bucket/plays."""
 
 
 def open_sources(
     source: Any, format: FileFormat, table: str = "table", opener: Opener | None = None
 ) -> list[Source]:
-    """Every file that a path, a folder, a pattern or a sequence of them names, the rows of a
-    database, or a frame.
+    """The files of a path, a folder, a pattern or a sequence of these; the rows of a database; or a
+    frame.
 
-    ``format`` says how text files are written, and what a database is asked. Frames are whatever
-    `Frame.open` takes, and errors call them ``table``. What is no file here but a name of Spark's
-    goes to the ``opener``. Raises InputError naming what is missing, empty or of a format that is
-    not read.
+    ``format`` has the format of text files and the query of a database. `Frame.open` defines the
+    frames; errors call them ``table``. A name of Spark's that is no file here goes to ``opener``.
+    Raises InputError for a source that is missing, empty or in a format that is not read.
     """
     if isinstance(source, str | Path):
         if is_database(str(source)):
@@ -90,15 +89,15 @@ def open_sources(
 
 
 def open_lines(path: Path, name: str, format: FileFormat) -> Source:
-    """A text file of which whole lines are the one column ``name``."""
+    """A text file with whole lines as its only column, ``name``."""
     if not os.path.isfile(path):  # noqa: PTH113
         raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
     return TextFile.open(path, whole_lines(format, name))
 
 
 def check_format_acts(format: FileFormat, sources: Sequence[Source]) -> None:
-    """Raise SettingError where ``format`` was given and no source is text, and where it has a query
-    and none is a database."""
+    """Raise SettingError if ``format`` was given and no source is text, or if it has a query and no
+    source is a database."""
     if format.query is not None and not any(isinstance(source, Database) for source in sources):
         raise SettingError(
             f"query is {shown(format.query)}, and {sources[0].name} is no database; leave it out"
@@ -112,8 +111,8 @@ def check_format_acts(format: FileFormat, sources: Sequence[Source]) -> None:
 
 
 def describe_folders(sources: Sequence[Source], read: Iterable[str]) -> dict[str, str]:
-    """Notes on folders that name columns, of which those in ``read`` are read; empty where there
-    is nothing to say."""
+    """Notes on the columns in ``read`` that come from folder names, and on folder names that are
+    not read; empty if there are none."""
     notes = []
     for name in read:
         folder = next((file.folders[name] for file in sources if name in file.folders), None)
@@ -130,8 +129,8 @@ def describe_folders(sources: Sequence[Source], read: Iterable[str]) -> dict[str
 
 
 def _expand(path: Path) -> tuple[list[Path], Path | None]:
-    """The files that a path names, and the folder below which it names several."""
-    # Unlike those of Path, these raise nothing, however odd or long a name is.
+    """The files of a path, and the folder below which a folder or pattern looks for them."""
+    # `os.path` and not `Path`: its functions raise nothing, even for odd or very long names.
     if os.path.isfile(path):  # noqa: PTH113
         return [path], None
     if os.path.isdir(path):  # noqa: PTH112
@@ -141,7 +140,7 @@ def _expand(path: Path) -> tuple[list[Path], Path | None]:
             f"{path}: is neither a file nor a folder but a pipe, socket or device; save what it "
             "holds in a file"
         )
-    # Path.glob takes no absolute patterns.
+    # `glob` and not `Path.glob`, which takes no absolute patterns.
     found = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207
     files = [Path(name) for name in found if os.path.isfile(name)]  # noqa: PTH113
     if not files:
@@ -151,8 +150,8 @@ def _expand(path: Path) -> tuple[list[Path], Path | None]:
 
 
 def _files_within(folder: Path) -> list[Path]:
-    """Every file of a folder and the folders in it; ``.`` and ``_`` hide, as in ``_SUCCESS``, and
-    datasets and runs, such as lie in ``datasets`` and ``runs``, are left out."""
+    """All files of a folder and its folders, without hidden names (``.`` or ``_`` first, as in
+    ``_SUCCESS``) and without prepared datasets and runs."""
     if (folder / "manifest.json").is_file():
         raise InputError(f"{folder}: is a prepared dataset, not raw data; train on it as it is")
     if (folder / "metrics.jsonl").is_file():
@@ -195,14 +194,14 @@ def _open_file(path: Path, format: FileFormat) -> Source:
         return TextFile.open(path, format)
     known = ", ".join((*_TEXT_SUFFIXES, *_JSON_SUFFIXES, *PARQUET_SUFFIXES))
     raise InputError(
-        f"{path}: cannot tell its format by its name; expected {known}, text also with "
-        f"{' or '.join(READ_COMPRESSIONS)}. {format.option('delimiter')} says that it is text"
+        f"{path}: its name does not tell its format; expected {known}, text also with "
+        f"{' or '.join(READ_COMPRESSIONS)}. If it is text, give {format.option('delimiter')}"
     )
 
 
 def _with_folder_columns(source: Source, path: Path) -> Source:
-    """A source with the columns, as text, that the folders on the path to it name; a column of the
-    file's own goes before them."""
+    """A source with text columns from the folders on its path that are named COLUMN=VALUE. A column
+    in the file itself takes precedence."""
     own = {name.lower() for name in source.columns}
     columns, folders, overruled = {}, {}, []
     for folder in path.parts[:-1]:

@@ -1,4 +1,4 @@
-"""Sources that Arrow describes: Parquet files, and frames and sparse matrices in memory."""
+"""Sources with an Arrow schema: Parquet files, and frames and sparse matrices in memory."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ _SOURCES = (
 
 
 def open_parquet(path: Path) -> Source:
-    """A Parquet file; InputError where it cannot be read as one."""
+    """A Parquet file; InputError if it cannot be read as one."""
     size, modified_ns = file_state(path)
     try:
         schema = pq.read_schema(real_path(path))
         _ = schema.names
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path}: cannot be read as Parquet: {error}") from None
-    # Without int96_as nanoseconds of this old type are cut.
+    # hive_partitioning is on by default: user_id=999/ anywhere in the path would replace the file's
+    # own column. Without int96_as, nanoseconds of that old type are cut.
     relation = (
         f"read_parquet({path_literal(path)}, hive_partitioning=false, int96_as='timestamp_ns')"
     )
@@ -53,27 +54,26 @@ def open_parquet(path: Path) -> Source:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Frame(Source):
-    """Interactions that are in memory already, as an Arrow table of types that DuckDB reads."""
+    """Interactions in memory, as an Arrow table of types that DuckDB reads."""
 
     table: pa.Table = field(repr=False)
 
     index_names: tuple[str, ...] = ()
-    """The names in the index of a pandas frame, which are no columns."""
+    """The names of a pandas frame's index, which is not read."""
 
     @classmethod
     def open(cls, source: Any, name: str) -> Frame:
-        """The frame, or the sparse matrix, that ``source`` is; errors call it ``name``.
+        """The source of a frame or a sparse matrix; errors call it ``name``.
 
-        Of a SciPy sparse matrix the row number is ``user_id``, the column number ``item_id``, and
-        the value ``rating``: every entry that is stored is a row, a zero too, and one that comes
-        twice is two. Raises InputError for anything that is none of these, and for a frame without
-        columns.
+        In a SciPy sparse matrix the row number is ``user_id``, the column number ``item_id``, and
+        the value ``rating``. Every stored entry is a row: zeros count, and an entry that is stored
+        twice is two rows. Raises InputError for any other object, and for a frame without columns.
         """
         try:
             table = _to_arrow(source)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             message = str(error)
-            # Of a column with values of several types Arrow says what and where in two.
+            # For a column with values of several types Arrow's error has two parts: what, where.
             if isinstance(error, pa.ArrowException) and len(error.args) > 1:
                 message = "; ".join(map(str, error.args))
                 message += ". Make the column's values one type, such as text"
@@ -103,7 +103,7 @@ class Frame(Source):
         return self.name if row < 0 else f"{self.name}, row {row} (the first is 0)"
 
     def sha256(self) -> str:
-        """The checksum of the Arrow stream: equal frames may differ in it, unequal ones do."""
+        """The checksum of the Arrow stream. Unequal frames differ in it; equal ones may."""
         sink = _HashSink()
         with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), self.table.schema) as writer:
             writer.write_table(self.table)
@@ -126,7 +126,7 @@ def _index_names(source: Any) -> tuple[str, ...]:
 
 
 def _as_frame(source: Any) -> str:
-    """The advice to make a frame of rows, or of columns by name."""
+    """The advice to make a frame from rows, or from columns by name."""
     if not isinstance(source, Sequence | Mapping | np.ndarray):
         return ""
     columns = "" if isinstance(source, Mapping) else ", columns=['user_id', 'item_id']"
@@ -151,14 +151,15 @@ def _to_arrow(source: Any) -> pa.Table:
         raise InputError(f"matrix: holds values of type {source.dtype}; they must be numbers")
     if len(source.shape) != 2:
         raise InputError(f"matrix: has {len(source.shape)} dimensions; users and items make two")
-    # Not of coordinates, which are rows as they are.
+    # Compressed formats only; coordinates have no structure to check.
     if hasattr(source, "check_format"):
         source.check_format(full_check=True)
-    # By way of rows of the matrix SciPy adds entries up, in types that overflow.
+    # `tocoo` keeps the stored entries. Other conversions add up repeated ones in the matrix's own
+    # type, where uint8 128 + 128 is 0, and drop zeros.
     matrix = source.tocoo()
     values, is_entry = matrix.data, slice(None)
     if source.format == "bsr":
-        # Blocks are filled up with zeros that nobody stored.
+        # Blocks are padded with zeros that nobody stored.
         is_entry = values != 0
     if values.dtype.kind == "b":
         values = values.astype(np.int8)
@@ -170,7 +171,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column in a type that DuckDB reads."""
     if pa.types.is_dictionary(column.type):
         kind = column.type.value_type
-        # Arrow cannot look up views, which Polars hands out.
+        # Arrow cannot decode a dictionary of string views, which Polars gives.
         if pa.types.is_string_view(kind):
             kind = pa.large_string()
         chunks = [
@@ -186,7 +187,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def columns_of(schema: pa.Schema, where: str) -> dict[str, Column]:
-    """The columns of a schema; InputError where one is there twice."""
+    """The columns of a schema; InputError if a name repeats."""
     names = Counter(name.lower() for name in schema.names)
     repeated = [name for name, count in names.items() if count > 1]
     if repeated:
@@ -224,7 +225,7 @@ def _storage(kind: pa.DataType) -> Storage:
 
 
 class _HashSink:
-    """A file that only remembers the checksum of what is written to it."""
+    """A file that keeps only the checksum of the bytes written to it."""
 
     closed = False
 
@@ -236,4 +237,4 @@ class _HashSink:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: there is no buffer."""

@@ -28,21 +28,22 @@ _EVENTS = "events"
 
 @dataclass(frozen=True, kw_only=True)
 class _Dialect:
-    """A kind of database, and SQL that differs from the other's."""
+    """A kind of database, with its driver and its SQL."""
 
     driver: str
     tables: str
-    """The names of its tables."""
+    """Query of the names of its tables."""
 
     text: str
-    """Text from which the value of column ``name`` can be read again."""
+    """SQL of a text that preserves the value of column ``name``."""
 
     session: tuple[str, ...] = ()
-    """Statements at the beginning."""
+    """Statements at the beginning of a session."""
 
 
 _TEXT = "CAST({name} AS TEXT)"
-# SQLite's own cast keeps 15 digits of a floating-point number.
+# SQLite's CAST AS TEXT keeps 15 digits of a floating-point number, and 17 may be needed. So the
+# fewest digits that give the number back are taken.
 _DIGITS = "".join(
     f"WHEN CAST(printf('%!.{digits}g', {{name}}) AS REAL) = {{name}} "
     f"THEN printf('%!.{digits}g', {{name}}) "
@@ -53,7 +54,7 @@ _DIALECTS = {
         driver="adbc_driver_sqlite",
         tables="SELECT name FROM sqlite_master "
         "WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY 1",
-        # Its driver takes a column that begins with many NULLs for integers.
+        # coalesce, since the driver takes a column that begins with many NULLs for integers.
         text=f"CASE WHEN typeof({{name}}) <> 'real' THEN coalesce({_TEXT}, '') "
         f"{_DIGITS}ELSE {_TEXT} END",
     ),
@@ -62,7 +63,8 @@ _DIALECTS = {
         tables="SELECT DISTINCT table_name FROM information_schema.tables "
         "WHERE table_schema = ANY (current_schemas(false)) ORDER BY 1",
         text=_TEXT,
-        # Values are written alike and rows come in one order, whatever the server's settings.
+        # The server's settings must not change the text of values or the order of rows, since both
+        # are in the checksum.
         session=(
             "SET datestyle = 'ISO'",
             "SET timezone = 'UTC'",
@@ -75,17 +77,17 @@ _DIALECTS = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Database(Frame):
-    """The rows that a query of a database returned, every value as text, as in a CSV file."""
+    """The rows of a database query, every value as text, as in a CSV file."""
 
     query: str
-    """The query; of a whole table where none was given."""
+    """The query that was run; that of a whole table by default."""
 
     @classmethod
     def read(cls, url: str, query: str | None) -> Database:
-        """The rows of ``query``, or of table ``events`` or the only one where it is None.
+        """The rows of ``query``; if it is None, of table ``events`` or of the only table.
 
-        Raises InputError where the database cannot be reached or the query cannot be run,
-        MissingExtraError where ADBC is not installed.
+        Raises InputError if the database cannot be reached or the query cannot be run,
+        MissingExtraError if ADBC is not installed.
         """
         name = without_password(url)
         dialect = _DIALECTS["sqlite" if url.startswith("sqlite") else "postgresql"]
@@ -94,7 +96,7 @@ class Database(Frame):
                 cursor.execute(dialect.tables)
                 tables = [str(table) for (table,) in cursor.fetchall()]
                 query = f"SELECT * FROM {identifier(default_table(tables, name))}"
-            # A comment may end the query.
+            # On a line of its own, as a -- comment may end the query.
             rows = f"({query.strip().rstrip(';')}\n) AS found"
             cursor.execute(f"SELECT * FROM {rows} LIMIT 0")
             names = cursor.fetch_record_batch().schema.names
@@ -118,19 +120,19 @@ def is_database(source: str) -> bool:
 
 
 def default_table(tables: Sequence[str], name: str) -> str:
-    """The table that is read where nobody says which; InputError where that cannot be known."""
+    """The table that is read without a query; InputError if there are several to choose from."""
     if _EVENTS in tables:
         return _EVENTS
     if len(tables) == 1:
         return tables[0]
     found = f"has tables {', '.join(map(shown, tables[:20]))}" if tables else "has no tables"
     raise InputError(
-        f"{name}: {found}; say which rows with --query 'SELECT ... FROM ...' (query=... in Python)"
+        f"{name}: {found}; name the rows with --query 'SELECT ... FROM ...' (query=... in Python)"
     )
 
 
 def _spooled(batches: pa.RecordBatchReader, schema: pa.Schema) -> pa.Table:
-    """The rows, in a file that has no name any more, so that they need not fit into memory.
+    """The rows in a deleted temporary file that is mapped, so they need not fit into memory.
 
     Empty text is NULL, as in a CSV file.
     """
@@ -151,7 +153,7 @@ def _spooled(batches: pa.RecordBatchReader, schema: pa.Schema) -> pa.Table:
 
 @contextmanager
 def _connected(url: str, name: str, dialect: _Dialect) -> Iterator[Any]:
-    """Yield a cursor; whatever the driver raises names the source and no password."""
+    """Yield a cursor. Errors of the driver become InputErrors with the source and no password."""
     if find_spec(dialect.driver) is None:
         raise MissingExtraError(
             f"{name}: is read through ADBC, which is missing: "
@@ -182,8 +184,8 @@ def _connected(url: str, name: str, dialect: _Dialect) -> Iterator[Any]:
 
 
 def _without_secrets(problem: str, url: str) -> str:
-    """A driver's words without what they quote of the password and the parameters of a URL: libpq
-    quotes what it cannot parse."""
+    """A driver's message without quotes of the URL's password and parameters. libpq quotes any part
+    of a URL that it cannot parse."""
     parameters = url.partition("?")[2]
     password = re.search(r"//[^:/@]*:(.*)@", url, re.DOTALL)
     secrets = [parameters, *(password.groups() if password else ())]

@@ -1,4 +1,4 @@
-"""Files of JSON lines, one object in each: read as lines of text, of which values are taken."""
+"""Files of JSON lines: read as lines of text, from which SQL extracts the values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from foretaste.data.sources.text import LONG_LINE, TextFile, start_of_text, whol
 from foretaste.errors import InputError
 
 _NUM_LINES_WITH_KEYS = 1000
-# Floating-point numbers hold 15 digits of any number.
+# Numbers of up to 15 digits survive floating point; longer ones are compared with their text.
 _LONG_NUMBER = "[0-9][0-9.]{15,}([eE][-+]?[0-9]+)?"
 
 
@@ -28,14 +28,14 @@ class JsonLinesFile(TextFile):
 
     @classmethod
     def open(cls, path: Path, format: FileFormat) -> TextFile:
-        """The file; InputError where it is empty, not text, or a first line is no JSON object."""
+        """The file; InputError if it is empty, no text, or one of its first lines is no object."""
         lines = super().open(path, whole_lines(format, "line"))
         start = start_of_text(path, lines.format)
         first = start.split("\n")
         if len(start) == LONG_LINE:
             first.pop()
         objects = islice(_objects(path, enumerate(first, start=1)), _NUM_LINES_WITH_KEYS)
-        # Keys with control characters or half a character cannot stand in SQL.
+        # Keys with control characters or lone surrogates cannot stand in SQL.
         keys = dict.fromkeys(
             key for _, found in objects for key in found if key.isprintable() and key != SKIPPED
         )
@@ -55,13 +55,13 @@ class JsonLinesFile(TextFile):
         return "JSON lines"
 
     def find(self, column: str, value: str | None) -> int | None:
-        """The line on which a key first has this value; None stands for nothing at all.
+        """The first line on which a key has this value; None stands for a missing value.
 
-        Raises InputError for the first line before it that is no object.
+        Raises InputError for an earlier line that is no object.
         """
         for line, found in self._objects():
             text = found.get(column)
-            # As DuckDB makes it text.
+            # The text that DuckDB makes of a value.
             if isinstance(text, float):
                 text = repr(text)
             elif text is not None and not isinstance(text, str):
@@ -79,7 +79,7 @@ class JsonLinesFile(TextFile):
 
 
 def _objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Every object with the number of its line; InputError for a line that is none."""
+    """Every object with the number of its line; InputError for a line that is no object."""
     for number, line in lines:
         if not line.strip():
             continue
@@ -97,9 +97,10 @@ def _objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int
 
 
 def _is_rounded(pointer: str) -> str:
-    """SQL of whether a value is a floating-point number that lost digits of its line."""
+    """SQL of a condition: the value is a floating-point number that lost digits of its line."""
     value = f"json_extract_string(c0, {pointer})"
-    # The line is all that has them: the long numbers in it that are read as the same one.
+    # Only the line has the digits. So the value is compared with the long numbers in it: one that
+    # is the same float and has other digits was rounded.
     return (
         f"(regexp_matches(c0, '{_LONG_NUMBER}') AND json_type(c0, {pointer}) = 'DOUBLE' AND len(["
         f"number FOR number IN regexp_extract_all(c0, '{_LONG_NUMBER}') "
@@ -109,5 +110,5 @@ def _is_rounded(pointer: str) -> str:
 
 
 def _digits(number: str) -> str:
-    """SQL of the digits of a number written as text, but for zeros before and after them."""
+    """SQL of the digits of a number in text, without zeros at both ends."""
     return f"trim(regexp_replace({number}, '[eE].*|[^0-9]', '', 'g'), '0')"

@@ -1,5 +1,4 @@
-"""One file or frame of raw rows, from opening it to its provenance; the files that are refused
-instead; and the SQL that names a source."""
+"""One file or frame of raw rows, with its provenance; the files that are refused; and SQL names."""
 
 from __future__ import annotations
 
@@ -17,16 +16,16 @@ Storage = Literal[
     "text", "integer", "real", "decimal", "wide",
     "moment", "moment_ns", "instant", "instant_ns", "other",
 ]  # fmt: skip
-"""The type a column is stored as: ``moment`` are times without a time zone, ``instant`` those with
-one, ``_ns`` those to the nanosecond; ``wide`` are decimals of over 38 digits, which DuckDB has
-not."""
+"""The stored type of a column. ``moment`` are times without a time zone, ``instant`` those with
+one, ``_ns`` times with nanoseconds; ``wide`` are decimals of over 38 digits, which DuckDB lacks."""
 
 TIMES: tuple[Storage, ...] = ("moment", "moment_ns", "instant", "instant_ns")
 
 READ_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-"""Compressions of text that is read as it is, by suffix."""
+"""Compressions that are read directly, by suffix."""
 
-# Files that are not read, with the command that makes text of them.
+# Files that are not read, with the command that unpacks them. DuckDB reads 0 rows from bz2, xz and
+# zip, without an error.
 _COMMANDS = {
     ".bz2": "bunzip2 --keep",
     ".xz": "unxz --keep",
@@ -96,22 +95,21 @@ class Column:
     """The type before any cast; text in a CSV file."""
 
     type_name: str
-    """The stored type as a person would name it."""
+    """The name of the stored type, for messages."""
 
     text: str | None = None
-    """The text, in a query, that ``sql`` makes times of."""
+    """SQL of the text from which ``sql`` reads times."""
 
     time_format: str | None = None
     """The format of the times in that text."""
 
     rounded: str | None = None
-    """The condition, in a query, that a number lost digits as it became text; None where none
-    can."""
+    """SQL of the condition that a number lost digits as it became text; None if no number can."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Source:
-    """Rows of one file or frame. A Parquet file needs no more; text and frames are subclasses."""
+    """Rows of one file or frame. Parquet files use this class; text and frames have subclasses."""
 
     name: str
     """The file's path, or a word for the frame."""
@@ -120,7 +118,7 @@ class Source:
     """The text after FROM in a query."""
 
     columns: dict[str, Column]
-    """Every column that may be read, by the name it has in the source."""
+    """All columns that can be read, by their names in the source."""
 
     size: int
     """Bytes of the file, or of the frame in memory."""
@@ -131,29 +129,29 @@ class Source:
     """Time of the last change of the file."""
 
     folders: dict[str, str] = field(default_factory=dict)
-    """The folder that each column comes from which the file itself has not."""
+    """The columns that come from a folder's name, with the folder."""
 
     overruled: tuple[str, ...] = ()
-    """Folders that name a column which the file has itself."""
+    """Folders whose name repeats a column of the file; they are not read."""
 
     part_number: int = 0
-    """The part, of a split that was made elsewhere, that the rows belong to; training is 0."""
+    """The number of the rows' part in a given split; training is 0."""
 
     @property
     def read_as(self) -> str:
-        """The format that text is read as, in words."""
+        """The format of text, in words; empty for other sources."""
         return ""
 
     def locate(self, column: str, value: str | None) -> str:
-        """The place where a column first has this value, ``file, line 3``; the file alone where
+        """The first place where a column has this value, ``file, line 3``; the file alone if its
         lines are not known.
 
-        Raises InputError where the file cannot be read again.
+        Raises InputError if the file cannot be read again.
         """
         return self.name
 
     def check_lines(self) -> None:
-        """Raise InputError for the first line that cannot be read, where the engine names none."""
+        """Raise InputError for the first unreadable line, if the engine names none."""
 
     def sha256(self) -> str:
         """The checksum of the content."""
@@ -161,8 +159,8 @@ class Source:
         return file_sha256(self.path)
 
     def provenance(self) -> dict[str, Any]:
-        """The source's name, size and checksum, what text is read as, and the folders that are
-        columns of it."""
+        """The source's name, size and checksum, the format of text, and the folders that give
+        columns."""
         try:
             sha256 = self.sha256()
         except OSError as error:
@@ -173,7 +171,7 @@ class Source:
         return described | ({"folders": "/".join(self.folders.values())} if self.folders else {})
 
     def check_unchanged(self) -> None:
-        """Raise InputError where the file is no longer the one that was opened."""
+        """Raise InputError if the file has changed since it was opened."""
         if self.path is not None and file_state(self.path) != (self.size, self.modified_ns):
             raise InputError(
                 f"{self.name}: changed while it was read; prepare it again when nobody writes to it"
@@ -181,13 +179,13 @@ class Source:
 
 
 def names_of(sources: Sequence[Source]) -> str:
-    """The names of sources for an error about all of them."""
+    """The names of the sources, for an error about all of them."""
     first = ", ".join(source.name for source in sources[:3])
     return first if len(sources) <= 3 else f"{first} and {len(sources) - 3} more"
 
 
 def file_state(path: Path) -> tuple[int, int]:
-    """Size and time of the last change, by which a file is known to be the same still."""
+    """Size and time of the last change of a file; if both are equal, the file is unchanged."""
     try:
         status = path.stat()
     except OSError as error:
@@ -200,7 +198,7 @@ def unreadable(name: str, error: OSError) -> InputError:
 
 
 def refuse_by_name(path: Path) -> None:
-    """Raise InputError for a file whose name says that it is something that is not read."""
+    """Raise InputError for a file whose name has the ending of a format that is not read."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     suffix = suffixes[-1] if suffixes else ""
     command = "tar -xf" if ".tar" in suffixes[-2:] else _COMMANDS.get(suffix)
@@ -215,7 +213,7 @@ def refuse_by_name(path: Path) -> None:
 
 
 def refuse_by_content(path: Path) -> None:
-    """Raise InputError for a file of text, by its name, that holds something else."""
+    """Raise InputError for a file that is text by its name, and by its first bytes is not."""
     if path.suffix.lower() in READ_COMPRESSIONS:
         return
     with path.open("rb") as file:
@@ -250,9 +248,9 @@ def identifier(name: str) -> str:
 
 
 def path_literal(path: Path) -> str:
-    """A path as a SQL literal that DuckDB takes as itself and not as a pattern."""
+    """A path as a SQL literal with escapes, so that DuckDB does not read it as a pattern."""
     plain = "".join(f"[{char}]" if char in "*?[" else char for char in real_path(path))
-    # In a pattern, and only there, DuckDB takes a backslash for a slash.
+    # In patterns, but not in plain paths, DuckDB reads a backslash as a slash.
     if "[" in plain and "\\" in plain:
         raise InputError(
             f"{path}: is a path with a backslash and *, ? or [ in it, which cannot be read; rename "

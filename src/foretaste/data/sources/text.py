@@ -1,5 +1,5 @@
-"""Files of delimited text: their format, seen in the first row where it is not given, and their
-rows with line numbers."""
+"""Files of delimited text: their format, from settings or the first row, and their rows with line
+numbers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from foretaste.data.sources.source import (
 from foretaste.errors import InputError
 
 LONG_LINE = 1 << 21
-"""Characters that are read of a file to see how it is written."""
+"""Number of characters that are read to find the format of a file."""
 
 TOO_LONG = "is longer than 2 MB; a quote may be missing, or the file was not written to its end"
 
@@ -54,17 +54,17 @@ class TextFile(Source):
     delimiter: str
 
     has_quotes: bool
-    """True where a field may stand in double quotes."""
+    """True if a field may stand in double quotes."""
 
     names: tuple[str, ...]
     """The name of every field, in order."""
 
     @classmethod
     def open(cls, path: Path, format: FileFormat) -> TextFile:
-        """The file as ``format`` says, and by its first row what that leaves open.
+        """The file in the given ``format``, completed from its first row.
 
-        Raises InputError where it is empty, not text, names a column twice, or its first row is
-        not what ``format`` says.
+        Raises InputError if the file is empty, no text, names a column twice, or its first row
+        contradicts ``format``.
         """
         size, modified_ns = file_state(path)
         try:
@@ -88,7 +88,9 @@ class TextFile(Source):
             for position, name in enumerate(names)
             if name != SKIPPED or format.columns is None
         }
-        # DuckDB has columns by position: names that differ in case only are one name to it.
+        # Columns are declared by position, as DuckDB ignores case in names. All are text: DuckDB's
+        # own detection reads 007 as 7. Declared and strict, it names the line of bad text, short or
+        # long rows and open quotes.
         declared = ", ".join(f"c{position}: 'VARCHAR'" for position in range(len(names)))
         quote = '"' if has_quotes else ""
         encoding = format.encoding if format.encoding in _NATIVE else "utf-8"
@@ -106,7 +108,7 @@ class TextFile(Source):
 
     @property
     def read_as(self) -> str:
-        # The file's bytes may decide nothing of this.
+        # Part of a dataset's key: equal bytes read in two formats are two datasets.
         columns = f"columns {','.join(self.names)}" if self.format.columns else "a header"
         return f"text, delimiter {self.delimiter!r}, {columns}"
 
@@ -121,17 +123,17 @@ class TextFile(Source):
         return self.name if line is None else f"{self.name}, line {line}"
 
     def find(self, column: str, value: str | None) -> int | None:
-        """The line on which a column first has this value; None stands for nothing at all.
+        """The first line on which a column has this value; None stands for a missing value.
 
-        A value loses its line once it is read, so this reads the file again: for an error only.
+        The engine does not keep the lines of values, so this reads the file again, for errors only.
         """
         position = self.names.index(column)
         return next((line for line, row in self.rows() if (row[position] or None) == value), None)
 
     def rows(self, *, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
-        """Every row below the header, with the number of its last line; blank lines left out.
+        """Every row below the header, with the number of its last line, without blank lines.
 
-        Raises csv.Error where quotes are not as they should be and ``strict`` is set.
+        With ``strict``, raises csv.Error for a misplaced quote.
         """
         with _open_text(self.path, self.format) as file:
             numbered = _numbered_rows(file, self.delimiter, self.has_quotes, strict=strict)
@@ -140,8 +142,10 @@ class TextFile(Source):
             yield from ((line, row) for line, row in numbered if row not in ([], [""]))
 
     def readable(self, copy: Path) -> TextFile:
-        """The file, or what ``copy`` then is: one in UTF-8 of a file in an encoding that DuckDB has
-        not. InputError naming the line of what is not in the encoding."""
+        """The file itself; for an encoding that DuckDB lacks, a copy in UTF-8 at ``copy``.
+
+        Raises InputError with the line that is not in the encoding.
+        """
         if self.format.encoding in _NATIVE:
             return self
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -163,12 +167,10 @@ class TextFile(Source):
         return replace(self, relation=relation)
 
     def check_lengths(self) -> None:
-        """Raise InputError for a line of more than 2 MB.
-
-        DuckDB leaves such a line out without a word where it fills the rest of a buffer, as the end
-        of a file does that was allocated before it was written; elsewhere it does not always name
-        it.
-        """
+        """Raise InputError for a line of more than 2 MB."""
+        # DuckDB silently leaves out such a line if it fills the rest of a buffer, as in a file that
+        # was allocated and not written to its end (seen above 32 MB). Elsewhere DuckDB does not
+        # always name the line.
         limit = _LONG_LINE_BYTES * (2 if self.format.encoding == "utf-16" else 1)
         start = offset = 0
         try:
@@ -187,12 +189,12 @@ class TextFile(Source):
 
 
 def whole_lines(format: FileFormat, name: str) -> FileFormat:
-    """The format of a text whose lines are the one column ``name``."""
+    """The format of a text with whole lines as its only column, ``name``."""
     return replace(format, delimiter="\x01", columns=(name,), quote="none")
 
 
 def start_of_text(path: Path, format: FileFormat) -> str:
-    """The first 2 MB of a file, whose first line is sound."""
+    """The first 2 MB of a file; InputError if its first line is empty, too long or no text."""
     try:
         with _open_bytes(path) as stream:
             mark = stream.read(2)
@@ -220,7 +222,7 @@ def start_of_text(path: Path, format: FileFormat) -> str:
 
 
 def not_utf8(format: FileFormat) -> str:
-    """The message about a file that is in another encoding."""
+    """The message about a file in another encoding."""
     return (
         f"is not UTF-8 text; give its encoding with {format.option('encoding')} (such as "
         "cp1252, latin-1 or utf-16), or convert it, for example with iconv -t UTF-8"
@@ -228,7 +230,7 @@ def not_utf8(format: FileFormat) -> str:
 
 
 def quotes_as_they_are(format: FileFormat) -> str:
-    """The advice for a file in which quotes mean nothing."""
+    """The advice for a file whose quotes are plain text."""
     return f"{format.option('quote')} none takes quotes as they are"
 
 
@@ -237,12 +239,12 @@ def _compression(path: Path) -> str | None:
 
 
 def _open_bytes(path: Path) -> pa.NativeFile:
-    """The bytes of a file, decompressed as its name says."""
+    """The bytes of a file, decompressed by the ending of its name."""
     return pa.input_stream(real_path(path), compression=_compression(path), buffer_size=1 << 20)
 
 
 def _open_text(path: Path, format: FileFormat) -> io.TextIOWrapper:
-    """The text of a file, without a byte order mark; what is not text comes as U+FFFD."""
+    """The text of a file, without a byte order mark; undecodable bytes become U+FFFD."""
     codec = "utf-8-sig" if format.encoding == "utf-8" else format.encoding
     return io.TextIOWrapper(_open_bytes(path), encoding=codec, errors="replace", newline="")
 
@@ -252,13 +254,13 @@ def _numbered_rows(
 ) -> Iterator[tuple[int, list[str]]]:
     """The fields of every row, with the number of its last line.
 
-    Raises csv.Error where quotes are not as they should be and ``strict`` is set.
+    With ``strict``, raises csv.Error for a misplaced quote.
     """
     if not has_quotes:
         for number, line in enumerate(lines, start=1):
             yield number, line.rstrip("\r\n").split(delimiter)
         return
-    # The csv module otherwise refuses fields above 128 KiB.
+    # By default the csv module refuses fields above 128 KiB.
     previous = csv.field_size_limit(_LONG_FIELD)
     try:
         reader = csv.reader(lines, delimiter=delimiter, strict=strict)
@@ -268,7 +270,7 @@ def _numbered_rows(
 
 
 def _line_end(block: bytes) -> bytes:
-    """The end of the lines of a block: \\n, also after \\r, or \\r alone as on old Macs."""
+    """The line end in a block: \\n, which may follow \\r; \\r alone if there is no \\n."""
     return b"\n" if b"\n" in block else b"\r"
 
 
@@ -283,7 +285,7 @@ def _num_line_ends(path: Path, num_bytes: int) -> int:
 
 
 def _likely_delimiter(text: str, columns: tuple[str, ...] | None) -> str:
-    """Of the common ones, that which makes as many fields as there are columns, or most fields."""
+    """The common delimiter that makes as many fields as there are columns, or else most fields."""
     line = _first_line(text)
 
     def rank(delimiter: str) -> tuple[bool, int]:
@@ -295,7 +297,7 @@ def _likely_delimiter(text: str, columns: tuple[str, ...] | None) -> str:
 
 
 def _may_have_quotes(delimiter: str) -> bool:
-    """Files with delimiters of several characters are written without quoting."""
+    """True for a delimiter of one character; files with longer ones are written without quotes."""
     return len(delimiter) == 1
 
 
@@ -309,7 +311,8 @@ def _first_row(text: str, delimiter: str, has_quotes: bool, *, strict: bool) -> 
 
 
 def _check_first_row(path: Path, fields: list[str], delimiter: str, format: FileFormat) -> None:
-    """Raise InputError for a header with odd names, or a row that is not one of its columns."""
+    """Raise InputError for a header with wrong names, and for a first row that does not fit the
+    given columns."""
     if (names := format.columns) is None:
         if len(fields) > _MAX_COLUMNS:
             raise InputError(
@@ -332,7 +335,7 @@ def _check_first_row(path: Path, fields: list[str], delimiter: str, format: File
             f"{example}"
         )
     for pair in zip(fields, names, strict=True):
-        # But for case and punctuation; digits may be both a value and a name.
+        # Compared without case and punctuation. Digits alone may be both a value and a name.
         field, name = (re.sub(r"[\W_]", "", text).lower() for text in pair)
         if field == name and not re.fullmatch(r"\d*", name):
             raise InputError(
