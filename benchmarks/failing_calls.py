@@ -208,11 +208,13 @@ def series(name: str, writer: Writer, output: Path, limit: int | None) -> None:
                 continue
             fresh()
             result = outcome(writer, {str(before), after}, call, fault, number)
-            again = run(writer.command)
-            if Path(".run.next").exists():  # finished: the message says how to put it in its place
-                again = run(foretaste("train --resume .run.next"))
-            if result == "kept" and (again.returncode or str(writer.state()) != after):
-                result = f"not mended by the same command: {again.stderr[-300:]}"
+            # A fault after the last step leaves nothing to do again.
+            if result == "kept" and str(writer.state()) != after:
+                again = run(writer.command)
+                if Path(".run.next").exists():  # finished: the message says how to put it in place
+                    again = run(foretaste("train --resume .run.next"))
+                if again.returncode or str(writer.state()) != after:
+                    result = f"not mended by the same command: {again.stderr[-300:]}"
             row = {"writer": name, "call": call, "fault": fault, "number": number, "result": result}
             with output.open("a") as lines:
                 lines.write(json.dumps(row) + "\n")
