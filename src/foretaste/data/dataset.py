@@ -140,6 +140,7 @@ class Dataset:
         Part ``r`` begins with the user of row ``N * r // num_parts`` of all ``N`` rows. A part may
         be empty. At most one row group is read for each part.
         """
+        # By interactions and not by users: of skewed data, equal numbers of users are unequal work.
         bounds = self._files.train_users_at(
             [self.manifest.num_interactions * part // num_parts for part in range(1, num_parts)]
         )
