@@ -167,7 +167,7 @@ class Dataset:
         )
 
     def has_split(self, split: Split) -> bool:
-        """True where anything was held out as ``validation`` or ``test``."""
+        """True if anything was held out as ``validation`` or ``test``."""
         checked("split", split, Split)
         return bool(self._target_files(split))
 

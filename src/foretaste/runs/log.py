@@ -106,7 +106,7 @@ def _as_line(values: Mapping[str, Any]) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """The same JSON value with null for every number that JSON cannot write."""
+    """A JSON value with null in place of every number that JSON cannot write."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

@@ -345,7 +345,7 @@ class ModelStore:
         rules_file: Path | None = None,
         items: Path | None = None,
     ) -> None:
-        """Check that the paths are runs, without loading them; RunError if one is none.
+        """Check that the paths are runs, without loading them; RunError for any other path.
 
         ``cache_bytes`` bounds the cached lists of each run. ``rules_file`` and ``items`` are those
         of `Recommender.read_rules`, for all runs.
