@@ -106,7 +106,7 @@ def fit(
     Args:
         model: one of `foretaste.models.registry.MODEL_NAMES`.
         interactions: any source of `foretaste.prepare`, prepared with protocol none; or a prepared
-            dataset or its directory, all parts of which train, held-out ones too.
+            dataset or its directory, whose held-out parts train too.
         items: the titles and other columns of items, as in `foretaste.prepare`.
         model_config: settings of the model.
         config: settings of the training.

@@ -312,7 +312,7 @@ def test_reasons_have_no_column(foretaste: Foretaste, options: str) -> None:
 def test_help_names_the_length_of_lists(foretaste: Foretaste, method: str) -> None:
     length = inspect.signature(getattr(Recommender, method)).parameters["k"].default
     for verb in ("recommend", "similar"):
-        assert f"Items per list; {length} unless given." in foretaste(f"{verb} --help").text
+        assert f"Items per list; {length} by default." in foretaste(f"{verb} --help").text
 
 
 def test_rules_conditions_and_limits(foretaste: Foretaste, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_other_lists_are_refused_and_nothing_is_left(
 def test_only_an_export_is_replaced(run: Run, tmp_path: Path) -> None:
     output = tmp_path / "out"
     export_run(run, output, format="torch", k=2)
-    with pytest.raises(SettingError, match="is there already"):
+    with pytest.raises(SettingError, match="exists already"):
         export_run(run, output, format="torch")
     assert export_run(run, output, format="torch", k=3, overwrite=True).k == 3
     assert json.loads((output / "export.json").read_text())["k"] == 3

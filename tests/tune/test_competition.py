@@ -227,7 +227,7 @@ def test_a_directory_keeps_its_settings(
     other = prepare(table_file, tmp_path / "other", protocol="held-out-users", num_heldout_users=9)
     with pytest.raises(SettingError, match="was begun with dataset"):
         compete(other, models=MODELS, output=board.path, epochs=3)
-    with pytest.raises(SettingError, match="holds something else"):
+    with pytest.raises(SettingError, match="holds other files"):
         compete(dataset, output=dataset.path)
     with (
         training_lock(board.path),

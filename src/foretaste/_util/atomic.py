@@ -38,7 +38,7 @@ def atomic_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
             temporary.replace(path)
         else:
             _put_file(temporary, path)
-        flush(path.parent)
+        flush(path.parent)  # the new name is on the disk only with its folder
 
 
 @contextmanager

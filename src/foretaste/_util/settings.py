@@ -215,6 +215,7 @@ def _members(value: Any) -> list[Any]:
 
 
 def _number(value: Any, kind: Any, allowed: Range) -> Any:
+    # True is an Integral in Python, and cyclopts reads nan and 1e400 as floats.
     if isinstance(value, bool) or not isinstance(value, Integral if kind is int else Real):
         raise _UnfitError
     number = kind(value)

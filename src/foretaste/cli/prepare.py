@@ -70,6 +70,7 @@ class SplitFiles:
 class Settings(PrepareConfig):
     """The settings of a preparation without validation, which may be a file on the command line."""
 
+    # Not parsed here: a name in two flattened dataclasses silently goes to the first of them.
     validation: Annotated[Validation, Parameter(parse=False)] = PrepareConfig.validation
 
 

@@ -68,7 +68,7 @@ class FileFormat:
 
     @property
     def is_default(self) -> bool:
-        """True where nothing was given about text."""
+        """True if no setting of text was given."""
         return self == FileFormat(prefix=self.prefix, query=self.query)
 
     def option(self, name: str) -> str:
@@ -180,7 +180,7 @@ class InputConfig(PairsConfig):
     """``delimiter`` of the file that describes items."""
 
     items_columns: tuple[str, ...] | None = None
-    """``columns`` of the file that describes items, where it has no header line."""
+    """``columns`` of the file that describes items, if it has no header line."""
 
     items_encoding: str | None = None
     """``encoding`` of the file that describes items; by default that of the interactions."""
@@ -209,8 +209,8 @@ class PrepareConfig(InputConfig):
     protocol: Protocol = "auto"
     """Split of the interactions. ``leave-one-out`` holds out the last one of each user,
     ``held-out-users`` keeps whole users out of training, ``temporal`` cuts at a moment in time,
-    ``none`` trains on everything. ``auto`` is leave-one-out where there is a time column,
-    held-out-users otherwise."""
+    ``none`` trains on everything. ``auto`` is leave-one-out if there is a time column, otherwise
+    held-out-users."""
 
     validation: Validation = "hold-out"
     """``hold-out`` keeps a validation part, which chooses the best epoch. ``none`` gives that part
@@ -317,7 +317,7 @@ class PrepareConfig(InputConfig):
 
     @property
     def weight_of_event(self) -> dict[str, float | None]:
-        """The weight of each event that is kept; None where it has none."""
+        """The weight of each event type that is kept; None for one without a weight."""
         allowed = (
             f"different names of events, each alone or with a weight above 0 and at most "
             f"{MOST_WEIGHT:,.0f}, such as purchase=4 cart=2"
@@ -351,7 +351,7 @@ class PrepareConfig(InputConfig):
 
     @property
     def gives_weights(self) -> bool:
-        """True where interactions have weights."""
+        """True if interactions have weights."""
         given = (self.weight_column, self.half_life, self.weight_scale)
         return given != (None, None, None) or any(self.weight_of_event.values())
 

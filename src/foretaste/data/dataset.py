@@ -140,6 +140,7 @@ class Dataset:
         Part ``r`` begins with the user of row ``N * r // num_parts`` of all ``N`` rows. A part may
         be empty. At most one row group is read for each part.
         """
+        # By interactions and not by users: of skewed data, equal numbers of users are unequal work.
         bounds = self._files.train_users_at(
             [self.manifest.num_interactions * part // num_parts for part in range(1, num_parts)]
         )
@@ -166,7 +167,7 @@ class Dataset:
         )
 
     def has_split(self, split: Split) -> bool:
-        """True where anything was held out as ``validation`` or ``test``."""
+        """True if anything was held out as ``validation`` or ``test``."""
         checked("split", split, Split)
         return bool(self._target_files(split))
 

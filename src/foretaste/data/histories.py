@@ -122,14 +122,14 @@ class Histories:
         return Histories(offsets=offsets, item_index=self.item_index, num_items=self.num_items)
 
     def within(self, num_items: int) -> Histories:
-        """The same rows without the items at or above ``num_items``."""
+        """These rows without the items at or above ``num_items``."""
         if num_items >= self.num_items:
             return Histories(offsets=self.offsets, item_index=self.item_index, num_items=num_items)
         kept = self.where(self.item_index < num_items)
         return Histories(offsets=kept.offsets, item_index=kept.item_index, num_items=num_items)
 
     def where(self, kept: NDArray[np.bool_]) -> Histories:
-        """The same rows with only the entries marked ``kept``, [num_interactions]."""
+        """These rows with only the entries marked in the mask ``kept``, [num_interactions]."""
         running = np.concatenate(([0], np.cumsum(kept, dtype=np.int64)))
         return Histories(
             offsets=running[self.offsets],
@@ -164,7 +164,7 @@ class Histories:
 
 
 def is_strictly_sorted(users: Indexes, items: Indexes) -> bool:
-    """True where pairs ascend by user, then item, without repeats."""
+    """True if pairs ascend by user, then item, without repeats."""
     same_user = users[1:] == users[:-1]
     return bool(np.all((users[1:] > users[:-1]) | (same_user & (items[1:] > items[:-1]))))
 

@@ -73,7 +73,7 @@ def is_id(value: object) -> TypeGuard[Id]:
     """True for text, and for an integer of 64 bits."""
     if isinstance(value, str):
         return True
-    if isinstance(value, bool) or not isinstance(value, _INTEGERS):
+    if isinstance(value, bool) or not isinstance(value, _INTEGERS):  # bool is a kind of int
         return False
     return bool(_LEAST <= value <= _MOST)
 
@@ -127,6 +127,8 @@ def _refuse_frame(name: str, given: Any) -> None:
 
 def id_array(ids: Sequence[Id]) -> pa.Array:
     """An Arrow column of ids: integers, or text if any of them is text."""
+    # One id with letters makes all ids of a column text, so their type is checked where ids come
+    # in: events, histories, files.
     if not ids or any(isinstance(value, str) for value in ids):
         return pa.array(list(map(str, ids)), pa.string())
     return pa.array(_int64(ids))

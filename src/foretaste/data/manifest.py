@@ -190,7 +190,7 @@ class Manifest:
         return any(self.counts.get(name, 0) for name in _LEFT_OUT.keys() - {_REPEATS})
 
     def summary(self) -> list[tuple[str, str]]:
-        """Lines for a person, as (label, value): `choices`, sizes, and what was dropped."""
+        """Lines for a person, as (label, value): `choices`, sizes, and dropped rows."""
         counts = {
             name.removeprefix("num_").replace("_", " "): f"{count:,}"
             for name, count in self.counts.items()

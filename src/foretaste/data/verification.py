@@ -39,12 +39,12 @@ class Verification:
 
     @property
     def is_ok(self) -> bool:
-        """True where nothing is wrong."""
+        """True if no check failed."""
         return not self.problems
 
     @property
     def problems(self) -> list[str]:
-        """Everything that is wrong, each with the path of the file."""
+        """The problems, each with the path of the file."""
         return [check.found for check in self.checks if not check.is_ok]
 
     def raise_if_wrong(self) -> None:

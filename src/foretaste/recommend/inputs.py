@@ -197,6 +197,7 @@ def known_items(
     """
     lengths = np.array([len(ids) for ids in given], dtype=np.int64)
     row_index = np.repeat(np.arange(len(given)), lengths)
+    # One look-up for the items of all histories: a batch of the service has up to 256.
     item_index = items.rows_of([*chain.from_iterable(given)])
     is_known = (item_index >= 0) & (item_index < num_items)
     known = Histories.from_pairs(

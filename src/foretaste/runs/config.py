@@ -142,6 +142,7 @@ class RunConfig:
         """The sha256 of all entries but the starting time and the dataset's place, so equal runs
         have equal digests."""
         document = asdict(self)
+        # Weights and states carry this digest, and equal runs shall have equal files.
         del document["created"], document["dataset"]["name"], document["dataset"]["path"]
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 

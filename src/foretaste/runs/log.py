@@ -106,7 +106,7 @@ def _as_line(values: Mapping[str, Any]) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """The same JSON value with null for every number that JSON cannot write."""
+    """A JSON value with null in place of every number that JSON cannot write."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -165,6 +165,7 @@ class MetricsLog:
         line = line_of(event, **values)
         with writing(self.path), open_own(self.path, "r+b") as file:
             file.seek(-1, os.SEEK_END)
+            # A killed writer left a torn line: cut it, or this line would be joined to it.
             if file.read() != b"\n":
                 file.seek(0)
                 end = file.read().rfind(b"\n") + 1
@@ -176,6 +177,7 @@ class MetricsLog:
 
     def flush(self) -> int:
         """Sync the log to the disk; returns its length in bytes."""
+        # A saved state refers to this length, so the lines are on the disk before the state is.
         with writing(self.path), open_own(self.path, "r+b") as file:
             os.fsync(file.fileno())
             return os.fstat(file.fileno()).st_size

@@ -190,6 +190,7 @@ def training_lock(run_path: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        # Removed before the lock is released: afterwards it may be the file of the next holder.
         with suppress(OSError):
             path.unlink()
         file.close()

@@ -275,6 +275,7 @@ class Run:
     def save_state(self, tensors: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
         """Replace the saved training state atomically; its note has the present length of the
         log."""
+        # What the log gets after this is cut at a resume and written anew.
         note = {"log_bytes": self.log.flush(), "position": dict(position)}
         save_tensors(self.path / STATE, tensors, self._of_state, note)
 

@@ -87,7 +87,7 @@ def verify_run(path: Path | str) -> Verification:
 def _check_part(run: Run, name: str) -> str:
     run.check_is_unchanged(name)
     if name == HISTORIES:
-        return f"{run.histories.num_interactions:,} interactions: bytes, order, range"
+        return f"{run.histories.num_interactions:,} interactions: bytes"
     ids = run.users if name == USERS else run.items
     if pc.count_distinct(ids.table["id"]).as_py() != len(ids):
         raise RunError(f"{run.path / name}: an id is there more than once")

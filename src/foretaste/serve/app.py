@@ -50,6 +50,7 @@ from foretaste.serve.schemas import (
 from foretaste.serve.telemetry import MULTIPROCESS, Metrics, Telemetry, log, log_by_lines
 from foretaste.serve.workers import State, Workers, is_alive
 
+# Constants, and no options: nothing that was measured was answered sooner with others.
 _BATCH_USERS = 256
 """Users at which a batch is full; a request is never divided."""
 

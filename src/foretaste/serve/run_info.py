@@ -13,7 +13,7 @@ from foretaste.serve.schemas import FromModel
 
 
 class MetricInfo(BaseModel):
-    """One metric, with its 95 % interval over users where one is defined."""
+    """One metric, with its 95 % interval over users if one is defined."""
 
     name: str
     value: float

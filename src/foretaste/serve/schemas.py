@@ -168,6 +168,7 @@ class EventBody(_Body):
     time: Annotated[
         float | None,
         Field(
+            # The fuzzer got text and false taken for a time before.
             strict=True,
             allow_inf_nan=False,
             description="Time in the unit of the data; by default now, in seconds since 1970.",

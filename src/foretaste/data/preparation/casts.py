@@ -28,7 +28,7 @@ Kind = Literal[
 ]  # fmt: skip
 """The kind of value in a column. ``short`` are integers of 32 bits, in half the memory of others.
 
-``exact`` are floating-point numbers of which no digit is lost, ``decimal`` numbers of up to 29
+``exact`` are floating-point numbers that lose no digit, ``decimal`` numbers of up to 29
 digits and nine decimals. ``moment`` are dates and times without a UTC offset, ``instant`` those
 with one; ``_ns`` are read to the nanosecond, the others to the microsecond.
 """
@@ -183,7 +183,7 @@ def _finite(real: str) -> str:
 def with_time_format(
     engine: Engine, sources: Sequence[Source], name: str, format: str
 ) -> list[Source]:
-    """The sources, with column ``name`` read by ``format`` in those where it is text.
+    """The sources, with column ``name`` read by ``format`` if it is text.
 
     Raises SettingError for a format that DuckDB's strptime cannot read, and for a column that is
     no text in any source.

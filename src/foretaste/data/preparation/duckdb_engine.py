@@ -171,6 +171,7 @@ class DuckDBEngine(Engine):
         self.run(f"ALTER TABLE {table} RENAME TO {name}")
 
     def first(self, sql: str) -> tuple[Any, ...]:
+        # For errors only, which name the first bad row of the file.
         self.run("SET preserve_insertion_order = true")
         (row,) = self.run(f"{sql} LIMIT 1")
         self.run("SET preserve_insertion_order = false")

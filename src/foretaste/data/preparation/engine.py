@@ -38,7 +38,7 @@ class Engine(ABC):
     """Tables and queries of one preparation. As a context it removes its tables at the end."""
 
     name: str
-    """The engine and its version, as a manifest has it."""
+    """The engine with its version, for the manifest."""
 
     sql: Spellings
 

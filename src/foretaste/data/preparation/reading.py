@@ -120,6 +120,7 @@ def read_raw(
                 kinds[role] = wider[0]
             engine.drop("raw")
         texts = [role for role in ("user_id", "item_id") if kinds[role] == "text"]
+        # DuckDB's readers pass NUL characters without an error.
         has_nul = " OR ".join(f"contains({role}, chr(0))" for role in texts)
         for role in texts if texts and engine.count(f"raw WHERE {has_nul}") else ():
             for source in sources:
@@ -301,6 +302,8 @@ def _read_as(
 ) -> list[str]:
     """Make ``raw`` with the given kinds; returns the roles of columns with a value that does not
     fit."""
+    # One SELECT for each file, with columns by name. DuckDB reads the files of one pattern by
+    # position, so a file with another order of columns would swap users and items.
     selects = []
     for source in sources:
         values = {

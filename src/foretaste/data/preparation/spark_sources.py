@@ -234,6 +234,7 @@ def _summed(name: str, rows: DataFrame) -> list[tuple[str, int, str]]:
     values = ", ".join(
         f"{quoted(column)}, CAST({identifier(column)} AS STRING)" for column in rows.columns
     )
+    # A sum, as rows have no order; of decimals, as a sum of 64-bit hashes would overflow.
     total = with_backslashes(f"sum(CAST(xxhash64({values}) AS DECIMAL(38, 0)))")
     content = tuple(rows.selectExpr("count(*)", total).collect()[0])
     return [(name, 0, f"{rows.schema.simpleString()} {content}")]

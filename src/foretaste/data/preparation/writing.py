@@ -132,6 +132,7 @@ def content_digest(*files: Path) -> str:
 
 def _opened(files: Iterable[Path]) -> Iterator[pq.ParquetFile]:
     """Each file, closed before the next is opened."""
+    # Spark may write a training part of thousands of files, more than a process may have open.
     for file in files:
         with pq.ParquetFile(real_path(file)) as opened:
             yield opened

@@ -93,6 +93,8 @@ class TextFile(Source):
         # long rows and open quotes.
         declared = ", ".join(f"c{position}: 'VARCHAR'" for position in range(len(names)))
         quote = '"' if has_quotes else ""
+        # header is never guessed: with true, DuckDB silently eats the first row of a file that has
+        # no line of names.
         encoding = format.encoding if format.encoding in _NATIVE else "utf-8"
         relation = (
             f"read_csv({path_literal(path)}, auto_detect=false, strict_mode=true, "
