@@ -151,7 +151,7 @@ def _improved(
     for _ in range(_STEPS):
         sums_cD = interactions.vector_sums(interactions.weighted(lacking_S))
         residual_cD = sums_cD - diagonal_cD * vector_cD
-        # z = C⁻¹ r, beta = (r, z) / (r, z before), p = z + beta p; then w += p (r, z) / (p, A p) below.
+        # z = C⁻¹ r, beta = (r, z) / (r, z before), p = z + beta p; w += p (r, z) / (p, A p) below.
         scaled_cD = residual_cD / diagonal_cD
         last_square_c, square_c = square_c, (residual_cD * scaled_cD).sum(1)
         kept_c1 = (square_c / last_square_c.clamp(min=_TINY))[:, None]

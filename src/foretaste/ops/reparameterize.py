@@ -26,7 +26,7 @@ class _Reparameterize(torch.autograd.Function):
         ctx: Any, code_BC: Tensor, noise_BL: Tensor, weight_B: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         mean_BL, log_variance_BL = code_BC.chunk(2, dim=1)
-        # Deviation, not variance: noise of a fixed 0.01, as one program has it, trains another model.
+        # The noise has this deviation, and not a fixed 0.01 as in one program.
         deviation_BL = (0.5 * log_variance_BL).exp_()
         ctx.save_for_backward(mean_BL, deviation_BL, noise_BL, weight_B)
         ctx.set_materialize_grads(False)

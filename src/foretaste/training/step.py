@@ -148,8 +148,8 @@ class Step:
         self.model.zero_grad(set_to_none=True)
         with self.precision.products():
             with span("forward"):
-                # By calling the model, which may be wrapped: a method of the unwrapped one would leave the
-                # gradients of ranks unsynchronised without an error.
+                # The model is called, as it may be wrapped: a method of the unwrapped one would
+                # leave the gradients of ranks unsynchronised without an error.
                 loss: Tensor = self.model(batch)
             with span("backward"):
                 self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]

@@ -247,8 +247,8 @@ class _Pass:
         """
         inputs, total = self.inputs, self.total
         index_cK = self.item_index_BK[rows]
-        # W [u; i] = W_u u + W_i i: both sides of the first layer were projected once for the step, so a
-        # sample costs a gather and a sum in place of a product.
+        # W [u; i] = W_u u + W_i i: both sides of the first layer were projected once for the step,
+        # so a sample costs a gather and a sum in place of a product.
         tower_cKH = _gathered(self.item_tower_IH, index_cK)
         tower_cKH += self.user_tower_BH[rows, None]
         tower_cKH.relu_()
@@ -270,8 +270,8 @@ class _Pass:
         slope_S = slope_cK.view(-1)
         total.output_bias_1.add_(slope_S.sum())
         total.output_tower_D.add_(slope_S @ last_SD, alpha=self.tower.scale)
-        # d loss / d u = sum over k of slope_k * (w * i_k), with w the output weights: shared by K samples,
-        # so the product is one of [1, K] and [K, F].
+        # d loss / d u = w * sum over k of slope_k i_k, with w the output weights: one product of
+        # [1, K] and [K, F] for the K samples of a row.
         by_row_cF = torch.bmm(slope_cK[:, None], product_cKF).squeeze(1)
         total.output_product_F.add_((by_row_cF * user_product_cF).sum(0))
         total.user_product_BF[rows] = by_row_cF * inputs.output_product_F
