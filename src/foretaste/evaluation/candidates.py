@@ -39,6 +39,8 @@ def draw_negatives(
     ``sampled``: distinct, every set of N equally likely; all of them where fewer exist.
     ``nvidia``: independent draws; repeats do not count.
     """
+    # Held-out items are among the excluded: 156 of 6,040 users of the NCF paper's ml-1m file have
+    # their own test item among its negatives.
     complement = Complement.of(excluded)
     num_items_B = complement.sizes()
     draw_N = torch.arange(rule.num_draws(excluded.num_items), device=user_index_B.device)

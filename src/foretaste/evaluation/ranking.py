@@ -142,6 +142,7 @@ class TopK:
 def top_k(score_BC: Tensor, k: int) -> TopK:
     """The first min(k, C) candidates; `ABSENT` ones come last. Scores are never NaN."""
     k = min(k, score_BC.shape[1])
+    # `Tensor.topk` returns equal scores in no order, so a list would differ by device and batch.
     # one more than k shows which lists are cut among equals: only there are all candidates counted
     score_BN, candidate_BN = _largest(score_BC, min(k + 1, score_BC.shape[1]))
     score_BK, candidate_BK = score_BN[:, :k], candidate_BN[:, :k]

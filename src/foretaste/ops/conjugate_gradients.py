@@ -151,11 +151,13 @@ def _improved(
     for _ in range(_STEPS):
         sums_cD = interactions.vector_sums(interactions.weighted(lacking_S))
         residual_cD = sums_cD - diagonal_cD * vector_cD
+        # z = C⁻¹ r, beta = (r, z) / (r, z before), p = z + beta p; w += p (r, z) / (p, A p) below.
         scaled_cD = residual_cD / diagonal_cD
         last_square_c, square_c = square_c, (residual_cD * scaled_cD).sum(1)
         kept_c1 = (square_c / last_square_c.clamp(min=_TINY))[:, None]
         direction_cD = torch.addcmul(scaled_cD, kept_c1, direction_cD)
         image_S = interactions.products(direction_cD)
+        # (p, A p) = (p, C p) + |X p|²: A = C + X'X is never made.
         curvature_c = (direction_cD.square() * diagonal_cD).sum(1)
         curvature_c += interactions.sums(interactions.weighted(image_S.square()))
         step_c = square_c / curvature_c.clamp(min=_TINY)

@@ -166,6 +166,8 @@ def linear(
 
     Where `fuses`, all of it is computed in float32 and rounded once; the bias may be float32 then.
     """
+    # In float32 PyTorch's own reached 210 GFLOP/s on these shapes and oneDNN 407 to 496, in bf16
+    # 760 to 960. `set_float32_matmul_precision` is no way there: it rounds to tf32 on CUDA.
     if fuses(input_SN):
         return fused_linear(input_SN, weight_MN, bias_M, activation or "none")
     return activate_(F.linear(input_SN, weight_MN, bias_M), activation)

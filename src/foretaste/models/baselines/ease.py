@@ -98,6 +98,7 @@ class Ease(ItemWeightsModel):
         penalty_I = self.config.l2 + dropout / (1 - dropout) * self.weight_II.diagonal().double()
         # In float64: a popular catalogue's Gram matrix is too steep for float32, beside whose
         # counts a small penalty would be rounded away.
+        # P = (G + p / (1 - p) D + l2)⁻¹, then W = -P / diag(P) by columns, zero on the diagonal.
         precision_II = self.weight_II.double()
         precision_II.diagonal().add_(penalty_I)
         try:

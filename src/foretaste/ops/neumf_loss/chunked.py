@@ -26,6 +26,8 @@ from foretaste.ops.precomputed_gradients import with_gradients
 from foretaste.ops.segments import Segments
 from foretaste.ops.torch_internals import add_relu
 
+# On two cores chunks of 16,000 samples ran twice as fast as those of 65,000 and more, whose
+# activations leave the cache.
 _SAMPLES_AT_ONCE = {"cpu": 1 << 13, "cuda": 1 << 18}
 _PAIRS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
 """Fewer where nothing runs backward: float32 activations fit a cache sooner."""
@@ -181,6 +183,8 @@ class _Pass:
             hidden=tuple(self.tower.gradients),
         )
         self.loss = self.total.output_bias_1.new_zeros(())
+        # fp16 rounds what is below 6e-8 to zero, so slopes are scaled up before their products, and
+        # their sums in float32 back down.
         self.loss_scale_2 = loss_scale_of(samples.weight_BK) if dtype == torch.float16 else None
 
     def run(self) -> tuple[Tensor, InteractionInputs]:
@@ -243,6 +247,8 @@ class _Pass:
         """
         inputs, total = self.inputs, self.total
         index_cK = self.item_index_BK[rows]
+        # W [u; i] = W_u u + W_i i: both sides of the first layer were projected once for the step,
+        # so a sample costs a gather and a sum in place of a product.
         tower_cKH = _gathered(self.item_tower_IH, index_cK)
         tower_cKH += self.user_tower_BH[rows, None]
         tower_cKH.relu_()
@@ -264,6 +270,8 @@ class _Pass:
         slope_S = slope_cK.view(-1)
         total.output_bias_1.add_(slope_S.sum())
         total.output_tower_D.add_(slope_S @ last_SD, alpha=self.tower.scale)
+        # d loss / d u = w * sum over k of slope_k i_k, with w the output weights: one product of
+        # [1, K] and [K, F] for the K samples of a row.
         by_row_cF = torch.bmm(slope_cK[:, None], product_cKF).squeeze(1)
         total.output_product_F.add_((by_row_cF * user_product_cF).sum(0))
         total.user_product_BF[rows] = by_row_cF * inputs.output_product_F
