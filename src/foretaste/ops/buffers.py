@@ -33,6 +33,8 @@ class Buffers:
             return torch.empty(*shape, dtype=dtype, device=device)
         num_bytes = math.prod(shape) * dtype.itemsize
         storage = self._storages.get(name)
+        # One use is this dictionary's. More mean that a tensor still looks at the memory, such as a
+        # parameter's gradient, so it is left alone and the next step gets new memory.
         if storage is None or storage.nbytes() < num_bytes or storage_use_count(storage) > 1:
             storage = torch.empty(num_bytes, dtype=torch.uint8).untyped_storage()
             self._storages[name] = storage

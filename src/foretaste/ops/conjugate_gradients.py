@@ -7,9 +7,9 @@ of all other terms,
     (C + X'X) w = X' t
 
 C is the preconditioner (Saad 2003, "Iterative Methods for Sparse Linear Systems", algorithm 9.1).
-Where the weights are 1, no X'X is above the Gramian, so what it leaves has a condition number of at
-most ``1 + 1 / a``, for a the weight of unobserved pairs; and no row is multiplied by the Gramian,
-as without the eigenbasis each step would (Takács, Pilászy & Tikk 2011, doi
+Where the weights are 1, no X'X is above the Gramian. The preconditioned system then has a condition
+number of at most ``1 + 1 / a``, for a the weight of unobserved pairs. No row is multiplied by the
+Gramian. Without the eigenbasis each step would do that (Takács, Pilászy & Tikk 2011, doi
 10.1145/2043932.2043987).
 
 Shape suffixes: N fixed vectors, D width, R rows, c rows of a chunk, S interactions of a chunk.
@@ -30,7 +30,7 @@ from foretaste.ops.torch_internals import has_sampled_products, sampled_products
 from foretaste.ops.workers import of_each
 
 _STEPS = 2
-"""Of a sweep, seconds of one thread, and the loss after three sweeps:
+"""Steps of each row in a sweep. Seconds of a sweep on one thread, and the loss after three sweeps:
 
     =====  ===============  ===============  =================
     steps  ml-1m, width 64  steam, 128       citeulike-a, 128
@@ -41,18 +41,20 @@ _STEPS = 2
     exact  0.36  0.7052     0.26  0.3071     0.35  0.3147
     =====  ===============  ===============  =================
 
-Rows have 94, 10 and 37 items there: there is no length for which exact solutions are the faster.
+Rows have 94, 10 and 37 items there: exact solutions are faster for no length.
 """
 
 _AT_ONCE = {"cpu": 1 << 15, "cuda": 1 << 19}
-"""Interactions of a chunk, and eight times its rows. On a CPU a sweep of the shape of ml-1m and
-width 128 took a thread 0.58, 0.42, 0.34 and 0.29 s by chunks of 2^12 to 2^15, and 0.28 s by 2^16.
+"""Most interactions of a chunk; its rows are an eighth of that at most. On a CPU a sweep of the
+shape of ml-1m and width 128 took a thread 0.58, 0.42, 0.34 and 0.29 s by chunks of 2^12 to 2^15,
+and 0.28 s by 2^16.
 """
 
 _TERMS_AT_ONCE = 1 << 14
-"""Of a sum, for float32: 2^24 terms of one sign, added up in turn, come to a standstill."""
+"""Terms of one float32 sum: 2^24 terms of one sign, added up in turn, come to a standstill."""
 
 _TINY = 1e-30
+"""Keeps quotients finite for rows that are solved already, whose residual is zero."""
 
 _Chunk = tuple[slice, slice]
 """Consecutive rows, and their interactions."""
@@ -86,6 +88,7 @@ def improve_rows(
             fixed.vector_ND, histories.item_index[places], offsets, weight_S
         )
         diagonal_cD = (shared_D + ridge_R[rows, None]).to(start_RD.dtype)
+        # Into the eigenbasis, and out of it below: there the Gramian is the diagonal.
         vector_cD, loss = _improved(interactions, diagonal_cD, start_RD[rows] @ fixed.basis_DD)
         torch.mm(vector_cD, fixed.basis_DD.T, out=improved_RD[rows])
         return loss
@@ -125,6 +128,8 @@ class _Interactions:
             offsets = self.piece_offsets.to(self.index_S.dtype)
             vector_pD = vector_cD.expand(len(offsets) - 1, -1)
             return sampled_products(vector_pD, self.table_ND, offsets, self.index_S)
+        # A GPU, and a PyTorch without the private product, write a row of both sides for each
+        # interaction: [S, D] numbers, which bounds the chunk.
         row_S = self.of_rows(torch.arange(len(vector_cD), device=vector_cD.device))
         return (self.table_ND[self.index_S] * vector_cD[row_S]).sum(1)
 
@@ -146,6 +151,8 @@ def _improved(
 ) -> tuple[Tensor, Tensor]:
     """The vectors after the steps, and the loss of all."""
     vector_cD = start_cD * (interactions.lengths_c > 0)[:, None]
+    # What each interaction's score lacks to 1. It is kept up to date below with the products that
+    # a step makes anyway, so the loss at the end costs no further pass.
     lacking_S = 1.0 - interactions.products(vector_cD)
     direction_cD, square_c = torch.zeros_like(vector_cD), vector_cD.new_ones(len(vector_cD))
     for _ in range(_STEPS):

@@ -47,6 +47,7 @@ class _Dense(torch.autograd.Function):
         dtype: torch.dtype,
     ) -> Tensor:
         product_input_SN, product_weight_MN = input_SN.to(dtype), weight_MN.to(dtype)
+        # Slopes of tanh and relu follow from their results, so the values before them are not kept.
         result_SM = linear(product_input_SN, product_weight_MN, bias_M.to(dtype), activation)
         ctx.save_for_backward(product_input_SN, product_weight_MN, result_SM)
         ctx.activation, ctx.dtypes = activation, (input_SN.dtype, weight_MN.dtype)

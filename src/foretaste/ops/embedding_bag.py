@@ -1,8 +1,8 @@
 """The first layer of an autoencoder over histories, without their dense [users, items] rows.
 
 `encode_dense` is the definition. Else table rows are summed straight from the histories, and
-entries that dropout takes are never read. Backward sorts what was kept by item and sums each item's
-segment, so every row of the table's gradient is written once and in the same order each time.
+entries that dropout takes are never read. Backward sorts the kept entries by item and sums each
+item's segment. So every row of the table's gradient is written once, in the same order each time.
 
 Shape suffixes: B users, N interactions, n those that dropout keeps, I items, H width.
 """
@@ -50,9 +50,12 @@ def encode(
         from foretaste.ops.triton import embedding_bag as triton
 
         return triton.encode(table_IH, histories, dropout=dropout, key=key)
+    # A history of n ones has the length root of n. One factor for each user is applied to the
+    # sum, in place of one for each entry.
     weight_B = histories.lengths().clamp_(min=1).to(table_IH.dtype).rsqrt_()
     if dropout > 0.0:
         item_index_N = histories.item_index
+        # nonzero() waits for a GPU, as the number kept decides a shape. Triton's form has no wait.
         kept_n = keep_entries(histories, dropout, key).nonzero().squeeze(1)
         offsets = torch.searchsorted(kept_n, histories.offsets)
         item_index_n = item_index_N.index_select(0, kept_n)

@@ -79,6 +79,7 @@ class HistoryTensors:
         lengths_B = self.offsets[row_index_B + 1] - starts_B
         offsets = torch.zeros(row_index_B.numel() + 1, dtype=torch.int64, device=self.device)
         torch.cumsum(lengths_B, 0, out=offsets[1:])
+        # From the place of an entry in the result to its place in `item_index`.
         shift_N = torch.repeat_interleave(
             starts_B - offsets[:-1], lengths_B, output_size=num_entries
         )
@@ -88,6 +89,7 @@ class HistoryTensors:
 
     def transposed(self) -> HistoryTensors:
         """Histories of the items: the rows that have each of them, as int32."""
+        # Stable, so that each item's rows ascend.
         order_N = torch.sort(self.item_index, stable=True).indices
         offsets = offsets_of(self.item_index, self.num_items)
         weight = None if self.weight is None else self.weight[order_N]

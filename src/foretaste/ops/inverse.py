@@ -19,25 +19,29 @@ def invert_(matrix_NN: Tensor, progress: Callable[[int], None]) -> None:
     ``progress`` is called with the number of rows done. Raises `torch.linalg.LinAlgError` where the
     matrix is not positive definite.
 
-    Block by block the matrix is swept (Goodnight 1979, *A Tutorial on the SWEEP Operator*): a sweep
-    of block b replaces A by the Schur complement of b in the other blocks, by their columns of b
-    times ``A_b⁻¹`` there, and by ``-A_b⁻¹`` in b itself; once all are swept, A is ``-A⁻¹``. That is
-    as many products as of a Cholesky factor and its inverse, nearly all in matrix multiplications.
+    Block by block the matrix is swept (Goodnight 1979, *A Tutorial on the SWEEP Operator*). A sweep
+    of block b replaces A in three places: by the Schur complement of b in the other blocks, by
+    their columns of b times ``A_b⁻¹`` there, and by ``-A_b⁻¹`` in b itself. Once all are swept, A
+    is ``-A⁻¹``. That takes as many products as a Cholesky factor and its inverse, nearly all of
+    them in matrix multiplications.
     """
     num_rows = len(matrix_NN)
     blocks = [slice(at, min(at + _BLOCK, num_rows)) for at in range(0, num_rows, _BLOCK)]
     for block in blocks:
+        # Only the lower part is kept: the column above the block is read from the block's row.
         column_Nb = torch.cat([matrix_NN[block, : block.start].T, matrix_NN[block.start :, block]])
         inverse_bb = torch.cholesky_inverse(torch.linalg.cholesky(column_Nb[block]))
         swept_Nb = column_Nb @ inverse_bb
         for other in blocks:
             rows = slice(other.start, num_rows)
+            # The Schur complement A_oo - A_ob A_b^-1 A_bo; of the lower part, half the products.
             matrix_NN[rows, other].addmm_(swept_Nb[rows], column_Nb[other].T, alpha=-1)
         matrix_NN[block, : block.start] = swept_Nb[: block.start].T
         matrix_NN[block.start :, block] = swept_Nb[block.start :]
         matrix_NN[block, block] = -inverse_bb
         progress(block.stop)
     for block in blocks:
+        # From -A^-1 to A^-1, and the lower part mirrored into the upper.
         lower_nb = matrix_NN[block.start :, block].neg_()
         lower_nb[: len(lower_nb.T)].tril_().add_(lower_nb[: len(lower_nb.T)].tril(-1).T)
         matrix_NN[block, block.stop :] = lower_nb[len(lower_nb.T) :].T

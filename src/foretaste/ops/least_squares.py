@@ -10,7 +10,7 @@ of h, the terms that are not of S are a diagonal C, and with X the vectors of S 
     C^1/2 w = (1 + Y'Y)^-1 Y' 1 = Y' (1 + YY')^-1 1
 
 so a row of fewer items than the width takes a system of that many equations only. Rows of about the
-same length are solved together, padded by zeros; results go by these chunks to rounding.
+same length are solved together, padded by zeros. Which rows share a chunk decides the last digits.
 
 Shape suffixes: N fixed vectors, D width, R rows, c rows of a chunk, l items of its longest row.
 """
@@ -32,19 +32,19 @@ from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.workers import alone, of_each
 
 _NUMBERS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 26}
-"""Of the gathered vectors of a chunk, and of its systems; on a CPU a cache has them."""
+"""Numbers of the gathered vectors of a chunk, and of its systems; they fit a CPU's cache."""
 
 _ROWS_OF_BLOCK = 1 << 12
 
 _TERMS_AT_ONCE = 1 << 14
-"""Of a sum, for float32: 2^24 terms of one sign, added up in turn, come to a standstill."""
+"""Terms of one float32 sum: 2^24 terms of one sign, added up in turn, come to a standstill."""
 
 _Chunk = tuple[int, int]
-"""Its first row and its end, among rows in the order of their lengths."""
+"""The first row and the end, among rows in the order of their lengths."""
 
 
 class _Memory(threading.local):
-    """Of the chunks of a thread, one after another."""
+    """Memory that the chunks of a thread use, one after another."""
 
     def __init__(self) -> None:
         self.buffers = Buffers()
@@ -85,6 +85,7 @@ class FixedVectors:
         if not bool(gramian_DD.isfinite().all()):  # sync
             raise TrainingError("the weights became infinite or nan; raise --regularization")
         device = gramian_DD.device
+        # In float64, as the Gramian is; the vectors go back to their own dtype below.
         eigenvalue_D, basis_DD = alone(lambda: torch.linalg.eigh(gramian_DD), device)
         basis_DD = basis_DD.to(dtype)
         rotated_ND = basis_DD.new_zeros(num_vectors + 1, len(basis_DD))
@@ -95,6 +96,7 @@ class FixedVectors:
         for place, piece_ND in pieces:
             blocks = _blocks(piece_ND), _blocks(rotated_ND[place])
             list(of_each(rotate, list(zip(*blocks, strict=True)), device))
+        # A Gramian has no eigenvalue below zero. Rounding makes some, and C needs a root.
         return cls(rotated_ND, basis_DD, eigenvalue_D.clamp_(min=0.0))
 
 
@@ -164,6 +166,7 @@ def _chunks(lengths: list[int], width: int, numbers: int) -> Iterator[_Chunk]:
 
     start = bisect_right(lengths, 0)
     while start < len(lengths):
+        # Padding stays below a quarter, and short rows still share a chunk.
         alike = bisect_right(lengths, lengths[start] * 5 // 4 + 4)
         fitting = bisect_right(range(start + 1, alike + 1), numbers, key=num_taken)
         stop = start + max(1, fitting)
@@ -177,6 +180,7 @@ def _padded(
     """The items of some rows, [c, l], the shorter ones filled up by ``padding``."""
     place_l = torch.arange(longest, device=row_c.device)
     position_cl = histories.offsets[row_c, None] + place_l
+    # Places past a row's end are read from the next rows, or the last entry, and filled below.
     position_cl.clamp_(max=histories.item_index.numel() - 1)
     item_cl = histories.item_index.index_select(0, position_cl.flatten()).view_as(position_cl)
     return item_cl.masked_fill_(place_l >= length_c[:, None], padding)
@@ -186,6 +190,7 @@ def _solve_by_items(
     vector_ND: Tensor, index_cl: Tensor, length_c: Tensor, diagonal_cD: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The solution, [c, D], and the failure of each row, by a system of its items."""
+    # Y = X C^-1/2 of the module's formula; the system is 1 + Y Y'.
     scale_cD = diagonal_cD.rsqrt().to(vector_ND.dtype)
     whitened_clD = _gathered(vector_ND, index_cl).mul_(scale_cD[:, None])
     system_cll = _empty("system", (*index_cl.shape, index_cl.shape[1]), vector_ND)
@@ -214,6 +219,7 @@ def _solve_by_width(
         if number:
             system_cDD += piece_cDD
         sum_cD += F.embedding_bag(index_cp, vector_ND, mode="sum")
+    # C + X'X, of at least as many items as columns.
     system_cDD.diagonal(dim1=1, dim2=2).add_(diagonal_cD)
     return solve_systems(system_cDD, sum_cD)
 

@@ -55,6 +55,7 @@ def stream_keys(key: int | Tensor, purpose: Purpose, *parts: int | Tensor) -> Te
     """
     for part in (int(purpose), *parts):
         if isinstance(part, Tensor):
+            # A stream's key is the hash of its parent's key and a part: parts are hashed in turn.
             key = mix_(key + (part + 1) * GOLDEN)
         elif isinstance(key, Tensor):
             key = mix_(key + _signed((part + 1) * GOLDEN & _MASK_64))

@@ -29,6 +29,7 @@ class _Reparameterize(torch.autograd.Function):
         # The noise has this deviation, and not a fixed 0.01 as in one program.
         deviation_BL = (0.5 * log_variance_BL).exp_()
         ctx.save_for_backward(mean_BL, deviation_BL, noise_BL, weight_B)
+        # Zeros would be made and added where the divergence, or the sample, is not asked for.
         ctx.set_materialize_grads(False)
         # KL(N(m, s²) || N(0, 1)) = (s² + m² - log s² - 1) / 2 for each coordinate.
         divergence_BL = torch.addcmul(deviation_BL.square(), mean_BL, mean_BL)
@@ -46,11 +47,13 @@ class _Reparameterize(torch.autograd.Function):
         mean_BL, deviation_BL, noise_BL, weight_B = ctx.saved_tensors
         if latent_BL is None:
             latent_BL = torch.zeros_like(noise_BL)
+        # z = m + e s with s = exp(v / 2): dz/dm = 1 and dz/dv = e s / 2. The half comes last.
         spread_BL = (latent_BL * noise_BL).mul_(deviation_BL)
         if divergence is None:
             return torch.cat((latent_BL, spread_BL.mul_(0.5)), dim=1), None, None
         if weight_B is not None:
             divergence = divergence * weight_B[:, None]
+        # dKL/dm = m and dKL/dv = (s² - 1) / 2, for v the log variance.
         spread_BL.addcmul_(deviation_BL.square().sub_(1.0), divergence).mul_(0.5)
         mean_gradient_BL = torch.addcmul(latent_BL, mean_BL, divergence)
         return torch.cat((mean_gradient_BL, spread_BL), dim=1), None, None
@@ -101,9 +104,11 @@ def divergence_from_mixture(
                 wide - 0.5 * wide_precision * square_BL,
             ]
         )
+        # log p, and log q of z = m + e s: -(e² + log s²) / 2 without its constant.
         prior_BL = log_density_MBL.logsumexp(0)
         posterior_BL = (noise_BL.square() + log_variance_BL).mul_(-0.5)
         value = torch.dot(weight_B, (posterior_BL - prior_BL).sum(1))
+        # d(-log p)/dz: each component's share of the density times its own slope.
         share_MBL = log_density_MBL.sub_(prior_BL).exp_()
         slope_BL = offset_BL.mul_(precision_BL).mul_(share_MBL[1])
         slope_BL.addcmul_(latent_BL, share_MBL[0].add_(share_MBL[2], alpha=wide_precision))

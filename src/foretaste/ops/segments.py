@@ -23,9 +23,11 @@ from foretaste.ops.buffers import Buffers
 _BYTES_AT_ONCE = 10 * 2**20
 _DIGIT_BITS = 15
 _FEW_SUMMANDS = 1 << 10
-"""Added up in turn before more would be sorted; not in half precision, where it rounds each sum."""
+"""At most so many are added up in turn; more are sorted. Half precision is always sorted: there
+each addition in turn would be rounded."""
 _FEW = 1 << 15
-"""PyTorch sorts fewer by comparing them, up to ten times as slow as digit by digit."""
+"""PyTorch sorts fewer numbers by comparing them, which takes up to ten times as long as digit by
+digit."""
 
 
 class Segments:
@@ -64,6 +66,8 @@ class Segments:
         shape = (len(self.offsets) - 1, rows_ND.shape[1])
         if rows_ND.shape[1] == 0:
             return rows_ND.new_zeros(shape)
+        # embedding_bag has no `out`. Its results of some segments, which fit a cache, are copied
+        # into memory that is used again, in place of fresh pages for the whole.
         segments_at_once = max(1, _BYTES_AT_ONCE // (rows_ND.shape[1] * rows_ND.itemsize))
         if buffers is None or rows_ND.device.type != "cpu" or shape[0] <= segments_at_once:
             return sum_bags(rows_ND, order_S, self.offsets, weight_S)
@@ -84,6 +88,7 @@ def _by_counting(index_S: Tensor, num_segments: int) -> tuple[Tensor, Tensor]:
     index_S = index_S.clamp(max=num_segments).to(dtype)
     num_before = F.pad(torch.bincount(index_S, minlength=num_segments).cumsum(0), (1, 0))
     offsets = num_before[: num_segments + 1]
+    # Rows of no segment have the largest index, so they come last and are cut off.
     return stable_order(index_S, num_segments)[: int(offsets[-1])], offsets
 
 
