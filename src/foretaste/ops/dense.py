@@ -1,8 +1,8 @@
 """Layers of a network, by the fastest kernels that compute exactly that.
 
-PyTorch's fp32 ``linear`` on the CPU goes through a BLAS that on AVX-512 machines reaches half of
-what oneDNN does. oneDNN's fused linear is private in PyTorch: it is used where `fuses` finds it,
-and the public functions elsewhere. `dense` and `activated` are differentiable; the rest is not.
+PyTorch's fp32 ``linear`` on the CPU calls a BLAS. On AVX-512 machines that reaches half the speed
+of oneDNN. oneDNN's fused linear is private in PyTorch: it is used where `fuses` finds it, and the
+public functions elsewhere. `dense` and `activated` are differentiable; the rest is not.
 
 Shape suffixes: S samples, N inputs, M outputs; B users, K candidates of each, I items, D width,
 c users of a chunk.
@@ -33,7 +33,7 @@ FusedActivation = Literal["tanh", "relu", "sigmoid"]
 
 _ROWS_OF_PIECE = 64
 _CANDIDATES_AT_ONCE = 1 << 24
-"""Numbers that are made of candidates: their rows where these are gathered, else their products."""
+"""Numbers in memory at once: of the candidates' rows where these are gathered, else of products."""
 
 
 class _Dense(torch.autograd.Function):
@@ -148,7 +148,7 @@ def activate_(value: Tensor, activation: FusedActivation | None) -> Tensor:
 def slope(upstream: Tensor, result: Tensor, activation: Activation | None) -> Tensor:
     """The gradient of an activation's input, from the gradient of its ``result``.
 
-    New memory, but for None: then it is ``upstream`` itself.
+    It is new memory, except without an activation: then it is ``upstream`` itself.
     """
     if activation == "relu":
         return relu_backward(upstream, result)
@@ -200,8 +200,8 @@ def fuses(tensor: Tensor) -> bool:
 def product_of_samples(left_SM: Tensor, right_SN: Tensor) -> Tensor:
     """``left.T @ right`` [M, N], summed over samples, as gradients of weights are.
 
-    Half precision gives float32 on a GPU, float16 everywhere: its range is too small for sums of
-    many samples.
+    On a GPU half precision gives float32. float16 gives float32 everywhere: its range is too small
+    for sums of many samples.
     """
     if left_SM.is_cuda and left_SM.dtype.itemsize == 2:
         return torch.mm(left_SM.T, right_SN, out_dtype=torch.float32)
@@ -214,7 +214,8 @@ def sum_of_samples(rows_SM: Tensor, dtype: torch.dtype) -> Tensor:
     """The sum of all rows [M] in ``dtype``, as gradients of biases are."""
     if rows_SM.device.type != "cpu" or rows_SM.dtype == dtype or len(rows_SM) <= _ROWS_OF_PIECE:
         return rows_SM.sum(0, dtype=dtype)
-    # by pieces, whose float32 sums are rounded once: a sum in another dtype would copy the rows
+    # `sum(dtype=...)` would copy all rows into that dtype first. embedding_bag adds each piece up
+    # in float32 and rounds it once, without a copy.
     row_S = torch.arange(len(rows_SM))
     pieces = F.embedding_bag(row_S, rows_SM, row_S[::_ROWS_OF_PIECE], mode="sum")
     return pieces.sum(0, dtype=dtype)
@@ -222,8 +223,8 @@ def sum_of_samples(rows_SM: Tensor, dtype: torch.dtype) -> Tensor:
 
 def product(left: Tensor, right: Tensor) -> Tensor:
     """``left @ right``; either may be a transposed view."""
-    # float32: twice as fast even where a view is copied; in bfloat16 both reach the same kernels
-    # (which refuses a sum of nothing)
+    # oneDNN is twice as fast in float32, even where it has to copy a view; in bfloat16 `@` reaches
+    # the same kernels. oneDNN refuses a product over no columns.
     if left.device.type == "cpu" and left.dtype == torch.float32 and left.numel():
         return linear(left, right.T)
     return left @ right
@@ -232,8 +233,8 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 def candidate_products(vector_BD: Tensor, table_ID: Tensor, index_BK: Tensor) -> Tensor:
     """``table[index] . vector``, [B, K]: of each row with its own candidates.
 
-    Where a table's rows have to be gathered, it is those of a few at once. On a CPU they need not,
-    which is six times as fast with 512 candidates of 64.
+    On a CPU no rows of the table are gathered, which is six times as fast with 512 candidates of
+    width 64. Elsewhere the candidates of a few rows are gathered at a time.
     """
     products_BK = vector_BD.new_empty(index_BK.shape)
     samples = vector_BD.device.type == "cpu" and vector_BD.dtype.itemsize >= 4

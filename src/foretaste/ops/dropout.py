@@ -58,6 +58,8 @@ def keep_entries(histories: HistoryTensors, rate: float, key: int | Tensor) -> T
     num_words_B = (lengths_B + 3) // 4
     first_word_B = num_words_B.cumsum(0) - num_words_B
     row_B = torch.arange(len(histories), device=offsets.device)
+    # The place of a word among all words, less that of its row's first, is its number in the row:
+    # adding the place below turns this into r * 2**32 + number.
     counter_B = (row_B << 32) - first_word_B
     counter_W = torch.repeat_interleave(counter_B, num_words_B)
     counter_W += torch.arange(counter_W.numel(), device=offsets.device)
@@ -103,6 +105,7 @@ class LayerMasks:
         self.num_words = [-(-width // 8) for width in widths]
         device = keys_L.device
         columns = [torch.arange(words, device=device) for words in self.num_words]
+        # What `hash_words` makes before mixing, for a chunk from sample 0: others add a number.
         starts = [column * GOLDEN + key for key, column in zip(keys_L, columns, strict=True)]
         sample_S1 = torch.arange(max_samples, device=device)[:, None]
         self.start_SW = from_row(torch.cat(starts), sample_S1)
@@ -116,6 +119,7 @@ class LayerMasks:
         word_SW, spare_SW = self._word_SW[:num_samples], self._spare_SW[:num_samples]
         from_row(self.start_SW[:num_samples], first_sample, out=word_SW)
         mix_(word_SW, spare_SW)
+        # Bytes b become 255 - b, so that `drop_` finds its answer in a sign after one addition.
         word_SW.bitwise_not_()
         byte_SC = word_SW.view(torch.uint8)
         starts = accumulate((8 * words for words in self.num_words), initial=0)

@@ -18,9 +18,9 @@ from foretaste.ops.random import GOLDEN, bounded, mix_
 
 _DRAWS_AT_ONCE = {"cpu": 1 << 17, "cuda": 1 << 20}
 ITEMS_PER_DRAW = 64
-"""Items of the catalogue for each draw of a row, at most, to mark those that its user has: a search
-takes a CPU as long as some two hundred, for of the halves to go on in it guesses every other
-wrongly."""
+"""Most items of the catalogue for each draw of a row with which a CPU marks the items that the user
+has. A binary search takes as long as marking some two hundred items: the processor mispredicts
+every other branch of it."""
 _WAITS = {"cpu": False, "cuda": True}
 """True where the host waits for the device to learn how many numbers there are of a kind."""
 
@@ -43,6 +43,7 @@ class Complement:
         """Index ``histories``; its rows must be ascending and free of repeats."""
         row_N = histories.row_index()
         position_N = torch.arange(row_N.numel(), device=row_N.device)
+        # items[j] - j: the number of items below items[j] that the user does not have.
         gaps_N = histories.item_index - (position_N - histories.offsets[row_N])
         return cls(
             gaps_N + row_N * (histories.num_items + 1), histories.offsets, histories.num_items
@@ -106,10 +107,10 @@ def sample_negatives(
     unless ``number_N``, int64, says otherwise. A row whose user has every item has no negative: it
     gets the last item, which callers must give weight 0.
 
-    A draw is an item's rank among those that the user does not have. ``by_item`` it is an item of
-    the catalogue, and such a rank, by the word's other half, only where the user has that item:
-    other draws, as uniform. For hundreds of a row among tens of thousands of items that takes a CPU
-    half as long, and a GPU a search more.
+    A draw is the rank of an item among those that the user does not have. With ``by_item`` it is an
+    item of the catalogue first. Only where the user has that item, the word's other half draws a
+    rank. The draws differ and are as uniform. For hundreds of draws a row among tens of thousands
+    of items this takes a CPU half as long; a GPU searches once more.
     """
     size_B = complement.sizes()
     negatives_NK = _room_for(row_index_N, num_negatives)
@@ -127,6 +128,7 @@ def _by_item(complement: Complement, row_B: Tensor, word_BK: Tensor, size_B: Ten
     item_BK = bounded(word_BK, complement.num_items)
     has_BK = complement.has(row_B, item_BK)
     if _WAITS[word_BK.device.type]:
+        # A GPU searches for every draw: the host would have to wait to learn which are needed.
         other_BK = complement.select(row_B[:, None], bounded(word_BK << 32, size_B[row_B, None]))
         return torch.where(has_BK, other_BK, item_BK)
     place_S = has_BK.view(-1).nonzero().squeeze(1)

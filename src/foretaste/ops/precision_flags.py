@@ -1,7 +1,7 @@
 """PyTorch's flags of how exact products are: held by training and evaluation, read by answers.
 
-The flags belong to the process. A flag that is set for a while must neither change what another
-thread computes meanwhile, nor differ afterwards from what the application had chosen.
+The flags belong to the process. While a flag is set, no other thread may compute by it unasked, and
+afterwards it must be as the application had chosen.
 """
 
 from __future__ import annotations

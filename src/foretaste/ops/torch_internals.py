@@ -42,11 +42,11 @@ def compute_alone() -> None:
 def keep_freed_memory() -> bool:
     """Have the C library keep up to 256 MiB of what is freed for the tensors that come next.
 
-    Steps of training and batches of scores free and allocate the same megabytes over and over,
-    which glibc would give back to the system and clear again each time. Holds for the process, each
-    thread that allocates having a heap of its own, and for tensors of up to 32 MiB; `Buffers` is
-    for larger ones. False where nothing was set: another C library, or settings of malloc in the
-    environment.
+    Steps of training and batches of scores free and allocate the same megabytes over and over.
+    glibc would give them back to the system each time, which clears them again. The setting holds
+    for the process and for tensors of up to 32 MiB; `Buffers` is for larger ones. Each thread that
+    allocates has a heap of its own. False where nothing was set: with another C library, or where
+    the environment has settings of malloc.
     """
     if sys.platform != "linux" or any(name in os.environ for name in _SET_BY_USER):
         return False
@@ -155,11 +155,10 @@ def tanh_backward(gradient: Tensor, result: Tensor) -> Tensor:
 class Adam(torch.optim.Adam):
     """`torch.optim.Adam` without what keeps the compiler off it.
 
-    PyTorch wraps these methods so that ``torch.compile`` does not trace them, and imports all of
-    ``torch._dynamo`` to do so: 1.4 s and 140 MiB at the beginning of every training. What trains
-    here is never traced: only losses are compiled. The methods underneath are PyTorch's own
-    (where a release does not wrap them, these very ones); ``step`` is given back the ``no_grad``
-    that its wrapping held.
+    PyTorch wraps these methods so that ``torch.compile`` does not trace them. For that it imports
+    all of ``torch._dynamo``: 1.4 s and 140 MiB at the beginning of every training. Here only losses
+    are compiled, never an optimizer. The methods underneath the wrapping are PyTorch's own, and
+    ``step`` gets back the ``no_grad`` that its wrapping held.
     """
 
     add_param_group = inspect.unwrap(torch.optim.Adam.add_param_group)

@@ -1,12 +1,13 @@
 """The multinomial likelihood in chunks of users: value and gradients in one pass.
 
-A chunk's logits become their own gradient in place and are consumed by the two backward products
-at once, so memory grows with the chunk and not with the batch. In bfloat16 the product of the
-logits takes their exponentials itself where it can (`FusedExponentials`); elsewhere logits are in
-base 2, whose exponentials are the cheapest. With e the exponentials of a user's logits less a
-shift, t their total and n the length of the history, the gradient of the logits is
-``(n / t) (e - x t / n)``: the chunk then holds ``e - x t / n``, and the factors ``n / t`` go to the
+A chunk's logits become their own gradient in place, and the two backward products consume it at
+once. So memory grows with the chunk and not with the batch. In bfloat16 the product of the logits
+takes their exponentials itself where it can (`FusedExponentials`). Elsewhere logits are in base 2,
+whose exponentials are the cheapest. With e the exponentials of a user's logits less a shift, t
+their total and n the length of the history, the gradient of the logits is
+``(n / t) (e - x t / n)``. The chunk then holds ``e - x t / n``, and the factors ``n / t`` go to the
 small matrices around it.
+
 Shape suffixes: B users, c users of a chunk, I items, t items of a tile, D width of the last hidden
 layer, E that width and the bias, padded.
 """

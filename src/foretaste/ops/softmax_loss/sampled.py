@@ -1,11 +1,11 @@
 """The multinomial likelihood over a sample of the catalogue: an approximation.
 
 For catalogues where even one pass over the items for every batch is too much. The items that
-anyone in the batch has are always there; of the others one is drawn from each of equally long
-ranges, and stands for the whole range (Horvitz & Thompson 1952): its logit grows by the log of the
+anyone in the batch has are always there. Of the others one is drawn from each of equally long
+ranges, and stands for the whole range (Horvitz & Thompson 1952). Its logit grows by the log of the
 range's length, the "logQ correction" of sampled softmax (Bengio & Senécal 2008). The estimate of
-each user's total is unbiased, that of its logarithm is not: the loss is too low on average, the
-less so the more is sampled. With as many samples as items it is exact.
+each user's total is unbiased, that of its logarithm is not: the loss is too low on average, and
+less so with more samples. With as many samples as items it is exact.
 
 Shape suffixes: B users, I items, D width of the last hidden layer, U items that the batch has,
 S sampled items, C both together, in ascending order within each part.
