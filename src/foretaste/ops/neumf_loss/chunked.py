@@ -2,9 +2,9 @@
 
 Nothing is kept for backward: each chunk of rows runs forward and backward by hand, and its
 [samples, width] activations stay in the cache. Gradients of the gathered item rows are the
-exception: they are stored for a block of chunks and then summed item by item, which is several
-times faster than scattering each chunk, and always adds in the same order. Without a tower there
-are no activations, and `product` computes it all.
+exception. They are stored for a block of chunks and then summed item by item. That is several times
+faster than scattering each chunk, and always adds in the same order. Without a tower there are no
+activations, and `product` computes all of it.
 
 Shape suffixes: B rows, K candidates per row, S samples, I items, F factors, H and D tower widths;
 c for a chunk (of rows or items), b for a block of chunks.
@@ -30,12 +30,12 @@ from foretaste.ops.torch_internals import add_relu
 # activations leave the cache.
 _SAMPLES_AT_ONCE = {"cpu": 1 << 13, "cuda": 1 << 18}
 _PAIRS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
-"""Fewer where nothing runs backward: float32 activations fit a cache sooner."""
+"""Pairs that are only scored. Scores are float32, so fewer of them fit a cache."""
 _SAMPLES_PER_BLOCK = {"cpu": 1 << 16, "cuda": 1 << 20}
 _SAMPLES_PER_ITEM = 4
-"""A block holds at least this many samples per item: its sums pass over all items once."""
+"""A block holds at least this many samples per item, as its sums pass over all items once."""
 _MOST_SAMPLES_PER_BLOCK = 1 << 18
-"""A bound all the same: a block's gradients are stored."""
+"""And at most these, as a block's gradients are stored."""
 
 
 def loss(
@@ -115,6 +115,7 @@ def catalogue_logits(inputs: InteractionInputs) -> Tensor:
     pairs_at_once = _PAIRS_AT_ONCE[inputs.device.type]
     num_pairs = min(logits_BI.numel(), pairs_at_once)
     tower_SH = inputs.item_tower_IH.new_empty(num_pairs, tower.width)
+    # PyTorch's fused sum and relu turns nan into 0, so it is taken only where no sum can be nan.
     is_finite = False  # of a GPU unknown, which would have to be waited for
     sides = (inputs.user_tower_BH, inputs.item_tower_IH)
     if inputs.device.type == "cpu" and all(side.numel() > 0 for side in sides):
@@ -219,6 +220,8 @@ class _Pass:
             weighted_cF, slope_cK = self._chunk(chunk_rows, tower_bKH[chunk])
             slopes.append(slope_cK)
             weighted.append(weighted_cF)
+        # The first layer is relu(user + item): one gradient serves both, summed over a row's
+        # candidates for the user, and over an item's samples for the item.
         total.user_tower_BH[rows] = _sum_candidates(tower_bKH)
         if not self.needs_items:
             return ()
@@ -258,6 +261,8 @@ class _Pass:
         product_cKF = _gathered(inputs.item_product_IF, index_cK)
         user_product_cF = inputs.user_product_BF[rows]
         weighted_cF = user_product_cF * inputs.output_product_F
+        # h . (u * i) = (h * u) . i: the output weights h go into the row once, not into each
+        # sample.
         logits_cK = torch.bmm(product_cKF, weighted_cF[:, :, None]).squeeze(2)
         logits_cK += (last_SD @ self.tower.output_D).view_as(logits_cK)
         logits_cK += inputs.output_bias_1

@@ -82,7 +82,7 @@ class InteractionInputs:
 
 
 def with_item_scores(inputs: InteractionInputs, score_I: Tensor) -> InteractionInputs:
-    """The inputs whose logits have ``score_I`` of the items in them: one more factor."""
+    """The inputs whose logits have the items' ``score_I`` added, as one more factor."""
     items_IF = torch.cat([inputs.item_product_IF, score_I[:, None]], dim=1)
     output_F = F.pad(inputs.output_product_F, (0, 1), value=1.0)
     inputs = replace(inputs, item_product_IF=items_IF, output_product_F=output_F)
@@ -163,7 +163,7 @@ class Samples:
 
     ``item_index_BK`` integer; ``label_BK`` in {0, 1} and ``weight_BK`` float32, both of that shape
     or broadcast to it. The loss is the weighted *sum* over samples: give 1 / count for a mean.
-    ``objective`` is what is made of their logits.
+    ``objective`` is the loss of their logits.
     """
 
     item_index_BK: Tensor

@@ -1,11 +1,10 @@
 """GMF's interaction, which has no tower: value and gradients of a step, nothing gathered on a CPU.
 
 A logit is the product of an item's factors with the row's weighted ones. So logits are a matrix
-product, computed for the candidates only, and gradients are sums weighted by the logits' slopes: of
-items' factors for each row, of rows' weighted factors for each item.
+product, computed for the candidates only. Gradients are sums weighted by the logits' slopes: of
+items' factors for each row, and of rows' weighted factors for each item.
 
-Shape suffixes: B rows, K candidates per row, I items, F factors, S samples; b rows
-of a block.
+Shape suffixes: B rows, K candidates per row, I items, F factors, S samples; b rows of a block.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples
 from foretaste.ops.segments import Segments, sum_bags
 
 _SAMPLES_AT_ONCE = {"cpu": 1 << 19, "cuda": 1 << 20}
-"""As many as a cache has room for: they are sorted by item, and all items summed, once for each."""
+"""Samples of a block. Each block sorts its samples by item and passes over all items once."""
 
 _DENSE_ITEMS = 8
-"""Items of the catalogue for each candidate of a row, at most, to write a slope for every item: a
-product with so many zeros takes a CPU about as long as sorting the candidates."""
+"""With at most so many items of the catalogue for each candidate of a row, a slope is written for
+every item. A product with so many zeros takes a CPU about as long as sorting the candidates."""
 
 
 def value_and_gradients(

@@ -1,7 +1,7 @@
 """NeuMF's tower after its split first layer, forward and backward by hand on chunks of samples.
 
-Relu and dropout share one mask, the activation's own zeros, so backward keeps nothing else; the
-scale of what dropout keeps is folded into the layer that follows.
+Relu and dropout share one mask, the activation's own zeros, so backward needs nothing else. The
+scale of what dropout keeps is folded into the weights of the next layer.
 
 Shape suffixes: S samples of a chunk, H width of the first layer, D of the last, M outputs and N
 inputs of a layer.
@@ -20,7 +20,7 @@ from foretaste.ops.neumf_loss.inputs import InteractionInputs, TowerDropout, lay
 from foretaste.ops.torch_internals import relu_backward
 
 _WORTH_PACKING = 1 << 14
-"""Fewer samples do not win back the time that laying the weights out for them takes."""
+"""With fewer samples the packed layout costs more time than it saves."""
 
 
 class Tower:
@@ -86,9 +86,12 @@ class Tower:
         """
         gradient = torch.outer(slope_S, self.output_D).to(activations[-1].dtype)
         for number in range(len(self.weights), 0, -1):
+            # Zero where relu or dropout made the activation zero.
             gradient = relu_backward(gradient, activations[number], out=gradient)
             if not self.frozen:
                 weight_gradient, bias_gradient = self.gradients[2 * number - 2 : 2 * number]
+                # The weights in use are `scale` times the parameters, so their gradient is `scale`
+                # times too.
                 product_MN = product_of_samples(gradient, activations[number - 1])
                 weight_gradient.add_(product_MN, alpha=self.scale)
                 bias_gradient.add_(sum_of_samples(gradient, bias_gradient.dtype))

@@ -1,9 +1,9 @@
 """The fused kernel: loss and gradients of tile after tile of samples, each visited once.
 
-As in `foretaste.ops.neumf_loss.tower`, relu and dropout share one mask, the activation's own
-zeros, and the scale of what dropout keeps is folded into the weights that follow. Columns that pad
-a width to a power of two hold zeros throughout. The first layer, the widest, is kept and sent
-backward in chunks of its columns: registers cannot hold a whole tile of it in float32.
+As in `foretaste.ops.neumf_loss.tower`, relu and dropout share one mask, the activation's own zeros,
+and the scale of what dropout keeps is folded into the weights of the next layer. Columns that pad a
+width to a power of two hold zeros throughout. The first layer is the widest. It is kept and sent
+backward in chunks of its columns, as registers cannot hold a whole tile of it in float32.
 
 Shape suffixes: B rows, K candidates per row, I items, S samples of a tile, R padded rows of a tile,
 F factors and W some layer's width, both padded, C columns of a chunk; H and D widths of the tower's
@@ -124,6 +124,8 @@ def interaction_step(
         tl.load(dropout_2).to(tl.uint64, bitcast=True),
         tl.load(dropout_2 + 1).to(tl.uint64, bitcast=True),
     )
+    # Loaded once for each program, which then goes through many tiles: the weights stay on the
+    # chip.
     first_weights = load_first_weights(weights.hidden, shape)
     hidden = load_weights(weights.hidden, shape)
     TILE_ROWS: tl.constexpr = shape.block // shape.candidates
@@ -203,6 +205,7 @@ def _losses(
     """Weighted cross-entropies, and the logits' gradients times the loss scale; 0 for padding."""
     label_S = _of_samples(compared.label_BK, compared.label_strides, tile, candidate_S)
     weight_S = _of_samples(compared.weight_BK, compared.weight_strides, tile, candidate_S)
+    # softplus(z) = max(z, 0) + log(1 + exp(-|z|)): no exponential overflows.
     exp_S = tl.exp(-tl.abs(logit_S))
     softplus_S = tl.maximum(logit_S, 0.0) + _log1p(exp_S)
     sigmoid_S = tl.where(logit_S >= 0.0, 1.0, exp_S) / (1.0 + exp_S)
@@ -271,6 +274,7 @@ def _write_first_layer(
     that the products need.
     """
     WIDTH: tl.constexpr = shape.widths[0]
+    # Threads read below what other threads of the program have written.
     tl.debug_barrier()
     for number in tl.static_range(len(chunks)):
         product_SC = gradient_SW
@@ -295,6 +299,8 @@ def _by_row(values_SW: tl.tensor, PRECISION: tl.constexpr, shape: tl.tuple) -> t
         return values_SW.to(tl.float32)
     position_R = tl.arange(0, shape.padded_rows)
     position_S = tl.arange(0, shape.block)
+    # A matrix product on the tensor cores adds a row's samples up, in place of a reduction whose
+    # groups are no power of two.
     belongs_RS = position_R[:, None] == (position_S // shape.candidates)[None, :]
     return tl.dot(belongs_RS.to(values_SW.dtype), values_SW, input_precision=PRECISION)
 

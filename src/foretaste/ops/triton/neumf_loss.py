@@ -1,10 +1,10 @@
 """The interaction on a CUDA GPU: loss and gradients from one fused kernel, sums without atomics.
 
 A tile of samples is gathered, sent forward through the tower, compared with its labels and sent
-backward again in one visit (`neumf_kernel`); only the activations and gradients that weight
-gradients are computed from leave the chip. Those are products over all samples, left to cuBLAS;
-sums by item go through a sorted order (`triton.segments`), sums over a row's candidates happen in
-the tile.
+backward again in one visit (`neumf_kernel`). Only the activations and gradients that weight
+gradients need leave the chip. Weight gradients are products over all samples, left to cuBLAS. Sums
+by item go through a sorted order (`triton.segments`). Sums over a row's candidates happen in the
+tile.
 
 Bytes of one step in half precision, for S samples of K to a row and I items, H -> D1 -> D2 wide
 with F factors (in brackets: megabytes at S = 2**20, K = 5, I = 26,744, 256 -> 128 -> 64, F = 64)::
@@ -64,8 +64,9 @@ _CHUNK = 64
 _NUM_WARPS = 4
 _NUM_STAGES = 1
 _PROGRAMS_PER_PROCESSOR = 2
-"""At once where their shared memory fits twice: NVIDIA's sizes take 118,784 of the 233,472 bytes of
-capability 9.0 with Triton 3.7.1, so that the second begins when the first has ended."""
+"""Programs that run at once where their shared memory fits twice. NVIDIA's sizes take 118,784 of
+the 233,472 bytes of capability 9.0 with Triton 3.7.1: there the second begins when the first has
+ended."""
 _INTERPRETED_PROGRAMS = 2
 _WIDEST = 512
 """A tile of samples this wide still fits the registers."""
@@ -127,6 +128,8 @@ class _Step:
     def run(self) -> tuple[Tensor, list[Tensor | None]]:
         """The loss, and the gradient of every input that asks for one."""
         inputs, num_layers = self.inputs, len(self.inputs.layers)
+        # Everything after the kernel reads what it wrote. Its gradients carry the loss scale, and
+        # `inverse` takes it out in float32.
         written = self._launch()
         sums = written.sums.sum(0).split(self._sum_lengths())
         loss, slopes, product_F, tower_D, *biases = sums
@@ -200,6 +203,7 @@ class _Step:
         """Memory for the results of the kernel."""
         inputs, dtype = self.inputs, self.dtype
         new_empty = inputs.output_bias_1.new_empty
+        # A tile holds whole rows, so that sums over a row's candidates need no other tile.
         num_tiles = -(-inputs.num_rows // (_BLOCK // self.samples.item_index_BK.shape[1]))
         rows = [new_empty(num_samples, width, dtype=dtype) for width in self.widths]
         activations = [torch.empty_like(row) for row in rows[:-1]]

@@ -1,9 +1,9 @@
 """Sums of rows by index on a GPU, without atomics: the same result every run.
 
-The rows come in the order of their index, each segment cut into pieces of bounded length. One
-program adds a piece up, another the pieces of a segment, always in the same order; an index that
-is far more frequent than others is only more pieces. Every row is read once (512 bytes of a half
-precision row of 256 in one go), and nothing depends on what only the device knows.
+The rows come in the order of their index, and each segment is cut into pieces of bounded length.
+One program adds a piece up, another the pieces of a segment, always in the same order. An index
+that is far more frequent than others has more pieces, so no program works much longer than the
+others. Every row is read once, and no size depends on what only the device knows.
 
 Shape suffixes: S rows to sum, I segments, P pieces, W width of the rows.
 """
@@ -42,6 +42,7 @@ class Pieces(NamedTuple):
         segments = Segments(index_S, num_segments)
         num_pieces_I = (segments.offsets.diff() + (_PIECE_LENGTH - 1)) // _PIECE_LENGTH
         first_piece = torch.nn.functional.pad(num_pieces_I.cumsum(0), (1, 0))
+        # Each segment ends with one piece that is not full, at most; the others are full.
         max_pieces = num_segments + index_S.numel() // _PIECE_LENGTH
         piece_P = torch.arange(max_pieces, device=index_S.device)
         segment_P = torch.searchsorted(first_piece, piece_P, right=True) - 1

@@ -1,9 +1,9 @@
 """From a chunk's logits to its likelihood and slopes in one kernel, a program per user.
 
-The row is read twice and written once: a running maximum and total first, then the exponentials
-over the logits. The logits of the user's items are saved first: slopes are computed from them, not
-from rounded exponentials. The items come straight from the histories' offsets, so nothing waits for
-the host, and each belongs to one program, so nothing is added by atomics.
+The row is read twice and written once: first for a running maximum and total, then to put the
+exponentials over the logits. The logits of the user's items are saved before that, as slopes are
+computed from them and not from rounded exponentials. The items come straight from the histories'
+offsets, so nothing waits for the host. Each belongs to one program, so nothing is added by atomics.
 
 Shape suffixes: B users, c users of a chunk, I items, V items of a block, T targets of a block.
 """
@@ -127,6 +127,8 @@ def _highest_and_total(
         item_V = first + tl.arange(0, BLOCK)
         logit_V = _logits_at(logits_I, item_V, num_items)
         higher_V = tl.maximum(highest_V, logit_V)
+        # A total that was taken less an older maximum is brought to the new one (Milakov &
+        # Gimelshein 2018, online softmax).
         grown_V = total_V * tl.exp2(highest_V - higher_V) + tl.exp2(logit_V - higher_V)
         total_V = tl.where(item_V < num_items, grown_V, total_V)
         highest_V = higher_V
