@@ -1,7 +1,7 @@
-"""The seam of every model: what evaluation, recommendation and training ask of it.
+"""The interface of every model: what evaluation, recommendation and training ask of it.
 
-Scoring asks four questions of `RecommenderModel`. Training asks the rest: `NeuralModel` is fitted
-by gradient steps, `SweepModel` by sweeps, `ClosedFormModel` in one pass, `ComposedModel` of runs.
+Scoring needs four methods of `RecommenderModel`. Training needs the rest: `NeuralModel` is fitted
+by gradient steps, `SweepModel` by sweeps, `ClosedFormModel` in one pass, `ComposedModel` from runs.
 
 Shape suffixes: B users, K candidates per user, I items of the catalogue, D width.
 """
@@ -57,8 +57,8 @@ StateParts = tuple[Tensor | HistoryTensors | UserState, ...]
 class RecommenderModel(nn.Module, ABC):
     """A model that scores the catalogue for known and new users.
 
-    Scores are float32; only their order within a user means anything. Of tables with a row for each
-    user, a model may have the rows of consecutive ``users`` alone: others are unknown to it.
+    Scores are float32; only their order within a user means anything. A model may have only some
+    rows of its tables of users, those of the consecutive ``users``. Others are unknown to it.
     """
 
     name: ClassVar[str]
@@ -83,10 +83,10 @@ class RecommenderModel(nn.Module, ABC):
     """The users whose rows it has."""
 
     is_part: bool
-    """It is a part of a model: others have the rows of other users."""
+    """It is a part of a model: other ranks have the rows of other users."""
 
     scores_known_users_only = False
-    """True where a `scorer` cannot fold in: new users are fitted by gradient steps."""
+    """True where a `scorer` has no new users, as these are fitted by gradient steps."""
 
     def __init__(
         self, config: Any, num_users: int, num_items: int, users: range | None = None
@@ -112,7 +112,7 @@ class RecommenderModel(nn.Module, ABC):
         return self.item_count_I.device
 
     def forget(self) -> None:
-        """Drop what was computed from the weights: the mode is set, or other weights are loaded."""
+        """Drop what was computed from the weights: the mode is set, or others are loaded."""
 
     def train(self, mode: bool = True) -> Self:
         """As `nn.Module.train`; also calls `forget`."""
@@ -120,7 +120,7 @@ class RecommenderModel(nn.Module, ABC):
         return super().train(mode)
 
     def rows_of(self, name: str) -> range | None:
-        """The rows of a parameter that are here, where those of others are not; None for all."""
+        """The rows of a parameter that this part has; None where it has all."""
         return self.users if name in self.user_rows and self.is_part else None
 
     def rows_of_users(self, table_UD: Tensor, user_index_B: Tensor) -> Tensor:
@@ -133,11 +133,11 @@ class RecommenderModel(nn.Module, ABC):
         return row_BD
 
     def weight_bytes(self) -> int:
-        """Memory of its weights and of what else it keeps."""
+        """Memory of its parameters and buffers."""
         return _bytes_of(self.parameters()) + _bytes_of(self.buffers())
 
     def training_bytes(self, device: torch.device) -> int:
-        """Memory that training it takes on a device, but for its batches."""
+        """Memory that training it takes on a device, without its batches."""
         return self.weight_bytes()
 
     def count_items(self, histories: HistoryTensors, parts: Parts = WHOLE) -> None:
@@ -177,7 +177,7 @@ class RecommenderModel(nn.Module, ABC):
     def similarity(self, item_index_B: Tensor, item_index_C: Tensor | None = None) -> Tensor:
         """Similarity [B, C] of items to others, or [B, I] to all: cosine of the item vectors.
 
-        Models that find no relation between two items, where others know one, give -inf.
+        -inf stands for two items that nothing relates, in models that know such pairs.
         """
         vectors_ID, unit = self.item_vectors(), nn.functional.normalize
         others_CD = vectors_ID if item_index_C is None else vectors_ID[item_index_C]
@@ -220,6 +220,8 @@ class RecommenderModel(nn.Module, ABC):
     def _popularity_without_history(
         self, state: UserState, scores: Tensor, item_index_BK: Tensor | None
     ) -> Tensor:
+        # Users without a history are rare: the popularity of a whole batch is written only for
+        # them.
         if bool(state.has_history_B.all()):  # sync, once a batch
             return scores
         popularity = self.item_count_I
@@ -273,8 +275,8 @@ class IterativeModel(RecommenderModel):
         """Take the settings of its fold-in that are best for new users; returns them by name, none
         where nothing is to be chosen, and the metric with them.
 
-        ``value`` is the metric that chooses, of the model as it stands, and ``best`` what it was
-        in training.
+        ``value`` computes the metric that chooses, for the model as it stands. ``best`` is its
+        value in training.
         """
         return {}, best
 
@@ -364,7 +366,7 @@ class ClosedFormModel(RecommenderModel):
 
 
 class ComposedModel(ClosedFormModel):
-    """A model made of the models of other runs of the same dataset, and fitted in one pass."""
+    """A model made of other runs of the same dataset, fitted in one pass."""
 
     @abstractmethod
     def run_paths(self) -> Sequence[str]:

@@ -12,7 +12,7 @@ from foretaste.ops.histories import HistoryTensors
 
 
 class Batch(Protocol):
-    """Samples of one update, as the training loop sees them; the rest is for their model."""
+    """Samples of one update, as the training loop sees them; a model knows what else is in them."""
 
     @property
     def num_samples(self) -> int:

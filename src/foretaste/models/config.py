@@ -1,6 +1,6 @@
 """Settings that models share, and the facts about a model that help and options need.
 
-Imports no torch, so that the command line reads them at once.
+It imports no torch: importing that takes a second, for which ``--help`` would have to wait.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Between:
     low: float
     high: float
     log: bool = False
-    """A factor counts alike everywhere in the range."""
+    """Search by factors and not by differences: 0.01 to 0.1 is as far as 0.1 to 1."""
     only: str | None = None
     """The model's setting or property that must be true for this one to be given."""
 
@@ -32,8 +32,8 @@ SearchSpace = dict[str, Between | tuple[Any, ...]]
 """Settings to search, by name: their ranges or their choices."""
 
 Candidates = list[tuple[str, float | tuple[Any, ...]]]
-"""Settings that ``auto`` chooses, in this order, and their values: those of a tuple, one after
-another, or each by a factor from the last."""
+"""Settings that ``auto`` chooses, in this order. A tuple has the values to try; a number is the
+factor from one value to the next."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,17 +77,17 @@ class ModelConfig:
 
     @property
     def resolved_settings(self) -> dict[str, Any]:
-        """The values of those settings that follow others unless they are given."""
+        """The values of those settings that follow other settings unless they are given."""
         return {}
 
     def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
-        """The same with every ``auto`` that goes by the catalogue, or by the mean number of items
-        of a user, as a value."""
+        """The same settings, with a value for every ``auto`` that depends on the number of items or
+        on the mean number of items of a user."""
         return self
 
     def candidates(self) -> Candidates:
-        """What is tried on the validation part in the place of each ``auto``, from the values of
-        this `resolved` config on."""
+        """The values of each ``auto`` that are tried on the validation part. The search begins at
+        the values of this `resolved` config."""
         return []
 
     def __post_init__(self) -> None:

@@ -27,13 +27,15 @@ from foretaste.ops.random import Permutation, Purpose, stream_key, stream_keys
 
 _ROWS_AT_ONCE = 1 << 18
 _SAMPLES_AT_ONCE = 1 << 14
-"""On a CPU, where a draw of a few samples costs as much as one of thousands, small batches are
-drawn together. Pieces are aligned in other ways, for which GPU kernels would be compiled anew."""
+"""Samples that a CPU draws together where batches are smaller: drawing a few costs as much as
+drawing thousands. Not on a GPU, where pieces of one tensor begin at addresses of other alignment,
+for which Triton would compile its kernels anew."""
 _MANY_NEGATIVES = 128
-"""Negatives of an interaction from which on they are drawn by item, unless the catalogue is large
-for them. A matter of sizes: the draws are the same on every device."""
+"""From so many negatives of an interaction on they are drawn by item, unless the catalogue is large
+for them. It depends on sizes alone, so that the draws are the same on every device."""
 _BYTES_PER_SAMPLE = 24
-"""Of a batch: items twice, int32, and numbers of distinct ones twice, int64."""
+"""Memory of a batch for each sample: its item twice, int32, and its number among distinct items
+twice, int64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +47,7 @@ class InteractionBatch:
     """
 
     num_samples: int
-    """Samples of the whole batch, of which a slice or a part has some."""
+    """Samples of the whole batch, where this is a slice or a rank's part of it."""
 
     user_index_B: Tensor
     item_index_BK: Tensor
@@ -66,7 +68,7 @@ class InteractionBatch:
         return InteractionBatch(self.num_samples, *tensors)
 
     def __getitem__(self, rows: slice) -> InteractionBatch:
-        """Some rows, to compute on their own: losses of the slices of a batch add up to its own."""
+        """Some rows; the losses of the slices of a batch add up to the batch's loss."""
         label, weight = (t[rows] if len(t) > 1 else t for t in (self.label_BK, self.weight_BK))
         return replace(
             self,
@@ -85,8 +87,8 @@ class InteractionBatches:
     consecutive users have consecutive rows of it.
 
     Args:
-        histories: of all users, or of the consecutive ones of a part: then these are its rows of
-            the batches.
+        histories: of all users, or of the consecutive users of a part: then only their rows of the
+            batches are made.
         parts: those that the users are in.
     """
 
@@ -150,7 +152,10 @@ class InteractionBatches:
             yield InteractionBatch(num_samples, *samples, keys[batch], first_rows[batch])
 
     def _drawn(self, rows: tuple[Tensor, ...], key: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Users, items and labels of each batch of an epoch, whose negatives are its rows' own."""
+        """Users, items and labels of each batch of an epoch.
+
+        Negatives belong to a row and not to a batch, so batches may be drawn together.
+        """
         is_grouped = self.config.batch_layout == "grouped"
         make = self._grouped if is_grouped else self._shuffled
         is_cpu = self.item_index_N.device.type == "cpu"
@@ -165,12 +170,14 @@ class InteractionBatches:
             )
 
     def _rows(self, number: int) -> tuple[Tensor, Tensor]:
-        """The rows here, batch after batch of an epoch, and how many each batch has; both int64.
+        """The rows of this part, batch after batch of an epoch, and how many each batch has; int64.
 
-        Each batch's are ascending.
+        Within a batch they ascend.
         """
         device = self.item_index_N.device
         key = stream_key(self.seed, Purpose.SHUFFLE, number)
+        # The permutation is over the rows of all parts. Its inverse says in which batch a row of
+        # this part is, without the others' rows.
         position_of = Permutation.keyed(key, self.num_rows, device).inverse()
         rows_each = self.group_size // self.samples_per_row
         first_row = self.first_interaction * rows_each
@@ -216,7 +223,10 @@ class InteractionBatches:
 
 
 def _counting_sort(group_N: Tensor, num_members: Tensor) -> Tensor:
-    """The stable order that sorts N numbers of groups, int64; beside it, memory stays bounded."""
+    """The stable order that sorts N numbers of groups, int64, in bounded memory beside it.
+
+    Each block is sorted on its own, and its members go behind those of the blocks before.
+    """
     order_N = torch.empty(len(group_N), dtype=torch.int64, device=group_N.device)
     bounds = torch.arange(len(num_members) + 1, dtype=group_N.dtype, device=group_N.device)
     place = num_members.cumsum(0) - num_members

@@ -37,7 +37,7 @@ _SCORES: SearchSpace = {
 _TEMPERATURE = 0.15
 
 _PRIOR_OF_COSINES = 0.03
-"""Weight of the prior for cosines: docs/results.md has what others give."""
+"""Weight of the prior for cosines, whose rows deviate a tenth as much from their mean."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class NegativesConfig(ModelConfig):
 
     loss: Literal["bce", "softmax"] = "bce"
     """bce: binary cross-entropy of every sample. softmax: cross-entropy of an interaction among its
-    negatives, which are to be many."""
+    negatives, which should be many."""
 
     logit_adjustment: Annotated[float, Range(at_least=0)] = 0.0
     """Weight of the logarithm of popularity, added to scores within the loss softmax alone: lists
@@ -157,7 +157,7 @@ class GMFConfig(NegativesConfig, _Factors):
     search_space = _SCORES
 
     loss: Literal["softmax", "bce"] = "softmax"
-    """softmax: cross-entropy of an interaction among its negatives, which are to be many, by
+    """softmax: cross-entropy of an interaction among its negatives, which should be many, by
     cosines. bce: binary cross-entropy of every sample, by a learned product, as in the paper."""
 
     temperature: Annotated[float | None, Range(above=0)] = None

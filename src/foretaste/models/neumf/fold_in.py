@@ -1,13 +1,14 @@
 """New users for NeuMF: fit a row of its user tables to a history, everything else frozen.
 
-The row found has the least training loss over the history's items and a few fixed negatives of
-each, together with minus the log-density of a Gaussian prior, which has the trained rows' mean and
-variance and a weight (`resolved_prior_weight` of a config, unless validation chose another).
-Negatives are chosen by a hash of the history and the position, so that an answer depends on the
-history alone and not on who else is asked about in the same request. Steps are in units of the
-trained rows' deviation. For cosines that is a tenth of the one for dot products. Every user's
-loss is a mean of its own and Adam moves each number by its own gradient, so all users of a request
-are fitted at once.
+The row minimises the training loss over the history's items and a few fixed negatives of each, less
+the weighted log-density of a Gaussian prior. The prior has the mean and variance of the trained
+rows. Its weight is `resolved_prior_weight` of a config, unless validation chose another.
+
+Negatives are chosen by a hash of the history and the position. So an answer depends on the history
+alone, and not on who else is asked about in the same request. Steps are in units of the trained
+rows' deviation. For cosines that is a tenth of the one for dot products. Every user's loss is a
+mean of its own, and Adam moves each number by its own gradient, so all users of a request are
+fitted at once.
 
 Shape suffixes: B users, N interactions, K candidates (the item, then its negatives), F factors,
 E embedding width, H width of the tower's first layer.
@@ -30,6 +31,8 @@ from foretaste.ops.neumf_loss.inputs import InteractionInputs, Objective, Sample
 from foretaste.ops.random import Purpose, bounded, hash_words, stream_key
 from foretaste.ops.segments import sum_bags
 
+# On one thread 20 steps take 18 ms for one user of ml-1m and 8 ms each for 50 at once. 30 steps were
+# no better on ml-1m, lastfm and steam; 10 steps lost 0.004 NDCG@100 with gmf on ml-1m.
 NUM_STEPS = 20
 LEARNING_RATE = 0.5
 BETA1, BETA2 = 0.7, 0.9
@@ -48,7 +51,7 @@ ProjectBack = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[Tensor, Tenso
 
 @dataclass(frozen=True, eq=False)
 class UserPrior:
-    """Mean row [1, width] of trained users, the deviation from it, table by table, and a weight."""
+    """Of each table the mean row [1, width] of trained users and the deviation; and a weight."""
 
     means: list[Tensor]
     deviations: list[Tensor]
@@ -65,7 +68,7 @@ class UserPrior:
     ) -> UserPrior:
         """The mean and deviation of each table's rows.
 
-        Of ``num_users`` rows the tables may have a part; the bits are the same for any parts.
+        The tables may have a part of the ``num_users`` rows; the bits are the same for any parts.
         """
         means, deviations = [], []
         for table_UD in (table.detach() for table in user_tables):
@@ -89,7 +92,7 @@ def _mean_of_rows(
 ) -> Tensor:
     """The mean of all ``num_rows`` rows, or of their squared distances: float64 [D].
 
-    Added up as integers, multiples of a power of two so small that they do not overflow: exactly,
+    The terms are rounded to multiples of a power of two and added up as integers. That is exact,
     and so the same in any order and for any parts.
     """
 
@@ -174,10 +177,14 @@ def _fit(
                 (found.user_product_BF, found.user_tower_BH), sides, strict=True
             )
         ]
+        # Adam (Kingma & Ba 2015, algorithm 1) with a rate that falls linearly to 0, and the
+        # correction of the first moment in it.
         rate = LEARNING_RATE * (1.0 - step / NUM_STEPS) / (1.0 - BETA1 ** (step + 1))
         for row, by_row, deviation, (mean, square) in zip(
             standardized, project_back(rows, by_sides), prior.deviations, moments, strict=True
         ):
+            # The row is in deviations from the mean: the chain rule gives the first term, and the
+            # Gaussian prior -log N = row² / 2 the second.
             gradient = by_row * deviation + row * strength_B1
             mean.lerp_(gradient, 1.0 - BETA1)
             square.lerp_(gradient.square(), 1.0 - BETA2)
@@ -191,8 +198,9 @@ def _turns(
 ) -> list[Samples]:
     """Each item with some of the negatives drawn for it, which the steps take in turn.
 
-    A quarter of them for bce: sums over a history even out what that adds of noise. Softmax, which
-    compares an item with all of them, loses by it. A user's weights add up to one.
+    With bce a step takes a quarter of them: sums over a history even out the noise of that. Softmax
+    takes all, as it compares an item with all of them and lost by a quarter. A user's weights add
+    up to one.
     """
     is_bce = objective.name == "bce"
     num_at_once = max(1, num_drawn // 4) if is_bce else num_drawn

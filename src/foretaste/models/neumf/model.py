@@ -93,10 +93,13 @@ class NeuMF(NeuralModel):
 
     @classmethod
     def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
-        """NVIDIA's settings for large batches of few negatives, from 10 M interactions on; else
-        smaller steps and batches that grow with the negatives. Steps are smaller still for many
-        negatives and few interactions a user: found with GMF's cosines, not tried with a tower.
-        Cosines start at twice the rate and let it fall to 0, unless it is to stay constant."""
+        """NVIDIA's settings from 10 M interactions on, for large batches of few negatives.
+
+        Smaller data get a lower rate, and batches that grow with the negatives. The rate is lower
+        still for many negatives and few interactions a user: that was found with GMF's cosines, and
+        not tried with a tower. Cosines start at twice the rate, which then falls to 0, unless a
+        constant rate is asked for.
+        """
         samples_each: int = 1 + config.num_negatives
         every = 2 if size.protocol == "held-out-users" else 1  # where it costs more than an epoch
         settings: dict[str, Any] = {"epochs": 40, "eval_every": every, "patience": 5}
@@ -131,7 +134,7 @@ class NeuMF(NeuralModel):
 
     @torch.no_grad()
     def join(self, parts: dict[str, dict[str, Tensor]], alpha: float) -> None:
-        """Set the output layer to ``[alpha h_GMF ; (1 - alpha) h_MLP]``, its bias alike.
+        """Set the output layer to ``[alpha h_GMF ; (1 - alpha) h_MLP]``, and its bias likewise.
 
         A user's and item's logit is then ``alpha`` times GMF's and ``1 - alpha`` times the tower's
         (He et al. 2017, section 3.4.1).
@@ -147,10 +150,11 @@ class NeuMF(NeuralModel):
     ) -> tuple[dict[str, Any], float]:
         """The weight of the prior of new users, unless one was given.
 
-        A hill climb from the weight of training: it is multiplied by 0.3 while the metric grows; if
-        the first step does not help, it is divided by 0.3.
+        A hill climb from the weight of training. The weight is multiplied by 0.3 while the metric
+        grows. If the first step does not help, it is divided by 0.3 while the metric grows.
         """
-        # No weight suits all data: docs/results.md, "The prior of new users".
+        # No weight suits all data. On steam, of ten items a person, gmf has an NDCG@100 of 0.450
+        # by 0.03 and 0.314 by 1; on lastfm it has 0.383 by both.
         if self.config.prior_weight is not None:
             return {}, best
 
@@ -194,6 +198,8 @@ class NeuMF(NeuralModel):
         item_index_BK = batch.item_index_BK
         items = None
         if self.waits_for_device(batch.num_samples, self.implementation):
+            # A small batch projects only the items that it has. unique() decides a shape, so the
+            # host waits for a GPU here.
             items, item_index_BK = torch.unique(item_index_BK, return_inverse=True)
         tables = self._user_tables()
         user_rows = gather(batch.user_index_B, *tables, buffers=self._memory, name="user gradient")
@@ -246,7 +252,7 @@ class NeuMF(NeuralModel):
     def _inputs(
         self, user_rows: list[Tensor], item_rows: list[Tensor], dtype: torch.dtype | None = None
     ) -> InteractionInputs:
-        """Gathered rows to what the operations take: the tower's first layer, split in two."""
+        """The inputs of the operations, from gathered rows: the tower's first layer is split."""
         # W [u ; i] + b = W_u u + (W_i i + b): each user and each item is projected once.
         user_product_BF, user_tower_BH = self._projected_users(user_rows, dtype)
         item_product_IF = self._factors(item_rows[0])
@@ -269,7 +275,11 @@ class NeuMF(NeuralModel):
     def _adjusted(
         self, inputs: InteractionInputs, items: Tensor | None = None
     ) -> InteractionInputs:
-        """The inputs of a loss, with the logarithm of popularity in the scores where it weighs."""
+        """The inputs of a loss; with ``logit_adjustment`` scores have log popularity added.
+
+        Only the loss has it. Lists are made without, and lean away from popular items (Menon et
+        al. 2021, equation 10).
+        """
         if not (weight := self.config.logit_adjustment):
             return inputs
         count_I = self.item_count_I if items is None else self.item_count_I.index_select(0, items)
@@ -293,6 +303,7 @@ class NeuMF(NeuralModel):
         by_product_BF, by_tower_BH = gradients
         if self.config.scores_cosines:
             length_B1 = rows[0].norm(dim=1, keepdim=True).clamp_(min=1e-12)
+            # u = r / |r|, so dL/dr = (g - (g . u) u) / |r|, with g the gradient by u.
             unit_BF = rows[0] / length_B1
             along_B1 = (by_product_BF * unit_BF).sum(1, keepdim=True)
             by_product_BF = (by_product_BF - along_B1 * unit_BF) / length_B1
@@ -353,9 +364,9 @@ class NeuMF(NeuralModel):
 
     @torch.no_grad()
     def _frozen(self) -> InteractionInputs:
-        """Every item projected and every weight as it stands, without users.
+        """All items projected and all weights, detached, without users.
 
-        Kept until the mode is set or weights are loaded, and never while in training.
+        It is kept until the mode is set or weights are loaded, and never in training.
         """
         frozen = self._frozen_inputs
         if frozen is None or self.training or frozen.device != self.device:
