@@ -18,7 +18,7 @@ _UNCOUNTABLE = 2**63
 def free_on(device: torch.device, num_processes: int | None = None) -> int:
     """Bytes that could still be taken on a device, PyTorch's own cache included.
 
-    Processes share the memory of one machine: so many, or all that a launcher started there.
+    ``num_processes`` share the memory of the machine; by default all that a launcher started there.
     """
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -32,7 +32,7 @@ def training_bytes(model: RecommenderModel, device: torch.device, has_average: b
 
 
 def num_parameters(model: RecommenderModel) -> int:
-    """Numbers that are learned, those of users whose rows are not here too."""
+    """Numbers that are learned, with those of users whose rows other parts have."""
     return sum(
         parameter.shape[1:].numel()
         * (len(parameter) if model.rows_of(name) is None else model.num_users)
@@ -56,6 +56,7 @@ def check_model_fits(
 
     With ``users``, of a part that has the rows of these; ``num_processes`` share the memory."""
     try:
+        # A model without memory: its sizes are known before anything is allocated.
         with torch.device("meta"):
             model = build_model(name, config, num_users, num_items, users)
         needed = training_bytes(model, device, has_average) if to_train else model.weight_bytes()

@@ -15,17 +15,17 @@ T = TypeVar("T")
 
 
 class Parts:
-    """All users in one part: what they have together is what is here.
+    """All users in one part: nothing has to be asked for.
 
-    Of several parts, each calls the same methods in the same order.
+    Where there are several parts, each calls the same methods in the same order.
     """
 
     def part_of(self, size: int) -> range:
-        """The consecutive ones of so many things that are this part's: about as many as any's."""
+        """This part's share of ``size`` things: consecutive, and about as many as each part's."""
         return range(size)
 
     def part_by_weight(self, weight_N: Tensor) -> range:
-        """The consecutive ones of N things that are this part's: about as heavy as any's."""
+        """This part's share of N things: consecutive, and about as heavy as each part's."""
         return range(len(weight_N))
 
     def total(self, tensor: Tensor) -> Tensor:
@@ -52,8 +52,11 @@ class Parts:
         yield slice(0, len(tensor)), tensor
 
     def union(self, index_U: Tensor, size: int, at_most: int) -> Tensor:
-        """The distinct numbers in [0, size) of all parts, ascending, int64; ``index_U`` are this
-        part's, distinct and ascending. Over all parts they are ``at_most`` so many."""
+        """The distinct numbers in [0, size) of all parts, ascending, int64.
+
+        ``index_U`` are this part's, distinct and ascending. All parts together have ``at_most`` so
+        many.
+        """
         return index_U.long()
 
     def each_or_none(self, solve: Callable[[], T]) -> T:
@@ -62,4 +65,4 @@ class Parts:
 
 
 WHOLE = Parts()
-"""Of a model that one process has."""
+"""The one part of a model that a single process trains."""

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 _NUMBERS_OF_CHUNK = 1 << 18
-"""Of each user, between the chunks of a catalogue; a megabyte in float32."""
+"""Numbers of a chunk of the catalogue for each user: a megabyte in float32."""
 
 _MOST_CHUNKS = 64
-"""Each is written out in a program."""
+"""Each chunk is written out in an exported program, which grows with them."""
 
 
 class Scorer(nn.Module, ABC):
@@ -34,7 +34,7 @@ class Scorer(nn.Module, ABC):
 
 
 def item_chunks(num_items: int, numbers_each: int) -> Iterator[slice]:
-    """Consecutive items of the catalogue whose numbers of a user, so many each, fit a megabyte.
+    """Chunks of consecutive items; ``numbers_each`` of an item fit a megabyte for each user.
 
     A catalogue of more than 64 such chunks is cut into 64 larger ones.
     """

@@ -38,19 +38,19 @@ _LONG_S = 60.0
 """Seconds from which on the note on fitting names another model."""
 
 _MULTIPLIED_PER_PAIR = 8192
-"""Products of a matrix multiplication in the time that one pair of a history takes to be counted,
-on a CPU of two cores."""
+"""A CPU of two cores does so many products of a matrix multiplication in the time that it takes to
+count one pair of a history."""
 
 
 class Ease(ItemWeightsModel):
     """Scores an item by the summed weights towards it of the items in the history.
 
-    With X the users' histories, of 1 or of weights, the weights W minimise ``|X - ZW|² + l2 |W|²``
-    with a zero diagonal, on average over the histories Z of which a share ``dropout`` was dropped,
-    those kept scaled up. For ``G = XᵀX``, its diagonal D and ``P = (G + dropout / (1 - dropout) D +
-    l2)⁻¹`` they are ``W[i, j] = -P[i, j] / P[j, j]``: equations 8 and 9 of Steck 2020. By
-    ``user_power`` the errors of users with many items weigh less, and G is the weighted sum over
-    users.
+    X are the users' histories, of 1 or of weights. Z are the same with a share ``dropout`` of the
+    entries dropped and the others scaled up. The weights W have a zero diagonal and minimise
+    ``|X - ZW|² + l2 |W|²``, on average over all ways to drop. For ``G = XᵀX``, its diagonal D and
+    ``P = (G + dropout / (1 - dropout) D + l2)⁻¹`` they are ``W[i, j] = -P[i, j] / P[j, j]``:
+    equations 8 and 9 of Steck 2020. With a ``user_power`` the errors of users with many items weigh
+    less, and G is the weighted sum over users.
     """
 
     name = "ease"
@@ -111,9 +111,10 @@ class Ease(ItemWeightsModel):
     def _count_pairs(
         self, histories: HistoryTensors, weight_U: Tensor, progress: FitProgress
     ) -> None:
-        """Set the weights to G: the weights of the users who have both items, added up.
+        """Set the weights to G: for each pair of items, the sum of the weights of their users.
 
-        The two ways count the same where every user has the same weight.
+        Sparse data are counted pair by pair, dense data by matrix products. Both give the same
+        counts where every user has the same weight.
         """
         num_users, num_items = len(histories), self.num_items
         self.weight_II.zero_()

@@ -26,13 +26,15 @@ from foretaste.ops.least_squares import FixedVectors, gramian, solve_rows
 from foretaste.ops.random import Purpose, fill_normal_, stream_key
 
 _START_STD = 0.1
-"""Of a vector's numbers, times the root of the width."""
+"""Standard deviation of a vector's numbers at the start, times the root of the width."""
 
 _AUTO_WEIGHT = 20.0
-"""Weight of all pairs together against that of all interactions; a pair's is 1 at most."""
+"""With ``auto`` all pairs together weigh so much against all interactions; a pair weighs 1 at
+most."""
 
 _AUTO_REGULARIZATION = 0.1
-"""Times the 2-norm of the items' shares of all interactions: 1 over the root of as many items."""
+"""Factor of the 2-norm of the items' shares of all interactions. For N items of equal popularity
+that norm is 1 / sqrt(N)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +86,7 @@ class IALS(SweepModel):
     @classmethod
     def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
         settings = {"epochs": 20, "batch_size": size.num_users, "eval_every": 1, "patience": 3}
-        # Of steps, which a sweep has none of.
+        # Settings of gradient steps, which a sweep has none of.
         return settings | {"learning_rate": 1.0, "beta1": 0.0, "beta2": 0.0}
 
     def make_batches(
@@ -140,9 +142,9 @@ class IALS(SweepModel):
     def sweep(self, batch: WholeData) -> Tensor:
         """Improve the users' vectors, then the items'; returns the loss for each interaction.
 
-        A part has the vectors of its users and of all items, and improves its users' and those of
-        consecutive items of about as many interactions as any part's. It has the vectors of all
-        users while it improves its items'.
+        A part has the vectors of its users and of all items. It improves those of its users, and
+        those of consecutive items with about its share of all interactions. While it improves
+        items, it has the vectors of all users.
         """
         assert isinstance(batch, BothSides)
         parts = batch.parts
@@ -157,8 +159,8 @@ class IALS(SweepModel):
         return ((loss + penalty) / batch.num_samples).float()
 
     def _improve_users(self, batch: BothSides) -> Tensor:
-        """Bring the users' vectors to the best ones for the items' as they stand; returns what
-        their squared vectors add to the loss."""
+        """Improve the users' vectors for the items' as they stand; returns what the squares of the
+        users' vectors add to the loss."""
         weight = self.unobserved_weight
         ridge_U = self._ridges(batch.histories, weight, self.regularization)
         fixed = FixedVectors.of(self.item_factors)
@@ -197,6 +199,7 @@ class IALS(SweepModel):
 
     @torch.no_grad()
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor]:
+        # A new user's system is solved exactly: no sweep follows that would make up for less.
         items, weight, ridge = self._for_new_users()
         ridge_B = self._ridges(histories, weight, ridge)
         return (solve_rows(items, histories, weight, ridge_B),)
@@ -232,6 +235,7 @@ def _users_of_items(histories: HistoryTensors, items: range, parts: Parts) -> Hi
     row_N = histories.row_index() + parts.before(num_here)
     columns = [row_N.int(), histories.item_index]
     if histories.weight is not None:
+        # One int32 tensor goes over the wire for rows, items and weights.
         columns.append(histories.weight.view(torch.int32))  # the same bits
     found = []
     for _, piece_N3 in parts.gathered_in_pieces(torch.stack(columns, 1)):

@@ -16,15 +16,18 @@ from foretaste.models.base import ClosedFormModel, UserState
 from foretaste.ops.histories import HistoryTensors
 
 CELLS_AT_ONCE = 1 << 24
-"""Users times items that are held at once."""
+"""Users times items whose scores are held at once: 64 MiB in float32."""
 
 BELOW_ZERO = 2.0**-100
-"""So small that added to a sum of weights it changes none but zero, and normal in float32 when
-divided by a count of users."""
+"""Factor of scores by popularity for items that the history says nothing of. Added to a sum of
+weights it changes none but zero, and divided by a count of users it is still normal in float32."""
 
 _USER_STEP = 2.0**-12
+"""Weights of users are multiples of it."""
 
 _SUMMAND_EXPONENT = -37
+"""Summands are multiples of a step, so many powers of two below the power that exceeds the largest
+of them. float64 has 53 bits, which leaves 2¹⁶ for their number."""
 
 
 def user_weights(histories: HistoryTensors, power: float) -> Tensor:
@@ -39,8 +42,8 @@ def user_weights(histories: HistoryTensors, power: float) -> Tensor:
 
 
 def users_of_items(histories: HistoryTensors, weight_U: Tensor) -> Tensor:
-    """The diagonal of ``X'VX``, for V the weights of the users: [I], float64. Of histories without
-    weights these are the users of each item, added up."""
+    """The diagonal of ``X'VX``, for V the weights of the users: [I], float64. Where histories have
+    no weights, it is the sum of the weights of each item's users."""
     weight_N = weight_U[histories.row_index()]
     if histories.weight is not None:
         weight_N = stepped(
@@ -110,6 +113,8 @@ class ItemWeightsModel(ClosedFormModel):
         users_at_once = max(1, CELLS_AT_ONCE // self.num_items)
         for start in range(0, len(state), users_at_once):
             rows = slice(start, start + users_at_once)
+            # Weights are stored by the item of the history, so all scores of a user come at once: a
+            # few candidates cost as much as the catalogue.
             scores_cI = self._score_catalogue(state[rows])
             scores_BK[rows] = scores_cI.gather(1, item_index_BK[rows].long())
         return scores_BK

@@ -28,7 +28,7 @@ from foretaste.models.scorer import Scorer, item_chunks
 from foretaste.ops.histories import HistoryTensors
 
 _PAIRS_AT_ONCE = 1 << 20
-"""Pairs of items in one history, or of an item and a neighbour, that are held at once."""
+"""Pairs that are held at once: of items in one history, or of an item and a neighbour."""
 
 _CELLS_PER_PAIR = 8
 """A block of items is summed in a table of all its pairs where that has at most so many cells for
@@ -48,10 +48,10 @@ _Weights = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class NeighborsModel(ItemWeightsModel):
-    """Scores an item by the summed weights towards it of those items of the history that are among
-    its neighbours: the items of the highest weights, of equal ones those of the lowest index.
+    """Scores an item by the summed weights of its neighbours that are in the history.
 
-    Items of which no neighbour is in the history follow in popularity order.
+    Neighbours are the items of the highest weights towards it, and of equal weights those of the
+    lowest index. Items that have no neighbour in the history follow in popularity order.
     """
 
     memory_advice = "keep fewer neighbours of each item (--neighbors)"
@@ -63,7 +63,9 @@ class NeighborsModel(ItemWeightsModel):
         self.target_M: Tensor
         self.weight_M: Tensor
         # Item i is a neighbour of target_M[first_target_I[i]:first_target_I[i + 1]], with these
-        # weights. Both have room for every neighbour that there may be; what is over is zero.
+        # weights: grouped by the item of the history, as a score reads them. Both tensors have
+        # room for the most neighbours that there may be, so that their shapes are known before the
+        # fit; what is left over is zero.
         size = num_items * self.num_neighbors
         self.register_buffer("first_target_I", torch.zeros(num_items + 1, dtype=torch.int64))
         self.register_buffer("target_M", torch.zeros(size, dtype=torch.int32))
@@ -107,6 +109,8 @@ class NeighborsModel(ItemWeightsModel):
         for part in blocks_of(starts_of(end_N - first_N), _PAIRS_AT_ONCE):
             entry_P, position_P = expanded(first_N[part], end_N[part])
             cell_P = first_cell_N[part][entry_P] + self.target_M[position_P]
+            # In float64, where sums of multiples of a step are exact: the order of a history, of a
+            # batch and of threads changes no bit.
             score_BI.view(-1).index_add_(0, cell_P, self.weight_M[position_P].double())
         return score_BI.float()
 
@@ -132,7 +136,7 @@ class NeighborsModel(ItemWeightsModel):
 
 
 class _NeighborScorer(Scorer):
-    """The neighbours of each item, filled up by weights of zero; sums are exact, as the model's."""
+    """The neighbours of each item, filled up by weights of zero. Sums are exact, as the model's."""
 
     def __init__(self, neighbor_IK: Tensor, weight_IK: Tensor, without_I: Tensor) -> None:
         super().__init__()
@@ -204,16 +208,19 @@ class SimilarityModel(NeighborsModel):
 
     @abstractmethod
     def formula(self, histories: HistoryTensors) -> tuple[Tensor, _Weights]:
-        """The weights [U] of users, float64, and what makes weights [P] of the sums of these over
-        the users who have both an item [P] and a target [P], times the `entries` of both."""
+        """The weights [U] of users, float64, and a function from sums to weights [P].
+
+        It gets the sum, for each pair, of the weights of the users who have both an item [P] and a
+        target [P], each times the `entries` of both.
+        """
 
 
 class ItemKNN(SimilarityModel):
     """Item-kNN: the weight is the cosine of the items' columns of users, shrunk towards zero.
 
-    For n users of each and c of both it is ``c / (sqrt(n_i n_j) + shrinkage)``. By ``user_power``
-    users with many items count less in all three. The entries of a column are weights where there
-    are some: n is the sum of their squares, c that of their products.
+    For n users of each and c of both it is ``c / (sqrt(n_i n_j) + shrinkage)``. With a
+    ``user_power`` users with many items count less in all three. Where interactions have weights,
+    these are the entries of a column: n is the sum of their squares, c that of their products.
     """
 
     name = "itemknn"
@@ -233,9 +240,10 @@ class ItemKNN(SimilarityModel):
 class RP3beta(SimilarityModel):
     """RP3beta: the weight is the chance of a random walk from an item over its users to another.
 
-    Paudel et al. 2017. Steps have their probability to the power ``alpha``; the weight is divided
-    by the number of users of the other item to the power ``beta``. An interaction is walked as
-    often as its weight says, of all those of the item or user; then an item's users are their sum.
+    Paudel et al. 2017. Steps have their probability to the power ``alpha``. The weight is divided
+    by the number of users of the other item to the power ``beta``. Where interactions have weights,
+    a step takes each in proportion to its weight, and an item's number of users is the sum of its
+    weights.
     """
 
     name = "rp3beta"
@@ -271,11 +279,11 @@ class RP3beta(SimilarityModel):
 def pair_sums(
     histories: HistoryTensors, weight_U: Tensor
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Every ordered pair of items that users share, and the sum of these users' weights, each times
-    those of both interactions where they have some.
+    """Every ordered pair of items that users share, and the sum of these users' weights.
 
-    Yields them in blocks of consecutive items, sorted by item, then by the other one: two int64
-    and one float64 tensor [P]. Beside the histories, sorted once by item, memory is bounded.
+    Where interactions have weights, each summand is multiplied by those of both. The pairs come in
+    blocks of consecutive items, sorted by item, then by the other one: two int64 and one float64
+    tensor [P]. Beside the histories, sorted once by item, memory is bounded.
     """
     pairs = ItemPairs(histories, weight_U, _PAIRS_AT_ONCE)
     for items in pairs.blocks():
@@ -348,6 +356,7 @@ def _sums_of_rows(
         _cells_and_weights(histories, row_n[part], user_index_n[part], weight_n[part], step)
         for part in blocks_of(pairs_before, at_once)
     )
+    # A table with few sums in it takes longer to clear and to search than the pairs to sort.
     if num_rows > 1 and num_cells > _CELLS_PER_PAIR * int(pairs_before[-1]):
         cell_P, weight_P = next(summands)
         cell_P, index_P = torch.unique(cell_P, return_inverse=True)

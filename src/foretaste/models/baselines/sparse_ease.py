@@ -4,9 +4,8 @@ The sparse approximation of Steck 2019, "Markov random fields for collaborative 
 candidates of fsSLIM (Ning & Karypis 2011, "SLIM").
 
 For an item j with candidates C and ``G = XᵀX``, its weights b solve ``(G_CC + l2) b = G_Cj``. G is
-never whole in memory. Pairs of popular items are counted once, into a table of bounded size; rows
-of G that belong to other items, who have few users each, are counted for as many systems at a time
-as fit.
+never whole in memory. Pairs of popular items are counted once, into a table of bounded size. Other
+items have few users each: their rows of G are counted for as many systems at a time as fit.
 
 Items have ranks by popularity here: 0 is the most popular one, and I stands for none.
 
@@ -55,7 +54,8 @@ _MOST_POPULAR = 6_000
 """Items whose pairs are counted in a table, of 137 MiB."""
 
 _NUMBERS_OF_ROWS = 1 << 25
-"""Of the rows of G that are held beside the table, and of the candidates that they are for."""
+"""Most numbers of the rows of G that are held beside the table, one for each pair of a candidate
+that is not popular and a candidate of the same system."""
 
 _NUMBERS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 24}
 """Pairs, cells or numbers of systems that a thread has at once, or those of one item."""
@@ -65,18 +65,19 @@ _CELLS_OF_ROWS = 4
 
 _BYTES_PER_PAIR = 100
 _BYTES_PER_NUMBER = 24
-"""Of a system: it is gathered in float32, and padded in float64."""
+"""Memory of a number of a system: it is gathered in float32, and padded in float64."""
 
 _STEP_EXPONENT = -36
-"""Weights are multiples of a step, so many powers of two below the largest weight: sums of 2¹⁷ of
-them are exact in float64, in whatever order."""
+"""Weights are multiples of a step, so many powers of two below the largest weight. Sums of 2¹⁷ of
+them are then exact in float64, in whatever order."""
 
 
 class SparseEase(NeighborsModel):
     """EASE with a few weights towards each item, those of its candidates, solved among these.
 
-    The candidates of an item are those with the most shared users over the square root of their own
-    users; of equal ones the first, and none that share no user. Weights may be below zero.
+    The candidates of an item share the most users with it, divided by the square root of their own
+    number of users. Of equal ones the first are taken, and none that share no user. Weights may be
+    below zero.
     """
 
     name = "ease"
@@ -219,6 +220,7 @@ class _Neighborhoods:
             size = sizes[part.stop - 1]
             rank_pw = rank_tw[part, width - size :].long()
             popular_pw = rank_pw.clamp(max=self.num_popular)
+            # float32 counts are exact up to 2^24; in float64 a small penalty is not rounded away.
             system_pww = self.shared_MM[popular_pw[:, :, None], popular_pw[:, None]].double()
             # The rarest come first: where one of both is rare, the upper triangle has its row.
             rows = slice(*first_row[[part.start, part.stop]].tolist())

@@ -26,7 +26,7 @@ class Member:
     """Settings of its model, as JSON values."""
 
     weight: Annotated[float, Range(at_least=0)]
-    """Of its scores in the sum."""
+    """Factor of its scores in the sum."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -44,7 +44,7 @@ class BlendConfig(ModelConfig):
     has_large_products = False
 
     members: Mapping[str, Member] = field(default_factory=dict)
-    """By number, in the order they were named in."""
+    """The runs by number, in the order in which they were named."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

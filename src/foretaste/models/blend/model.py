@@ -1,6 +1,6 @@
 """Blend: a weighted sum of the scores of several models.
 
-Scores of different models are of different scales: a likelihood's logarithm, a probability, a
+Scores of different models have different scales: the logarithm of a likelihood, a probability, a
 count. Each is first measured in standard deviations from the mean of the user's scores of the whole
 catalogue. These statistics are part of the user state, so that an item scores the same among
 candidates as in the catalogue.
@@ -57,8 +57,8 @@ class Blend(ComposedModel):
 
     @torch.no_grad()
     def similarity(self, item_index_B: Tensor, item_index_C: Tensor | None = None) -> Tensor:
-        """Similarity [B, C], or [B, I]: the sum of what its models know of that, -inf where none
-        of them finds a relation."""
+        """Similarity [B, C], or [B, I]: the weighted sum of the models' similarities, each in
+        standard deviations; -inf where no model finds a relation."""
         found, is_related_BI = [], torch.zeros(1, dtype=torch.bool, device=self.device)
         for model, weight in self._weighted():
             try:
@@ -103,7 +103,7 @@ class Blend(ComposedModel):
 
     @torch.no_grad()
     def _parts(self, states: Sequence[UserState]) -> StateParts:
-        """Of each model its state, then means and deviations of the scores of the catalogue."""
+        """For each model its state, then the mean and deviation of its scores of the catalogue."""
         parts: list[UserState | Tensor] = []
         users_at_once = max(1, _CELLS_AT_ONCE // self.num_items)
         for (model, _), state in zip(self._weighted(), states, strict=True):
@@ -159,6 +159,6 @@ class _BlendScorer(Scorer):
 
 
 def _statistics(scores_BI: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation [B, 1] of each row; 1 where all of it is equal."""
+    """Mean and standard deviation [B, 1] of each row; a deviation of 0 is given as 1."""
     deviation_B1, mean_B1 = torch.std_mean(scores_BI, dim=1, correction=0, keepdim=True)
     return mean_B1, torch.where(deviation_B1 > 0.0, deviation_B1, 1.0)

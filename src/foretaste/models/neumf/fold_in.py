@@ -31,8 +31,8 @@ from foretaste.ops.neumf_loss.inputs import InteractionInputs, Objective, Sample
 from foretaste.ops.random import Purpose, bounded, hash_words, stream_key
 from foretaste.ops.segments import sum_bags
 
-# On one thread 20 steps take 18 ms for one user of ml-1m and 8 ms each for 50 at once. 30 steps were
-# no better on ml-1m, lastfm and steam; 10 steps lost 0.004 NDCG@100 with gmf on ml-1m.
+# On one thread 20 steps take 18 ms for one user of ml-1m, and 8 ms each for 50 at once. 30 steps
+# were no better on ml-1m, lastfm and steam; 10 steps lost 0.004 NDCG@100 with gmf on ml-1m.
 NUM_STEPS = 20
 LEARNING_RATE = 0.5
 BETA1, BETA2 = 0.7, 0.9

@@ -28,10 +28,10 @@ _MAX_LAID_OUT_BYTES = 1 << 26
 
 
 class Layer(nn.Linear):
-    """A layer whose weights nobody else fills, and which may have no rows."""
+    """A layer whose weights only the model fills; PyTorch's own warns where it has no rows."""
 
     def reset_parameters(self) -> None:
-        """Left to the model."""
+        """Do nothing: the model's own method fills them."""
 
 
 class HistoryAutoencoder(NeuralModel):
@@ -57,7 +57,7 @@ class HistoryAutoencoder(NeuralModel):
         return HistoryBatches(histories, batch_size, seed, padded=padded, parts=parts)
 
     def waits_for_device(self, num_samples: int, implementation: Implementation) -> bool:
-        """True without the Triton kernels, which alone take batches padded to one size."""
+        """True without the Triton kernels: no other form takes batches padded to one size."""
         return self.config.sampled_softmax is not None or implementation != "triton"
 
     def kernel_dtypes(self) -> dict[str, torch.dtype]:
@@ -68,7 +68,7 @@ class HistoryAutoencoder(NeuralModel):
         return self.output.weight
 
     def lay_out_for_few(self) -> None:
-        """Of the output layer, up to a size that each process can have for itself."""
+        """Transpose the output layer in memory, up to a size that each process can afford."""
         weight_ID = self.output.weight
         if self.device.type == "cpu" and weight_ID.nbytes <= _MAX_LAID_OUT_BYTES:
             weight_ID.data = weight_ID.data.T.contiguous().T
@@ -80,14 +80,14 @@ class HistoryAutoencoder(NeuralModel):
     def _encode(
         self, histories: HistoryTensors, dropout: float = 0.0, key: int | Tensor = 0
     ) -> Tensor:
-        """The latent vectors' means in the first L columns, and what else the encoder gives."""
+        """The code of each history: the latent vectors' means in its first L columns."""
 
     @abstractmethod
     def code_of(self, first_BH: Tensor) -> Tensor:
         """As `_encode`, from the summed and normalised table rows of the histories."""
 
     def _decode(self, latent_BL: Tensor) -> Tensor:
-        """The last hidden layer [B, D]; the output layer belongs to whoever needs its logits."""
+        """The last hidden layer [B, D]. The output layer is applied where logits are needed."""
         return latent_BL
 
     def _bag(
@@ -112,6 +112,8 @@ class HistoryAutoencoder(NeuralModel):
         if not self.training:
             return code_BC.new_zeros(len(code_BC), self.config.latent)
         # two columns of a row from each word
+        # Numbers go by the user's place in the whole batch, so a rank or a slice draws the same
+        # ones.
         row_B1 = torch.arange(len(code_BC), device=self.device)[:, None]
         column_W = torch.arange(-(-self.config.latent // 2), device=self.device)
         key = from_row(batch.noise_key, batch.first_row)

@@ -34,7 +34,7 @@ class HistoryBatch:
     """Updates done before this one: the KL weight follows it."""
 
     updates_per_epoch: int
-    """Turns updates into epochs, where the KL weight is to follow those."""
+    """Turns updates into epochs, where annealing is given in epochs."""
 
     dropout_key: Tensor
     noise_key: Tensor
@@ -43,10 +43,10 @@ class HistoryBatch:
     """Users of the whole batch before this one's: not zero in a slice of a batch."""
 
     num_samples: int
-    """Users of the whole batch, of which a slice or a part has some."""
+    """Users of the whole batch, where this is a slice or a rank's part of it."""
 
     parts: Parts
-    """Those of the batch."""
+    """The parts that the batch is shared out to."""
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor of the batch."""
@@ -68,7 +68,7 @@ class HistoryBatch:
         )
 
     def __getitem__(self, rows: slice) -> Self:
-        """Some users, to compute on their own: losses of slices of a batch add up to its own."""
+        """Some users; the losses of the slices of a batch add up to the batch's loss."""
         first_row = self.first_row + rows.indices(len(self.histories))[0]
         return replace(self, histories=self.histories[rows], first_row=first_row)
 
@@ -76,10 +76,10 @@ class HistoryBatch:
 class HistoryBatches:
     """Users in shuffled order, each of them in every epoch; the last batch holds what is left.
 
-    How many interactions a batch has is known on the host before the batch is cut, so that
-    nothing waits for the device within an epoch. With ``padded``, entries beyond the last offset
-    bring every full batch to one size: what a CUDA graph of the step needs, and what only kernels
-    that go by the offsets can take. Each of the ``parts`` has some users of a batch.
+    The host knows how many interactions a batch has before it is cut, so nothing waits for the
+    device within an epoch. With ``padded``, entries beyond the last offset bring every full batch
+    to one size. A CUDA graph of the step needs that, and only kernels that go by the offsets can
+    take it. Each of the ``parts`` has some users of a batch.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class HistoryBatches:
         self.samples_per_batch = min(batch_size, self.num_samples)
         self.length_U = histories.lengths().cpu()  # sync: once
         self.num_entries = 0
-        """Entries of a padded batch, which shuffled users all but never exceed."""
+        """Entries of a padded batch. A batch that has more, which is very rare, stays as it is."""
         if padded:
             lengths, num_users = self.length_U.double(), len(parts.part_of(batch_size))
             deviation = float(lengths.std(correction=0)) * math.sqrt(num_users)

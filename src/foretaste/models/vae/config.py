@@ -17,7 +17,7 @@ _ANNEAL_STEPS = 15_000
 _KL_WEIGHT = 0.005
 
 Weight = Annotated[float, Range(at_least=0, at_most=1e30)]
-"""Of a term of the loss, which is float32."""
+"""Weight of a term of the loss, which is float32: 1e30 still fits."""
 Activation = Literal["tanh", "relu"]
 
 

@@ -24,7 +24,7 @@ from foretaste.ops.reparameterize import reparameterize
 
 _BIAS_STD = 0.001
 
-# Of a falling rate: 20 epochs lost .005 of NDCG@100, and on steam 60 gained nothing over 45, on
+# With a falling rate 20 epochs lost .005 of NDCG@100. On steam 60 epochs gained nothing over 45, on
 # lastfm 100 nothing over 60.
 _UPDATES = 1200
 _FEWEST_EPOCHS, _MOST_EPOCHS = 45, 60
@@ -89,8 +89,8 @@ class MultVAE(HistoryAutoencoder):
             fill_uniform_(parameter, key, math.sqrt(6.0 / sum(parameter.shape)))
 
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
-        """The weight of the KL term: ``kl_weight``, for each item of a history, which stays as it
-        is, or ``beta``, which is ``min(anneal_cap, update / anneal_steps)``."""
+        """The weight of the KL term: a constant ``kl_weight`` for each item of a history, or
+        ``beta``, which is ``min(anneal_cap, update / anneal_steps)``."""
         kl_weight = self.config.kl_weight_for(self.num_users)
         if kl_weight is not None:
             return {"kl_weight": kl_weight}
@@ -127,6 +127,8 @@ class MultVAE(HistoryAutoencoder):
         if kl_weight is not None:
             weight_B = self._kl_weights(batch, kl_weight, code_BC.dtype)
             return reparameterize(code_BC, noise_BL, weight_B)
+        # Annealed as the paper and NVIDIA do it: min(cap, update / steps) for the mean over users.
+        # It counts updates, so that another batch size anneals at another pace over the data.
         latent_BL, divergence = reparameterize(code_BC, noise_BL)
         cap, steps = self.config.annealing(batch.updates_per_epoch)
         if cap == 0.0:
@@ -137,11 +139,13 @@ class MultVAE(HistoryAutoencoder):
     def _encode(
         self, histories: HistoryTensors, dropout: float = 0.0, key: int | Tensor = 0
     ) -> Tensor:
-        """Means, then log-variances [B, C] of the latent vector; the DAE's vector itself."""
+        """Means, then log-variances [B, C] of the latent vector; for the DAE the vector itself."""
         return self.code_of(self._bag(self.encoder_table, histories, dropout, key))
 
     def code_of(self, first_BH: Tensor) -> Tensor:
         activation, dtype = self.config.activation, self.compute_dtype if self.training else None
+        # The first layer is a sum of table rows: histories are sparse, and no [B, I] matrix is
+        # made.
         hidden = activated(first_BH, self.encoder_bias, activation, dtype)
         *middle, last = self.encoder
         for layer in middle:

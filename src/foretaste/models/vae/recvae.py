@@ -29,8 +29,8 @@ _NUM_HIDDEN = 4
 _MANY_USERS = 50_000
 """From here on the settings are the authors'."""
 _FALLING = ((2_000, 10, 128, 0.002), (10_000, 18, 128, 0.002), (_MANY_USERS, 13, 256, 0.001))
-"""Of a falling rate below so many users: epochs, largest batch, rate at the start. Found on lastfm
-(1,516 users), ml-1m (4,828) and steam (11,055)."""
+"""Settings of a falling rate below so many users: epochs, largest batch, rate at the start. They
+were found on lastfm (1,516 users), ml-1m (4,828) and steam (11,055)."""
 _NORM_EPS = 0.1
 """Added to the variance in each layer norm of the encoder."""
 
@@ -38,7 +38,7 @@ _NORM_EPS = 0.1
 class RecVAE(HistoryAutoencoder):
     """A deep encoder and a decoder of one layer, trained in turn.
 
-    While the encoder is trained, what it was when the epoch began is part of its prior.
+    While the encoder is trained, its state at the beginning of the epoch is part of the prior.
     """
 
     name = "recvae"
@@ -58,10 +58,10 @@ class RecVAE(HistoryAutoencoder):
 
     @classmethod
     def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
-        """The authors' batches and steps from 50,000 users on; below, small batches at a rate that
-        falls to 0.
+        """The authors' batches and steps from 50,000 users on.
 
-        With a constant rate there, weights are averaged.
+        Below, small batches at a rate that falls to 0, or averaged weights where a constant rate is
+        asked for.
         """
         adam = {"beta1": 0.9, "beta2": 0.999}
         if size.num_users >= _MANY_USERS:
@@ -77,7 +77,7 @@ class RecVAE(HistoryAutoencoder):
         return shape | adam | {"learning_rate": rate, "learning_rate_schedule": "cosine"}
 
     def training_bytes(self, device: torch.device) -> int:
-        """As of any neural model, and the encoder once more: that of the prior."""
+        """As of any neural model, and the encoder once more, for the prior."""
         encoder = self._encoder_weights().values()
         return super().training_bytes(device) + sum(weight.nbytes for weight in encoder)
 
@@ -117,7 +117,7 @@ class RecVAE(HistoryAutoencoder):
     def forward(self, batch: PhaseBatch) -> Tensor:
         """The batch's loss: mean over users of ``-log likelihood + weight KL``.
 
-        In the decoder's phase the KL term is left out: no weight that is updated changes it.
+        In the decoder's phase the KL term is left out, as no updated weight changes it.
         """
         histories, trains_encoder = batch.histories, batch.phase == "encoder"
         if batch.begins_epoch:
@@ -125,6 +125,8 @@ class RecVAE(HistoryAutoencoder):
             self.kept = {name: weight.detach().clone() for name, weight in weights.items()}
         dropout = self.config.dropout if self.training and trains_encoder else 0.0
         key = from_row(batch.dropout_key, batch.first_row)
+        # The decoder's phase needs no gradient of the encoder, and no dropout, as in the authors'
+        # code.
         with torch.set_grad_enabled(trains_encoder and torch.is_grad_enabled()):
             code_BC = self._encode(histories, dropout, key)
             noise_BL = self._noise(batch, code_BC)
