@@ -1,4 +1,4 @@
-"""The plan of a training: every ``auto`` as a number. Also reads the plan of an earlier run."""
+"""The plan of a training: a number for every ``auto``. Also reads the plan of an earlier run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from foretaste.training.warm_start import warm_start_arguments
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan(TrainingConfig):
-    """Training settings without any ``auto`` left: those that one training follows."""
+    """The settings that a training follows: those asked for, without any ``auto`` left."""
 
     epochs: Count
     batch_size: Count
@@ -97,7 +97,7 @@ def resolve(
 
 
 def selected_metric(config: TrainingConfig, protocol: str) -> str:
-    """The metric that chooses the best epoch: that of ``config``, else by the protocol."""
+    """The metric that chooses the best epoch: from ``config``, else by the protocol."""
     if config.select_by == "auto":
         return default_metric(protocol)
     kind, length = parse_metric(config.select_by)
@@ -146,7 +146,7 @@ def resolved_config(
     model_config: ModelConfig,
     device: str,
 ) -> TrainingConfig:
-    """The settings with the device that was found; of a model with epochs, without any ``auto``."""
+    """The settings with the device that was found; with epochs, a plan without any ``auto``."""
     manifest = dataset.manifest
     holds_out = dataset.has_split("validation") or dataset.has_split("test")
     if asked.target is not None and not holds_out:
@@ -169,7 +169,7 @@ def resolved_config(
 
 
 def sized(asked: ModelConfig, dataset: Dataset) -> ModelConfig:
-    """Settings of a model, without an ``auto`` that goes by the size of the data."""
+    """Settings of a model with a value for each ``auto`` that depends on the size of the data."""
     manifest = dataset.manifest
     items_per_user = manifest.num_interactions / max(1, manifest.num_train_users)
     return asked.resolved(manifest.num_items, items_per_user)
@@ -190,7 +190,7 @@ def asked_settings(run: Run) -> TrainingConfig:
 
 
 def recorded_settings(run: Run, device: str) -> tuple[ModelConfig, TrainingConfig]:
-    """The settings that a run began with, of a device."""
+    """The settings that a run began with, for another device."""
     settings, config = recorded_model_config(run.config, run.path / CONFIG), asked_settings(run)
     if settings.has_epochs:
         resolved = run.config.resolved
@@ -201,11 +201,11 @@ def recorded_settings(run: Run, device: str) -> tuple[ModelConfig, TrainingConfi
 def rerun_settings(run: Run) -> dict[str, Any]:
     """The arguments of `train` that repeat a run, for as many epochs as its best one took.
 
-    The training's values that ``auto`` chose are kept, and so are the warm start and the settings
-    of the fold-in that validation chose, and a schedule falls over as many epochs as it did.
-    Device, precision and kernels are found anew, and so are the weights in a model's loss that go
-    by the data alone; no settings are searched. Nothing stops the training early.
-    Raises RunError where the run was never finished.
+    Kept are the training's values that ``auto`` chose, the warm start, and the settings of the
+    fold-in that validation chose. A schedule falls over as many epochs as it did. Found anew are
+    device, precision and kernels, and the weights in a model's loss that depend on the data alone.
+    No settings are searched, and nothing stops the training early. Raises RunError where the run
+    was never finished.
     """
     asked, settings, path = run.config.asked, run.config.settings, run.path / CONFIG
     chosen = fields_of(TrainingConfig, settings)

@@ -26,7 +26,7 @@ from foretaste.training.config import TrainingConfig
 from foretaste.training.verbs import train
 
 _STEPS = (0.1, 0.05)
-"""Of the share of a run in the sum, one round after the other."""
+"""Steps of the share of a run in the sum, one for each round."""
 
 _SHARE_OF_MEMORY = 0.25
 
@@ -243,7 +243,7 @@ def searched(
     best, num_done = alone[ordered[0]], num_weights
     for step in _STEPS:
         for number in ordered:
-            # Whom a tenth does not help, less would help by chance.
+            # A run that does not help with a tenth would help with less by chance only.
             if best[number] or step == _STEPS[0]:
                 for by in (step, -step):
                     while value_of(other := _with_more(best, number, by)) > value_of(best):

@@ -36,7 +36,7 @@ class Checkpoints:
     step: Step
     state: TrainingState
     hardware: Mapping[str, Any]
-    """Of here and now, as the log has it."""
+    """The hardware of now, for the log."""
     _saved_at: float = field(default_factory=lambda: time.monotonic(), init=False)
 
     def is_due(self) -> bool:
@@ -49,6 +49,7 @@ class Checkpoints:
         What was saved before stays until it is replaced in one stroke.
         """
         state = self.state
+        # Ranks update their shared parameters while the next batch is made: that must be over.
         self.step.finish()
         state.check_finite(self.step.model)  # sync
         with state.clock.standing():
@@ -57,7 +58,7 @@ class Checkpoints:
         self._saved_at = time.monotonic()
 
     def load(self) -> bool:
-        """Go on from the saved state, the log cut to what it was then; False where there is none.
+        """Go on from the saved state, and cut the log to its length then; False without a state.
 
         Raises RunError, with the run as it was, where the state is not whole, or the weights are
         missing or those of another run.

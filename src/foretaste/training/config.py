@@ -25,7 +25,7 @@ class TrainingConfig:
     """Passes over the training data, at most: early stopping may end it sooner."""
 
     batch_size: Annotated[int | Auto, Range(at_least=1)] = "auto"
-    """Samples (NeuMF: interactions and their negatives) or users (Mult-VAE) per update."""
+    """Samples per update: interactions and their negatives (NeuMF), or users (Mult-VAE)."""
 
     learning_rate: Annotated[float | Auto, Range(above=0)] = "auto"
     """Adam's step size."""
@@ -36,7 +36,7 @@ class TrainingConfig:
     is given."""
 
     schedule_epochs: Count | None = None
-    """Epochs over which cosine falls, where training ends before; those of epochs unless given."""
+    """Epochs over which cosine falls, where training ends sooner; all epochs unless given."""
 
     beta1: Annotated[float | Auto, Range(at_least=0, below=1)] = "auto"
     """Adam's decay of the gradient's mean."""

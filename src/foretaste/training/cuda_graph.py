@@ -58,10 +58,10 @@ class CudaGraphRecorder:
 class RecordedStep(Step):
     """The step of a full batch recorded once, then replayed without launching anew.
 
-    What is replayed reads one batch's memory, so every batch is copied there first; batches of
-    other shapes, such as an epoch's last, are worked on as they are. The first replay must leave
-    behind what the step itself does, to the bit, or none follows. For models whose step does not
-    wait for the device (`NeuralModel.waits_for_device`).
+    A replay reads the memory of one batch, so every batch is copied there first. Batches of other
+    shapes, such as an epoch's last, take the ordinary step. The first replay must give what the
+    step itself gives, to the bit; else nothing is replayed. For models whose step does not wait
+    for the device (`NeuralModel.waits_for_device`).
 
     Args:
         num_samples: of a full batch.
@@ -108,8 +108,10 @@ class RecordedStep(Step):
         return self._loss
 
     def _checked(self, batch: Batch, recorded: Batch, work: Callable[[], Tensor]) -> Tensor:
-        """Update by the step itself and, from the same state, by replay; keep the former if they
-        differ, and replay no more."""
+        """Update by the step itself and, from the same state, by replay.
+
+        Where they differ, the step's result is kept, and nothing is replayed from then on.
+        """
         before = self._snapshot()
         loss = work().clone()
         after = self._snapshot()
@@ -126,12 +128,12 @@ class RecordedStep(Step):
         return loss
 
     def _snapshot(self) -> dict[str, Tensor]:
-        """All that changes from update to update, on the host, which has more room."""
+        """All that changes from update to update, on the host, which has more memory."""
         return {name: value.to("cpu", copy=True) for name, value in self.state_dict().items()}
 
     @torch.no_grad()
     def _restore(self, snapshot: dict[str, Tensor]) -> None:
-        """In place: what was recorded goes on with the same memory."""
+        """Write a snapshot back, in place: the recorded graph reads and writes this very memory."""
         for name, value in self.state_dict().items():
             value.copy_(snapshot[name])
 

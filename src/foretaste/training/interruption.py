@@ -1,4 +1,4 @@
-"""Ends of a training before its end: Ctrl-C, SIGTERM, SIGHUP and errors; each says how to go on."""
+"""Interruptions of a training: Ctrl-C, SIGTERM, SIGHUP and errors; each says how to go on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Interruption(CaughtSignals):
     def __init__(self, run_path: Path) -> None:
         super().__init__(self.note)
         self.command = resume_command(run_path)
-        """Goes on with the training."""
+        """The command that goes on with the training."""
 
     def note(self, number: int) -> None:
         """Called when a signal comes."""

@@ -33,8 +33,8 @@ def chosen(
 ) -> Form:
     """The form that ``kernels`` is; SettingError for Triton's on a CPU.
 
-    ``auto`` is the one that was the fastest in this very case, and the chunked one where nobody
-    measured it.
+    ``auto`` is the form that was measured to be the fastest in this very case, and the chunked one
+    where nothing was measured.
     """
     if kernels == "triton" and device == "cpu":
         raise SettingError(
@@ -55,7 +55,7 @@ def chosen(
 def case_of(
     device: torch.device, model: ModelConfig, batch_size: int, precision: str
 ) -> dict[str, Any]:
-    """What a verdict is about, as JSON has it; ``model`` with its sizes resolved."""
+    """The case that a verdict is for, as JSON values; ``model`` has its sizes resolved."""
     sizes = {name: getattr(model, name) for name in _SIZES if hasattr(model, name)}
     return {
         "gpu": torch.cuda.get_device_name(device),

@@ -49,6 +49,7 @@ def fit(
             state.count(step(batch), batch.num_samples)
             callback.stepped(epoch, state.num_done, num_batches)
             checkpoint()
+        # Of several ranks the shared parameters are still being updated: see `SharedStep`.
         step.finish()
         loss = state.mean_loss()  # sync: the first of the epoch, which the clock waits for
         state.clock.stop()

@@ -29,7 +29,7 @@ class GroupOptimizer(NamedTuple):
     group: str
     """The group's name."""
     is_of_part: bool
-    """Of parameters of which the model has the rows of some users alone."""
+    """Its parameters are tables of users of which the model has only some rows."""
     optimizer: torch.optim.Optimizer
 
 
@@ -52,7 +52,8 @@ def adam(parameters: Iterable[Tensor], plan: TrainingPlan) -> torch.optim.Optimi
 def optimizers_of(model: NeuralModel, plan: TrainingPlan) -> list[GroupOptimizer]:
     """The optimizers of each of the model's groups of parameters.
 
-    Parameters of a part of the users have one of their own, for it need not wait for the others.
+    Tables with a part of the users have an optimizer of their own: it need not wait for the sums of
+    gradients over the ranks.
     """
     of_part = {one for name, one in model.named_parameters() if model.rows_of(name) is not None}
     optimizers = []
@@ -73,9 +74,9 @@ def parameters_of(optimizers: Iterable[torch.optim.Optimizer]) -> list[Tensor]:
 class WeightAverage:
     """Exponential moving average of a model's weights, a term for each update.
 
-    After n updates it keeps ``min(decay, n / (n + 9))`` of what it was. So the weights before the
-    first update do not count, and in short trainings its mean age is a tenth of the updates, as in
-    the power function average of Karras et al. 2024, arXiv 2312.02696, section 3.1.
+    After n updates it keeps ``min(decay, n / (n + 9))`` of itself. So the weights before the first
+    update do not count. In short trainings its mean age is a tenth of the updates, as in the power
+    function average of Karras et al. 2024, arXiv 2312.02696, section 3.1.
     """
 
     def __init__(self, model: NeuralModel, decay: float) -> None:
@@ -104,6 +105,7 @@ class WeightAverage:
 
     def _exchange(self) -> None:
         for name, weight in self.model.named_parameters():
+            # The tensors change places: nothing is copied.
             weight.data, self.average[name] = self.average[name], weight.data
         self.model.forget()
 
@@ -160,10 +162,10 @@ class LossScaler(Scaler):
     """The `Scaler` of fp16, for fused Adam; nothing in a step waits for the device.
 
     A step whose gradients are not all finite leaves weights and optimizer state alone. The scale
-    starts at 2**16, is halved then, and doubled after 2,000 finite steps in a row (Micikevicius et
-    al. 2018, arXiv 1710.03740, section 3.2); ``fixed`` keeps it where it is. Of several that
-    train together, a step that one leaves out is left out by all: ``seen`` is the maximum of what
-    they have found.
+    starts at 2**16. It is halved after such a step, and doubled after 2,000 finite steps in a row
+    (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2); ``fixed`` keeps it where it is. Where
+    several ranks train together, all leave out a step that one leaves out: ``seen`` is the maximum
+    of their findings.
     """
 
     looks_at_gradients = True
@@ -203,6 +205,8 @@ class LossScaler(Scaler):
             return
         self.num_finite.add_(1).mul_(~overflowed)
         grows = self.num_finite == _GROWTH_STEPS
+        # Times a half after an overflow, times two where it grows, else times one: no branch that
+        # the host would have to wait for.
         self.scale_tensor.mul_(1.0 - 0.5 * overflowed.float() + grows.float())
         self.scale_tensor.clamp_(min=_SMALLEST_SCALE, max=_LARGEST_SCALE)
         self.num_finite.mul_(~grows)

@@ -65,7 +65,7 @@ class PrecisionPolicy:
 
     @property
     def compute_dtype(self) -> torch.dtype | None:
-        """Of the large products; None means as the weights are."""
+        """Dtype of the large products; None means that of the weights."""
         return _COMPUTE_DTYPES[self.precision]
 
     @property
@@ -75,9 +75,10 @@ class PrecisionPolicy:
 
     @contextmanager
     def products(self) -> Iterator[None]:
-        """Within, float32 products are computed in this precision, and sums of half ones exactly.
+        """Within, float32 products are computed in this precision, and half precision adds up in
+        float32.
 
-        For training steps alone: what is ranked comes from full float32 products.
+        For training steps only: scores that are ranked come from full float32 products.
         """
         with float32_products(self.device, self.float32), exact_half_sums(self.device):
             yield

@@ -25,8 +25,8 @@ NUM_SLOW_STEPS = 3
 """The first of a process take longer than those that follow: memory is new, nothing recorded."""
 
 _SILENCE = ("KINETO_LOG_LEVEL", "6")
-"""In the environment before its first profile, PyTorch's profiler does not say on stderr that it
-starts and stops. That has a higher level than its errors, which are silenced with it."""
+"""Set in the environment before the first profile, it keeps PyTorch's profiler from saying on
+stderr that it starts and stops. Its errors have a lower level, so they are silenced too."""
 
 
 class Profiler(Callback):
@@ -81,7 +81,7 @@ class Profiler(Callback):
             self._begin(NUM_STEPS)
 
     def close(self) -> None:
-        """End a profile that is under way; nothing came of it."""
+        """End a profile that is under way, without writing it."""
         self._num_left = 0
         self._profiled.close()
 

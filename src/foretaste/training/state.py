@@ -1,4 +1,4 @@
-"""State of a training between two updates, but for weights, optimizer and scaler.
+"""State of a training between two updates: all but weights, optimizer and scaler.
 
 Shape suffix: S updates of an epoch.
 """
@@ -46,7 +46,7 @@ class Clock:
         self._going_since = time.perf_counter()
 
     def stop(self) -> None:
-        """Stand still: evaluations and files are not training. What is queued must be done."""
+        """Stand still, as evaluations and files are not training; the device must be done."""
         if self._going_since is not None:
             self.running_s += time.perf_counter() - self._going_since
             self._going_since = None
@@ -121,9 +121,9 @@ class TrainingState:
     num_samples: int
     """Samples in an epoch."""
     loss_S: Tensor
-    """On the device: the summed loss of each update of this epoch, up to ``num_done``, of the
-    samples that are here. In float64: sums of float32 numbers are exact where their exponents lie
-    within 29 bits, less the log of how many they are, so any order gives the same."""
+    """The summed loss of each update of this epoch, up to ``num_done``, of this rank's samples; on
+    the device. In float64, where sums of a few float32 numbers are exact unless their exponents lie
+    far apart (29 bits, less the log of their number). So any order of ranks gives the same sum."""
     early_stopping: EarlyStopping
     total: Callable[[Tensor], Tensor] = torch.clone
     """Adds a tensor up over all who train together."""
@@ -231,7 +231,7 @@ class TrainingState:
         )
 
     def position(self) -> dict[str, Any]:
-        """All of it but the losses, as JSON values."""
+        """The state without the losses, as JSON values."""
         return {
             "epoch": self.epoch,
             "num_done": self.num_done,

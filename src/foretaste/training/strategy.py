@@ -1,7 +1,7 @@
 """How a training is carried out: here, by one process.
 
-Several processes that train together are another strategy, `foretaste.distributed.strategy.Shared`:
-of what training asks, the answers differ, and nothing else.
+Several processes that train together are another strategy, `foretaste.distributed.strategy.Shared`.
+Training asks a strategy wherever the two differ, and nowhere knows which one it has.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Strategy:
     """What a run records beside the device."""
 
     parts: Parts = WHOLE
-    """Those that the model is trained in."""
+    """The parts that the model is trained in."""
 
     ranking: Callable[..., Ranking] = Ranking
     """Ranks the held-out users."""
@@ -69,7 +69,7 @@ class Strategy:
     def opened(
         self, make: Callable[[], RunOrDataset], reopen: Callable[[str], RunOrDataset]
     ) -> RunOrDataset:
-        """What one of those who train makes, and the others reopen by its path."""
+        """A dataset or run that one of those who train makes, and the others open by its path."""
         return make()
 
     def users(
@@ -106,7 +106,7 @@ class Strategy:
     def checkpoints(
         self, run: Run, step: Step, state: TrainingState, hardware: Mapping[str, Any]
     ) -> Checkpoints:
-        """What saves and loads the weights and the state of a run."""
+        """The object that saves and loads the weights and the state of a run."""
         return Checkpoints(run, step, state, hardware)
 
     def interruption(self, run_path: Path) -> Interruption:

@@ -1,4 +1,4 @@
-"""Evaluation during a training: of the part that chooses epoch and fold-in, and the last."""
+"""Evaluation during a training, by the part that chooses epoch and fold-in, and at its end."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Validation:
         return self._selected
 
     def keep(self) -> None:
-        """Take the last evaluation for the best epoch's."""
+        """Keep the last evaluation as that of the best epoch."""
         if self._is_final:
             self.final = self._selected
 

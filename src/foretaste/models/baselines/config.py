@@ -83,8 +83,6 @@ class EaseConfig(_LinearConfig):
             neighbors = "all" if num_items <= _MOST_OF_ALL_PAIRS else 100
         # Fewer weights overfit less. Of all pairs a user_power of 0.3 gained on one of four sets
         # and nearly lost on another; of a few neighbours it gained on two of five and lost on none.
-        # Sets of the first comparison: lastfm, steam, ml-1m, ml-100k; of the second also
-        # citeulike-a.
         l2, user_power = (200.0, 0.0) if neighbors == "all" else (20.0, 0.3)
         return {"neighbors": neighbors, "l2": l2, "dropout": 0.5, "user_power": user_power}
 
