@@ -348,3 +348,35 @@ def test_without_a_terminal_a_line_every_half_minute_says_how_long(
         "ranking validation: 25%, 0:02:00 left",
         "inverting: 25%, 0:02:30 left",
     ]
+
+
+@pytest.mark.parametrize(
+    ("num_threads", "variable", "waited_s", "is_said"),
+    [
+        (2, None, 50.0, True),
+        (2, None, 20.0, False),
+        (2, "1000", 50.0, False),
+        (1, None, 50.0, False),
+    ],
+)
+def test_threads_that_spin_for_cores_of_others_are_said_once(
+    num_threads: int,
+    variable: str | None,
+    waited_s: float,
+    is_said: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    if variable:
+        monkeypatch.setenv("GOMP_SPINCOUNT", variable)
+    waited, now = iter((1.0, 1.0 + waited_s, 1.0 + 2 * waited_s)), iter(range(0, 10_000, 100))
+    monkeypatch.setattr("foretaste.training.display.waited_for_cores_s", lambda: next(waited))
+    monkeypatch.setattr("foretaste.training.display.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("torch.get_num_threads", lambda: num_threads)
+    out = io.StringIO()
+    with TrainingDisplay(Console(file=out, width=1000), ASKED) as display:
+        display.started(started())
+        display.epoch_done(epoch_report(1))
+        display.epoch_done(epoch_report(2))
+    assert out.getvalue().count("threads=1") == is_said

@@ -93,8 +93,13 @@ def share_cores() -> None:
     #   1,000 turns: alone 23.5, 29.5, 29.7; beside another program 24, 45, 38
     #   10,000 turns: alone 15.2, 22.4, 21.7; beside another program 55, 66, 58
     # More turns gain nothing alone, and sleeping at once costs a third.
-    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
+    if waiting_threads_spin():
         os.environ["GOMP_SPINCOUNT"] = SPIN_COUNT
+
+
+def waiting_threads_spin() -> bool:
+    """True where nothing limits how long OpenMP's threads spin while they wait for each other."""
+    return not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys()
 
 
 def run_command(work: Callable[[], None]) -> None:
