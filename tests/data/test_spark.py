@@ -140,18 +140,12 @@ def titles(folder: Path) -> Path:
 
 CASES = {
     "leave-one-out": Case(
-        one_file, {"min_user_interactions": 3, "min_item_users": 2}, titles, rows_of_file=60
+        decimals, {"min_user_interactions": 3, "min_item_users": 2}, titles, rows_of_file=60
     ),
     "held-out-users": Case(
         folders,
         {"protocol": "held-out-users", "filters": "reference", "num_heldout_users": 2, "seed": 3},
         num_partitions=5,
-    ),
-    "temporal": Case(
-        decimals,
-        {"protocol": "temporal", "min_rating": 2.5, "unseen_targets": "drop"},
-        num_partitions=1,
-        rows_of_file=100,
     ),
     "given": Case(split, {"target_in_candidates": "drop"}, num_partitions=3, rows_of_file=40),
     "random": Case(
@@ -159,11 +153,12 @@ CASES = {
         {"protocol": "leave-one-out", "validation": "none"},
         is_usual=True,
     ),
-    "none": Case(split, {"protocol": "none"}, rows_of_file=90),
     "weights": Case(
         weighted,
         {
             "protocol": "temporal",
+            "min_rating": 2.5,
+            "unseen_targets": "drop",
             "weight_column": "hours",
             "event_column": "event",
             "events": ("view=0.3", "it's"),

@@ -1,4 +1,4 @@
-"""Trainings killed with SIGKILL at 50 random moments end as if nothing had been."""
+"""Trainings killed with SIGKILL at 20 random moments end as if nothing had been."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-NUM_KILLS = 50
+NUM_KILLS = 20
 ROOT = Path(__file__).parents[2]
 
 
