@@ -32,7 +32,9 @@ class SharedCheckpoints(Checkpoints):
             return None
         saved = read_alike(self._ranks, self.run.path / STATE, self._read_state)
         if not self._ranks.is_first:
-            saved.tensors[LOSSES].zero_()  # they are sums over all: the first rank has them
+            # Saved losses are sums over all ranks. The first rank goes on with them, and the
+            # others with zeros, so that the next sum is right.
+            saved.tensors[LOSSES].zero_()
         return saved
 
     def _read_state(self) -> SavedTensors:
@@ -69,7 +71,7 @@ def gathered(ranks: Ranks, tensors: Mapping[str, Tensor], rows_of: RowsOf) -> di
 
 
 def read_alike(ranks: Ranks, path: Path, read: Callable[[], SavedTensors]) -> SavedTensors:
-    """What each rank reads of a file; RunError, on all, where it was replaced while they did."""
+    """The tensors that each rank reads of a file; RunError on all if it was replaced meanwhile."""
     found: list[SavedTensors] = []
 
     def digest() -> str:

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 _BUCKETED_BYTES = 1 << 20
-"""Smaller tensors travel together."""
+"""Tensors below this size travel together in one: a collective costs a round trip each."""
 
 _PIECE_BYTES = 1 << 24
-"""Of what is sent to the first rank, or gathered from all, at a time."""
+"""Bytes that are sent to the first rank, or gathered from all, at a time."""
 
 
 class Pending:
@@ -93,7 +93,7 @@ class Ranks(Parts):
         return self.rank == 0
 
     def part_of(self, size: int) -> range:
-        """The consecutive ones of ``size`` things that are this rank's: equal parts but for one."""
+        """This rank's share of ``size`` things: consecutive, equal for all but for one thing."""
         return range(size * self.rank // self.size, size * (self.rank + 1) // self.size)
 
     def part_by_weight(self, weight_N: Tensor) -> range:
@@ -164,6 +164,7 @@ class Ranks(Parts):
         counts[self.rank] = len(tensor)
         self._reduce(counts, dist.ReduceOp.SUM)
         lengths = counts.tolist()
+        # `all_gather` takes equal shapes.
         padded = tensor.new_zeros(max(lengths), *tensor.shape[1:])
         padded[: len(tensor)] = tensor
         parts = [torch.empty_like(padded) for _ in lengths]
@@ -195,6 +196,7 @@ class Ranks(Parts):
         Over all ranks they are ``at_most`` so many. The numbers are sent, or one byte for each
         possible number, whichever is less.
         """
+        # An int32 for each number, or a byte for each possible number.
         if self.size == 1 or 4 * at_most < size:
             distinct: Tensor = torch.unique(torch.cat(self.gathered(torch.unique(index.int()))))
             return distinct.long()

@@ -19,14 +19,15 @@ _MAX_UPDATES = 1000
 """Most updates between two agreements."""
 
 _SAME_SIGNAL_S = 2.0
-"""A scheduler may signal torchrun, which passes it on, and its ranks too."""
+"""A second signal within this time is the same one: a scheduler may signal both torchrun, which
+passes it on, and the ranks."""
 
 
 class SharedInterruption(Interruption):
-    """Signals of every rank, and the first one's clock, acted on by all at the same update.
+    """Has all ranks stop, or save, at the same update: by any rank's signal, or the first's clock.
 
-    They agree about every `_AGREED_EVERY_S`, by a step's time on the first rank, and at the end of
-    an epoch.
+    An agreement is a collective, so it is not made at every update. The first rank's time of a step
+    decides after how many, about every `_AGREED_EVERY_S`; each epoch ends with one.
     """
 
     def __init__(self, ranks: Ranks, run_path: Path) -> None:

@@ -43,12 +43,13 @@ _JOIN_S = 300.0
 # torchrun kills a rank that hangs 30 s after the others have ended.
 _TIMEOUT_S = 60.0
 _PATIENCE = timedelta(days=1)
-"""For work of one rank, such as preparing, a fit in one pass or a save: nobody knows how long."""
+"""Limit of waiting for work that one rank does alone, such as preparing, a fit in one pass or a
+save: nobody knows how long that takes."""
 
 _PAUSE_S = 0.05
 _CONNECT_S = 5.0
 _ANSWER_S = 30.0
-"""Seconds that whoever listens where the store should be has to answer as one does."""
+"""Seconds to wait for an answer where the store should be: another program may listen there."""
 _REPORT_S = 5.0
 """Seconds that the store has to answer a rank that fails before it has met the others."""
 
@@ -66,13 +67,13 @@ _met_by = ""
 def joined() -> Iterator[Ranks]:
     """Yield the ranks that torchrun started this process among; `ALONE` without it.
 
-    Within another, the same ranks. A process group that the caller has initialised is used, and
-    stays, with its own timeout. It needs a backend for tensors on the CPU beside that of GPUs, such
-    as "cpu:gloo,cuda:nccl".
+    Within another `joined` it yields the same ranks. A process group that the caller has
+    initialised is used, and stays, with its own timeout. It needs a backend for tensors on the CPU
+    beside that of GPUs, such as "cpu:gloo,cuda:nccl".
 
-    Raises RankError where the environment is not whole or another launcher set it, ranks do not
-    come in time, differ in versions, command or threads, and for a process group without such a
-    backend; where a rank ends or hangs, the next collective of the others raises it.
+    Raises RankError where the environment is not whole or another launcher set it, where ranks do
+    not come in time or differ in versions, command or threads, and for a process group without such
+    a backend. Where a rank ends or hangs, the next collective of the others raises it.
     """
     global _joined
     if _joined is not None:
@@ -148,8 +149,8 @@ def _initialised(started: Launch) -> list[str]:
 def _meet(store: Store, started: Launch, limit_s: float) -> tuple[str, list[str]]:
     """Wait until all ranks are here; returns a prefix for their keys, new each time, and names.
 
-    torchrun keeps its store when it restarts the ranks, and each machine counts restarts by itself:
-    so the first rank draws a token, and another has met it once it reads itself among the ranks
+    torchrun keeps its store when it restarts the ranks, and each machine counts restarts by itself.
+    So the first rank draws a token, and another has met it once it reads itself among the ranks
     that came to it. (Gloo's `monitored_barrier` needs a group, which needs all ranks.)
 
     Raises RankError where some do not come in time, on the first rank with their numbers.

@@ -28,10 +28,10 @@ class SharedRanking(Ranking):
         self._model.learn_of_parts(self._ranks)
 
     def batches(self) -> list[tuple[NDArray[np.int64], slice]]:
-        """Whole batches, the same as a single process: so sums within them are the same to the bit.
+        """The batches of a single process, so that products within them are the same to the bit.
 
-        They are shared out in contiguous parts. But where the model is a part, one of known users
-        is for each rank that has rows of any of them.
+        Each rank gets consecutive batches. But where the model is a part, a batch of known users
+        goes to every rank that has rows of some of them, and each ranks its own.
         """
         whole, own = super().batches(), []
         model, user_index = self._model, self._heldout.user_index

@@ -17,7 +17,7 @@ from foretaste.training.step import Step
 
 
 class SharedStep(Step):
-    """A step by the parts of a batch that the ranks have.
+    """A step of several ranks, each of which has a part of the batch.
 
     Gradients are summed while a rank updates the rows that it alone has, and while the next batch
     is made.
@@ -40,8 +40,11 @@ class SharedStep(Step):
         own = [one.optimizer for one in updating if one.is_of_part]
         shared = [one.optimizer for one in updating if not one.is_of_part]
         for parameter in parameters_of([*own, *shared]):
-            if parameter.grad is None:  # this rank has no sample of it
+            # A rank without a sample of it takes part in the sum all the same, or the others would
+            # wait for it for ever.
+            if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
+        # The sums are under way from here on.
         wait = self._sum_gradients(batch, shared)
         if self.scaler.looks_at_gradients:
             wait()
@@ -54,6 +57,8 @@ class SharedStep(Step):
             self.scaler.step(shared)
             self._add_to_average()
 
+        # Shared parameters wait for the sums: they are updated by `finish`, before the next forward
+        # pass reads them. Those of this rank's users are updated now.
         self._rest = rest
         self.scaler.step(own)
 

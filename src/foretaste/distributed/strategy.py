@@ -105,9 +105,9 @@ def strategy_of(ranks: Ranks) -> Strategy:
 
 
 class Shared(Strategy):
-    """Ranks share out users, with their rows of the tables, or the users of each batch.
+    """Ranks share out all users, with their rows of the tables, or the users of each batch.
 
-    Samples, metrics and files are those of a single process. The first rank writes.
+    Samples, metrics and files are those of a single process. The first rank writes files.
     """
 
     def __init__(self, ranks: Ranks) -> None:

@@ -19,11 +19,12 @@ from foretaste.ops.negatives import Complement
 from foretaste.ops.random import Purpose, bounded, hash_words, stream_key
 
 _MOST_DRAWS = 1 << 24
-"""Counters of a user: they must not reach the next user's. sampled-N takes N below ten million."""
+"""Counters of a user, which must not reach the next user's: sampled-N takes N below ten million."""
 
 
 def candidates_key(seed: int, split: str) -> int:
-    """The stream of a split's draws: an epoch is not chosen on the negatives it is tested on."""
+    """The stream of a split's draws. Validation and test have different ones, so that an epoch is
+    not chosen on the negatives that it is tested on."""
     purpose = Purpose.VALIDATION_CANDIDATES if split == "validation" else Purpose.CANDIDATES
     return stream_key(seed, purpose)
 

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from foretaste.ops.histories import HistoryTensors
 
 _CANDIDATES_AT_ONCE = 1 << 16
-"""Candidates of one batch, if not the catalogue: each may cost a row of activations in a tower."""
+"""Candidates of one batch where they are sampled or fixed: each may cost a row of activations in a
+tower."""
 
 
 def evaluate(
@@ -332,7 +333,8 @@ class Ranking:
     def _finite(self, score_BC: Tensor) -> Tensor:
         """The scores as float32; TrainingError if any is not finite, for such cannot be ranked."""
         score_BC = score_BC.float()
-        # A sum, in a third of the time of extremes, is finite only where all are; or it overflows.
+        # A finite sum shows that all scores are finite, in a third of the time of their extremes.
+        # An infinite one may also be an overflow, so then each is looked at.
         if not score_BC.sum().isfinite() and not score_BC.isfinite().all():  # sync
             lowest, highest = torch.stack(torch.aminmax(score_BC)).tolist()
             raise TrainingError(

@@ -33,7 +33,7 @@ def activity_groups(
 ) -> Iterator[Group]:
     """Quality of users in quarters by the number of items in their history.
 
-    Users with as many items stay together, so that quarters may be larger, or none.
+    Users with the same number stay together, so a quarter may be larger, or missing.
     """
     bounds = np.quantile(length_U, _QUARTILES, method="inverted_cdf")
     quarter_U = np.searchsorted(bounds, length_U)

@@ -160,7 +160,7 @@ def user_metrics(ranks: TargetRanks, k: Sequence[int]) -> dict[str, Floats]:
     - ``recall_all@k``: targets among the first k / targets
     - ``mrr@k``: 1 / rank of the first target, 0 beyond k
     """
-    # A list longer than all there is to list is no other list: nothing lies behind.
+    # A list that is longer than the last rank of any target has the metrics of that length.
     last_T = ranks.above_T + ranks.tied_T
     longest = max(1, int(last_T.max(initial=1)), int(ranks.num_targets_U.max(initial=1)))
     lengths = [min(length, longest) for length in k]
@@ -184,7 +184,11 @@ def user_metrics(ranks: TargetRanks, k: Sequence[int]) -> dict[str, Floats]:
 
 
 def _expected_sum(ranks: TargetRanks, gain_to_rank: Floats, length: int) -> Floats:
-    """Expected gain [U] of all targets of a user; ``gain_to_rank[p]`` sums ranks 1..p."""
+    """Expected gain [U] of all targets of a user; ``gain_to_rank[p]`` sums ranks 1..p.
+
+    A target has each of its ``tied`` ranks with chance 1 / tied, so its expected gain is the sum of
+    their gains over tied.
+    """
     first_T = np.minimum(ranks.above_T, length)
     last_T = np.minimum(ranks.above_T + ranks.tied_T, length)
     gain_T = (gain_to_rank[last_T] - gain_to_rank[first_T]) / ranks.tied_T

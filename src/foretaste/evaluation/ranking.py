@@ -26,24 +26,26 @@ if TYPE_CHECKING:
     from foretaste.data.histories import Histories
 
 ABSENT = float("-inf")
-"""The score of what is not a candidate: known items, repeats and padding."""
+"""The score of columns that are no candidates: known items, repeats and padding."""
 
 _SCORE_BYTES = {"cpu": 256 * 2**20, "cuda": 512 * 2**20}
-"""Memory for the scores of one batch of users. On a CPU 64 users of a million items: of 16 at once
-each takes a third longer, since every batch reads all vectors of items."""
+"""Memory for the scores of one batch of users. On a CPU it is for 64 users of a million items. With
+16 users at once each takes a third longer, since every batch reads all vectors of items."""
 _CACHE_BYTES = 8 * 2**20
-"""On a CPU, scores of one batch that stay in the cache: ranking 3,706 items by a matrix
-factorisation takes three quarters of the time. Below 4 MiB calls cost more than that saves."""
+"""On a CPU, scores of one batch that stay in the cache. Ranking 3,706 items by a matrix
+factorisation then takes three quarters of the time. Below 4 MiB the calls cost more than that
+saves."""
 _MIN_USERS = 64
-"""At once where their scores do not fit the cache: each batch reads all vectors of items."""
+"""Users at once where their scores do not fit the cache, as each batch reads all item vectors."""
 _MAX_USERS = 8192
 _MANY = 64
-"""Columns to select from which on it pays to select groups of columns first."""
+"""From so many columns to select on, it pays to select groups of columns first."""
 _MOST_IN_GROUP = 16
-"""Columns whose maxima are compared with targets: of 32 at once they take four times as long."""
+"""Columns in a group whose maximum is compared with targets: groups of 32 take four times as long.
+"""
 _BYTES_PER_SCORE = 12
-"""Of a batch's scores: float32, and as much twice again where a model combines several or many
-candidates tie."""
+"""Memory of a batch for each score: float32, and twice as much again where a model combines several
+or many candidates tie."""
 
 
 def check_ranking_fits(
@@ -124,7 +126,7 @@ def to_device(histories: Histories, device: torch.device) -> HistoryTensors:
 def mask_items_(score_BI: Tensor, histories: HistoryTensors) -> Tensor:
     """The scores themselves, now `ABSENT` for the items of each user's history."""
     score_BI = score_BI.contiguous()
-    # by place in all scores: a third of the time of rows and columns
+    # Places in the flat scores take a third of the time of rows and columns.
     place_N = histories.row_index() * score_BI.shape[1] + histories.item_index
     score_BI.view(-1).index_fill_(0, place_N, ABSENT)
     return score_BI
@@ -143,7 +145,8 @@ def top_k(score_BC: Tensor, k: int) -> TopK:
     """The first min(k, C) candidates; `ABSENT` ones come last. Scores are never NaN."""
     k = min(k, score_BC.shape[1])
     # `Tensor.topk` returns equal scores in no order, so a list would differ by device and batch.
-    # one more than k shows which lists are cut among equals: only there are all candidates counted
+    # One more than k shows which lists are cut among equal scores. Only there are all candidates
+    # counted.
     score_BN, candidate_BN = _largest(score_BC, min(k + 1, score_BC.shape[1]))
     score_BK, candidate_BK = score_BN[:, :k], candidate_BN[:, :k]
     if not bool((score_BN[:, 1:] == score_BN[:, :-1]).any()):  # sync; the rest is for ties
@@ -164,8 +167,8 @@ def top_k(score_BC: Tensor, k: int) -> TopK:
 
 
 def _largest(score_BC: Tensor, num: int) -> tuple[Tensor, Tensor]:
-    """As `Tensor.topk`. Of many, first the ``num`` best of groups of columns by their maximum, then
-    the best of their members: of 5,000 columns 100 are found in half the time."""
+    """As `Tensor.topk`. For many, first the ``num`` groups of columns with the highest maxima, then
+    the best of their members: 100 of 5,000 columns are found in half the time."""
     num_columns = score_BC.shape[1]
     # As many groups as members of the chosen ones. On a GPU it was not measured.
     size = math.isqrt(num_columns // num) if num >= _MANY else 1
@@ -187,8 +190,12 @@ def _largest(score_BC: Tensor, num: int) -> tuple[Tensor, Tensor]:
 def target_ranks(score_BC: Tensor, target_score_BT: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Candidates above each target, and candidates tied with it (itself included), int64 [B, T].
 
-    Exact where fewer than ``k`` are above. Other targets, and those that are `ABSENT`, are given
+    Exact where fewer than ``k`` are above. Other targets, and those that are `ABSENT`, get
     min(k, C) above and one tied. Scores are never NaN.
+
+    No list is made. Columns are compared in groups by their maxima first, and a target that k
+    groups exceed is out. Only groups that exceed a row's lowest target left are counted one by one.
+    So a user with fifty targets costs little more than one with one.
     """
     (num_rows, num_columns), num_targets = score_BC.shape, target_score_BT.shape[1]
     k = min(k, num_columns)
@@ -215,6 +222,7 @@ def target_ranks(score_BC: Tensor, target_score_BT: Tensor, k: int) -> tuple[Ten
     score_RsG = groups_BsG[row_R[:, None], :, group_RG].transpose(1, 2).contiguous()
     score_RsG.masked_fill_(~is_group_RG[:, None], ABSENT)
     score_RM = torch.cat((score_RsG.flatten(1), score_BC[row_R, size * num_groups :]), dim=1)
+    # Comparisons write 0 and 1 as floats into memory that is used again: see `_num_left`.
     counted_RM = torch.empty_like(score_RM)
     for place, num in enumerate(rows_with):
         row_r, score_rM, counted_rM = row_R[:num], score_RM[:num], counted_RM[:num]
@@ -235,7 +243,7 @@ def _num_left(maximum_BG: Tensor, descending_BT: Tensor, k: int) -> Tensor:
     num_targets = descending_BT.shape[1]
     most_B = (descending_BT > ABSENT).sum(1)
     least_B = torch.zeros_like(most_B)
-    # into floats: comparing into bools, and their sum, take five times as long on a CPU
+    # Comparisons into bools, and the sums of these, take a CPU five times as long as into floats.
     exceeds_BG = torch.empty_like(maximum_BG)
     for _ in range(num_targets.bit_length()):
         middle_B = (least_B + most_B) // 2

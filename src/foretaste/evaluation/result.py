@@ -1,5 +1,5 @@
-"""Results of evaluations: metrics with 95 % intervals over users, what they were of, and the paired
-differences of two."""
+"""Results of evaluations: metrics with 95 % intervals over users, the conditions they were measured
+under, and paired differences of two."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Interval = tuple[float, float] | tuple[None, None]
 _Z_95 = 1.96
 
 _MOST_UNKNOWN = 0.1
-"""Share of users whose lists are the fallback, beyond which numbers say little of a model."""
+"""Where more than this share of users are answered by popularity, numbers say little of a model."""
 
 
 _OF_ONE_MODEL = frozenset({"diversity"})
-"""Metrics that each model measures by a scale of its own: two of them have no difference."""
+"""Metrics on a scale of each model's own: values of two models cannot be compared."""
 
 
 def mean_interval(values: NDArray[np.float64]) -> Interval:

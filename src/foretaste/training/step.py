@@ -49,7 +49,7 @@ class Step:
     def __call__(self, batch: Batch) -> Tensor:
         """The loss of the batch, on the device, as it was before the update.
 
-        Good until the next call: a replayed step writes it over.
+        It is valid until the next call: a replayed step writes over it.
         """
         assert isinstance(self.model, NeuralModel)
         self.finish()
@@ -77,7 +77,8 @@ class Step:
         """Complete the update under way."""
 
     def evaluated_weights(self) -> AbstractContextManager[None]:
-        """The model has the weights to evaluate and keep within: averaged ones, where asked for."""
+        """Within, the model has the weights that are evaluated and kept: the averaged ones where an
+        average was asked for."""
         return nullcontext() if self.average is None else self.average.in_place()
 
     def _add_to_average(self) -> None:
