@@ -18,7 +18,8 @@ from tests.serve import processes
 
 ROWS = "".join(f"{user},{(user * 5 + step * step) % 12},{step}\n" for user in range(40)
                for step in range(4))  # fmt: skip
-TRAIN = "train vae ratings.csv --protocol none --hidden 8 --latent 4 --epochs 2 --device cpu"
+ITEMS = "item_id,title\n" + "".join(f"{item},Wine {item}\n" for item in (*range(12), 99))
+TRAIN = "train ease ratings.csv --items items.csv --protocol none --device cpu"
 
 
 @pytest.mark.slow
@@ -37,6 +38,7 @@ def test_what_is_collected_is_trained_on_and_served(
     Path("bin/foretaste").chmod(0o755)
     monkeypatch.setenv("PATH", f"{Path('bin').absolute()}:{os.environ['PATH']}")
     Path("ratings.csv").write_text("user_id,item_id,timestamp\n" + ROWS)
+    Path("items.csv").write_text(ITEMS)
     assert call(*TRAIN.split(), "--run", "runs/first").status == 0
     Path("runs/current").symlink_to("first")
     with processes.serve("runs/current", "--events", "events.db", cwd=tmp_path) as served:
@@ -71,6 +73,6 @@ def test_what_is_collected_is_trained_on_and_served(
         assert len({answer["digest"] for _, answer in found}) == 2
         assert (first["answers"][0]["known"], last["answers"][0]["known"]) == (False, True)
         _, items = served.ask("GET", "/v1/items?query=99")
-        assert [item["item_id"] for item in items["items"]] == [99]
+        assert [(item["item_id"], item["title"]) for item in items["items"]] == [(99, "Wine 99")]
         _, items = served.ask("GET", "/v1/items?query=98")
         assert items["items"] == [], "it was withdrawn"
