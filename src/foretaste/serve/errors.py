@@ -34,7 +34,10 @@ class ServiceError(Exception):
         """The first problem of a body, without the values of the body."""
         found = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, found["loc"]))
-        return cls(422, "invalid", found["msg"], place[:_MAX_FIELD] or None)
+        message = found["msg"]
+        if found["type"] == "extra_forbidden":
+            message = "there is no such field; /openapi.json has all of them"
+        return cls(422, "invalid", message, place[:_MAX_FIELD] or None)
 
     def response(self) -> Response:
         """The response with this error."""
