@@ -135,7 +135,13 @@ def test_without_cosines_the_rate_is_constant() -> None:
 
 @pytest.mark.parametrize(
     ("num_users", "epochs", "batch_size", "rate"),
-    [(1_999, 10, 128, 0.002), (2_000, 18, 128, 0.002), (10_000, 13, 256, 0.001)],
+    [
+        (999, 20, 64, 0.002),
+        (1_000, 10, 64, 0.002),
+        (1_999, 10, 128, 0.002),
+        (2_000, 18, 128, 0.002),
+        (10_000, 13, 256, 0.001),
+    ],
 )
 def test_the_rate_of_recvae_falls_below_50_000_users(
     num_users: int, epochs: int, batch_size: int, rate: float

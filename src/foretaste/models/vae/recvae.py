@@ -28,9 +28,15 @@ _NUM_HIDDEN = 4
 """Layers of the encoder after its first."""
 _MANY_USERS = 50_000
 """From here on the settings are the authors'."""
-_FALLING = ((2_000, 10, 128, 0.002), (10_000, 18, 128, 0.002), (_MANY_USERS, 13, 256, 0.001))
+_FALLING = (
+    (1_000, 20, 128, 0.002),
+    (2_000, 10, 128, 0.002),
+    (10_000, 18, 128, 0.002),
+    (_MANY_USERS, 13, 256, 0.001),
+)
 """Settings of a falling rate below so many users: epochs, largest batch, rate at the start. They
-were found on lastfm (1,516 users), ml-1m (4,828) and steam (11,055)."""
+were found on ml-100k (755 users), lastfm (1,516), ml-1m (4,828) and steam (11,055). With 10 epochs
+NDCG@100 on ml-100k was 0.499 in place of 0.525, and 40 epochs gained nothing."""
 _NORM_EPS = 0.1
 """Added to the variance in each layer norm of the encoder."""
 
