@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from foretaste._util.process import launch
+from foretaste._util.terminal import print_error
 from foretaste.cli.arguments import FLAG, given_settings, unset, use_threads
 from foretaste.cli.console import (
     MetricsFormat,
@@ -185,4 +186,6 @@ def compare(
     print_metrics(comparison.rows(), grids, [] if quiet else comparison.notes(), format)
     if gate:
         usual = default_metric(comparison.evaluations[first].protocol)
-        comparison.check_not_worse(usual if usual in held_out else held_out[0])
+        verdict = comparison.check_not_worse(usual if usual in held_out else held_out[0])
+        if not quiet:
+            print_error(f"gate passed: {verdict}")

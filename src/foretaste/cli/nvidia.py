@@ -255,14 +255,15 @@ def _choose(typed: Command, rest: list[str]) -> tuple[Command, bool]:
 
 
 def _ask_for_one_user(line: Line) -> None:
-    """Benchmark one user at a time, with ten random items if no data are named."""
+    """Benchmark one user of ten random items at a time."""
     written = "--inference_benchmark"
-    if not line.has("--batch-sizes"):
-        line.add(written, "--batch-sizes", "1")
-    if not line.has("--shape"):
-        if not line.has("--history-length"):
-            line.add(written, "--history-length", "10")
-        line.add(written, "--shape", "ml-20m")
+    for option, value in (
+        ("--batch-sizes", "1"),
+        ("--history-length", "10"),
+        ("--shape", "ml-20m"),
+    ):
+        if not line.has(option):
+            line.add(written, option, value)
 
 
 def _train_as_theirs(line: Line) -> None:

@@ -132,6 +132,6 @@ def prepare(
     if dataset.manifest.protocol == "leave-one-out" and (config or Settings()).protocol == "auto":
         say(
             console,
-            "The next item of each user is held out: models that read the order of interactions, "
-            "which are not among these, find about three times as many of them.",
+            "The next item of each user is held out. Models of the order of interactions find "
+            "about three times as many of these items; foretaste has none.",
         )

@@ -136,11 +136,11 @@ class Comparison:
     models: dict[str, str]
     """The model of the run of each label."""
 
-    def check_not_worse(self, metric: str) -> None:
+    def check_not_worse(self, metric: str) -> str:
         """Raise WorseError if the last run is clearly worse than the first by a metric of held-out
         items: if the 95 % interval of their difference is below 0.
 
-        SettingError if there is no such difference.
+        Returns a sentence with the difference. Raises SettingError if there is none.
         """
         labels = list(self.paths)
         label, last = labels[0], labels[-1]
@@ -150,12 +150,12 @@ class Comparison:
                 f"{metric} has no difference between two runs here; compare two, by a metric of "
                 "held-out items such as ndcg@10"
             )
+        users = counted(self.evaluations[last].num_users, "user")
+        by = f"{metric} {found.value:+.4f} ({found.interval()}) on the same {users}"
+        one, other = self.paths[last], self.paths[label]
         if found.is_clear and found.value < 0:
-            users = counted(self.evaluations[last].num_users, "user")
-            raise WorseError(
-                f"{self.paths[last]} is clearly worse than {self.paths[label]}: {metric} "
-                f"{found.value:+.4f} ({found.interval()}) on the same {users}; keep the earlier one"
-            )
+            raise WorseError(f"{one} is clearly worse than {other}: {by}; keep the earlier one")
+        return f"{one} is not clearly worse than {other}: {by}"
 
     def notes(self, defined: Sequence[str] | None = None) -> list[str]:
         """Lines to print below the metrics: the run of each label, and the conditions.

@@ -130,7 +130,8 @@ def compete(
         entries = (*_ranked(runs, found, select_by), *reasons)
 
         def gain_of_weights(model: str) -> Difference:
-            announce(f"{model} without weights")
+            number = takers.index(model) + 1
+            announce(f"{number} of {len(takers)} without weights, to see what they gain: {model}")
             path = place / f"{model}-without-weights"
             settings: dict[str, Any] = {"config": config, "ignore_weights": True}
             run = finished_run(path, model, data, callback, **settings)
