@@ -174,6 +174,10 @@ def test_python_dash_m(shop: Path) -> None:
         ("tune gmf a.csv --user_column who", "foretaste prepare SOURCES --user-column ..."),
         ("train vae data --factors 8", "which belongs to foretaste train neumf, gmf, ials."),
         ("train vae data -f 8", "which belongs to foretaste train neumf, gmf, ials."),
+        (
+            "train ease data --seed 2",
+            "--seed, which belongs to foretaste train neumf, gmf, mlp, vae",
+        ),
         ("evaluate runs/vae --users_file x", "which belongs to foretaste recommend."),
         ("train --resume runs/vae --epochs 50", "--epochs, which belongs to foretaste train neumf"),
         ("train vae data --resume runs/vae", "begin with foretaste train --resume."),

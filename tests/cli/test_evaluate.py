@@ -127,7 +127,10 @@ def test_a_run_that_is_clearly_worse_does_not_pass_the_gate(
     )
     assert "than " in (err := foretaste(f"{gate} -m hr@5").err)
     assert "ease: hr@5 -0." in err, "the first one shown"
-    assert foretaste(f"compare {tmp_path}/popularity {tmp_path}/ease --gate").status == 0
+    passed = foretaste(f"compare {tmp_path}/popularity {tmp_path}/ease --gate")
+    assert passed.status == 0
+    verdict = f"{tmp_path}/ease is not clearly worse than {tmp_path}/popularity: ndcg@10 +0."
+    assert f"gate passed: {verdict}" in passed.err
     assert foretaste("compare runs/vae runs/vae --gate").status == 0, "the same"
     done = foretaste(f"{gate} -m coverage@10 novelty@10")
     assert done.err.startswith(

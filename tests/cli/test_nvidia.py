@@ -359,8 +359,11 @@ def test_a_checkpoint_in_a_run_is_the_run() -> None:
     ("line", "options"),
     [
         ("", "--batch-sizes 1 --history-length 10 --shape ml-20m"),
-        ("--data_dir .", "--shape SHAPE --batch-sizes 1"),
-        ("--top_results 50 -b 8 --data_dir .", "--k 50 --batch-sizes 8 --shape SHAPE"),
+        ("--data_dir .", "--shape SHAPE --batch-sizes 1 --history-length 10"),
+        (
+            "--top_results 50 -b 8 --data_dir .",
+            "--k 50 --batch-sizes 8 --shape SHAPE --history-length 10",
+        ),
     ],
 )
 def test_the_inference_benchmark_asks_what_theirs_asked(
