@@ -174,9 +174,9 @@ def test_an_interrupted_training_ends_its_profile(dataset: Dataset, tmp_path: Pa
 
 
 def test_spans_are_named_only_for_profilers() -> None:
-    with torch.profiler.profile() as silent, span("unheard"):
+    with torch.profiler.profile(acc_events=True) as silent, span("unheard"):
         torch.ones(1)
-    with named_spans(), torch.profiler.profile() as heard:
+    with named_spans(), torch.profiler.profile(acc_events=True) as heard:
         assert list(in_spans("next", [1, 2])) == [1, 2]
         with span("heard"):
             torch.ones(1)
