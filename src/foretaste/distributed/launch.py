@@ -47,7 +47,11 @@ _PATIENCE = timedelta(days=1)
 save: nobody knows how long that takes."""
 
 _PAUSE_S = 0.05
+"""Seconds between two looks at the store."""
+
 _CONNECT_S = 5.0
+"""Seconds to wait for a port to take a connection."""
+
 _ANSWER_S = 30.0
 """Seconds to wait for an answer where the store should be: another program may listen there."""
 _REPORT_S = 5.0
@@ -91,6 +95,7 @@ def joined() -> Iterator[Ranks]:
         yield ALONE
         return
     is_left = False
+    # The second group is Gloo's even on GPUs: its ranks wait on the host for work of the first.
     _joined = ranks = Ranks(
         started.rank,
         started.size,
@@ -103,6 +108,7 @@ def joined() -> Iterator[Ranks]:
         if not is_callers:
             ranks.check_alike(_facts())
         yield ranks
+        # No rank leaves before all are done: the collectives of the others would fail.
         dist.barrier(ranks.patient)
     except BaseException as error:
         if isinstance(error, Exception):
