@@ -15,7 +15,7 @@ from foretaste.distributed.collectives import Ranks
 from foretaste.training.interruption import Interruption
 
 _AGREED_EVERY_S = 0.2
-"""Seconds from one agreement to the next, about: as long as a signal or a save waits."""
+"""About so many seconds pass from one agreement to the next. A signal waits as long at most."""
 
 _MAX_UPDATES = 1000
 """Most updates between two agreements."""

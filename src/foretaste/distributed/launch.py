@@ -95,7 +95,7 @@ def joined() -> Iterator[Ranks]:
         yield ALONE
         return
     is_left = False
-    # The second group is Gloo's even on GPUs: its ranks wait on the host for work of the first.
+    # The patient group is Gloo's on GPUs too: its ranks wait on the host.
     _joined = ranks = Ranks(
         started.rank,
         started.size,

@@ -78,12 +78,10 @@ def evaluate(
             anew for each history length.
         ranking: makes the `Ranking`. A subclass may share the users out to several processes.
 
-    Raises:
-        SettingError: for candidates and lengths that do not exist, and for history lengths where
-            training saw every user.
-        DatasetError: where nothing is held out, the model has another catalogue, or no candidates
-            came with the dataset.
-        TrainingError: for scores that are not finite.
+    Raises SettingError for candidates and lengths that do not exist, and for history lengths where
+    training saw every user. Raises DatasetError where nothing is held out, the model has another
+    catalogue, or no candidates came with the dataset. Raises TrainingError for scores that are not
+    finite.
     """
     started = time.perf_counter()
     rule = CandidateRule.parse(candidates)

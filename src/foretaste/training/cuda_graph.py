@@ -19,6 +19,8 @@ from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.step import Step
 
 _STEPS_BEFORE_RECORDING = 3
+"""Full batches of one shape before the step is recorded. By then kernels are compiled, and Adam has
+made its moments."""
 
 
 class Recorder(Protocol):
@@ -113,6 +115,7 @@ class RecordedStep(Step):
         Where they differ, the step's result is kept, and nothing is replayed from then on.
         """
         before = self._snapshot()
+        # A clone, because the replay may write over the loss.
         loss = work().clone()
         after = self._snapshot()
         self._restore(before)
