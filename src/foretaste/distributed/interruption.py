@@ -14,9 +14,8 @@ from foretaste._util.system import ENDING
 from foretaste.distributed.collectives import Ranks
 from foretaste.training.interruption import Interruption
 
+# About so many seconds pass from one agreement to the next. A signal waits about as long.
 _AGREED_EVERY_S = 0.2
-"""About so many seconds pass from one agreement to the next. A signal waits as long at most."""
-
 _MAX_UPDATES = 1000
 """Most updates between two agreements."""
 

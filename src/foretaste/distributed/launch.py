@@ -46,12 +46,8 @@ _PATIENCE = timedelta(days=1)
 """Limit of waiting for work that one rank does alone, such as preparing, a fit in one pass or a
 save: nobody knows how long that takes."""
 
-_PAUSE_S = 0.05
-"""Seconds between two looks at the store."""
-
+_PAUSE_S = 0.05  # between two looks at the store
 _CONNECT_S = 5.0
-"""Seconds to wait for a port to take a connection."""
-
 _ANSWER_S = 30.0
 """Seconds to wait for an answer where the store should be: another program may listen there."""
 _REPORT_S = 5.0

@@ -34,8 +34,8 @@ _TENTHS = (2, 8)
 """Of all interactions, those of the head, and those of head and mid (Abdollahpouri et al. 2021;
 the long tail beyond 80 % also in Abdollahpouri et al. 2017)."""
 
+# Numbers in the vectors that are summed at once, one vector for each user.
 _FLOATS_AT_ONCE = 1 << 20
-"""Numbers in the vectors that are summed at once, one vector for each user."""
 
 
 def item_groups(count_I: Floats) -> Integers:

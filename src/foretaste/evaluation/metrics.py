@@ -29,11 +29,10 @@ from foretaste.evaluation.ranking import ABSENT, target_ranks
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+# Cells of a table of users by ranks that is made at once.
 _CELLS_AT_ONCE = 1 << 20
-"""Cells of a table of users by ranks that is made at once."""
-
+# The number above the first target of a user none of whose targets could be ranked.
 _BELOW_EVERY_LIST = 1 << 40
-"""``above`` of a user none of whose targets could be ranked."""
 
 
 def hr(scores: ArrayLike, relevant: ArrayLike, k: int) -> Floats:

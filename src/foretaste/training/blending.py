@@ -28,8 +28,8 @@ from foretaste.training.verbs import train
 _STEPS = (0.1, 0.05)
 """Steps of the share of a run in the sum, one for each round."""
 
+# Of free memory, for the scores that a search keeps.
 _SHARE_OF_MEMORY = 0.25
-"""Of free memory, for the scores that a search keeps."""
 
 
 def blend(

@@ -18,9 +18,9 @@ from foretaste.training.optimizer import GroupOptimizer, WeightAverage
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.step import Step
 
+# Full batches of one shape before the step is recorded. By then kernels are compiled, and Adam has
+# made its moments.
 _STEPS_BEFORE_RECORDING = 3
-"""Full batches of one shape before the step is recorded. By then kernels are compiled, and Adam has
-made its moments."""
 
 
 class Recorder(Protocol):
