@@ -167,6 +167,7 @@ class Ranks(Parts):
         """The tensors of all ranks in their order; they may differ in their first size alone."""
         if self.size == 1:
             return [tensor]
+        # Each rank fills in its own length, so a sum gives all of them to all.
         counts = torch.zeros(self.size, dtype=torch.int64, device=tensor.device)
         counts[self.rank] = len(tensor)
         self._reduce(counts, dist.ReduceOp.SUM)
@@ -218,6 +219,7 @@ class Ranks(Parts):
         A bounded piece at a time is under way. The others yield nothing and send theirs; all must
         exhaust it. Tensors may differ in their first size alone.
         """
+        # Rows have one shape on all ranks, so sender and receiver cut into the same pieces.
         row = tensor.new_empty(1, *tensor.shape[1:], device="cpu")
         num_rows = max(1, _PIECE_BYTES // max(1, row.nbytes))
         if not self.is_first:
@@ -251,6 +253,7 @@ class Ranks(Parts):
 
     def _of_first(self, value: Any, group: ProcessGroup | None) -> Any:
         text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
+        # The length goes first: a broadcast takes tensors of one shape on all ranks.
         length = torch.tensor(len(text))
         with _explained():
             dist.broadcast(length, 0, group)
@@ -269,6 +272,8 @@ class Ranks(Parts):
         if self.size == 1:
             return action()
         if not self.is_first:
+            # A collective under way cannot be left by one rank without failing all the others, so a
+            # signal is kept until the first rank is done.
             with CaughtSignals(lambda number: None) as caught:
                 found = self._of_first(None, self.patient)
             # What the first rank raised, all raise, so that no rank goes on to the next collective.

@@ -103,6 +103,7 @@ class RecordedStep(Step):
         return loss
 
     def _replayed(self, batch: Batch, recorded: Batch) -> Tensor:
+        # The graph has the addresses of the recorded batch and no others.
         for static, given in zip(recorded.tensors(), batch.tensors(), strict=True):
             static.copy_(given)
         with span("forward, backward, step"):

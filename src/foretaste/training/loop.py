@@ -63,6 +63,7 @@ def fit(
             if evaluate is not None and plan.evaluates(epoch):
                 model.eval()
                 evaluation = state.clock.counted(evaluate(), epoch)
+                # The first rank's value: all must come to the same best epoch and the same end.
                 value = agreed(evaluation[plan.select_by])
             is_best = state.early_stopping.update(epoch, value)
             # Weights are written before the state that names their epoch. After a kill in between,

@@ -92,6 +92,7 @@ class WeightAverage:
         """Take in the weights as they are; nothing waits for the device."""
         # n / (n + 9) is 0 at the first update, which replaces the zeros of the beginning.
         kept = (self.num_updates / (self.num_updates + _LAG)).clamp_(max=self.decay)
+        # `kept` stays a tensor on the device: a number on the host would be a sync in each update.
         for name, weight in self.model.named_parameters():
             self.average[name].lerp_(weight, 1.0 - kept)
         self.num_updates.add_(1)  # in place, as a captured step needs it

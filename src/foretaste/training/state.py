@@ -177,7 +177,7 @@ class TrainingState:
 
     def mean_loss(self) -> float:
         """Over this epoch's samples; waits for the device."""
-        return self.losses().sum().item() / self.num_samples
+        return self.losses().sum().item() / self.num_samples  # sync
 
     def losses(self) -> Tensor:
         """The summed loss of each update of this epoch so far."""

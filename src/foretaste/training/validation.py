@@ -73,7 +73,8 @@ class Validation:
 
     @property
     def _is_final(self) -> bool:
-        # The top 100 of the whole catalogue in every epoch cost more than one ranking in the end.
+        # The best epoch's evaluation on the test part may serve as the final one. But ranks up to
+        # 100 of the whole catalogue in every epoch cost more than one ranking in the end.
         return self.selection_split == "test" and self.config.candidates != "full"
 
     def test(self, select_by: str | None) -> Evaluation | None:

@@ -46,6 +46,7 @@ class Match:
     def of(cls, new: IdTable, num_new: int, old: IdTable, num_old: int) -> Match:
         """Match the first rows of two tables, those that training knows, by id."""
         row_N = old.lookup(new.ids(np.arange(num_new)))
+        # Ids that the old training never saw stand behind those it learned, and have no weights.
         row_N[row_N >= num_old] = -1
         return cls(row_N=row_N, num_gone=num_old - int((row_N >= 0).sum()))
 
@@ -234,6 +235,7 @@ class WarmStart:
         for role, origin in origins.items():
             origin.check_scores(model, role)
             origin.check_sizes(model, _prefixes(model, role))
+        # Everything is checked before the first weight is replaced.
         for role, origin in origins.items():
             origin.copy(model, _prefixes(model, role))
         record: dict[str, Any] = {
