@@ -59,6 +59,7 @@ def bench_train(session: Session, options: TrainBench) -> None:
 
     for batch_size, precision in _cases(session, options):
         case = _training_case(session, options, histories, batch_size, precision)
+        # The other ranks wait meanwhile: the first rank has the machine for itself.
         found, alone = ranks.on_first(partial(measured, case, ALONE))
         if ranks.size == 1:
             session.add(OURS, found, CLOCKS[session.name], alone)

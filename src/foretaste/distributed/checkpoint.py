@@ -17,7 +17,10 @@ from foretaste.training.checkpoint import LOSSES, Checkpoints
 
 
 class SharedCheckpoints(Checkpoints):
-    """The checkpoints of a training by ranks: the same files as one process writes."""
+    """The checkpoints of a training by ranks: the same files as one process writes.
+
+    All ranks call every method.
+    """
 
     def __init__(self, ranks: Ranks, *settings: Any) -> None:
         super().__init__(*settings)
@@ -56,13 +59,15 @@ class SharedCheckpoints(Checkpoints):
 
 
 def gathered(ranks: Ranks, tensors: Mapping[str, Tensor], rows_of: RowsOf) -> dict[str, Tensor]:
-    """Tensors with the rows of all ranks, on the first; the others have some of them.
+    """Tensors with the rows of all ranks, on the first rank; the others get some of the tensors.
 
     All ranks call it. ``rows_of`` says which rows of a tensor a rank has.
     """
     whole: dict[str, Tensor] = {}
+    # Sorted, because sends and receives pair up by their order, which must be that of all ranks.
     for name in sorted(tensors):
         tensor = tensors[name].detach()
+        # Adam's count of steps is named after its table, and is a scalar that all ranks have.
         if rows_of(name) is None or not tensor.dim():
             whole[name] = tensor
         elif pieces := list(ranks.to_first(tensor)):
@@ -78,6 +83,7 @@ def read_alike(ranks: Ranks, path: Path, read: Callable[[], SavedTensors]) -> Sa
         found.append(read())
         return found[0].digest
 
+    # Each rank opens the file by itself: another program may replace it in between.
     if len(set(ranks.on_each(digest))) > 1:
         raise RunError(f"{path} was replaced while it was read; try again")
     return found[0]

@@ -37,7 +37,8 @@ _BUCKETED_BYTES = 1 << 20
 """Tensors below this size travel together in one: a collective costs a round trip each."""
 
 _PIECE_BYTES = 1 << 24
-"""Bytes that are sent to the first rank, or gathered from all, at a time."""
+"""Bytes that are sent to the first rank, or gathered from all, at a time: the memory beside the
+tensors themselves."""
 
 
 class Pending:
@@ -55,6 +56,7 @@ class Pending:
             for work in self._works:
                 work.wait()
         if self._bucket is not None:
+            # The bucket is a copy, so its sums go back into the tensors.
             sums = torch.split(self._bucket, [tensor.numel() for tensor in self._small])
             for tensor, total in zip(self._small, sums, strict=True):
                 tensor.copy_(total.view_as(tensor))
@@ -64,9 +66,12 @@ class Pending:
 class Ranks(Parts):
     """One process among ``size``, numbered ``rank``; every collective is called by all of them.
 
+    Collectives pair up by the order of the calls. So whether a rank calls one may depend only on
+    what all ranks know alike.
+
     It is ``local_rank`` of the ``local_size`` on its machine. ``num_bytes`` counts the payload of
-    this process's collectives by their kind. ``names`` are the ranks as messages name them, and
-    ``patient`` is the group of those that wait for work of one rank: it has a longer timeout.
+    this process's collectives by their kind. ``names`` are the ranks as messages name them.
+    ``patient`` is the process group for waiting while one rank works: it has a longer timeout.
     """
 
     def __init__(
@@ -97,6 +102,7 @@ class Ranks(Parts):
         return range(size * self.rank // self.size, size * (self.rank + 1) // self.size)
 
     def part_by_weight(self, weight_N: Tensor) -> range:
+        # Inner bounds: the rows before the r-th weigh at most r / size of the whole.
         total_N = weight_N.double().cumsum(0)
         share_R = torch.arange(1, self.size, device=weight_N.device).double() / self.size
         inner = torch.searchsorted(total_N, total_N[-1] * share_R, right=True)
@@ -137,6 +143,7 @@ class Ranks(Parts):
         small = [tensor for tensor in tensors if tensor.nbytes < _BUCKETED_BYTES]
         large = [tensor for tensor in tensors if tensor.nbytes >= _BUCKETED_BYTES]
         pending = Pending(self)
+        # Which tensors go into the bucket follows from their sizes, which are equal on all ranks.
         if small:
             pending._bucket = torch.cat([tensor.reshape(-1) for tensor in small])
             pending._small = small
@@ -160,10 +167,11 @@ class Ranks(Parts):
         """The tensors of all ranks in their order; they may differ in their first size alone."""
         if self.size == 1:
             return [tensor]
+        # Each rank fills in its own length, so a sum gives all of them to all.
         counts = torch.zeros(self.size, dtype=torch.int64, device=tensor.device)
         counts[self.rank] = len(tensor)
         self._reduce(counts, dist.ReduceOp.SUM)
-        lengths = counts.tolist()
+        lengths = counts.tolist()  # sync
         # `all_gather` takes equal shapes.
         padded = tensor.new_zeros(max(lengths), *tensor.shape[1:])
         padded[: len(tensor)] = tensor
@@ -185,6 +193,7 @@ class Ranks(Parts):
         ends = [0, *torch.cat(self.gathered(num_here)).cumsum(0).tolist()]
         row_bytes = tensor.element_size() * tensor.shape[1:].numel()
         num_rows = max(1, _PIECE_BYTES // max(1, self.size * row_bytes))
+        # As many rounds as the longest tensor needs: a rank whose own is done gathers no rows.
         for first in range(0, max(stop - start for start, stop in pairwise(ends)), num_rows):
             pieces = self.gathered(tensor[first : first + num_rows])
             for start, piece in zip(ends, pieces, strict=False):
@@ -193,10 +202,10 @@ class Ranks(Parts):
     def union(self, index: Tensor, size: int, at_most: int) -> Tensor:
         """The distinct numbers among integers of all ranks in [0, size), ascending, int64 [N].
 
-        Over all ranks they are ``at_most`` so many. The numbers are sent, or one byte for each
-        possible number, whichever is less.
+        All ranks together have at most ``at_most`` of them, repeats included; it is the same on
+        each. The numbers are sent, or one byte for each possible number, whichever is less.
         """
-        # An int32 for each number, or a byte for each possible number.
+        # 4 bytes are those of an int32.
         if self.size == 1 or 4 * at_most < size:
             distinct: Tensor = torch.unique(torch.cat(self.gathered(torch.unique(index.int()))))
             return distinct.long()
@@ -210,6 +219,7 @@ class Ranks(Parts):
         A bounded piece at a time is under way. The others yield nothing and send theirs; all must
         exhaust it. Tensors may differ in their first size alone.
         """
+        # Rows have one shape on all ranks, so sender and receiver cut into the same pieces.
         row = tensor.new_empty(1, *tensor.shape[1:], device="cpu")
         num_rows = max(1, _PIECE_BYTES // max(1, row.nbytes))
         if not self.is_first:
@@ -243,6 +253,7 @@ class Ranks(Parts):
 
     def _of_first(self, value: Any, group: ProcessGroup | None) -> Any:
         text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
+        # The length goes first: a broadcast takes tensors of one shape on all ranks.
         length = torch.tensor(len(text))
         with _explained():
             dist.broadcast(length, 0, group)
@@ -261,8 +272,11 @@ class Ranks(Parts):
         if self.size == 1:
             return action()
         if not self.is_first:
+            # A collective under way cannot be left by one rank without failing all the others, so a
+            # signal is kept until the first rank is done.
             with CaughtSignals(lambda number: None) as caught:
                 found = self._of_first(None, self.patient)
+            # What the first rank raised, all raise, so that no rank goes on to the next collective.
             if "signal" in found:
                 raise Interrupted(found["error"], found["signal"])
             if "error" in found:
@@ -295,6 +309,7 @@ class Ranks(Parts):
             names_it = isinstance(error, RankError)
             message = str(error) if names_it else f"rank {self.rank}: {error}"
             failure, answer = error, {"error": message}
+        # A rank that failed takes part in the gathering too, or the others would wait for it.
         text = torch.frombuffer(bytearray(json.dumps(answer).encode()), dtype=torch.uint8)
         answers = [json.loads(bytes(part.tolist())) for part in self.gathered(text)]
         if failure is not None:
@@ -312,9 +327,9 @@ class Ranks(Parts):
             raise RankError(f"{different}. All ranks need the same")
 
     def device(self, name: str) -> torch.device:
-        """The device called ``name``; among ranks, ``auto`` and ``cuda`` are a GPU of its own.
+        """The device called ``name``; among ranks, ``auto`` and ``cuda`` are a GPU for each.
 
-        Raises SettingError where there are fewer of them than ranks, and for a GPU by number.
+        Raises SettingError where a machine has fewer GPUs than ranks, and for a GPU by number.
         """
         if self.size > 1 and name.startswith("cuda:"):
             raise SettingError(
@@ -351,7 +366,7 @@ def _explained() -> Iterator[None]:
     """Have a collective that fails raise RankError."""
     try:
         yield
-    except torch.OutOfMemoryError:
+    except torch.OutOfMemoryError:  # a RuntimeError too, but this rank's own
         raise
     except RuntimeError as error:
         reason = str(error).partition("\n")[0]
@@ -361,12 +376,12 @@ def _explained() -> Iterator[None]:
 
 
 def _repeated(message: str) -> RankError:
-    """The error of a rank on the others, which leave it to that one to print it."""
+    """The error of one rank, to be raised on the others; that one prints it."""
     return with_report(RankError(message), Report(is_printed=True))
 
 
 def union_bytes(size: int, at_most: int) -> int:
-    """Bytes that a `Ranks.union` communicates."""
+    """Bytes that `Ranks.union` communicates."""
     return min(size, 4 * at_most)
 
 

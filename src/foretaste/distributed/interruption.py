@@ -14,6 +14,7 @@ from foretaste._util.system import ENDING
 from foretaste.distributed.collectives import Ranks
 from foretaste.training.interruption import Interruption
 
+# About so many seconds pass from one agreement to the next. A signal waits about as long.
 _AGREED_EVERY_S = 0.2
 _MAX_UPDATES = 1000
 """Most updates between two agreements."""
@@ -63,6 +64,8 @@ class SharedInterruption(Interruption):
             return False, None
         step_s = (time.monotonic() - self._agreed_at) / self._num_updates
         wanted = min(max(int(_AGREED_EVERY_S / max(step_s, 1e-9)), 1), _MAX_UPDATES)
+        # One collective for all three. Of the ranks that are not the first only the signal counts:
+        # their clocks differ, and the count to the next agreement must be equal on all.
         is_first = self._ranks.is_first
         mine = [is_due and is_first, self.last or 0, wanted if is_first else 0]
         due, number, self._num_left = self._ranks.max_(torch.tensor(mine)).tolist()

@@ -46,7 +46,7 @@ _PATIENCE = timedelta(days=1)
 """Limit of waiting for work that one rank does alone, such as preparing, a fit in one pass or a
 save: nobody knows how long that takes."""
 
-_PAUSE_S = 0.05
+_PAUSE_S = 0.05  # between two looks at the store
 _CONNECT_S = 5.0
 _ANSWER_S = 30.0
 """Seconds to wait for an answer where the store should be: another program may listen there."""
@@ -91,6 +91,7 @@ def joined() -> Iterator[Ranks]:
         yield ALONE
         return
     is_left = False
+    # The patient group is Gloo's on GPUs too: its ranks wait on the host.
     _joined = ranks = Ranks(
         started.rank,
         started.size,
@@ -103,6 +104,7 @@ def joined() -> Iterator[Ranks]:
         if not is_callers:
             ranks.check_alike(_facts())
         yield ranks
+        # No rank leaves before all are done: the collectives of the others would fail.
         dist.barrier(ranks.patient)
     except BaseException as error:
         if isinstance(error, Exception):

@@ -37,8 +37,10 @@ def check_is_directory(output: Output, num_ranks: int) -> None:
 
 
 class SharedWriting(Writing):
-    """Ranks take contiguous parts of the batches of a single process, whose scores are the same to
-    the last bit."""
+    """Ranks take contiguous parts of the batches that a single process makes.
+
+    So scores are the same to the last bit.
+    """
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
@@ -54,6 +56,7 @@ class SharedWriting(Writing):
     def part_file(self, output: Output) -> Iterator[Path]:
         ranks = self._ranks
         with ExitStack() as stack:
+            # The first rank makes the directory, and puts it in its place once all have written.
             made = output.new_directory()
             directory = Path(ranks.on_first(lambda: str(stack.enter_context(made))))
             file = directory / output.part_name(ranks.rank, ranks.size)

@@ -17,7 +17,7 @@ class SharedRanking(Ranking):
     """A `Ranking` that all ranks make and run together.
 
     Metrics are to the last bit those of a single process with the same weights and as many threads.
-    Progress goes by the share of a rank's own users that is done.
+    Progress shows the share of this rank's own users that is done.
     """
 
     def __init__(self, ranks: Ranks, *settings: Any) -> None:
@@ -30,8 +30,8 @@ class SharedRanking(Ranking):
     def batches(self) -> list[tuple[NDArray[np.int64], slice]]:
         """The batches of a single process, so that products within them are the same to the bit.
 
-        Each rank gets consecutive batches. But where the model is a part, a batch of known users
-        goes to every rank that has rows of some of them, and each ranks its own.
+        Each rank gets consecutive batches. Where a rank has the rows of some users alone, a batch
+        of known users goes to every rank that has some of them, and each ranks its own.
         """
         whole, own = super().batches(), []
         model, user_index = self._model, self._heldout.user_index

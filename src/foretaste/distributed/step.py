@@ -47,6 +47,7 @@ class SharedStep(Step):
         # The sums are under way from here on.
         wait = self._sum_gradients(batch, shared)
         if self.scaler.looks_at_gradients:
+            # Whether the step is taken depends on the gradients of all parameters, own ones too.
             wait()
             self.scaler.step([*shared, *own])
             self._add_to_average()
@@ -65,10 +66,10 @@ class SharedStep(Step):
     def _sum_gradients(
         self, batch: Batch, optimizers: Iterable[torch.optim.Optimizer]
     ) -> Callable[[], None]:
-        """Begin to sum gradients over the ranks; returns a function that ends it.
+        """Begin to sum gradients over the ranks; returns a function that completes it.
 
-        Of tables with a row for each item, only the rows of the batch's items are summed where
-        those are surely fewer bytes.
+        Of tables with a row for each item, only the rows of the batch's items are summed if those
+        are surely fewer bytes.
         """
         model = self.model
         assert isinstance(model, NeuralModel)
@@ -82,6 +83,7 @@ class SharedStep(Step):
         num_samples, num_items = batch.num_samples, model.num_items
         # Rows alone are summed where these and the numbers of the items are fewer bytes than whole
         # tables.
+        # Both counts are of the whole batch, so all ranks choose alike.
         num_bytes = sum(table.nbytes for table in tables)
         row_bytes = num_bytes // num_items
         if (
@@ -90,6 +92,7 @@ class SharedStep(Step):
         ):
             return self.ranks.sum_later([*others, *tables]).wait
         index = self.ranks.union(items, num_items, num_samples)
+        # Other rows have a gradient of zero on every rank, so they stay as they are.
         rows = [table.index_select(0, index) for table in tables]
         sums = self.ranks.sum_later([*others, *rows])
 

@@ -66,6 +66,7 @@ def of_first(
             return found.manifest.digest
         return file_sha256(found.path / CONFIG)
 
+    # A path may be another directory on another machine, so what it holds is compared.
     for who, found in zip(ranks.names, digests := ranks.on_each(digest), strict=True):
         if found != digests[0]:
             raise RankError(
@@ -139,12 +140,14 @@ class Shared(Strategy):
     ) -> range | None:
         if parallel != "users":
             return None
+        # Consecutive users with about as many interactions for each rank.
         starts = bounds(self.ranks.size)
         return range(starts[self.ranks.rank], starts[self.ranks.rank + 1])
 
     def batches_and_step(
         self, model: IterativeModel, histories: HistoryTensors, plan: TrainingPlan
     ) -> tuple[Batches, Step]:
+        # The batch size is that of all ranks together: R ranks take the same steps as one process.
         batches = model.make_batches(
             histories, batch_size=plan.batch_size, seed=plan.seed, parts=self.ranks
         )

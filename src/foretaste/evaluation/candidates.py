@@ -19,12 +19,15 @@ from foretaste.ops.negatives import Complement
 from foretaste.ops.random import Purpose, bounded, hash_words, stream_key
 
 _MOST_DRAWS = 1 << 24
-"""Counters of a user, which must not reach the next user's: sampled-N takes N below ten million."""
+"""Counters of each user. N is below ten million, so no user's draws reach the next one's."""
 
 
 def candidates_key(seed: int, split: str) -> int:
-    """The stream of a split's draws. Validation and test have different ones, so that an epoch is
-    not chosen on the negatives that it is tested on."""
+    """The stream of a split's draws.
+
+    Validation and test have different ones, so an epoch is not chosen on the negatives that it is
+    tested on.
+    """
     purpose = Purpose.VALIDATION_CANDIDATES if split == "validation" else Purpose.CANDIDATES
     return stream_key(seed, purpose)
 
@@ -32,8 +35,10 @@ def candidates_key(seed: int, split: str) -> int:
 def draw_negatives(
     rule: CandidateRule, excluded: HistoryTensors, user_index_B: Tensor, key: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Items outside each user's ``excluded`` ones: int64 [B, N], which of them count (bool
-    [B, N]), and for which users there were fewer than N to draw from (bool [B]).
+    """Items outside each user's ``excluded`` ones.
+
+    Returns the items (int64 [B, N]), which of them count (bool [B, N]), and the users who had
+    fewer than N to draw from (bool [B]).
 
     The draws are words of the stream ``key``, counted by user.
 
@@ -53,14 +58,16 @@ def draw_negatives(
         rank_BN = bounded(word_BN, num_items_B[:, None])
         counts_BN = ~repeats(rank_BN) & (num_items_B > 0)[:, None]
     row_B1 = torch.arange(len(excluded), device=word_BN.device)[:, None]
+    # Ranks that do not count may lie beyond the last item, so they are not looked up.
     item_BN = complement.select(row_B1, rank_BN.masked_fill(~counts_BN, 0))
     is_short_B = num_items_B < rule.num_negatives
     return item_BN.masked_fill(~counts_BN, 0), counts_BN, is_short_B
 
 
 def distinct_ranks(word_BN: Tensor, bound_B: Tensor) -> tuple[Tensor, Tensor]:
-    """min(N, bound) distinct integers in [0, bound) per row, every set of them equally likely:
-    int64 [B, N] from random words, and which columns hold one.
+    """min(N, bound) distinct integers in [0, bound) per row, every set of them equally likely.
+
+    Returns int64 [B, N] made from random words, and the columns that hold one, bool [B, N].
 
     Floyd's algorithm (Bentley & Floyd 1987): draw d falls in [0, s] with s = bound - count + d and
     yields s itself if the number drawn is taken. It is taken if drawn before, or if it is the s of
@@ -77,6 +84,9 @@ def distinct_ranks(word_BN: Tensor, bound_B: Tensor) -> tuple[Tensor, Tensor]:
     earlier_BN = drawn_BN - first_s_B1
     is_earlier_BN = (earlier_BN >= 0) & (earlier_BN < draw_N)
     earlier_BN = torch.where(is_earlier_BN, earlier_BN, 0)
+    # Draws of a row would be made one after another. Here all rows and columns are made at once,
+    # and only the chains take rounds: one leads to earlier columns alone, so it ends. `torch.equal`
+    # waits for the device in each round.
     while True:
         now_taken_BN = taken_BN | (is_earlier_BN & taken_BN.gather(1, earlier_BN))
         if torch.equal(now_taken_BN, taken_BN):
@@ -87,6 +97,7 @@ def distinct_ranks(word_BN: Tensor, bound_B: Tensor) -> tuple[Tensor, Tensor]:
 
 def repeats(value_BN: Tensor) -> Tensor:
     """True for values that occurred before in their row, bool [B, N]."""
+    # Stable, so the first of equal values stays the first, and the later ones are the repeats.
     sorted_BN, order_BN = value_BN.sort(dim=1, stable=True)
     same_BN = torch.zeros_like(value_BN, dtype=torch.bool)
     same_BN[:, 1:] = sorted_BN[:, 1:] == sorted_BN[:, :-1]

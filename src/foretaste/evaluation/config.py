@@ -40,7 +40,7 @@ GROUPS = {
     "activity": "users by activity: in quarters by the number of items in their history",
     "popularity": "held-out items by popularity: head are the most popular items, which hold 20 % "
     "of the training interactions, tail those outside the ones that hold 80 %, mid those between; "
-    "of users with an item of the group, and of these items alone",
+    "each group has the metrics of its items alone, over the users who have one",
     "history": "new users by the number of items known of them: histories are cut to so many, "
     "chosen by hash; targets and candidates stay the same",
 }

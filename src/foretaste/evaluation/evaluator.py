@@ -64,23 +64,24 @@ def evaluate(
     """Metrics of ``model`` on ``heldout`` at the list lengths ``k``, computed on its device.
 
     Args:
-        model: scores the catalogue that ``heldout.history`` counts.
-        heldout: the users, what the model may know of them, and what it should find. Those who
-            were trained on are answered by `user_state`, the others by `fold_in`.
+        model: a model with the items of ``heldout.history``.
+        heldout: the users, what the model may know of them, and what it should find. Users of the
+            training are answered by `user_state`, the others by `fold_in`.
         candidates: ``full``, ``sampled-N``, ``nvidia-N`` or ``fixed``.
         k: list lengths, each at least 1; beyond the number of candidates, all of them.
         batch: users ranked at once; by default as many as memory is reserved for.
         more: measure the lists beyond accuracy too, and quality by groups of users and items.
         history_lengths: rank users unseen in training again with so many items of their history.
-        coverage: measure it under candidates full. It takes every user's list, which the other
+        coverage: measure coverage under candidates full. It needs every user's list, and the other
             metrics do not.
-        progress: called with the number of users done and of all users after each batch. Begins
+        progress: called after each batch with the number of users done and of all users. Begins
             anew for each history length.
-        ranking: makes the `Ranking`; another one has users ranked by other processes too.
+        ranking: makes the `Ranking`. A subclass may share the users out to several processes.
 
     Raises SettingError for candidates and lengths that do not exist, and for history lengths where
-    training saw every user, DatasetError where nothing is held out, the model has another
-    catalogue or no candidates came with the dataset, TrainingError for scores that are not finite.
+    training saw every user. Raises DatasetError where nothing is held out, the model has another
+    catalogue, or no candidates came with the dataset. Raises TrainingError for scores that are not
+    finite.
     """
     started = time.perf_counter()
     rule = CandidateRule.parse(candidates)
@@ -124,6 +125,8 @@ def evaluate(
             lengths,
         )
     metrics = mean_metrics(per_user, ranks.num_targets_U)
+    # Of a model that is trained in parts, each process has the histories of its own training users
+    # alone. Lengths that several processes have are added up too: only a sum above 0 counts.
     known = ranker.total(torch.from_numpy(counted.history.lengths())).numpy() > 0
     of_known: dict[str, Metric] = {}
     if known.any() and not known.all():
@@ -239,6 +242,7 @@ class Ranking:
             self.best_rank_I = self.least(self.best_rank_I)
         self.num_samples = self.total(self.num_samples)
         self.num_short = self.total(self.num_short)
+        # Without a batch of its own a process still takes part in the gathering, with no rows.
         found_T4 = torch.cat([torch.zeros(0, 4, dtype=torch.int64), *self._batches])
         user_T, above_T, tied_T, item_T = self.gathered(found_T4).numpy().T
         return TargetRanks(
@@ -278,13 +282,15 @@ class Ranking:
         history = to_device(batch.history, device)
         state = state_of(model, batch.user_index, history, batch.num_train_users)
         if self._rule.kind == "full":
+            # float32 products differ in their last bits with the number of rows. So all rows of a
+            # batch are scored by each process that has some of them, and then cut to its own.
             score_BC = self._finite(model.score_catalogue(state))[own]
             target_BT, is_target_BT = pad(to_device(target[own], device))
-            target_score_BT = score_BC.gather(1, target_BT)
+            target_score_BT = score_BC.gather(1, target_BT)  # a copy: the mask writes in place
             score_BC = mask_items_(score_BC, to_device(batch.known[own], device))
             self.num_samples += len(target_BT) * model.num_items
         else:
-            # targets, then negatives: a target is ranked against these and the other targets
+            # Targets, then negatives: a target is ranked against these and the other targets.
             target_BT, is_target_BT = pad(to_device(target, device))
             item_BN, counts_BN = self._negatives(batch, target, own)
             item_BC = torch.cat((target_BT, item_BN), dim=1)
@@ -297,6 +303,7 @@ class Ranking:
         above_BT, tied_BT = target_ranks(score_BC, target_score_BT, self._k)
         user_T = torch.from_numpy(np.repeat(rows[own], target[own].lengths()))
         item_T = torch.from_numpy(target[own].item_index).long()
+        # Boolean indexing and the copies to the host wait for the device: the syncs of a batch.
         found = (user_T, above_BT[is_target_BT].cpu(), tied_BT[is_target_BT].cpu(), item_T)
         self._batches.append(torch.stack(found, dim=1))
         has_lists = self._rule.kind == "full" and (self._coverage or self._lists is not None)
@@ -304,6 +311,7 @@ class Ranking:
         if top is not None and self._coverage:
             rank_K = torch.arange(top.score_BK.shape[1], device=device)
             rank_BK = torch.where(top.score_BK == ABSENT, self._k, rank_K)
+            # One best rank for each item gives the coverage of every list length.
             self.best_rank_I.scatter_reduce_(
                 0, top.candidate_BK.flatten(), rank_BK.flatten(), reduce="amin"
             )
@@ -311,7 +319,10 @@ class Ranking:
             self._lists.add(rows[own], batch.history[own], top)
 
     def _negatives(self, batch: HeldOut, target: Histories, own: slice) -> tuple[Tensor, Tensor]:
-        """Items [B, N] that came with the dataset or are drawn by the rule; which count of own."""
+        """Items [B, N] that came with the dataset or are drawn by the rule.
+
+        The second is which of them count, for the rows ``own`` alone.
+        """
         device = self._model.device
         if self._rule.kind == "fixed":
             assert batch.candidates is not None, "candidates are checked before ranking begins"
@@ -348,7 +359,7 @@ class Ranking:
 def pad(histories: HistoryTensors) -> tuple[Tensor, Tensor]:
     """Items as int64 [B, T], T the longest row, item 0 behind short rows; and which are real."""
     length_B = histories.lengths()
-    longest = int(length_B.max()) if len(histories) else 0
+    longest = int(length_B.max()) if len(histories) else 0  # sync
     is_item_BT = torch.arange(longest, device=histories.device) < length_B[:, None]
     item_BT = torch.zeros_like(is_item_BT, dtype=torch.int64)
     item_BT[is_item_BT] = histories.item_index.long()

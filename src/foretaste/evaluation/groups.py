@@ -35,6 +35,7 @@ def activity_groups(
 
     Users with the same number stay together, so a quarter may be larger, or missing.
     """
+    # Inverted CDF: a bound is a length that some user has, never one between two.
     bounds = np.quantile(length_U, _QUARTILES, method="inverted_cdf")
     quarter_U = np.searchsorted(bounds, length_U)
     for quarter in np.unique(quarter_U):
@@ -51,10 +52,10 @@ def activity_groups(
 
 
 def popularity_groups(ranks: TargetRanks, group_I: Integers, k: Sequence[int]) -> Iterator[Group]:
-    """Quality for the held-out items of each popularity, ranked among all candidates as ever.
+    """Quality for the held-out items of each popularity, ranked among all candidates.
 
-    A user counts for a group where an item of theirs is in it; items that training never saw are
-    in none.
+    A user counts for a group if one of their held-out items is in it. Items that training never
+    saw are in no group.
     """
     for number, name in enumerate(ITEM_GROUPS):
         is_in_T = group_I[ranks.item_T] == number
@@ -62,6 +63,7 @@ def popularity_groups(ranks: TargetRanks, group_I: Integers, k: Sequence[int]) -
         users = np.flatnonzero(num_targets_U)
         if len(users):
             part = TargetRanks(
+                # Users of the group are numbered from 0 on.
                 user_T=np.searchsorted(users, ranks.user_T[is_in_T]),
                 above_T=ranks.above_T[is_in_T],
                 tied_T=ranks.tied_T[is_in_T],
@@ -82,9 +84,9 @@ def history_groups(
     lengths: Sequence[int],
     k: Sequence[int],
 ) -> Iterator[Group]:
-    """Quality for new users answered from so many items of their history, by each of the lengths.
+    """Quality for new users who are answered from ``length`` items of their history, by length.
 
-    ``rank`` finds the ranks of the targets of users with the history that they are given.
+    ``rank`` gives the ranks of the targets of users with the histories that they come with.
     """
     for length in lengths:
         ranks = rank(with_first_items(heldout, length))
@@ -109,5 +111,6 @@ def with_first_items(heldout: HeldOut, length: int) -> HeldOut:
     key = stream_key(heldout.seed, Purpose.HISTORY_LENGTHS)
     word_N = hash_words(key, torch.from_numpy(counter_N)).numpy()
     place_N = np.empty_like(counter_N)
+    # The place of each item in its own history, by hash. `lexsort` sorts by its last key first.
     place_N[np.lexsort((word_N, row_N))] = np.arange(len(row_N)) - history.offsets[row_N]
     return replace(heldout, history=history.where(place_N < length))

@@ -29,7 +29,9 @@ from foretaste.evaluation.ranking import ABSENT, target_ranks
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+# Cells of a table of users by ranks that is made at once.
 _CELLS_AT_ONCE = 1 << 20
+# The number above the first target of a user none of whose targets could be ranked.
 _BELOW_EVERY_LIST = 1 << 40
 
 
@@ -160,7 +162,8 @@ def user_metrics(ranks: TargetRanks, k: Sequence[int]) -> dict[str, Floats]:
     - ``recall_all@k``: targets among the first k / targets
     - ``mrr@k``: 1 / rank of the first target, 0 beyond k
     """
-    # A list that is longer than the last rank of any target has the metrics of that length.
+    # A list that is longer than the last rank of any target has the metrics of that length. So a
+    # `k` of a million makes no table of a million ranks.
     last_T = ranks.above_T + ranks.tied_T
     longest = max(1, int(last_T.max(initial=1)), int(ranks.num_targets_U.max(initial=1)))
     lengths = [min(length, longest) for length in k]
@@ -173,6 +176,7 @@ def user_metrics(ranks: TargetRanks, k: Sequence[int]) -> dict[str, Floats]:
         ideal_U = np.minimum(ranks.num_targets_U, length)
         hits_U = _expected_sum(ranks, count_to_rank, length)
         dcg_U = _expected_sum(ranks, dcg_to_rank, length)
+        # Sums of rounded discounts may exceed the ideal by a last digit, so they are cut at 1.
         values |= {
             metric_name("hr", named): hr_UK[:, column],
             metric_name("ndcg", named): np.minimum(dcg_U / dcg_to_rank[ideal_U], 1.0),
@@ -193,6 +197,8 @@ def _expected_sum(ranks: TargetRanks, gain_to_rank: Floats, length: int) -> Floa
     last_T = np.minimum(ranks.above_T + ranks.tied_T, length)
     gain_T = (gain_to_rank[last_T] - gain_to_rank[first_T]) / ranks.tied_T
     sum_U = np.zeros(len(ranks.num_targets_U))
+    # Adds in the order of the rows. All targets of a user come from one batch in one order, so the
+    # sum is the same bits however users are shared out to processes.
     np.add.at(sum_U, ranks.user_T, gain_T)
     return sum_U
 
@@ -218,11 +224,14 @@ def _first_target(ranks: TargetRanks, k: Sequence[int]) -> tuple[Floats, Floats]
     num_at_once = max(1, _CELLS_AT_ONCE // max(k))
     for start in range(0, num_users, num_at_once):
         users = slice(start, start + num_at_once)
+        # Given that no target has an earlier rank of the group, rank p holds none with chance
+        # (left - targets) / left, where `left` ranks of the group are not passed yet.
         passed_UP = rank_P - 1 - above_U[users, None]
         left_UP = tied_U[users, None] - passed_UP
         others_UP = np.maximum(left_UP - targets_U[users, None], 0)
         not_here_UP = np.where(passed_UP < 0, 1.0, others_UP / np.maximum(left_UP, 1))
         not_yet_UP = np.cumprod(not_here_UP, axis=1)
+        # MRR = sum over p of P(first target at rank p) / p, and HR@k = 1 - P(none up to k).
         first_here_UP = -np.diff(not_yet_UP, axis=1, prepend=1.0)
         hr_UK[users] = 1.0 - not_yet_UP[:, at_K]
         mrr_UK[users] = np.cumsum(first_here_UP / rank_P, axis=1)[:, at_K]

@@ -76,7 +76,10 @@ def users_at_once(num_candidates: int, device: torch.device) -> int:
 def user_batches(
     user_index: NDArray[np.integer], num_train_users: int, at_once: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Rows of ``user_index`` with users known from training, then rows with new ones."""
+    """Rows of ``user_index`` with users known from training, then rows with new ones.
+
+    No batch has both, because `state_of` takes either `user_state` or `fold_in`.
+    """
     is_known = user_index < num_train_users
     for rows in (np.flatnonzero(is_known), np.flatnonzero(~is_known)):
         for start in range(0, len(rows), at_once):
@@ -174,13 +177,16 @@ def _largest(score_BC: Tensor, num: int) -> tuple[Tensor, Tensor]:
     size = math.isqrt(num_columns // num) if num >= _MANY else 1
     if size < 2 or score_BC.device.type != "cpu":
         return score_BC.topk(num)
-    # group g has the columns g, g + G, g + 2 G and so on: their maxima are taken row by row
+    # Group g has the columns g, g + G, g + 2 G and so on: their maxima are taken row by row.
     num_groups = num_columns // size
     grouped = size * num_groups
     groups_BsG = score_BC[:, :grouped].view(len(score_BC), size, num_groups)
+    # The best `num` columns lie in the `num` groups of the highest maxima: every group that is
+    # left out has `num` groups before it, each with a column at least as high as all of its own.
     best_BN = groups_BsG.amax(1).topk(num, sorted=False).indices
     first_s = torch.arange(0, grouped, num_groups, device=score_BC.device)
     column_BM = (best_BN[:, None, :] + first_s[:, None]).flatten(1)
+    # The columns behind the last whole row of groups always take part.
     rest_R = torch.arange(grouped, num_columns, device=score_BC.device)
     column_BM = torch.cat((column_BM, rest_R.expand(len(score_BC), -1)), dim=1)
     score_BN, place_BN = score_BC.gather(1, column_BM).topk(num)
@@ -193,9 +199,10 @@ def target_ranks(score_BC: Tensor, target_score_BT: Tensor, k: int) -> tuple[Ten
     Exact where fewer than ``k`` are above. Other targets, and those that are `ABSENT`, get
     min(k, C) above and one tied. Scores are never NaN.
 
-    No list is made. Columns are compared in groups by their maxima first, and a target that k
-    groups exceed is out. Only groups that exceed a row's lowest target left are counted one by one.
-    So a user with fifty targets costs little more than one with one.
+    No list is made. First the maxima of groups of columns are compared: a target that k groups
+    exceed is out of the list. Then columns are counted one by one, in those groups alone whose
+    maximum reaches the lowest target that is left. So a user with fifty targets costs little more
+    than a user with one.
     """
     (num_rows, num_columns), num_targets = score_BC.shape, target_score_BT.shape[1]
     k = min(k, num_columns)
@@ -203,7 +210,8 @@ def target_ranks(score_BC: Tensor, target_score_BT: Tensor, k: int) -> tuple[Ten
     tied_BT = torch.ones_like(above_BT)
     if not target_score_BT.numel():
         return above_BT, tied_BT
-    # group g has the columns g, g + G, g + 2 G and so on: their maxima are taken row by row
+    # Group g has the columns g, g + G, g + 2 G and so on: their maxima are taken row by row. Of the
+    # root of C / k columns, the C / size groups are as many as the k * size members of k groups.
     size = min(max(math.isqrt(num_columns // k), 1), _MOST_IN_GROUP)
     num_groups = num_columns // size
     groups_BsG = score_BC[:, : size * num_groups].view(num_rows, size, num_groups)
@@ -211,12 +219,15 @@ def target_ranks(score_BC: Tensor, target_score_BT: Tensor, k: int) -> tuple[Ten
     descending_BT, target_BT = target_score_BT.sort(dim=1, descending=True)
     # Where k groups have a better candidate each, a target and all below it are out of the list.
     num_left_B = _num_left(maximum_BG, descending_BT, k)
+    # Rows with the most targets left come first, so those with a t-th target are a prefix: the
+    # passes below work on slices.
     num_left_R, row_R = num_left_B.sort(descending=True)
     rows_of_T = (num_left_R[:, None] > torch.arange(num_targets, device=row_R.device)).sum(0)
     rows_with = [num for num in rows_of_T.tolist() if num]  # sync: rows of 1 target or more, 2, ...
     if not rows_with:
         return above_BT, tied_BT
     num_left_R, row_R = num_left_R[: rows_with[0]], row_R[: rows_with[0]]
+    # A group whose maximum is below the lowest target has no column above or tied.
     lowest_R = descending_BT[row_R, num_left_R - 1]
     group_RG, is_group_RG = _chosen(maximum_BG[row_R] >= lowest_R[:, None])
     score_RsG = groups_BsG[row_R[:, None], :, group_RG].transpose(1, 2).contiguous()

@@ -46,6 +46,7 @@ def mean_interval(values: NDArray[np.float64]) -> Interval:
 
 def wilson_interval(share: float, num_users: int) -> Interval:
     """Wilson's score interval (1927) of a share of users; stays within [0, 1]."""
+    # (p + z^2/2n +- z sqrt(p (1 - p)/n + z^2/4n^2)) / (1 + z^2/n)
     z_squared = _Z_95 * _Z_95
     centre = share + z_squared / (2 * num_users)
     spread = share * (1 - share) / num_users + z_squared / (4 * num_users * num_users)
@@ -395,6 +396,7 @@ class Difference:
         standard_error = (self.high - self.low) / (2 * _Z_95)
         if not standard_error:  # the same for every user
             return 0.0
+        # 2 * (1 - Phi(z)) = erfc(z / sqrt(2))
         return math.erfc(abs(self.value) / standard_error / math.sqrt(2.0))
 
     def text(self) -> str:

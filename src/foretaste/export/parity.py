@@ -113,6 +113,8 @@ def _kinds(score_BI: Tensor, found_BK: Tensor, found_score_BK: Tensor) -> NDArra
     near_B1 = NEAR * (highest_B1 - lowest_B1).clamp(min=0.0)
     is_item_BK = found_BK != NO_ITEM
     own_score_BK = score_BI.gather(1, found_BK.clamp(min=0))
+    # A near-tie at a rank has two sides: the model scores the program's item almost as its own one,
+    # and the program gives its item almost the score that the model gives it.
     is_near_BK = (own_score_BK - own.score_BK).abs() <= near_B1
     is_near_BK &= (own_score_BK - found_score_BK).abs() <= near_B1
     is_near_BK = torch.where(is_item_BK, is_near_BK, own_BK == NO_ITEM)

@@ -83,6 +83,7 @@ class ListProgram(nn.Module):
         """The histories as zeros and ones, float32 [B, I]."""
         end_B = length_B.cumsum(0)
         # The row of an entry is the number of histories that end before it.
+        # There is one place more than entries, for histories that end with the last of them.
         num_ends = torch.zeros(history_N.shape[0] + 1, dtype=torch.int64)
         num_ends = num_ends.index_add(0, end_B, torch.ones_like(end_B))
         row_N = num_ends.cumsum(0)[:-1]

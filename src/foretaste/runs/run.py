@@ -264,6 +264,7 @@ class Run:
     def begin_anew(self) -> None:
         """Discard weights and log of an earlier start. If the log is damaged, raises RunError and
         changes nothing."""
+        # The whole log is read first: a damaged one is an error before anything is removed.
         first = self.log.lines()[:1]
         self._discard(WEIGHTS)
         self.log.cut(first)
@@ -460,6 +461,7 @@ def read_histories(
     try:
         with pq.ParquetFile(source) as file:
             for number in range(file.num_row_groups):
+                # Users ascend through the file, so a row group's bounds tell whether to read it.
                 found = file.metadata.row_group(number).column(0).statistics
                 if found is not None and (found.max < users.start or found.min >= users.stop):
                     continue

@@ -58,6 +58,8 @@ class TrainingPlan(TrainingConfig):
         """``learning_rate`` at an update, counted from 0, where it follows a schedule."""
         if self.learning_rate_schedule == "constant":
             return {}
+        # Half a cosine from the rate to 0 (Loshchilov & Hutter 2017, arXiv 1608.03983, equation 5,
+        # without restarts). A function of the update alone: a resumed training has the same rates.
         done = update / ((self.schedule_epochs or self.epochs) * updates_per_epoch)
         return {"learning_rate": self.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))}
 
@@ -146,7 +148,7 @@ def resolved_config(
     model_config: ModelConfig,
     device: str,
 ) -> TrainingConfig:
-    """The settings with the device that was found; with epochs, a plan without any ``auto``."""
+    """The settings with the device that was found; of a model with epochs, its `TrainingPlan`."""
     manifest = dataset.manifest
     holds_out = dataset.has_split("validation") or dataset.has_split("test")
     if asked.target is not None and not holds_out:

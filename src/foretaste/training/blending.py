@@ -28,6 +28,7 @@ from foretaste.training.verbs import train
 _STEPS = (0.1, 0.05)
 """Steps of the share of a run in the sum, one for each round."""
 
+# Of free memory, for the scores that a search keeps.
 _SHARE_OF_MEMORY = 0.25
 
 
@@ -101,9 +102,9 @@ def blend_weights(
 ) -> tuple[float, ...]:
     """The weights of a blend with the best metric on the validation part, as a search finds them.
 
-    It begins with the best run alone. Then the share of each run in the sum, of the best one
-    first, climbs as long as the metric does: by tenths in a first round, and of those that have one
-    by twentieths in a second. Models score once, and their scores are kept while memory lasts.
+    It begins with the best run alone. Then the share of each run climbs as long as the metric does,
+    the best run's first. The steps are tenths in a first round. In a second they are twentieths,
+    for the runs that have a share. Models score once, and their scores are kept while memory lasts.
 
     Args:
         select_by, candidates: the metric, and what held-out items are ranked against, as in
@@ -182,6 +183,7 @@ class _Remembering(Blend):
         scores = dict(kept)
         for number, scores_BC in zip(missing, self.standardised(state, item_index_BK), strict=True):
             scores[number] = scores_BC
+            # Batches come in the same order for every weighting, so they are known by number.
             if scores_BC.nbytes <= self._free_bytes:
                 kept[number] = scores_BC
                 self._free_bytes -= scores_BC.nbytes
@@ -231,8 +233,10 @@ def searched(
     value_of: Callable[[tuple[float, ...]], float],
     progress: Callable[[int, int], None],
 ) -> tuple[float, ...]:
-    """Weights with a sum of 1 and a high value: a climb from the best single one, coordinate by
-    coordinate, by a step and then by a finer one."""
+    """Weights with a sum of 1 and a high value.
+
+    A climb from the best single run, weight by weight, by a step and then by a finer one.
+    """
     num_steps = num_weights * (1 + len(_STEPS))
     alone = [tuple(float(a == b) for b in range(num_weights)) for a in range(num_weights)]
     values = []

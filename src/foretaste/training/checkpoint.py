@@ -69,6 +69,7 @@ class Checkpoints:
         losses = saved.tensors.pop(LOSSES)
         self.step.load_state_dict(saved.tensors)
         self.state.go_on_from(saved.note["position"], losses)
+        # Only to find out now, and not after the last epoch, whether they are whole.
         if self.state.early_stopping.best_epoch:
             self.read_weights(self.step.model)
         self.begin_log(saved)

@@ -18,6 +18,8 @@ from foretaste.training.optimizer import GroupOptimizer, WeightAverage
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.step import Step
 
+# Full batches of one shape before the step is recorded. By then kernels are compiled, and Adam has
+# made its moments.
 _STEPS_BEFORE_RECORDING = 3
 
 
@@ -101,6 +103,7 @@ class RecordedStep(Step):
         return loss
 
     def _replayed(self, batch: Batch, recorded: Batch) -> Tensor:
+        # The graph has the addresses of the recorded batch and no others.
         for static, given in zip(recorded.tensors(), batch.tensors(), strict=True):
             static.copy_(given)
         with span("forward, backward, step"):
@@ -113,6 +116,7 @@ class RecordedStep(Step):
         Where they differ, the step's result is kept, and nothing is replayed from then on.
         """
         before = self._snapshot()
+        # A clone, because the replay may write over the loss.
         loss = work().clone()
         after = self._snapshot()
         self._restore(before)

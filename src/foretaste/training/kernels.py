@@ -58,6 +58,8 @@ def case_of(
     """The case that a verdict is for, as JSON values; ``model`` has its sizes resolved."""
     sizes = {name: getattr(model, name) for name in _SIZES if hasattr(model, name)}
     return {
+        # A kernel's time depends on the GPU and on what compiled it: another version is another
+        # case, which is measured anew.
         "gpu": torch.cuda.get_device_name(device),
         "torch": torch.__version__,
         "triton": triton_support.version(),

@@ -44,10 +44,13 @@ def fit(
         epoch = state.epoch
         model.train()
         state.clock.go()
+        # An epoch that was begun goes on at its next update. Order, negatives, dropout and noise
+        # are functions of seed and position, so no generator has to be brought there.
         for batch in in_spans("data", batches.epoch(epoch - 1, state.num_done)):
             step.adjust(plan.schedule(state.global_step, num_batches))
             state.count(step(batch), batch.num_samples)
             callback.stepped(epoch, state.num_done, num_batches)
+            # Counted above: model and state agree that this update is done.
             checkpoint()
         # Of several ranks the shared parameters are still being updated: see `SharedStep`.
         step.finish()
@@ -60,8 +63,11 @@ def fit(
             if evaluate is not None and plan.evaluates(epoch):
                 model.eval()
                 evaluation = state.clock.counted(evaluate(), epoch)
+                # The first rank's value: all must come to the same best epoch and the same end.
                 value = agreed(evaluation[plan.select_by])
             is_best = state.early_stopping.update(epoch, value)
+            # Weights are written before the state that names their epoch. After a kill in between,
+            # the older state finds newer weights, and this epoch is done again.
             if is_best:
                 keep()
         position = state.global_step - 1, num_batches

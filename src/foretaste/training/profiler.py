@@ -30,12 +30,12 @@ stderr that it starts and stops. Its errors have a lower level, so they are sile
 
 
 class Profiler(Callback):
-    """Callback that profiles first steps of the second epoch, and the first ranking that follows.
+    """Callback that profiles the first steps of the second epoch, and the ranking that follows.
 
-    Where only one epoch is left, its steps: the first three are left out if more follow. The spans
-    are data, forward, backward, step (one for the last three where the step is a recorded CUDA
-    graph) and evaluate, one per batch. Both profiles have the same clock, so they become one file:
-    Chrome's trace event format.
+    If only one epoch is left, steps of that epoch are profiled; its first three are left out if
+    more follow. The spans are data, forward, backward and step, and evaluate for each batch of
+    ranking. A recorded CUDA graph has one span for forward, backward and step. Both profiles have
+    the same clock, so they become one file in Chrome's trace event format.
     """
 
     def __init__(self, path: Path) -> None:

@@ -33,22 +33,22 @@ from foretaste.training.config import TrainingConfig
 from foretaste.training.validation import check_evaluation_fits
 
 MOST_FITS = 10
-"""Of a search."""
+"""Most fits of a search, the one by the rule included."""
 
 _LEAST_GAIN = 1.005
-"""A step takes the metric to so much of what it was, or it is not taken: less is often chance."""
+"""The least factor by which a step must raise the metric: a smaller gain is often chance."""
 
 _MOST_INTERACTIONS = 2_000_000
-"""Of a fit: those of users chosen by hash, where there are more."""
+"""Interactions of a fit. Where there are more, a hash chooses users."""
 
 _MOST_USERS = 2_000
-"""Who choose, by hash, where the validation part has more."""
+"""Users of the validation part who are ranked. Where there are more, a hash chooses."""
 
 _SWEEPS = (2, 2, 4)
-"""Of a fit of a model that has epochs, which is validated after each of them."""
+"""Sweeps of a fit of a model with epochs, which is evaluated after 2, 4 and 8 of them."""
 
 _FAILED = -1.0
-"""In place of a metric: the settings do not fit the machine, or the data."""
+"""Value of settings that do not fit the machine or the data."""
 
 
 def chosen_settings(
@@ -59,7 +59,7 @@ def chosen_settings(
     device: torch.device,
     progress: Callable[[str, int, int], None],
 ) -> dict[str, Any]:
-    """Settings of ``asked`` that are ``auto`` as the validation part chooses them.
+    """Values that the validation part chooses for settings of ``asked`` that are ``auto``.
 
     Returns ``settings`` by name, the number of ``fits``, ``select_by``, and its ``value`` and
     ``value_by_rule``; an empty dict where nothing is to be chosen, or nothing to choose by.
@@ -82,7 +82,7 @@ def chosen_settings(
 
 
 class Search:
-    """A search: its data, the best settings so far, and the values of all settings with them."""
+    """A search for settings: its data, and the best settings so far with their value."""
 
     def __init__(
         self,
@@ -107,6 +107,7 @@ class Search:
         """Find the best value of each setting, one after another."""
         for name, values in self.candidates:
             before = self.best
+            # The other way only if the first one gained nothing: fits are few.
             for way in (1, -1):
                 while self._step(name, values, way):
                     pass
@@ -114,7 +115,7 @@ class Search:
                     break
 
     def _step(self, name: str, values: float | tuple[Any, ...], way: int) -> bool:
-        """Take the next value of a setting in one of both ways; False where it is no better."""
+        """Try the next value of a setting, up or down; False where it is no better."""
         value = self.values[name]
         if isinstance(values, float):
             other = float(f"{value * values**way:.3g}")
@@ -128,7 +129,7 @@ class Search:
         return self.best is not before
 
     def value_of(self, settings: dict[str, Any]) -> float:
-        """The metric with some settings, which are kept where they are the best so far."""
+        """The metric with some settings. They are kept if they are the best so far."""
         self.progress("choosing settings", self.num_fits, MOST_FITS)
         self.num_fits += 1
         values: list[float] = []
@@ -138,6 +139,7 @@ class Search:
                 values.append(self._evaluated(model))
         except (TrainingError, UnsupportedError):
             return _FAILED
+        # `_FAILED` is negative, so the first value is above it by any factor.
         if (value := max(values)) > _LEAST_GAIN * self.value:
             self.best, self.value = settings, value
             self.values = asdict(config) | followed_settings(model)
@@ -200,8 +202,10 @@ class Search:
 
     @cached_property
     def histories(self) -> HistoryTensors:
-        """Those of the users who are fitted, with weights where there are some; empty ones of the
-        others."""
+        """Histories of the users who are fitted, with weights if there are some.
+
+        Other users have empty histories, so users keep their numbers.
+        """
         train, users = self.dataset.train, range(self.dataset.manifest.num_train_users)
         is_fitted_N = np.repeat(self._is_fitted, np.diff(train.offsets))
         histories = to_device(train.where(is_fitted_N), self.device)

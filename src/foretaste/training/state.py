@@ -97,8 +97,11 @@ class Clock:
         }
 
     def averaged_epochs(self, num_warm_up: int) -> list[int]:
-        """The epochs, counted from 1, that averages are of: neither cold nor among the first
-        ``num_warm_up``; the last where there are no such."""
+        """The epochs, counted from 1, that averages are taken of.
+
+        They are neither cold nor among the first ``num_warm_up``. If there are none of that kind,
+        it is the last epoch.
+        """
         last = len(self.epoch_s)
         warm = [
             epoch for epoch in range(num_warm_up + 1, last + 1) if epoch not in self.cold_epochs
@@ -122,8 +125,8 @@ class TrainingState:
     """Samples in an epoch."""
     loss_S: Tensor
     """The summed loss of each update of this epoch, up to ``num_done``, of this rank's samples; on
-    the device. In float64, where sums of a few float32 numbers are exact unless their exponents lie
-    far apart (29 bits, less the log of their number). So any order of ranks gives the same sum."""
+    the device. In float64 the sum of a few float32 numbers is exact unless their exponents lie far
+    apart (29 bits, less the log of their number). So any order of ranks gives the same sum."""
     early_stopping: EarlyStopping
     total: Callable[[Tensor], Tensor] = torch.clone
     """Adds a tensor up over all who train together."""
@@ -174,7 +177,7 @@ class TrainingState:
 
     def mean_loss(self) -> float:
         """Over this epoch's samples; waits for the device."""
-        return self.losses().sum().item() / self.num_samples
+        return self.losses().sum().item() / self.num_samples  # sync
 
     def losses(self) -> Tensor:
         """The summed loss of each update of this epoch so far."""
@@ -185,11 +188,13 @@ class TrainingState:
 
         It names the first update whose loss is not.
         """
+        # Of ranks, both the losses and the count of bad weights are summed: all raise, or none.
         loss_S = self.losses()
         is_finite_S = loss_S.isfinite()
         if not bool(is_finite_S.all()):
             first = int(is_finite_S.long().argmin())
             raise self._diverged(f"the loss became {loss_S[first].item()}", first + 1, model)
+        # The two ends of a tensor show all that is infinite or nan in it, without a copy of it.
         ends = [torch.stack(weight.aminmax()) for weight in model.parameters() if weight.numel()]
         num_bad = (~torch.cat(ends).isfinite()).count_nonzero()
         if bool(self.total(num_bad)):

@@ -68,9 +68,11 @@ class Step:
         """Set the ``learning_rate`` of the updates that follow, where a schedule gives one."""
         if not settings:
             return
+        # Of several ranks an update may be under way, which has the rate of before.
         self.finish()
         for one in self.optimizers:
             for group in one.optimizer.param_groups:
+                # In place: a recorded step reads this very tensor.
                 group["lr"].fill_(settings["learning_rate"])
 
     def finish(self) -> None:
@@ -96,6 +98,8 @@ class Step:
         state = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         if isinstance(self.model, NeuralModel):
             state |= {f"kept.{name}": value for name, value in self.model.kept.items()}
+        # Adam's moments go by the names of parameters: which optimizer has a parameter depends on
+        # whether there are several ranks, and a state may be read by another number of them.
         for name, parameter in self.model.named_parameters():
             for one in self.optimizers:
                 for kind, value in one.optimizer.state.get(parameter, {}).items():
@@ -133,7 +137,7 @@ class Step:
             optimizer_of[parameter].state[parameter][kind] = moment
 
     def compile(self, batches: Batches) -> float:
-        """Compile a GPU's kernels as a step meets them, without an update; returns the seconds."""
+        """Compile the kernels of a step on a GPU, without an update; returns the seconds."""
         if not self.begins_cold:
             return 0.0
         assert isinstance(self.model, NeuralModel)

@@ -48,11 +48,11 @@ def make_trainer(
     config: TrainingConfig,
     strategy: Strategy = ALONE,
 ) -> Trainer[Any]:
-    """What trains a model on a dataset.
+    """The trainer of a model on a dataset.
 
     Args:
-        config: the settings of the training, as a `TrainingPlan` for a model with epochs.
-        strategy: how it is carried out: by this process, unless given.
+        config: the settings of the training; for a model with epochs a `TrainingPlan`.
+        strategy: how it is carried out; by default by this process alone.
 
     Raises TrainingError where there is nothing to learn from, UnsupportedError where the model
     would not fit the machine, SettingError where the device is not there.
@@ -257,6 +257,8 @@ class EpochTrainer(Trainer[IterativeModel]):
         callback.started(start)
 
         def checkpoint() -> None:
+            # The end of an epoch, and a save after every update, wait for no later agreement of
+            # the ranks.
             at_once = state.num_done == 0 or plan.checkpoint_every_s == 0
             is_due, signal = interruption.reach(checkpoints.is_due(), at_once=at_once)
             if is_due:
@@ -284,6 +286,7 @@ class EpochTrainer(Trainer[IterativeModel]):
             except Interrupted:
                 checkpoints.save()
                 raise
+            # With this state a run that is killed while it is tested has no epoch to do again.
             checkpoints.save()
             stopping = state.early_stopping
             self.model.load_state_dict(checkpoints.read_weights(self.model))
@@ -307,6 +310,8 @@ class EpochTrainer(Trainer[IterativeModel]):
                 fold_in=fold_in,
                 validation=chosen,
             )
+            # The summary is in the log before the state goes: a kill in between leaves a run that
+            # is finished, and `resume` removes the state.
             callback.finished(summary)
             if self.strategy.writes:
                 run.discard_state()

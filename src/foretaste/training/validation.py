@@ -55,11 +55,13 @@ class Validation:
         return next((split for split in splits if self.dataset.has_split(split)), None)
 
     def select(self, select_by: str) -> Evaluation:
-        """Evaluate at the list length of ``select_by``; at all final lengths if this may become the
-        final result."""
+        """Evaluate at the list length of ``select_by``.
+
+        If this may become the final result, it evaluates at all final lengths.
+        """
         lengths = TEST_LENGTHS if self._is_final else ()
         kind, length = parse_metric(select_by)
-        # lists cost as much again as ranks, or more
+        # Lists cost as much again as ranks, or more.
         coverage = kind == "coverage"
         self._selected = self._evaluate(self._validation_part, (*lengths, length), coverage)
         return self._selected
@@ -71,7 +73,8 @@ class Validation:
 
     @property
     def _is_final(self) -> bool:
-        # The top 100 of the whole catalogue in every epoch cost more than one ranking in the end.
+        # The best epoch's evaluation on the test part may serve as the final one. But ranks up to
+        # 100 of the whole catalogue in every epoch cost more than one ranking in the end.
         return self.selection_split == "test" and self.config.candidates != "full"
 
     def test(self, select_by: str | None) -> Evaluation | None:
@@ -87,10 +90,10 @@ class Validation:
     def choose_fold_in(
         self, select_by: str, best_value: float | None
     ) -> tuple[dict[str, Any], Evaluation | None]:
-        """Have the model choose how it folds in, by the new users of the validation part.
+        """Have the model choose its fold-in settings by the new users of the validation part.
 
-        Returns the chosen settings and their evaluation; None in place of it where those of
-        training, with which the best epoch had ``best_value``, stay the best.
+        Returns the chosen settings and their evaluation. The evaluation is None if the settings of
+        training stay the best, with which the best epoch had ``best_value``.
         """
         assert isinstance(self.model, IterativeModel)
         if best_value is None or not self._has_new_users():

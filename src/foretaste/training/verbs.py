@@ -76,26 +76,26 @@ def train(
 ) -> Run:
     """Train ``model`` on ``dataset`` and return the run: its best weights, settings and metrics.
 
-    Settings may be given by name, ``train("vae", data, epochs=20, hidden=[200])``, and go before
-    what a config says. ``seed`` is the training's, not the split's.
+    Settings may be given by name, as in ``train("vae", data, epochs=20, hidden=[200])``. They go
+    before those of a config. ``seed`` is the training's, not the split's.
 
     Args:
         model: one of `foretaste.models.registry.MODEL_NAMES`.
-        dataset: a prepared dataset or its directory; anything else `foretaste.prepare` takes is
-            prepared first, under ``datasets/``.
-        model_config: settings of the model; if not given those of the run that ``start_from``
-            names, else its defaults.
-        config: settings of the training. One may serve every model of a comparison: those
+        dataset: a prepared dataset or its directory. Anything else that `foretaste.prepare` takes
+            is prepared first, under ``datasets/``.
+        model_config: settings of the model; by default those of the run ``start_from``, else the
+            model's defaults.
+        config: settings of the training. One config may serve every model of a comparison. Models
             fitted in one pass heed its device, candidates and evaluation_batch, and a note names
             what they ignore.
-        start_from: a run of the same model whose weights to begin with, users and items matched by
-            id; those that are new begin as in any training.
+        start_from: a run of the same model whose weights the training begins with. Users and items
+            are matched by id, and new ones begin as in any training.
         pretraining: for neumf, the runs of GMF and MLP to begin with.
         run: the run's directory, new or empty; by default a new one in ``runs_root``. An
             unfinished training there goes on where it asked for the same: model, settings, first
             weights and dataset.
-        overwrite: replace the run at ``run``, and what is there where ``logs`` are to go.
-            All of it stays until the new training is finished.
+        overwrite: replace the run at ``run``, and the files at the places in ``logs``. They stay
+            until the new training is finished.
         logs: files to write beside the run's own log.
         callback: gets every event of the training; by default a display on stderr, with bars on a
             terminal and plain lines elsewhere. `foretaste.training.Callback()` shows nothing.
@@ -104,10 +104,10 @@ def train(
             `PrepareConfig`.
 
     Raises SettingError for settings out of range, TrainingError where there is nothing to learn
-    from or the loss diverges, UnsupportedError where the model would not fit the machine, RunError
-    where ``run`` is taken or cannot be written; Interrupted, a KeyboardInterrupt, after
-    Ctrl-C, SIGTERM or SIGHUP. Unless training itself failed, nothing is left behind; if it did,
-    `resume` goes on.
+    from or the loss diverges, UnsupportedError where the model would not fit the machine, and
+    RunError where ``run`` is taken or cannot be written. Raises Interrupted, a KeyboardInterrupt,
+    after Ctrl-C, SIGTERM or SIGHUP. An error before the training leaves nothing behind; after one
+    in the training itself, `resume` goes on.
     """
     model = checked("model", model, str)
     kind = config_class(model)
@@ -208,20 +208,19 @@ def resume(
     """Go on with the training of ``run`` from its last saved state to the end; returns the run.
 
     Settings are those it began with. Without a saved state it begins again in the same directory.
-    A run that is to replace another takes its place in the end.
-    On the same machine, with as many threads, weights and metrics are those of a training that was
-    never interrupted.
+    A run that is to replace another takes its place in the end. On the same machine, with as many
+    threads, weights and metrics are those of a training that was never interrupted.
 
     Args:
         dataset: where the run's dataset is now, if it was moved.
         overwrite: replace the files at the places in ``logs`` when the training ends. Of a finished
-            run, write only these. A run that replaces another replaces them anyway.
+            run only these are written. A run that replaces another replaces them anyway.
         logs: files to write beside the run's own log, from its first line on.
         callback, threads: as in `train`.
 
-    Raises RunError where the run is finished, being trained by another process, its device is not
-    here, or one of its files is torn, changed or of another run, DatasetError where its dataset is
-    not found or is not the same, and what `train` raises.
+    Raises RunError where the run is finished or being trained by another process, its device is not
+    here, or one of its files is torn, changed or of another run. Raises DatasetError where its
+    dataset is not found or is not the same. Also raises what `train` raises.
     """
     logs = given_or_default("logs", logs, LogConfig)
     overwrite = checked("overwrite", overwrite, bool)
@@ -292,7 +291,7 @@ def _carried_out(work: Callable[[Strategy], Run], kind: type[ModelConfig]) -> Ru
 def _displayed(
     callback: Callback | None, asked: TrainingConfig, strategy: Strategy
 ) -> AbstractContextManager[Callback]:
-    """What shows a training, where this process writes."""
+    """The callback that shows a training; one that shows nothing where another process writes."""
     return displayed(callback if strategy.writes else Callback(), asked)
 
 
@@ -361,8 +360,10 @@ def _check_alike(
 
 
 def _device_of(run: Run, strategy: Strategy) -> torch.device:
-    """The device that a run was trained on; RunError where it is not here: another has other
-    numbers."""
+    """The device that a run was trained on; RunError where it is not here.
+
+    Another kind of device would give other numbers.
+    """
     device = run.config.resolved["device"]
     try:
         return strategy.recorded_device(device)

@@ -1,8 +1,8 @@
 """First weights from other runs, their users and items matched by id.
 
-Rows of users and items that a run knows are copied; new ones keep the first weights of their seed,
-as in a training from nothing; those that are gone are counted. Everything else is copied whole. The
-optimizer begins anew.
+Rows of users and items that a run knows are copied. New ones keep the first weights of their seed,
+as in a training from nothing. Those that are gone are counted. All other weights are copied whole.
+The optimizer begins anew.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Match:
     def of(cls, new: IdTable, num_new: int, old: IdTable, num_old: int) -> Match:
         """Match the first rows of two tables, those that training knows, by id."""
         row_N = old.lookup(new.ids(np.arange(num_new)))
+        # Ids that the old training never saw stand behind those it learned, and have no weights.
         row_N[row_N >= num_old] = -1
         return cls(row_N=row_N, num_gone=num_old - int((row_N >= 0).sum()))
 
@@ -92,9 +93,10 @@ class Origin:
         return cls(run=run, weights=weights.tensors, digest=weights.digest, matches=matches)
 
     def check_sizes(self, model: IterativeModel, begin: tuple[str, ...]) -> None:
-        """SettingError where parameters whose names so begin are of other sizes than the model's.
+        """SettingError where parameters of other sizes than the model's are to be copied.
 
-        How many users and items there are does not matter.
+        These are the ones whose names start with one of ``begin``. The numbers of users and items
+        may differ.
         """
         buffers = dict(model.named_buffers())
         found, expected = (
@@ -120,7 +122,7 @@ class Origin:
     def check_scores(self, model: IterativeModel, role: str) -> None:
         """SettingError where the weights would make other scores in the model than in the run.
 
-        Halves are to be of the loss of what they become, without cosines.
+        Pretrained halves must have the loss of the model that they become, and no cosines.
         """
         theirs, ours = model_config(self.run.config, self.run.path / CONFIG), model.config
         expected = ours.scoring if role == _SAME else dict.fromkeys(theirs.scoring, False)
@@ -142,7 +144,10 @@ class Origin:
 
     @torch.no_grad()
     def copy(self, model: IterativeModel, begin: tuple[str, ...]) -> None:
-        """Copy the parameters whose names so begin, row by row where rows are users or items."""
+        """Copy the parameters whose names start with one of ``begin``.
+
+        Rows that are users or items are copied one by one, by their match.
+        """
         for name, parameter in model.named_parameters():
             if not (name.startswith(begin) and parameter.numel()):
                 continue
@@ -230,6 +235,7 @@ class WarmStart:
         for role, origin in origins.items():
             origin.check_scores(model, role)
             origin.check_sizes(model, _prefixes(model, role))
+        # Everything is checked before the first weight is replaced.
         for role, origin in origins.items():
             origin.copy(model, _prefixes(model, role))
         record: dict[str, Any] = {
@@ -260,7 +266,7 @@ def warm_start_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _prefixes(model: IterativeModel, role: str) -> tuple[str, ...]:
-    """The first letters of the names of the parameters that a role provides."""
+    """The beginnings of the names of the parameters that a role provides."""
     return ("",) if role == _SAME else model.config_class.pretrained_parts[role]
 
 

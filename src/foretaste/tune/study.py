@@ -90,6 +90,7 @@ class Study:
         for one in running:
             if one.number in whole:
                 return optuna.trial.Trial(self._study, self._id(one))
+            # A process was killed while it asked for settings: nothing was trained.
             self._end(one, TrialState.FAIL)
         waiting = self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
         if not whole and not waiting:
@@ -102,6 +103,8 @@ class Study:
                 or (isinstance(values, Between) and positions[name] != first[name])
             ]
             self._study.enqueue_trial(positions, user_attrs={_AUTO: unplaced})
+        # Trials that have all settings are counted. One that a kill left without some does not move
+        # the seeds of those after it.
         number = len(self.finished)
         (seed,) = np.random.SeedSequence((self._seed, number)).generate_state(1)
         self._study.sampler = optuna.samplers.TPESampler(seed=int(seed))
