@@ -91,7 +91,9 @@ class Profiler(Callback):
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
         self._profiled.enter_context(named_spans())
-        self._profile = self._profiled.enter_context(profile(activities=activities, acc_events=True))
+        self._profile = self._profiled.enter_context(
+            profile(activities=activities, acc_events=True)
+        )
         self._num_left = num_calls
 
     def _count(self, *, ends: bool) -> None:
