@@ -7,7 +7,7 @@ import pytest
 
 from foretaste.errors import UnknownIdError, UnsupportedError
 from foretaste.recommend import Recommender
-from tests.recommend.shop import HISTORIES, new_users, popularity_order, trained_users, unseen_item
+from tests.recommend.shop import new_users, popularity_order, trained_users, unseen_item
 
 
 def test_scores_are_those_of_the_lists(personal: Recommender) -> None:
@@ -58,36 +58,3 @@ def test_vectors_come_by_id_or_all_together(personal: Recommender) -> None:
     rows = [personal.items.ids().index(item) for item in items]
     assert np.array_equal(personal.item_vectors(items), personal.item_vectors()[rows])
     assert len(personal.item_vectors()) == personal.model.num_items
-
-
-def test_similar_users_have_the_highest_cosine(personal: Recommender) -> None:
-    if personal.model.name == "ease":
-        with pytest.raises(UnsupportedError, match="no vectors of users"):
-            personal.similar_users(trained_users(personal)[0])
-        return
-    users, vectors = personal.users.ids(), personal.user_vectors().astype(np.float64)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    vectors /= np.where(lengths, lengths, 1.0)  # users of whom nothing is known may have zeros
-    catalogue = set(popularity_order(personal))
-    known = [row for row, user in enumerate(users) if HISTORIES[int(user)] & catalogue]
-    assert len(known) < len(users)
-    for row in (known[0], known[-1]):
-        (found,) = personal.similar_users(users[row], k=5)
-        assert found.id == users[row]
-        cosines = {users[other]: vectors[row] @ vectors[other] for other in known if other != row}
-        best = sorted(cosines.values(), reverse=True)[:5]
-        np.testing.assert_allclose(found.scores, best, rtol=1e-4, atol=1e-6)
-        for user, score in zip(found.user_ids, found.scores, strict=True):
-            assert cosines[user] == pytest.approx(score, rel=1e-4, abs=1e-6)
-
-
-def test_users_of_whom_nothing_is_known_are_similar_to_nobody(personal: Recommender) -> None:
-    if personal.model.name == "ease":
-        pytest.skip("ease has no vectors")
-    catalogue = set(popularity_order(personal))
-    stranger = next(user for user in new_users(personal) if not HISTORIES[user] & catalogue)
-    (nobody,) = personal.similar_users(stranger)
-    assert nobody.user_ids == nobody.scores == []
-    everyone = personal.similar_users(personal.users.ids(), k=10_000)
-    assert all(stranger not in found.user_ids for found in everyone)
-    assert all(found.id not in found.user_ids for found in everyone)

@@ -125,7 +125,7 @@ def page(report: RunsReport, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_page_has_every_section(page: Path) -> None:
     ids = {about.get("id") for _, about in parsed(page).elements}
     assert ids >= {
-        *("quality", "by-length", "learning", "groups", "history-lengths", "lists", "novelty"),
+        *("quality", "by-length", "learning", "groups", "history-lengths", "lists"),
         *("time", "settings", "origin", "people", "notes"),
     }
     linked = {about["href"] for tag, about in parsed(page).elements if tag == "a"}
@@ -280,7 +280,7 @@ def test_one_run_of_known_users(tmp_path: Path) -> None:
     made = report_runs([run], num_people=3, candidates="sampled-5")
     ids = {about.get("id") for _, about in parsed(made.write(tmp_path / "r.html")).elements}
     assert {"quality", "groups", "people"} <= ids
-    assert not {"learning", "history-lengths", "lists", "novelty"} & ids
+    assert not {"learning", "history-lengths", "lists"} & ids
     assert made.focus == "ndcg@10"
 
 

@@ -14,7 +14,6 @@ from .synthetic import Generated as Generated
 from .synthetic import generate as generate
 from .synthetic import generate_histories as generate_histories
 from .synthetic_config import GenerateConfig as GenerateConfig
-from .synthetic_config import ml_20m_shape as ml_20m_shape
 from .verification import Check as Check
 from .verification import Verification as Verification
 from .verification import verify_dataset as verify_dataset

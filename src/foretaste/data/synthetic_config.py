@@ -42,14 +42,3 @@ class GenerateConfig:
                 f"from {self.num_users:,} (one for each user) to {most:,} (half of the items for "
                 "each)",
             )
-
-
-def ml_20m_shape(seed: Seed = 0) -> GenerateConfig:
-    """Users, items and interactions of MovieLens 20M."""
-    return GenerateConfig(
-        num_users=138_493,
-        num_items=26_744,
-        num_interactions=20_000_263,
-        num_genres=20,
-        seed=seed,
-    )

@@ -1,7 +1,6 @@
 from .answers import Answer as Answer
 from .answers import Answers as Answers
 from .answers import ScoredItem as ScoredItem
-from .answers import SimilarUsers as SimilarUsers
 from .answers import to_table as to_table
 from .config import Unknown as Unknown
 from .export import Export as Export

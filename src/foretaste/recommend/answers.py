@@ -130,17 +130,6 @@ class Answers(list[Answer], Tabular):
         return "".join(answer._repr_html_() for answer in self)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SimilarUsers:
-    """The users most similar to one user, best first."""
-
-    id: Id
-    """The user of the question."""
-    user_ids: list[Id]
-    scores: list[float]
-    """Cosines of the users' vectors."""
-
-
 def make_answers(
     kind: Kind, ids: Sequence[Id | None] | None, top: TopItems, items: IdTable
 ) -> Answers:

@@ -18,7 +18,7 @@ from foretaste.data.config import PairsConfig
 from foretaste.data.histories import Histories
 from foretaste.data.ids import Id, Ids, IdTable, as_ids, id_array
 from foretaste.models.base import RecommenderModel, UserState
-from foretaste.recommend.answers import COLUMNS, Answers, SimilarUsers, make_answers
+from foretaste.recommend.answers import COLUMNS, Answers, make_answers
 from foretaste.recommend.config import Unknown
 from foretaste.recommend.export import Export, Output, write_lists
 from foretaste.recommend.inputs import (
@@ -42,7 +42,6 @@ from foretaste.recommend.top_k import (
     UserHistories,
     UserRanker,
     per_user,
-    similar_rows,
 )
 from foretaste.runs.run import Run, load_model
 
@@ -195,27 +194,6 @@ class Recommender:
         index = catalogue_index(self.items, self.model.num_items, item_ids)
         top = ranker.with_reasons(ranker.rank(index))
         return make_answers("item", self.items.ids(index), top, self.items)
-
-    def similar_users(self, user_ids: Ids, k: int = 10) -> list[SimilarUsers]:
-        """The k users most similar to each given user, by the cosine of their vectors.
-
-        Users without a history that training saw are in no list, and their own list is empty.
-        Raises UnsupportedError if the model has no `user_vectors`.
-        """
-        k = checked("k", k, Count)
-        user_index = self._user_index(user_ids)
-        vectors_UD = torch.from_numpy(self._unit_user_vectors).to(self.model.device)
-        top = similar_rows(vectors_UD, user_index, k)
-        return [
-            SimilarUsers(
-                id=user_id,
-                user_ids=self.users.ids(top.item_index[row, :length]),
-                scores=top.score[row, :length].tolist(),
-            )
-            for row, (user_id, length) in enumerate(
-                zip(self.users.ids(user_index), top.length, strict=True)
-            )
-        ]
 
     def score(self, user_ids: Ids, item_ids: Ids) -> NDArray[np.float32]:
         """Scores of the given items for each given user, seen items too: [users, items].
@@ -484,15 +462,6 @@ class Recommender:
             return self.model.score_candidates(state, item_index_C.expand(len(state), -1))
 
         return per_user(self.model, histories, user_index, score, num_values=len(index))
-
-    @cached_property
-    def _unit_user_vectors(self) -> NDArray[np.float32]:
-        """Vectors of all users with length 1; zeros for users without a history."""
-        vectors = self.user_vectors()
-        vectors[self.known_histories.lengths()[:-1] == 0] = 0
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        vectors /= np.maximum(lengths, np.finfo(np.float32).tiny)
-        return vectors
 
 
 def load(run: Run | Path | str, device: str | torch.device = "auto") -> Recommender:

@@ -336,19 +336,3 @@ def per_user(
             values = np.zeros((len(user_index), found.shape[1]), dtype=np.float32)
         values[rows] = found
     return values
-
-
-def similar_rows(unit_UD: Tensor, rows: NDArray[np.int64], k: int) -> TopItems:
-    """The k other rows with the highest cosine to each of ``rows``. Rows of zeros are in no list,
-    and their own list is empty."""
-    num_rows, num_all = len(rows), len(unit_UD)
-    top = TopItems.empty(min(k, num_all - 1), np.ones(num_rows, dtype=np.int64), [()] * num_rows)
-    is_empty_U = ~unit_UD.any(dim=1)
-    at_once = users_at_once(num_all, unit_UD.device)
-    for start in range(0, num_rows, at_once):
-        index_B = torch.tensor(rows[start : start + at_once], device=unit_UD.device)
-        score_BU = unit_UD[index_B] @ unit_UD.T
-        score_BU = score_BU.scatter(1, index_B[:, None], ABSENT)
-        score_BU = score_BU.masked_fill(is_empty_U | is_empty_U[index_B][:, None], ABSENT)
-        top.fill(np.arange(start, start + len(index_B)), score_BU)
-    return top

@@ -66,7 +66,6 @@ def _sections(report: RunsReport) -> list[Section]:
         sections.groups(evaluations, focus),
         sections.history_lengths(evaluations, focus),
         sections.lists(evaluations, report.dataset),
-        sections.novelty(evaluations, focus),
         records.time(runs, evaluations),
         records.settings(runs),
         records.origin(runs),

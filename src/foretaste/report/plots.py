@@ -129,19 +129,6 @@ def groups(x_title: str, title: str, rows: Sequence[Row], labels: Sequence[str])
     return alt.layer(bars, _points(base, labels).encode(y=y))
 
 
-def scatter(x_title: str, title: str, rows: Sequence[Row], labels: Sequence[str]) -> alt.LayerChart:
-    """A plot with one point per run at ``x`` and ``value``, with both intervals."""
-    base = _base(rows, 280)
-    x = alt.X("x:Q", title=x_title, scale=alt.Scale(zero=False, padding=30))
-    y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=False, padding=20))
-    rule = base.mark_rule(opacity=0.6)
-    return alt.layer(
-        rule.encode(x=alt.X("x_low:Q"), x2="x_high:Q", y=y, color=_color(labels)),
-        rule.encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=_color(labels)),
-        _points(base, labels, size=80).encode(x=x, y=y),
-    )
-
-
 def bars(
     title: str, rows: Sequence[Row], labels: Sequence[str], parts: Sequence[str]
 ) -> alt.LayerChart:

@@ -183,23 +183,6 @@ def lists(evaluations: Mapping[str, Evaluation], dataset: Dataset) -> Section:
     )
 
 
-def novelty(evaluations: Mapping[str, Evaluation], focus: str) -> Section:
-    name, labels = metric_name("novelty", _LIST_LENGTH), [*evaluations]
-    figures = []
-    if _measured(evaluations, name):
-        rows = [
-            {**value, "x": found["value"], "x_low": found["low"], "x_high": found["high"]}
-            for value, found in zip(
-                _of_runs(evaluations, focus), _of_runs(evaluations, name), strict=True
-            )
-        ]
-        chart = plots.scatter(f"{name}, bits", focus, rows, labels)
-        caption = f"{focus} against {name}; above and to the right is better"
-        numbers = "the tables of the sections Quality and Beyond accuracy"
-        figures.append(figure(labels, "novelty", caption, [chart], is_keyed=True, numbers=numbers))
-    return Section(name="novelty", heading="Accuracy against novelty", figures=tuple(figures))
-
-
 def _measured(evaluations: Mapping[str, Evaluation], name: str) -> bool:
     """True if every run has the metric."""
     return all(name in found.metrics for found in evaluations.values())
