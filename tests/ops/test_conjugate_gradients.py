@@ -112,7 +112,7 @@ def test_chunks_change_roundings_only(
     given = (FixedVectors.of(vectors), histories, WEIGHT, ridges, starts)
     expected_RD, expected_loss = improve_rows(*given)
     monkeypatch.setitem(conjugate_gradients._AT_ONCE, "cpu", at_once)
-    monkeypatch.setattr(conjugate_gradients, "_TERMS_AT_ONCE", 7)
+    monkeypatch.setattr(conjugate_gradients, "TERMS_AT_ONCE", 7)
     found_RD, loss = improve_rows(*given)
     torch.testing.assert_close(found_RD, expected_RD, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(loss, expected_loss)

@@ -112,7 +112,7 @@ class RecommenderModel(nn.Module, ABC):
         return self.item_count_I.device
 
     def forget(self) -> None:
-        """Drop what was computed from the weights: the mode is set, or others are loaded."""
+        """Drop what was computed from the weights; called when they or the mode change."""
 
     def train(self, mode: bool = True) -> Self:
         """As `nn.Module.train`; also calls `forget`."""
@@ -150,7 +150,7 @@ class RecommenderModel(nn.Module, ABC):
             self.item_count_I[:] = parts.total(self.item_count_I)
 
     def learn_of_parts(self, parts: Parts) -> None:
-        """Learn of the other parts what answers to new users need; before users are scored."""
+        """Learn from the other parts what scores of new users need; called before scoring."""
 
     def user_state(self, user_index_B: Tensor, histories: HistoryTensors) -> UserState:
         """State of users known from training, row for row with their ``histories``."""
@@ -177,7 +177,7 @@ class RecommenderModel(nn.Module, ABC):
     def similarity(self, item_index_B: Tensor, item_index_C: Tensor | None = None) -> Tensor:
         """Similarity [B, C] of items to others, or [B, I] to all: cosine of the item vectors.
 
-        -inf stands for two items that nothing relates, in models that know such pairs.
+        Models that can tell that two items are unrelated give -inf.
         """
         vectors_ID, unit = self.item_vectors(), nn.functional.normalize
         others_CD = vectors_ID if item_index_C is None else vectors_ID[item_index_C]
@@ -220,8 +220,7 @@ class RecommenderModel(nn.Module, ABC):
     def _popularity_without_history(
         self, state: UserState, scores: Tensor, item_index_BK: Tensor | None
     ) -> Tensor:
-        # Users without a history are rare: the popularity of a whole batch is written only for
-        # them.
+        # Such users are rare: without one nothing as large as the scores is written.
         if bool(state.has_history_B.all()):  # sync, once a batch
             return scores
         popularity = self.item_count_I
@@ -255,8 +254,8 @@ class IterativeModel(RecommenderModel):
         """The batches that it learns from, or its part of each of them.
 
         Args:
-            histories: of ``users``, by whom batches are shared out; where it has the rows of all,
-                each part takes some users of a batch.
+            histories: of ``users``. A part that has only their rows has their samples of each
+                batch; one that has all rows takes some users of a batch.
             padded: bring every full batch to one size, for a step recorded as a CUDA graph.
             parts: those that the model is trained in.
         """
@@ -319,7 +318,7 @@ class NeuralModel(IterativeModel):
         return False
 
     def kernel_dtypes(self) -> dict[str, torch.dtype]:
-        """The dtype of each operation that takes a Triton kernel, by its name in `ops.kernels`."""
+        """The dtype of each operation that takes a Triton kernel, by its name in `checks.CASES`."""
         return {}
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
@@ -346,7 +345,7 @@ class NeuralModel(IterativeModel):
 
 
 class SweepModel(IterativeModel):
-    """A model fitted by sweeps: each epoch solves for its parameters from all the data at once."""
+    """A model fitted by sweeps: each epoch improves its parameters by all the data at once."""
 
     @abstractmethod
     def sweep(self, batch: WholeData) -> Tensor:

@@ -20,7 +20,7 @@ class Batch(Protocol):
         ...
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Every tensor of the batch; those of two full batches have the same shapes."""
+        """Every tensor of the batch; padded full batches have the same shapes."""
         ...
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Self:

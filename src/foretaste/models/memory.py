@@ -32,7 +32,8 @@ def training_bytes(model: RecommenderModel, device: torch.device, has_average: b
 
 
 def num_parameters(model: RecommenderModel) -> int:
-    """Numbers that are learned, with those of users whose rows other parts have."""
+    """Numbers in the parameters, fixed ones too, with those of users whose rows other parts
+    have."""
     return sum(
         parameter.shape[1:].numel()
         * (len(parameter) if model.rows_of(name) is None else model.num_users)
@@ -60,7 +61,7 @@ def check_model_fits(
         with torch.device("meta"):
             model = build_model(name, config, num_users, num_items, users)
         needed = training_bytes(model, device, has_average) if to_train else model.weight_bytes()
-    except (RuntimeError, TypeError) as error:  # by how far it is beyond what can be counted
+    except (RuntimeError, TypeError) as error:  # which one: by how far it is beyond counting
         if "overflow" not in str(error).lower():
             raise
         needed = _UNCOUNTABLE

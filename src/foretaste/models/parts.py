@@ -21,11 +21,11 @@ class Parts:
     """
 
     def part_of(self, size: int) -> range:
-        """This part's share of ``size`` things: consecutive, and about as many as each part's."""
+        """This part's share of ``size`` things: consecutive, about as many as any other part's."""
         return range(size)
 
     def part_by_weight(self, weight_N: Tensor) -> range:
-        """This part's share of N things: consecutive, and about as heavy as each part's."""
+        """This part's share of N things: consecutive, about as heavy as any other part's."""
         return range(len(weight_N))
 
     def total(self, tensor: Tensor) -> Tensor:
@@ -54,13 +54,13 @@ class Parts:
     def union(self, index_U: Tensor, size: int, at_most: int) -> Tensor:
         """The distinct numbers in [0, size) of all parts, ascending, int64.
 
-        ``index_U`` are this part's, distinct and ascending. All parts together have ``at_most`` so
-        many.
+        ``index_U`` are this part's, distinct and ascending. All parts have at most ``at_most``
+        distinct numbers together.
         """
         return index_U.long()
 
     def each_or_none(self, solve: Callable[[], T]) -> T:
-        """What ``solve`` gives here; TrainingError in all parts where it raises one in any."""
+        """The result of ``solve``; TrainingError in all parts where one is raised in any."""
         return solve()
 
 

@@ -20,7 +20,7 @@ _MOST_CHUNKS = 64
 class Scorer(nn.Module, ABC):
     """A module that `torch.export` can trace for any number of users.
 
-    Its buffers and parameters are all that the scores need, and stay as they were when it was made.
+    Its buffers and parameters are all that the scores need. They may be the model's own.
     """
 
     @abstractmethod
@@ -34,7 +34,7 @@ class Scorer(nn.Module, ABC):
 
 
 def item_chunks(num_items: int, numbers_each: int) -> Iterator[slice]:
-    """Chunks of consecutive items; ``numbers_each`` of an item fit a megabyte for each user.
+    """Chunks of consecutive items, of up to a megabyte a user at ``numbers_each`` an item.
 
     A catalogue of more than 64 such chunks is cut into 64 larger ones.
     """

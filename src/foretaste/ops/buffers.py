@@ -1,7 +1,7 @@
 """Memory used again: the large tensors of one training step after another.
 
-What the allocator maps anew for every large tensor, the operating system has to clear page by page:
-on Linux 0.3 s a gigabyte, ten times what writing to it costs afterwards.
+The operating system clears every page that the allocator maps anew: on Linux 0.3 s a gigabyte, ten
+times what writing to it costs afterwards.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Implicit least squares of many rows by two conjugate gradients each: a half-sweep of iALS.
+"""Implicit least squares of many rows by two steps of conjugate gradients: a half-sweep of iALS.
 
 A row's system is that of `foretaste.ops.least_squares`: in the eigenbasis of the fixed vectors'
 Gramian, with X the vectors of the row's items times the roots t of their weights and C the diagonal
@@ -7,7 +7,7 @@ of all other terms,
     (C + X'X) w = X' t
 
 C is the preconditioner (Saad 2003, "Iterative Methods for Sparse Linear Systems", algorithm 9.1).
-Where the weights are 1, no X'X is above the Gramian. The preconditioned system then has a condition
+Where the weights are 1, X'X is at most the Gramian. The preconditioned system then has a condition
 number of at most ``1 + 1 / a``, for a the weight of unobserved pairs. No row is multiplied by the
 Gramian. Without the eigenbasis each step would do that (Takács, Pilászy & Tikk 2011, doi
 10.1145/2043932.2043987).
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.least_squares import FixedVectors
+from foretaste.ops.least_squares import TERMS_AT_ONCE, FixedVectors
 from foretaste.ops.segments import sum_bags
 from foretaste.ops.torch_internals import has_sampled_products, sampled_products
 from foretaste.ops.workers import of_each
@@ -49,9 +49,6 @@ _AT_ONCE = {"cpu": 1 << 15, "cuda": 1 << 19}
 shape of ml-1m and width 128 took a thread 0.58, 0.42, 0.34 and 0.29 s by chunks of 2^12 to 2^15,
 and 0.28 s by 2^16.
 """
-
-_TERMS_AT_ONCE = 1 << 14
-"""Terms of one float32 sum: 2^24 terms of one sign, added up in turn, come to a standstill."""
 
 _TINY = 1e-30
 """Keeps quotients finite for rows that are solved already, whose residual is zero."""
@@ -99,7 +96,7 @@ def improve_rows(
 
 
 class _Interactions:
-    """Those of some rows, with vectors of a table."""
+    """Interactions of some rows, with vectors of a table."""
 
     def __init__(
         self, table_ND: Tensor, index_S: Tensor, offsets: Tensor, weight_S: Tensor | None
@@ -109,7 +106,7 @@ class _Interactions:
         self.weight_S = None if weight_S is None else weight_S.to(table_ND.dtype)
         self.lengths_c = offsets.diff()
         if len(self.lengths_c) == 1:  # it may be long
-            cuts = torch.arange(0, len(index_S), _TERMS_AT_ONCE, device=index_S.device)
+            cuts = torch.arange(0, len(index_S), TERMS_AT_ONCE, device=index_S.device)
             offsets = torch.cat([cuts, offsets[1:]])
         self.piece_offsets = offsets
         """Of the rows or, where there is one row alone, of pieces of it."""
@@ -119,7 +116,7 @@ class _Interactions:
         return number_S if self.weight_S is None else number_S * self.weight_S
 
     def of_rows(self, number_c: Tensor) -> Tensor:
-        """Each interaction's number of its row, [S]."""
+        """The number of each interaction's row, [S]."""
         return torch.repeat_interleave(number_c, self.lengths_c, output_size=len(self.index_S))
 
     def products(self, vector_cD: Tensor) -> Tensor:

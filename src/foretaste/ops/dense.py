@@ -233,8 +233,9 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 def candidate_products(vector_BD: Tensor, table_ID: Tensor, index_BK: Tensor) -> Tensor:
     """``table[index] . vector``, [B, K]: of each row with its own candidates.
 
-    On a CPU no rows of the table are gathered, which is six times as fast with 512 candidates of
-    width 64. Elsewhere the candidates of a few rows are gathered at a time.
+    On a CPU where PyTorch has sampled products of the dtype, no rows of the table are gathered,
+    which is six times as fast with 512 candidates of width 64. Elsewhere the candidates of a few
+    rows are gathered at a time.
     """
     products_BK = vector_BD.new_empty(index_BK.shape)
     samples = vector_BD.device.type == "cpu" and vector_BD.dtype.itemsize >= 4

@@ -18,7 +18,8 @@ from foretaste.ops.torch_internals import keep_freed_memory
 def computing_with(threads: int | None) -> Iterator[None]:
     """Within, PyTorch computes with so many CPU threads, if a number is given.
 
-    The number is that of the process: computations beside this one have it meanwhile.
+    Threads that begin to compute meanwhile get the number too, and keep it; those that have
+    computed before keep theirs.
     """
     before = torch.get_num_threads()
     if threads is not None:
@@ -96,8 +97,10 @@ def _has_usable_gpu() -> bool:
 
 
 def _covers(architecture: str, capability: tuple[int, int]) -> bool:
-    """True if code for ``sm_86`` (its major version, from that minor on) or ``compute_90`` (that
-    and newer) runs on a GPU."""
+    """True if code for ``architecture`` runs on a GPU.
+
+    Code for ``sm_86`` runs on its major version from that minor on, ``compute_90`` also on newer.
+    """
     kind, _, number = architecture.partition("_")
     digits = number.rstrip("af")
     if not digits.isdecimal():

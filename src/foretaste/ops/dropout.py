@@ -58,8 +58,8 @@ def keep_entries(histories: HistoryTensors, rate: float, key: int | Tensor) -> T
     num_words_B = (lengths_B + 3) // 4
     first_word_B = num_words_B.cumsum(0) - num_words_B
     row_B = torch.arange(len(histories), device=offsets.device)
-    # The place of a word among all words, less that of its row's first, is its number in the row:
-    # adding the place below turns this into r * 2**32 + number.
+    # A word's number in its row is its place among all words less that of the row's first. Adding
+    # the place below gives r * 2**32 + number.
     counter_B = (row_B << 32) - first_word_B
     counter_W = torch.repeat_interleave(counter_B, num_words_B)
     counter_W += torch.arange(counter_W.numel(), device=offsets.device)
@@ -105,7 +105,7 @@ class LayerMasks:
         self.num_words = [-(-width // 8) for width in widths]
         device = keys_L.device
         columns = [torch.arange(words, device=device) for words in self.num_words]
-        # What `hash_words` makes before mixing, for a chunk from sample 0: others add a number.
+        # Words before mixing, of a chunk from sample 0; other chunks add a number.
         starts = [column * GOLDEN + key for key, column in zip(keys_L, columns, strict=True)]
         sample_S1 = torch.arange(max_samples, device=device)[:, None]
         self.start_SW = from_row(torch.cat(starts), sample_S1)
@@ -125,10 +125,10 @@ class LayerMasks:
         starts = accumulate((8 * words for words in self.num_words), initial=0)
         return [byte_SC[:, a : a + width] for a, width in zip(starts, self.widths, strict=False)]
 
-    def drop_(self, activation: Tensor, byte_SW: Tensor) -> Tensor:
+    def drop_(self, activation: Tensor, byte_SC: Tensor) -> Tensor:
         """``activation`` with zeros where its bytes of `draw` say so, in place, not rescaled."""
         # a byte b came as 255 - b, so the sum is below zero, its sign all ones, where b is kept
-        keep = self._bits[: byte_SW.numel()].view(byte_SW.shape).copy_(byte_SW)
+        keep = self._bits[: byte_SC.numel()].view(byte_SC.shape).copy_(byte_SC)
         keep.add_(self.threshold - (1 << ACTIVATION_BITS)).bitwise_right_shift_(
             8 * keep.element_size() - 1
         )

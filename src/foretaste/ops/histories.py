@@ -73,7 +73,7 @@ class HistoryTensors:
     def rows(self, row_index_B: Tensor, num_entries: int | None = None) -> HistoryTensors:
         """The given rows, in the given order; a row may be given more than once.
 
-        A device is not waited for where the ``num_entries`` of all are known.
+        Waits for the device unless ``num_entries``, the number of all their entries, is given.
         """
         starts_B = self.offsets[row_index_B]
         lengths_B = self.offsets[row_index_B + 1] - starts_B

@@ -20,10 +20,10 @@ def invert_(matrix_NN: Tensor, progress: Callable[[int], None]) -> None:
     matrix is not positive definite.
 
     Block by block the matrix is swept (Goodnight 1979, *A Tutorial on the SWEEP Operator*). A sweep
-    of block b replaces A in three places: by the Schur complement of b in the other blocks, by
-    their columns of b times ``A_b⁻¹`` there, and by ``-A_b⁻¹`` in b itself. Once all are swept, A
-    is ``-A⁻¹``. That takes as many products as a Cholesky factor and its inverse, nearly all of
-    them in matrix multiplications.
+    of block b writes the Schur complement of b into all other blocks, ``A_ob A_b⁻¹`` into the
+    blocks between b and each other o, and ``-A_b⁻¹`` into b. Once all are swept, A is ``-A⁻¹``.
+    That takes as many products as a Cholesky factor and its inverse, nearly all of them in matrix
+    multiplications.
     """
     num_rows = len(matrix_NN)
     blocks = [slice(at, min(at + _BLOCK, num_rows)) for at in range(0, num_rows, _BLOCK)]
@@ -34,7 +34,8 @@ def invert_(matrix_NN: Tensor, progress: Callable[[int], None]) -> None:
         swept_Nb = column_Nb @ inverse_bb
         for other in blocks:
             rows = slice(other.start, num_rows)
-            # The Schur complement A_oo - A_ob A_b^-1 A_bo; of the lower part, half the products.
+            # The Schur complement A_oo - A_ob A_b^-1 A_bo. Only its lower part is computed: half
+            # the products.
             matrix_NN[rows, other].addmm_(swept_Nb[rows], column_Nb[other].T, alpha=-1)
         matrix_NN[block, : block.start] = swept_Nb[: block.start].T
         matrix_NN[block.start :, block] = swept_Nb[block.start :]

@@ -1,4 +1,4 @@
-"""Checks of Triton's kernels before they are taken, beside the name of each form of the operations.
+"""Checks of our Triton kernels before they are used, and the names of their forms.
 
 Each operation has a reference, its definition, and a chunked form, which runs anywhere; some have a
 kernel for NVIDIA GPUs. A kernel that compiles may still be wrong on an architecture that nobody

@@ -36,8 +36,9 @@ _NUMBERS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 26}
 
 _ROWS_OF_BLOCK = 1 << 12
 
-_TERMS_AT_ONCE = 1 << 14
-"""Terms of one float32 sum: 2^24 terms of one sign, added up in turn, come to a standstill."""
+TERMS_AT_ONCE = 1 << 14
+"""Most terms of a long row's float32 sum: 2^24 terms of one sign, added up in turn, come to a
+standstill."""
 
 _Chunk = tuple[int, int]
 """The first row and the end, among rows in the order of their lengths."""
@@ -58,7 +59,7 @@ class FixedVectors:
     """Vectors that rows are solved against, in the eigenbasis of their Gramian."""
 
     vector_ND: Tensor
-    """In that basis; a row of zeros follows, which padding stands for."""
+    """In that basis; a row of zeros follows, for padding."""
     basis_DD: Tensor
     eigenvalue_D: Tensor
 
@@ -101,7 +102,7 @@ class FixedVectors:
 
 
 def gramian(vector_ND: Tensor) -> Tensor:
-    """``h'h`` [D, D] in float64, summed by blocks in a fixed order."""
+    """``h'h`` [D, D]: products of blocks, added up in float64 in a fixed order."""
     width = vector_ND.shape[1]
     total_DD = vector_ND.new_zeros(width, width, dtype=torch.float64)
     for part_DD in of_each(lambda block: block.T @ block, _blocks(vector_ND), vector_ND.device):
@@ -158,7 +159,7 @@ def solve_rows(
 def _chunks(lengths: list[int], width: int, numbers: int) -> Iterator[_Chunk]:
     """First row and end of each chunk, for rows of ascending lengths without the empty ones.
 
-    A chunk takes about so many ``numbers``, or is one row; its rows are of about one length.
+    A chunk takes at most ``numbers``, or is one row; its rows are of about one length.
     """
 
     def num_taken(stop: int) -> int:
@@ -166,7 +167,7 @@ def _chunks(lengths: list[int], width: int, numbers: int) -> Iterator[_Chunk]:
 
     start = bisect_right(lengths, 0)
     while start < len(lengths):
-        # Padding stays below a quarter, and short rows still share a chunk.
+        # A row is padded by a quarter and four items at most, so short rows share a chunk too.
         alike = bisect_right(lengths, lengths[start] * 5 // 4 + 4)
         fitting = bisect_right(range(start + 1, alike + 1), numbers, key=num_taken)
         stop = start + max(1, fitting)
@@ -211,7 +212,7 @@ def _solve_by_width(
     system_cDD = _empty("system", (len(index_cl), width, width), vector_ND)
     sum_cD = vector_ND.new_zeros(len(index_cl), width)
     fitting = _NUMBERS_AT_ONCE[vector_ND.device.type] // (len(index_cl) * width)
-    at_once = max(width, min(fitting, _TERMS_AT_ONCE))
+    at_once = max(width, min(fitting, TERMS_AT_ONCE))
     for number, index_cp in enumerate(torch.split(index_cl, at_once, dim=1)):
         gathered_cpD = _gathered(vector_ND, index_cp)
         piece_cDD = _empty("piece", system_cDD.shape, vector_ND) if number else system_cDD
@@ -219,7 +220,7 @@ def _solve_by_width(
         if number:
             system_cDD += piece_cDD
         sum_cD += F.embedding_bag(index_cp, vector_ND, mode="sum")
-    # C + X'X, of at least as many items as columns.
+    # C + X'X; rows here have at least as many items as the width.
     system_cDD.diagonal(dim1=1, dim2=2).add_(diagonal_cD)
     return solve_systems(system_cDD, sum_cD)
 
@@ -235,9 +236,9 @@ def _gathered(vector_ND: Tensor, index_cl: Tensor) -> Tensor:
 
 
 def solve_systems(system_css: Tensor, right_cs: Tensor) -> tuple[Tensor, Tensor]:
-    """The solutions of positive definite systems, and a number for each that is none, else 0.
+    """The solutions of positive definite systems, and for each 0, or above 0 where it is none.
 
-    Only the upper triangles are read. Systems in memory of their own are overwritten.
+    Only the upper triangles are read. The systems may be overwritten.
     """
     num_rows, size = right_cs.shape
     # LAPACK's order of memory: of a symmetric system nothing is transposed.
@@ -245,7 +246,7 @@ def solve_systems(system_css: Tensor, right_cs: Tensor) -> tuple[Tensor, Tensor]
     if system_css.device.type == "cpu" and size > 96:
         # MKL factorizes by blocks from 129 rows on, and a column at a time before that: 51 and 112
         # microseconds for 136 and 128 rows, and 85 for 129, whose columns are not aligned. Columns
-        # a multiple of 256 numbers apart share cache lines.
+        # a multiple of 256 numbers apart compete for the same sets of the cache.
         order = max(136, (size + 7) // 8 * 8)
         order += 8 * (order % 256 == 0)
     if order > size:  # the added rows are the identity's

@@ -1,6 +1,7 @@
 """Verified negatives: the items a user does not have, by rank, without a users-by-items matrix.
 
-Shape suffixes: B users or rows, N interactions or draws, K draws per row, I items.
+Shape suffixes: B users or rows, N interactions or draws, K draws per row, I items, n rows of
+a block, J cells of marks, S draws.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from foretaste.ops.random import GOLDEN, bounded, mix_
 
 _DRAWS_AT_ONCE = {"cpu": 1 << 17, "cuda": 1 << 20}
 ITEMS_PER_DRAW = 64
-"""Most items of the catalogue for each draw of a row with which a CPU marks the items that the user
-has. A binary search takes as long as marking some two hundred items: the processor mispredicts
-every other branch of it."""
+"""Up to so many items of the catalogue for each draw of a row, a CPU marks the items that the user
+has; above, it searches. A binary search takes as long as marking some two hundred items: the
+processor mispredicts every other branch of it."""
 _WAITS = {"cpu": False, "cuda": True}
 """True where the host waits for the device to learn how many numbers there are of a kind."""
 
@@ -167,6 +168,6 @@ def _words(key: int, number_N: Tensor | None, draws_NK: Tensor) -> Iterator[tupl
         number_n = torch.arange(start, stop, device=draws_NK.device)
         if number_N is not None:
             number_n = number_N[start:stop]
-        # `hash_words` of number * K + draw, whose product is one sum of a row's and a draw's
+        # `hash_words` of number * K + k: times GOLDEN that is a row's part plus a draw's.
         word_nK = (number_n * num_draws * GOLDEN + key)[:, None] + draw_K * GOLDEN
         yield slice(start, stop), mix_(word_nK)

@@ -88,7 +88,7 @@ _ROUGH_SUMS = [
         "allow_bf16_reduced_precision_reduction",
     )
 ]
-"""By PyTorch's defaults, half-precision products add up in half precision."""
+"""By PyTorch's defaults, half-precision products may add up in half precision."""
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def exact_half_sums(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def products_as_set(device: torch.device) -> Iterator[str | None]:
-    """Within, float32 products are computed as the application has set, trainings or not.
+    """Within, float32 products are computed as the application has set, whatever trains beside.
 
     Yields a note for the user where that lowers their precision, else None.
     """

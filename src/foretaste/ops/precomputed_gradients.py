@@ -35,8 +35,8 @@ def with_gradients(
     """The scalar ``value``, whose gradient for each of ``inputs`` is already known.
 
     Backward scales the gradients in place and hands them over without a copy, so it works once.
-    Gradients of gigabytes are neither kept nor written twice. A gradient may have a wider dtype
-    than its input until backward.
+    Gradients of gigabytes are neither kept nor copied. A gradient may have a wider dtype than its
+    input until backward.
     """
     result = _WithGradients.apply(value, list(gradients), *inputs)  # type: ignore[no-untyped-call]
     return cast(Tensor, result)

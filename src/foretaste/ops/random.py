@@ -76,7 +76,7 @@ def key_on(device: torch.device, key: int | Tensor) -> Tensor:
 
 
 def from_row(key: Tensor, first_row: int | Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The stream ``key`` from a row on, of streams whose row r begins at word ``r * 2**32``.
+    """The key of a stream from ``first_row`` on, where row r begins at word ``r * 2**32``.
 
     Its rows 0, 1... are the rows ``first_row``, ``first_row + 1``... of the stream.
     """
@@ -99,7 +99,7 @@ def hash_words(key: int | Tensor, counter: Tensor) -> Tensor:
 
 
 def mix_(word: Tensor, spare: Tensor | None = None) -> Tensor:
-    """SplitMix64's finaliser on int64 words, in place: every bit in moves every bit out.
+    """SplitMix64's finaliser on int64 words, in place: every input bit affects every output bit.
 
     ``spare`` is memory to work in, as large as ``word``.
     """
@@ -146,7 +146,7 @@ def normals(key: int | Tensor, counter: Tensor) -> Tensor:
 
 @torch.no_grad()
 def fill_normal_(table: Tensor, key: int, std: float, first_row: int = 0) -> None:
-    """Fill ``table``, [R, C] or [R], with N(0, std).
+    """Fill ``table``, [R, C] or [R], with N(0, std²).
 
     Columns 2w and 2w + 1 of row r are the `normals` of word ``(first_row + r) * 2**32 + w``: a
     table of some rows gets what a table of all has there. All devices get the CPU's values.
@@ -200,7 +200,8 @@ class Permutation:
     def keyed(cls, key: int, size: int, device: torch.device | str) -> Permutation:
         """The permutation of a stream."""
         sides = _grid(size)
-        # pairs of positions are uniform up to a share of about size**-3; 4**-15 of the smallest
+        # Pairs of positions are uniform but for a share of about size**-3; for the smallest sizes
+        # it is 4**-15.
         num_rounds = 8 if size > 1 << 10 else 32
         keys = stream_keys(key, Purpose.SHUFFLE, torch.arange(num_rounds, device=device))
         counter = torch.arange(max(sides), device=device).expand(num_rounds, -1)

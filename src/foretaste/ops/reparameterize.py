@@ -26,7 +26,7 @@ class _Reparameterize(torch.autograd.Function):
         ctx: Any, code_BC: Tensor, noise_BL: Tensor, weight_B: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         mean_BL, log_variance_BL = code_BC.chunk(2, dim=1)
-        # The noise has this deviation, and not a fixed 0.01 as in one program.
+
         deviation_BL = (0.5 * log_variance_BL).exp_()
         ctx.save_for_backward(mean_BL, deviation_BL, noise_BL, weight_B)
         # Zeros would be made and added where the divergence, or the sample, is not asked for.

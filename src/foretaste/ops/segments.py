@@ -23,8 +23,8 @@ from foretaste.ops.buffers import Buffers
 _BYTES_AT_ONCE = 10 * 2**20
 _DIGIT_BITS = 15
 _FEW_SUMMANDS = 1 << 10
-"""At most so many are added up in turn; more are sorted. Half precision is always sorted: there
-each addition in turn would be rounded."""
+"""At most so many are added up in turn on a CPU; more are sorted. Half precision is always sorted:
+there each addition in turn would be rounded."""
 _FEW = 1 << 15
 """PyTorch sorts fewer numbers by comparing them, which takes up to ten times as long as digit by
 digit."""
@@ -33,8 +33,8 @@ digit."""
 class Segments:
     """Rows grouped by the index they belong to; sorted once, used for several sums.
 
-    ``index_S`` integer and not negative; on a CPU rows whose index is ``num_segments`` or above are
-    in no sum, elsewhere there are to be none.
+    ``index_S`` integer and not negative. Rows whose index is ``num_segments`` or above are in no
+    segment; `sum` takes such rows on a CPU only.
     """
 
     def __init__(self, index_S: Tensor, num_segments: int) -> None:
@@ -50,7 +50,8 @@ class Segments:
         buffers: Buffers | None = None,
         name: str = "sums",
     ) -> Tensor:
-        """The sum of the rows of each index, [I, D] of the rows' dtype, added up in float32.
+        """The sum of the rows of each index, [I, D] of the rows' dtype, added up in float32 at
+        least.
 
         Args:
             rows_ND: the S summands, or the rows that they are among.
@@ -100,8 +101,8 @@ def _by_searching(index_S: Tensor, num_segments: int) -> tuple[Tensor, Tensor]:
 
 
 def stable_order(index_S: Tensor, largest: int) -> Tensor:
-    """The positions at which integers on the CPU, up to ``largest``, ascend; equal ones as they
-    come."""
+    """The positions that sort integers from 0 to ``largest`` on the CPU; equal ones stay in
+    order."""
     if len(index_S) >= _FEW:
         return torch.sort(index_S, stable=True).indices
     order_S = torch.arange(len(index_S))
@@ -119,9 +120,9 @@ def sum_bags(
     [number of bags, D] of the rows' dtype; the last offset is the length of ``index_S``, and
     ``weight_S`` are factors of the summands.
     """
-    if rows_ND.shape[1] == 0:  # embedding_bag of two threads refuses them
+    if rows_ND.shape[1] == 0:  # embedding_bag of two threads refuses rows of no columns
         return rows_ND.new_zeros(len(offsets) - 1, 0)
-    # Sums of 65,536 rows of 128 took index_add_ 4 ms and the gradient of an embedding 46 ms.
+
     offsets = offsets.to(index_S.dtype)
     return F.embedding_bag(
         index_S,

@@ -29,8 +29,8 @@ _MISSING = (AttributeError, RuntimeError, TypeError)
 def compute_alone() -> None:
     """Have this thread compute what it does alone; other threads keep their numbers of threads.
 
-    `torch.set_num_threads` sets the number of the process: other threads have it at once. Where a
-    library has another name for its setting, this thread goes on with as many threads as others.
+    `torch.set_num_threads` also sets the number of every thread that begins to compute later. Where
+    a library has another name for its setting, this thread goes on with as many threads as others.
     """
     torch.get_num_threads()  # the first call in a thread sets it to the others' number
     libraries = ctypes.CDLL(torch._C.__file__)  # and all that it is linked to
@@ -99,13 +99,14 @@ def sampled_products(
 ) -> Tensor:
     """``table[index] . vector`` [S], without the gathered rows.
 
-    Row b has the products of ``index_S[offsets[b]:offsets[b + 1]]``; both are of one dtype. Only on
-    a CPU, in float32 or float64, for no more products in all than rows and items have pairs, and
-    where `has_sampled_products`. The sparse matrix that says which products are wanted is in beta.
-    By the book its columns ascend without repeats, but nothing looks at that.
+    Row b has the products of ``index_S[offsets[b]:offsets[b + 1]]``; ``offsets`` and ``index_S``
+    are of one dtype. Only on a CPU, in float32 or float64, for no more products in all than rows
+    and items have pairs, and where `has_sampled_products`. The sparse matrix that says which
+    products are wanted is in beta. By the book its columns ascend without repeats, but nothing
+    looks at that.
     """
     shape = (len(vector_BD), len(table_ID))
-    # torch 2.11 warns at each tensor of which `check_invariants=False` says so.
+    # torch 2.11 warns at each tensor that is made with `check_invariants=False`.
     with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
         values_S = vector_BD.new_zeros(len(index_S))
         wanted = torch.sparse_csr_tensor(offsets, index_S, values_S, shape)

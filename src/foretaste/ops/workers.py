@@ -33,7 +33,7 @@ def of_each(
 
 
 def alone(work: Callable[[], Result], device: torch.device) -> Result:
-    """What ``work`` gives, on a CPU by one thread: for many short operations in one call.
+    """The result of ``work``, on a CPU by one thread: for a call of many short operations.
 
     The eigenvectors of a matrix of 128 take one thread 1.2 ms, and two threads 0.9 s of waiting for
     each other where other programs keep the cores busy.

@@ -59,7 +59,7 @@ class EaseConfig(_LinearConfig):
 
     l2: Annotated[float, Range(above=0)] | Auto = "auto"
     """Weight of the squared weights against the squared error, in interactions: the higher, the
-    more users two items must share. The rule of auto: 200, and 20 of a few neighbours."""
+    more users two items must share. The rule of auto: 200 with all neighbours, 20 with a few."""
 
     dropout: Dropout | Auto = "auto"
     """Share of each history that is dropped in learning, on average over all ways to drop it: the
@@ -68,7 +68,7 @@ class EaseConfig(_LinearConfig):
 
     user_power: _UserPower | Auto = "auto"
     """A user of n items counts n to the power of minus this: the higher, the less people with many
-    items say. The rule of auto: 0, everyone alike, and 0.3 of a few neighbours."""
+    items say. The rule of auto: 0 (everyone alike) with all neighbours, 0.3 with a few."""
 
     neighbors: Count | Literal["all"] | Auto = "auto"
     """Neighbours of each item that may have a weight towards it, such as 100, or all items. The
@@ -93,7 +93,7 @@ class EaseConfig(_LinearConfig):
             ("l2", 3.0),
             ("user_power", (0.0, 0.3, 0.5)),
             ("dropout", (0.35, 0.5, 0.65)),
-            # They take six times as long, so the others are chosen before.
+            # 400 neighbours take six times as long, so the others are chosen before.
             ("neighbors", (100, 400)),
         ]
 
@@ -192,7 +192,7 @@ class IALSConfig(ModelConfig):
     """iALS: a matrix factorisation by alternating least squares over all pairs.
 
     Hu et al. 2008; with the regularization of Rendle et al. 2022, arXiv 2110.14037. Hard to beat on
-    data of any size, and fast: an epoch solves for all users, then for all items.
+    data of any size, and fast: an epoch improves all users, then all items.
     """
 
     has_large_products = False
@@ -213,8 +213,9 @@ class IALSConfig(ModelConfig):
     inverse.)"""
 
     regularization: _Weight | Literal["auto"] = "auto"
-    """Weight of the squared vectors, each times its row's interactions, and unobserved pairs by
-    their weight. auto goes by the items' popularity: higher where few items have most of it."""
+    """Weight of the squared vectors. Each is multiplied by its row's interactions plus
+    unobserved_weight times all pairs of the row. auto goes by the items' popularity: higher where
+    few items have most of it."""
 
     ignore_weights: bool = False
     """Learn from every interaction alike, whatever its weight."""

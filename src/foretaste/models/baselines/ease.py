@@ -96,15 +96,14 @@ class Ease(ItemWeightsModel):
         self._count_pairs(histories, weight_U, progress)
         dropout = self.config.dropout
         penalty_I = self.config.l2 + dropout / (1 - dropout) * self.weight_II.diagonal().double()
-        # In float64: a popular catalogue's Gram matrix is too steep for float32, beside whose
-        # counts a small penalty would be rounded away.
-        # P = (G + p / (1 - p) D + l2)⁻¹, then W = -P / diag(P) by columns, zero on the diagonal.
+        # In float64: beside the counts of popular items float32 would round a small penalty away.
         precision_II = self.weight_II.double()
         precision_II.diagonal().add_(penalty_I)
         try:
             invert_(precision_II, lambda done: progress("inverting", done, self.num_items))
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
             raise nothing_to_solve(self.config.l2) from error
+        # By columns: W = -P / diag(P), for P the inverse.
         self.weight_II.copy_(precision_II.div_(-precision_II.diagonal().clone()))
         self.weight_II.fill_diagonal_(0.0)
 

@@ -29,8 +29,7 @@ _START_STD = 0.1
 """Standard deviation of a vector's numbers at the start, times the root of the width."""
 
 _AUTO_WEIGHT = 20.0
-"""With ``auto`` all pairs together weigh so much against all interactions; a pair weighs 1 at
-most."""
+"""With ``auto`` all pairs together weigh 20 times all interactions; a pair weighs 1 at most."""
 
 _AUTO_REGULARIZATION = 0.1
 """Factor of the 2-norm of the items' shares of all interactions. For N items of equal popularity
@@ -140,7 +139,7 @@ class IALS(SweepModel):
 
     @torch.no_grad()
     def sweep(self, batch: WholeData) -> Tensor:
-        """Improve the users' vectors, then the items'; returns the loss for each interaction.
+        """Improve the users' vectors, then the items'; returns the mean loss of an interaction.
 
         A part has the vectors of its users and of all items. It improves those of its users, and
         those of consecutive items with about its share of all interactions. While it improves

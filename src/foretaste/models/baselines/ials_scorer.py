@@ -15,7 +15,7 @@ from foretaste.models.scorer import Scorer
 from foretaste.ops.least_squares import FixedVectors
 
 _TOLERANCE = 1e-7
-"""Of the error against that of zero, in the norm that the system defines."""
+"""Most error left, relative to that of zero, in the norm that the system defines."""
 
 _MOST_STEPS = 256
 """Each is written out in a program."""
@@ -44,7 +44,8 @@ class FoldInScorer(Scorer):
     Of `foretaste.ops.least_squares` it is ``(1 + Y'Y) C^1/2 w = Y' 1``, whose left side has a
     condition number of at most ``1 + max(e / C)``, for e the eigenvalues of the items' Gramian. By
     it goes the number of steps, enough for any history (Saad 2003, "Iterative Methods for Sparse
-    Linear Systems", section 6.11.3). It is at most twice the width, in which exact steps would end.
+    Linear Systems", section 6.11.3). It is at most twice the width; in exact arithmetic the width
+    would do.
     """
 
     def __init__(self, items: FixedVectors, unobserved_weight: float, ridge: float) -> None:

@@ -16,7 +16,7 @@ from foretaste.models.base import ClosedFormModel, UserState
 from foretaste.ops.histories import HistoryTensors
 
 CELLS_AT_ONCE = 1 << 24
-"""Users times items whose scores are held at once: 64 MiB in float32."""
+"""Users times items whose scores are held at once."""
 
 BELOW_ZERO = 2.0**-100
 """Factor of scores by popularity for items that the history says nothing of. Added to a sum of

@@ -1,7 +1,8 @@
 """Models that keep a few neighbours of each item: item-kNN and RP3beta, for catalogues of any size.
 
 Shape suffixes: B users, I items of the catalogue, K neighbours of an item, U users, N entries of
-histories, n those of a part of them, P pairs of items.
+histories, n those of a part of them, P pairs of items, M pairs of an item and its neighbour, C
+cells.
 """
 
 from __future__ import annotations
@@ -398,7 +399,7 @@ def _places(value_P: Tensor) -> Tensor:
 
 
 def expanded(first_n: Tensor, end_n: Tensor) -> tuple[Tensor, Tensor]:
-    """Every position from ``first_n`` up to ``end_n`` of each entry, after the entry's number."""
+    """The number of the entry and the position, for all positions of [first_n, end_n)."""
     length_n = end_n - first_n
     entry_n = torch.arange(len(length_n), device=length_n.device)
     entry_P = torch.repeat_interleave(entry_n, length_n)
@@ -409,7 +410,7 @@ def expanded(first_n: Tensor, end_n: Tensor) -> tuple[Tensor, Tensor]:
 def blocks_of(pairs_before: Tensor, at_once: int) -> Iterator[slice]:
     """Consecutive entries, of up to ``at_once`` pairs or one that has more.
 
-    ``pairs_before`` are the pairs before each entry, and all of them, ascending.
+    ``pairs_before`` [N + 1] is the number of pairs before each entry, then of all.
     """
     pairs_before, start = pairs_before.cpu(), 0
     while start < len(pairs_before) - 1:

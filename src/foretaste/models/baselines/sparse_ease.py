@@ -3,9 +3,10 @@
 The sparse approximation of Steck 2019, "Markov random fields for collaborative filtering", with the
 candidates of fsSLIM (Ning & Karypis 2011, "SLIM").
 
-For an item j with candidates C and ``G = XᵀX``, its weights b solve ``(G_CC + l2) b = G_Cj``. G is
-never whole in memory. Pairs of popular items are counted once, into a table of bounded size. Other
-items have few users each: their rows of G are counted for as many systems at a time as fit.
+For an item j with candidates C and ``G = XᵀX``, its weights b solve
+``(G_CC + dropout / (1 - dropout) diag(G_CC) + l2) b = G_Cj``. G is never whole in memory. Pairs of
+popular items are counted once, into a table of bounded size. Other items have few users each: their
+rows of G are counted for as many systems at a time as fit.
 
 Items have ranks by popularity here: 0 is the most popular one, and I stands for none.
 
@@ -168,7 +169,7 @@ class _Neighborhoods:
         rank_P, other_rank_P = self.rank_I[item_P], self.rank_I[other_P]
         both_P = (rank_P < self.num_popular) & (other_rank_P < self.num_popular)
         self.shared_MM[rank_P[both_P], other_rank_P[both_P]] = shared_P[both_P].float()
-        # The criterion's square: as a quotient of exact sums it is the same where it is equal.
+        # The criterion's square is a quotient of exact sums, so equal ones are equal bit by bit.
         score_P = shared_P.square() / self.count_R[other_rank_P]
         first, place = strongest(item_P, score_P, self.rank_IK.shape[1])
         self.rank_IK[item_P[first], place] = other_rank_P[first].int()
@@ -220,7 +221,8 @@ class _Neighborhoods:
             size = sizes[part.stop - 1]
             rank_pw = rank_tw[part, width - size :].long()
             popular_pw = rank_pw.clamp(max=self.num_popular)
-            # float32 counts are exact up to 2^24; in float64 a small penalty is not rounded away.
+            # float32 sums of users' weights are exact up to 4,096; in float64 a small penalty is
+            # not rounded away.
             system_pww = self.shared_MM[popular_pw[:, :, None], popular_pw[:, None]].double()
             # The rarest come first: where one of both is rare, the upper triangle has its row.
             rows = slice(*first_row[[part.start, part.stop]].tolist())
@@ -257,7 +259,7 @@ class _RowsOfRare:
         rank_N = rank_I[histories.item_index.long()].int()
         self._histories = replace(histories, item_index=rank_N)
         self._users = self._histories.transposed()
-        # Of whole users float32 sums are exact, in half the memory.
+        # Where interactions have no weights, float32 sums are exact, in half the memory.
         self._weight_U = weight_U.float() if histories.weight is None else weight_U
         self._step = 0.0 if histories.weight is None else summand_step(histories, weight_U)
         self._length_U = histories.lengths()
@@ -332,7 +334,7 @@ def _num_threads(device: torch.device) -> int:
 
 
 def _parts_of_systems(sizes: list[int], numbers: int) -> Iterator[slice]:
-    """Consecutive systems of ascending sizes, about so many ``numbers`` or one system at once."""
+    """Consecutive systems of ascending sizes, of at most ``numbers`` or one system at once."""
 
     def num_taken(stop: int) -> int:
         return (stop - start) * sizes[stop - 1] * sizes[stop - 1]

@@ -116,7 +116,7 @@ class Blend(ComposedModel):
         return tuple(parts)
 
     def standardised(self, state: UserState, item_index_BK: Tensor | None) -> Iterator[Tensor]:
-        """Scores of each model with a weight, of candidates [B, K] or the catalogue [B, I]."""
+        """Standardised scores of each weighted model, of candidates [B, K] or all [B, I]."""
         for number, (model, _) in enumerate(self._weighted()):
             own, mean_B1, deviation_B1 = state.parts[3 * number : 3 * number + 3]
             assert isinstance(own, UserState)

@@ -205,7 +205,7 @@ class InteractionBatches:
         return user_B, items_BK, self.label_K
 
     def _shuffled(self, row_B: Tensor, key: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Samples on their own: sample s is candidate s % (1 + K) of interaction s // (1 + K)."""
+        """Samples alone: sample s is candidate s % g of interaction s // g, in groups of g."""
         interaction_B, candidate_B = row_B // self.group_size, row_B % self.group_size
         user_B, number_B = self.user_index_N[interaction_B], self.first_interaction + interaction_B
         number_B = number_B * self.config.num_negatives + (candidate_B - 1).clamp_(min=0)

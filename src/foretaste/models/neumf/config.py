@@ -57,11 +57,12 @@ class NegativesConfig(ModelConfig):
     lean away from popular items (Menon et al. 2021, arXiv 2007.07314)."""
 
     prior_weight: Annotated[float | None, Range(above=0)] = None
-    """Weight of the prior that new users are fitted with. Unless given it goes by the loss, and the
-    validation part may choose another."""
+    """Weight of the prior that new users are fitted with. Unless given it is 0.03 for cosines, else
+    1, and the validation part may choose another."""
 
     negatives: Annotated[int | Auto, Range(at_least=1)] = "auto"
-    """Items sampled per interaction; auto goes by loss."""
+    """Items sampled per interaction. auto is 4 for bce; for softmax it is an eighth of the items,
+    but 4 to 64."""
 
     verified_negatives: bool = True
     """Check that sampled items are not among the user's own; False is the reference's shortcut."""
@@ -82,12 +83,12 @@ class NegativesConfig(ModelConfig):
 
     @property
     def divisor(self) -> float:
-        """Divisor of scores."""
+        """The temperature where scores are cosines, else 1."""
         return 1.0
 
     @property
     def resolved_prior_weight(self) -> float:
-        """The weight of the prior in training; that of its scores unless given."""
+        """``prior_weight`` before the validation part chooses; unless given, by the scores."""
         if self.prior_weight is not None:
             return self.prior_weight
         return _PRIOR_OF_COSINES if self.scores_cosines else 1.0
@@ -195,7 +196,7 @@ class MLPConfig(NegativesConfig, _Tower):
     search_space = {**_STEPS, **_TOWERS}  # noqa: RUF012 (a ClassVar of the parent)
 
 
-# The settings of both halves, but none of them: a NeuMFConfig is no GMFConfig.
+# It has the settings of both halves and inherits from neither: it is no GMFConfig.
 @dataclass(frozen=True, kw_only=True)
 class NeuMFConfig(NegativesConfig, _Tower, _Factors):
     """NeuMF: a matrix factorisation and a multilayer tower, joined.

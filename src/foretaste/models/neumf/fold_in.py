@@ -199,8 +199,8 @@ def _turns(
     """Each item with some of the negatives drawn for it, which the steps take in turn.
 
     With bce a step takes a quarter of them: sums over a history even out the noise of that. Softmax
-    takes all, as it compares an item with all of them and lost by a quarter. A user's weights add
-    up to one.
+    takes all, as it compares an item with all of them and was worse with a quarter of them. A
+    user's weights add up to one.
     """
     is_bce = objective.name == "bce"
     num_at_once = max(1, num_drawn // 4) if is_bce else num_drawn

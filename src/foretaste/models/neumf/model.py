@@ -97,8 +97,8 @@ class NeuMF(NeuralModel):
 
         Smaller data get a lower rate, and batches that grow with the negatives. The rate is lower
         still for many negatives and few interactions a user: that was found with GMF's cosines, and
-        not tried with a tower. Cosines start at twice the rate, which then falls to 0, unless a
-        constant rate is asked for.
+        not tried with a tower. Below 10 M, cosines start at twice the rate, which then falls to 0,
+        unless a constant rate is asked for.
         """
         samples_each: int = 1 + config.num_negatives
         every = 2 if size.protocol == "held-out-users" else 1  # where it costs more than an epoch
@@ -111,12 +111,13 @@ class NeuMF(NeuralModel):
         is_brief = samples_each > 16 and size.num_interactions < 20 * size.num_users
         adam = {"learning_rate": 0.0005 if is_brief else 0.002, "beta1": 0.9, "beta2": 0.999}
         if config.scores_cosines and not size.constant_rate and size.num_interactions < _MANY:
-            # NeuMF's loses on ml-100k and steam, and gains on lastfm: without cosines it stays.
+            # A falling rate lost for neumf on ml-100k and steam, and gained on lastfm: without
+            # cosines it stays constant.
             settings = {"epochs": 12 if is_brief else 20, "eval_every": 4, "patience": 0}
             settings |= {"learning_rate_schedule": "cosine"}
             adam["learning_rate"] *= 2
         largest = power_of_two((1 << 16) * samples_each // 5, 1 << 11, 1 << 20)
-        # A hundred updates an epoch, however small the data: patience counts epochs.
+        # A hundred updates an epoch, however small the data: patience counts evaluations.
         smallest = power_of_two((1 << 6) * samples_each // 5, 1 << 6, 1 << 11)
         share = size.num_interactions * samples_each // 100
         return settings | {"batch_size": power_of_two(share, smallest, largest)} | adam
@@ -166,7 +167,7 @@ class NeuMF(NeuralModel):
             set_to(weight)
             return value()
 
-        # After a kill the weights that were kept may have a chosen one already.
+        # After a kill the weights may hold a chosen one already, so this starts from the settings.
         weight = first = float(self.config.resolved_prior_weight)
         for factor in (_PRIOR_FACTOR, 1 / _PRIOR_FACTOR):
             while (found := value_by(weight * factor)) > best:
@@ -177,7 +178,7 @@ class NeuMF(NeuralModel):
         return {"prior_weight": weight}, best
 
     def reset_parameters(self, seed: int) -> None:
-        """Embeddings N(0, 0.01), tower Glorot-uniform, output LeCun-uniform or one, biases zero."""
+        """Embeddings N(0, 0.01²), tower Glorot-uniform, output LeCun-uniform or one, biases 0."""
         self.forget()
         for number, (name, parameter) in enumerate(self.named_parameters()):
             key = stream_key(seed, Purpose.INITIALISE, number)

@@ -57,7 +57,8 @@ class HistoryAutoencoder(NeuralModel):
         return HistoryBatches(histories, batch_size, seed, padded=padded, parts=parts)
 
     def waits_for_device(self, num_samples: int, implementation: Implementation) -> bool:
-        """True without the Triton kernels: no other form takes batches padded to one size."""
+        """True without the Triton kernels, which alone take batches padded to one size, and for
+        ``sampled_softmax``, where the items of the batch decide shapes."""
         return self.config.sampled_softmax is not None or implementation != "triton"
 
     def kernel_dtypes(self) -> dict[str, torch.dtype]:
@@ -111,10 +112,10 @@ class HistoryAutoencoder(NeuralModel):
         """Standard normal numbers [B, L] for a batch's latent vectors; zeros outside training."""
         if not self.training:
             return code_BC.new_zeros(len(code_BC), self.config.latent)
-        # two columns of a row from each word
         # Numbers go by the user's place in the whole batch, so a rank or a slice draws the same
         # ones.
         row_B1 = torch.arange(len(code_BC), device=self.device)[:, None]
+        # Two columns of a row from each word.
         column_W = torch.arange(-(-self.config.latent // 2), device=self.device)
         key = from_row(batch.noise_key, batch.first_row)
         noise_BW2 = normals(key, (row_B1 << 32) + column_W)
@@ -162,8 +163,8 @@ class HistoryAutoencoder(NeuralModel):
     def scores_of(self, latent_BL: Tensor) -> Tensor:
         """Scores [B, I] of the catalogue for latent vectors."""
         weight_ID = self.output.weight
-        # Of columns that `lay_out_for_few` put together, BLAS makes scores of 1 to 64 users up to
-        # twice as fast as oneDNN does of rows.
+        # `lay_out_for_few` puts columns together. BLAS then makes scores of 1 to 64 users up to
+        # twice as fast as oneDNN from rows.
         product = linear if weight_ID.is_contiguous() else nn.functional.linear
         return product(self._decode(latent_BL), weight_ID, self.output.bias)
 

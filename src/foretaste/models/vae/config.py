@@ -54,8 +54,8 @@ class _Network(ModelConfig):
 @dataclass(frozen=True, kw_only=True)
 class _Divergence(ModelConfig):
     kl_weight: Weight | Literal["auto"] = "auto"
-    """Weight of the KL term for each item of a history; auto is 0.005 below 100,000 users, and an
-    annealed weight from there on."""
+    """Weight of the KL term for each item of a history. auto is 0.005 below 100,000 users; from
+    there on, or where an annealing setting is given, the weight is annealed."""
 
     anneal_cap: Weight | None = None
     """Most that an annealed KL weight becomes: 0.1 unless given."""
@@ -64,7 +64,7 @@ class _Divergence(ModelConfig):
     """Updates: the weight is min(anneal_cap, update / this). 15,000 unless given."""
 
     anneal_epochs: Annotated[float | None, Range(above=0)] = None
-    """The same in epochs, so that the batch size does not matter."""
+    """The same in epochs, so that the batch size does not matter; goes before anneal_steps."""
 
     def kl_weight_for(self, num_users: int) -> float | None:
         """The weight for each item of a history, at that many users; None where it is annealed."""

@@ -80,7 +80,7 @@ class MultVAE(HistoryAutoencoder):
         return shape | adam | {"learning_rate": 0.004, "learning_rate_schedule": "cosine"}
 
     def reset_parameters(self, seed: int) -> None:
-        """Weights Glorot-uniform, biases N(0, 0.001)."""
+        """Weights Glorot-uniform, biases N(0, 0.001²)."""
         for number, parameter in enumerate(self.parameters()):
             key = stream_key(seed, Purpose.INITIALISE, number)
             if parameter.dim() == 1:
@@ -112,7 +112,7 @@ class MultVAE(HistoryAutoencoder):
         return loss
 
     def _squared_norm(self) -> Tensor:
-        """Of all weight matrices."""
+        """Squared norm of all weight matrices."""
         total = self.encoder_table.new_zeros(())
         for parameter in self.parameters():
             if parameter.dim() == 2:
@@ -128,7 +128,7 @@ class MultVAE(HistoryAutoencoder):
             weight_B = self._kl_weights(batch, kl_weight, code_BC.dtype)
             return reparameterize(code_BC, noise_BL, weight_B)
         # Annealed as the paper and NVIDIA do it: min(cap, update / steps) for the mean over users.
-        # It counts updates, so that another batch size anneals at another pace over the data.
+        # It counts updates, so another batch size anneals at another pace over the data.
         latent_BL, divergence = reparameterize(code_BC, noise_BL)
         cap, steps = self.config.annealing(batch.updates_per_epoch)
         if cap == 0.0:
@@ -153,7 +153,7 @@ class MultVAE(HistoryAutoencoder):
         return self._dense(last, hidden, self.code_activation)
 
     def _decode(self, latent_BL: Tensor) -> Tensor:
-        """The last hidden layer [B, D]; the output layer belongs to whoever needs its logits."""
+        """The last hidden layer [B, D]."""
         hidden = latent_BL
         for layer in self.decoder:
             hidden = self._dense(layer, hidden, self.config.activation)

@@ -1,4 +1,4 @@
-"""NeuMF after its first projections: users with their candidates to their loss.
+"""NeuMF after its first projections: from users and their candidates to the loss.
 
 `reference` is the definition, on any device; `chunked` the same in chunks that fit a cache, value
 and gradients in one pass, and has the logits; `triton` is fused for CUDA.

@@ -26,16 +26,15 @@ from foretaste.ops.precomputed_gradients import with_gradients
 from foretaste.ops.segments import Segments
 from foretaste.ops.torch_internals import add_relu
 
-# On two cores chunks of 16,000 samples ran twice as fast as those of 65,000 and more, whose
-# activations leave the cache.
+# Activations of larger chunks leave a CPU's cache.
 _SAMPLES_AT_ONCE = {"cpu": 1 << 13, "cuda": 1 << 18}
 _PAIRS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
 """Pairs that are only scored. Scores are float32, so fewer of them fit a cache."""
 _SAMPLES_PER_BLOCK = {"cpu": 1 << 16, "cuda": 1 << 20}
 _SAMPLES_PER_ITEM = 4
-"""A block holds at least this many samples per item, as its sums pass over all items once."""
+"""A block grows to this many samples per item, as its sums pass over all items once."""
 _MOST_SAMPLES_PER_BLOCK = 1 << 18
-"""And at most these, as a block's gradients are stored."""
+"""But by that rule to no more than these, as a block's gradients are stored."""
 
 
 def loss(
@@ -117,7 +116,7 @@ def catalogue_logits(inputs: InteractionInputs) -> Tensor:
     tower_SH = inputs.item_tower_IH.new_empty(num_pairs, tower.width)
     # PyTorch's fused sum and relu turned 8 of 1,000 nan into 0, so it is taken only where no sum
     # can be nan.
-    is_finite = False  # of a GPU unknown, which would have to be waited for
+    is_finite = False  # unknown on a GPU, which would have to be waited for
     sides = (inputs.user_tower_BH, inputs.item_tower_IH)
     if inputs.device.type == "cpu" and all(side.numel() > 0 for side in sides):
         largest = [torch.stack(side.aminmax()).abs().amax() for side in sides]
@@ -185,7 +184,7 @@ class _Pass:
             hidden=tuple(self.tower.gradients),
         )
         self.loss = self.total.output_bias_1.new_zeros(())
-        # fp16 rounds what is below 6e-8 to zero, so slopes are scaled up before their products, and
+        # fp16 rounds what is below 3e-8 to zero, so slopes are scaled up before their products, and
         # their sums in float32 back down.
         self.loss_scale_2 = loss_scale_of(samples.weight_BK) if dtype == torch.float16 else None
 

@@ -28,11 +28,11 @@ class InteractionInputs:
     The logit of user row b and item i, with ``x`` the tower's last activation, is::
 
         z_0 = relu(user_tower_BH[b] + item_tower_IH[i])
-        z_n = relu(hidden[n - 1].weight @ z_(n-1) + hidden[n - 1].bias),  x = z_last
+        z_n = relu(W_n @ z_(n-1) + b_n),  x = z_last
         logit = output_product_F . (user_product_BF[b] * item_product_IF[i])
               + output_tower_D . x + output_bias_1
 
-    with dropout after each relu. ``hidden`` is a flat tuple: weight [out, in], bias [out], ...
+    with dropout after each relu. ``hidden`` is W_1 [out, in], b_1 [out], W_2, b_2...
     """
 
     user_product_BF: Tensor
@@ -92,7 +92,7 @@ def with_item_scores(inputs: InteractionInputs, score_I: Tensor) -> InteractionI
 def with_users(
     inputs: InteractionInputs, product_BF: Tensor, tower_BH: Tensor
 ) -> InteractionInputs:
-    """The inputs of other users, whose factor for `with_item_scores` is one where items have it."""
+    """The inputs of other users; a factor that `with_item_scores` added to items is 1."""
     if num_more := inputs.item_product_IF.shape[1] - product_BF.shape[1]:
         product_BF = F.pad(product_BF, (0, num_more), value=1.0)
     return replace(inputs, user_product_BF=product_BF, user_tower_BH=tower_BH)
@@ -113,8 +113,8 @@ class Objective:
     """A loss of logits.
 
     ``bce`` is every sample's binary cross-entropy (He et al. 2017, eq. 7). ``softmax`` is the
-    cross-entropy of a row's positive among the row's candidates. The weights of a row add up to
-    that of its loss, and negatives of weight zero are left out.
+    cross-entropy of a row's positive, its first candidate, among all its candidates. The weights of
+    a row add up to that of its loss, and negatives of weight zero are left out.
     """
 
     name: Literal["bce", "softmax"] = "bce"
@@ -144,7 +144,7 @@ class Objective:
             slope_BK = (logits_BK.sigmoid_() - label_BK).mul_(weight_BK)
             return (weight_BK * losses_BK).sum(), slope_BK
         row_weight_B = weight_BK.sum(1, dtype=logits_BK.dtype)
-        if weight_BK.stride(1):  # else a row's weights are all alike, and only count together
+        if weight_BK.stride(1):  # else all weights of a row are equal, and only their sum counts
             logits_BK[:, 1:].masked_fill_(weight_BK[:, 1:] == 0.0, float("-inf"))
         if self.negative_shift:
             logits_BK[:, 1:] += self.negative_shift

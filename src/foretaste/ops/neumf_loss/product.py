@@ -1,4 +1,4 @@
-"""GMF's interaction, which has no tower: value and gradients of a step, nothing gathered on a CPU.
+"""GMF's interaction, which has no tower: value and gradients of a step.
 
 A logit is the product of an item's factors with the row's weighted ones. So logits are a matrix
 product, computed for the candidates only. Gradients are sums weighted by the logits' slopes: of

@@ -66,7 +66,7 @@ class Tower:
         return packed(weight, self._pack_for) if self._pack_for else weight
 
     def forward(self, activation_SH: Tensor, first_sample: int = 0) -> list[Tensor]:
-        """Activations [S, width] of every layer from the first's, which dropout writes over."""
+        """Activations [S, width] of every layer, given the first's; dropout changes it in place."""
         num_samples = activation_SH.shape[0]
         masks = self.masks
         random_bytes = masks.draw(first_sample, num_samples) if masks else []

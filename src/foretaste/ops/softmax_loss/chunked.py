@@ -3,10 +3,9 @@
 A chunk's logits become their own gradient in place, and the two backward products consume it at
 once. So memory grows with the chunk and not with the batch. In bfloat16 the product of the logits
 takes their exponentials itself where it can (`FusedExponentials`). Elsewhere logits are in base 2,
-whose exponentials are the cheapest. With e the exponentials of a user's logits less a shift, t
-their total and n the length of the history, the gradient of the logits is
-``(n / t) (e - x t / n)``. The chunk then holds ``e - x t / n``, and the factors ``n / t`` go to the
-small matrices around it.
+whose exponentials are the cheapest. With e the exponentials of a user's logits less a shift, s
+their sum and n the length of the history, the gradient of the logits is ``(n / s) (e - x s / n)``.
+The chunk then holds ``e - x s / n``, and the factors ``n / s`` go to the small matrices around it.
 
 Shape suffixes: B users, c users of a chunk, I items, t items of a tile, D width of the last hidden
 layer, E that width and the bias, padded.
@@ -105,7 +104,7 @@ class _Pass:
         self.hidden_BD = hidden_BD.to(dtype)
         self.weight_ID, self.bias_I = weight_ID, bias_I
         if weight_ID.dtype != dtype:
-            # copied anyway, and so with items that nobody has up to a round number
+            # It is copied anyway: the copy is padded to a multiple of 16 by items that nobody has.
             num_items, width = weight_ID.shape
             padded = -(-num_items // _ALIGNED) * _ALIGNED
             self.weight_ID = self._empty("weight", (padded, width), dtype)

@@ -59,8 +59,8 @@ class Exponentials:
     Args:
         targets: of every chunk.
         sum_dtype: what sums are kept in.
-        headroom: the chunk holds the values of `likelihood_` divided by two to this power, and the
-            factors are multiplied by it.
+        headroom: the chunk's values are divided by two to this power, and the factors multiplied by
+            the same.
     """
 
     def __init__(self, targets: ChunkTargets, sum_dtype: torch.dtype, headroom: int = 0) -> None:

@@ -14,7 +14,8 @@ from foretaste.ops.histories import HistoryTensors
 def loss(hidden_BD: Tensor, weight_ID: Tensor, bias_I: Tensor, targets: HistoryTensors) -> Tensor:
     """Sum over users of ``-sum_i x_i log softmax(W h + b)_i`` (Liang et al. 2018, eq. 2).
 
-    x is 1 for the items of ``targets`` and 0 elsewhere; a user without items adds 0.
+    x is 1 for the items of ``targets``, which have no weights, and 0 elsewhere; a user without
+    items adds 0.
     """
     log_probability_BI = F.log_softmax(F.linear(hidden_BD, weight_ID, bias_I), dim=1)
     return -(log_probability_BI * targets.to_dense().to(log_probability_BI.dtype)).sum()

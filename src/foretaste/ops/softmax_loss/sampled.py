@@ -45,13 +45,13 @@ def sampled_loss(
 
     Products and logits grow with the items of the batch and the samples; the gradients of
     ``weight_ID`` and ``bias_I`` stay dense, with zeros for items that were not looked at.
-    Differentiable once. Waits for the device once, to learn how many items the batch has.
+    Differentiable once. Waits for the device: how many items the batch has decides shapes.
 
     Args:
         num_samples: how many of the items that nobody in the batch has are drawn.
         key: stream of random words that decides which, from `foretaste.ops.random.stream_key`.
-        all_items: where ``targets`` are of a part of a batch: from the distinct items of these,
-            ascending, to those of the whole batch, so that all parts look at the same.
+        all_items: from the distinct items of ``targets``, ascending, to those of the whole batch,
+            ascending. For ranks that have a part of a batch: all look at the same items.
     """
     buffers = buffers or Buffers()
     item_index_N = targets.item_index[: int(targets.offsets[-1])]  # without padding

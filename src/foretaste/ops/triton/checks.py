@@ -77,7 +77,7 @@ def _leaves(
 
 
 def _ragged_histories(device: torch.device) -> HistoryTensors:
-    """Histories of 13 users over 70 items, of ragged lengths, the first of them empty."""
+    """Histories of 13 users over 70 items, of ragged lengths, two of them empty."""
     length_B = torch.arange(13, device=device) % 7
     offsets = torch.nn.functional.pad(length_B.cumsum(0), (1, 0))
     step_N = torch.cat([torch.arange(int(length), device=device) for length in length_B])

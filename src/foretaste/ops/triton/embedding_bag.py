@@ -1,8 +1,9 @@
 """The history encoder on a GPU: a program per user sums table rows straight from the history.
 
-Dropped entries are decided within the kernel and never read. Backward gives every item the rows of
-its users by sorted segments, so nothing is added by atomics and equal runs give equal gradients.
-Nothing waits for the host, and entries beyond the histories' last offset are padding.
+Entries are dropped within the kernel, and their table rows are never read. Backward gives every
+item the rows of its users by sorted segments, so nothing is added by atomics and equal runs give
+equal gradients. The host never waits for the device, and entries beyond the histories' last offset
+are padding.
 
 Shape suffixes: B users, N interactions, I items, H width, E entries of a block.
 """

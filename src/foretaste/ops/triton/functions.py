@@ -72,7 +72,7 @@ def _mix(word: tl.tensor) -> tl.tensor:
 
 @kernel
 def layer_key(key: tl.tensor, LAYER: tl.constexpr) -> tl.tensor:
-    """Bit for bit `foretaste.ops.neumf_loss.inputs.layer_keys`, of a uint64 step key."""
+    """Bit for bit `layer_keys` of `foretaste.ops.neumf_loss.inputs` for first sample 0; uint64."""
     PURPOSE_STEP: tl.constexpr = ((_PURPOSE + 1) * _GOLDEN) & _MASK_64
     LAYER_STEP: tl.constexpr = ((LAYER + 1) * _GOLDEN) & _MASK_64
     return _mix(_mix(key + PURPOSE_STEP) + LAYER_STEP)

@@ -46,7 +46,7 @@ class Weights(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """The samples of a tile: their rows and items, their number, and whether they are padding."""
+    """The samples of a tile: rows, items, numbers, and False where they are padding."""
 
     row_S: Any
     item_S: Any
@@ -77,7 +77,7 @@ class Shape(NamedTuple):
     precision: Any
     """Of float32 products: ``ieee`` or ``tf32``."""
     product_precision: Any
-    """The same for sums over a row's candidates, whose terms are float32 in any dtype."""
+    """The same for the product side's sums over candidates; their terms are float32."""
     num_sums: Any
     """Sums kept of each tile."""
 
@@ -95,7 +95,8 @@ class Compared(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Results of the kernel; the last four are multiplied by the loss scale."""
+    """Results of the kernel. ``slope_S``, ``gradients`` and ``sums`` are multiplied by the loss
+    scale, but for the losses in ``sums``."""
 
     user_product_BF: Any
     user_tower_BH: Any
@@ -124,8 +125,6 @@ def interaction_step(
         tl.load(dropout_2).to(tl.uint64, bitcast=True),
         tl.load(dropout_2 + 1).to(tl.uint64, bitcast=True),
     )
-    # Loaded once for each program, which then goes through many tiles: the weights stay on the
-    # chip.
     first_weights = load_first_weights(weights.hidden, shape)
     hidden = load_weights(weights.hidden, shape)
     TILE_ROWS: tl.constexpr = shape.block // shape.candidates
@@ -241,7 +240,8 @@ def _write_samples(
     sums: tl.tensor,
     shape: tl.tuple,
 ) -> None:
-    """Write activations and gradients of all layers but the first, and sums of the gradients."""
+    """Write slopes, activations between the first and the last, gradients after the first, and sums
+    of these."""
     LAST: tl.constexpr = len(shape.widths) - 1
     bias_sums = sums + 2 + shape.padded_factors + shape.padded[-1]
     sample_S, valid_S = tile.sample_S, tile.valid_S

@@ -14,12 +14,13 @@ with F factors (in brackets: megabytes at S = 2**20, K = 5, I = 26,744, 256 -> 1
     write   activations of all layers but the last, 2 S (H + D1)             [805]
             gradients of all preactivations, 2 S (H + D1 + D2), slopes 4 S   [944]
             gradients of the users' sides, S/K (2 H + 4 F)                   [161]
-    read    weight gradients: 2 S (H + D1 + D1 + D2)                        [1208]
+    read    first activations once more: 2 S H                               [537]
+            weight gradients: 2 S (H + D1 + D1 + D2)                        [1208]
             sums by item: 2 S H, user factors once more from L2: 4 S F       [537 (268)]
     order   keys, positions and pieces of the sort                          [~100]
 
 3.9 GB through device memory, 0.9 ms at 4.3 TB/s; 6 S (H D1 + D1 D2) = 0.26 TFLOP of products,
-0.33 ms at 790 TFLOP/s. So the step is bound by its writes, which overlap with the products.
+0.33 ms at 790 TFLOP/s. So the step is bound by memory; the products overlap with it.
 
 Gradients are multiplied by a loss scale, the power of two that makes the largest weight about 1:
 weights of 1 / samples would vanish in float16.
@@ -128,8 +129,9 @@ class _Step:
     def run(self) -> tuple[Tensor, list[Tensor | None]]:
         """The loss, and the gradient of every input that asks for one."""
         inputs, num_layers = self.inputs, len(self.inputs.layers)
-        # Everything after the kernel reads what it wrote. Its gradients carry the loss scale, and
-        # `inverse` takes it out in float32.
+        # Everything after the kernel reads what it wrote. Gradients of samples and their sums carry
+        # the loss scale, and `inverse` takes it out in float32; the kernel has taken it out of
+        # users' rows.
         written = self._launch()
         sums = written.sums.sum(0).split(self._sum_lengths())
         loss, slopes, product_F, tower_D, *biases = sums

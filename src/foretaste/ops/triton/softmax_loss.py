@@ -3,7 +3,8 @@
 The row is read twice and written once: first for a running maximum and total, then to put the
 exponentials over the logits. The logits of the user's items are saved before that, as slopes are
 computed from them and not from rounded exponentials. The items come straight from the histories'
-offsets, so nothing waits for the host. Each belongs to one program, so nothing is added by atomics.
+offsets, so the host does not wait. Each user belongs to one program, so nothing is added by
+atomics.
 
 Shape suffixes: B users, c users of a chunk, I items, V items of a block, T targets of a block.
 """
@@ -21,7 +22,7 @@ from foretaste.ops.triton.support import kernel, launch
 _ITEMS_AT_ONCE = 2048
 _TARGETS_AT_ONCE = 128
 _LOWEST = tl.constexpr(-3e38)
-"""Below every logit, and finite: it may be subtracted from itself."""
+"""Below every finite logit, and finite: it may be subtracted from itself."""
 
 
 class TritonExponentials:
