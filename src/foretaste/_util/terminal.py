@@ -92,7 +92,7 @@ def share_cores() -> None:
     # Milliseconds of an update on two cores, of GMF with 512 negatives, NeuMF and Mult-VAE:
     #   1,000 turns: alone 23.5, 29.5, 29.7; beside another program 24, 45, 38
     #   10,000 turns: alone 15.2, 22.4, 21.7; beside another program 55, 66, 58
-    # More turns gain nothing alone, and sleeping at once costs a third.
+    # More than 10,000 gain nothing alone, and sleeping at once costs a third.
     if waiting_threads_spin():
         os.environ["GOMP_SPINCOUNT"] = SPIN_COUNT
 

@@ -189,7 +189,7 @@ def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> st
     if any(place == argument.name for argument in error.argument_collection):
         return f"Unknown option: {option}. Give it without a name: {' '.join(words)} {place}."
     reads_raw = len(words) > 1 and words[1] in ("train", "tune", "compete")
-    of_prepare = reads_raw and option in _options_of(app["prepare"])
+    prepare = app["prepare"]
     for word in words[1:-1]:
         app = app[word]
     beside = " ".join(words[:-1])
@@ -201,7 +201,8 @@ def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> st
         if is_command and option in _options_of(app[name]):
             owners.append(name)
     # The seed of a training is not that of a preparation: other models of `train` go first.
-    if of_prepare and not (owners and words[1:-1]):
+    of_model = owners and words[1:-1]
+    if reads_raw and not of_model and option in _options_of(prepare):
         return (
             f"Unknown option: {option}, which belongs to foretaste prepare. Prepare the files "
             f"first: foretaste prepare SOURCES {option} ..."

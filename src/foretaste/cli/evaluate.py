@@ -138,8 +138,8 @@ def compare(
         dataset: Dataset to measure on: the present directory of the runs' own, or another dataset.
             Users and items are matched by id. Needed for runs of different datasets.
         device: auto (a GPU if there is one), cpu, cuda or cuda:N.
-        gate: End in an error if the last run is clearly worse than the first. The metric is the one
-            that chooses the epoch; if it is not shown, the first one of held-out items.
+        gate: End in an error if the last run is clearly worse than the first, by ndcg@10, or
+            ndcg@100 for held-out users; if that is not shown, by the first of held-out items.
         format: Format of the printed tables; csv and json have all numbers.
         quiet: Print the tables and nothing else: no progress and no notes.
     """

@@ -98,7 +98,7 @@ class Ranks(Parts):
         return self.rank == 0
 
     def part_of(self, size: int) -> range:
-        """This rank's share of ``size`` things: consecutive, equal for all but for one thing."""
+        """This rank's share of ``size`` things: consecutive; shares differ by one at most."""
         return range(size * self.rank // self.size, size * (self.rank + 1) // self.size)
 
     def part_by_weight(self, weight_N: Tensor) -> range:

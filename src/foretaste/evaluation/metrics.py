@@ -162,8 +162,8 @@ def user_metrics(ranks: TargetRanks, k: Sequence[int]) -> dict[str, Floats]:
     - ``recall_all@k``: targets among the first k / targets
     - ``mrr@k``: 1 / rank of the first target, 0 beyond k
     """
-    # A list that is longer than the last rank of any target has the metrics of that length. So a
-    # `k` of a million makes no table of a million ranks.
+    # A list that is longer than the last rank of any target, and than any user has targets, has the
+    # metrics of that length. So a `k` of a million makes no table of a million ranks.
     last_T = ranks.above_T + ranks.tied_T
     longest = max(1, int(last_T.max(initial=1)), int(ranks.num_targets_U.max(initial=1)))
     lengths = [min(length, longest) for length in k]

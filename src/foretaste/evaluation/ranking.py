@@ -201,8 +201,8 @@ def target_ranks(score_BC: Tensor, target_score_BT: Tensor, k: int) -> tuple[Ten
 
     No list is made. First the maxima of groups of columns are compared: a target that k groups
     exceed is out of the list. Then columns are counted one by one, in those groups alone whose
-    maximum reaches the lowest target that is left. So a user with fifty targets costs little more
-    than a user with one.
+    maximum reaches the lowest target that is left. So fifty targets cost three to four times as
+    much as one.
     """
     (num_rows, num_columns), num_targets = score_BC.shape, target_score_BT.shape[1]
     k = min(k, num_columns)
@@ -210,8 +210,9 @@ def target_ranks(score_BC: Tensor, target_score_BT: Tensor, k: int) -> tuple[Ten
     tied_BT = torch.ones_like(above_BT)
     if not target_score_BT.numel():
         return above_BT, tied_BT
-    # Group g has the columns g, g + G, g + 2 G and so on: their maxima are taken row by row. Of the
-    # root of C / k columns, the C / size groups are as many as the k * size members of k groups.
+    # Group g has the columns g, g + G, g + 2 G and so on: their maxima are taken row by row. With
+    # groups of sqrt(C / k) columns, the C / size groups are as many as the k * size members of k
+    # groups: both passes cost the same.
     size = min(max(math.isqrt(num_columns // k), 1), _MOST_IN_GROUP)
     num_groups = num_columns // size
     groups_BsG = score_BC[:, : size * num_groups].view(num_rows, size, num_groups)

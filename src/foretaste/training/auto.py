@@ -192,7 +192,7 @@ def asked_settings(run: Run) -> TrainingConfig:
 
 
 def recorded_settings(run: Run, device: str) -> tuple[ModelConfig, TrainingConfig]:
-    """The settings that a run began with, for another device."""
+    """The settings that a run began with, on ``device``."""
     settings, config = recorded_model_config(run.config, run.path / CONFIG), asked_settings(run)
     if settings.has_epochs:
         resolved = run.config.resolved

@@ -102,9 +102,10 @@ def blend_weights(
 ) -> tuple[float, ...]:
     """The weights of a blend with the best metric on the validation part, as a search finds them.
 
-    It begins with the best run alone. Then the share of each run climbs as long as the metric does,
-    the best run's first. The steps are tenths in a first round. In a second they are twentieths,
-    for the runs that have a share. Models score once, and their scores are kept while memory lasts.
+    It begins with the best run alone. Then the share of each run is raised or lowered as long as
+    the metric grows, the best run's first. The steps are tenths in a first round. In a second they
+    are twentieths, for the runs that have a share. Models score once, and their scores are kept
+    while memory lasts.
 
     Args:
         select_by, candidates: the metric, and what held-out items are ranked against, as in

@@ -36,7 +36,6 @@ class EarlyStopping:
         if self.best_value is not None and value <= self.best_value:
             self.num_without_gain += 1
             return False
-        # Counted in evaluations: small data have few updates an epoch and are evaluated as often.
         self.best_epoch, self.best_value, self.num_without_gain = epoch, value, 0
         return True
 

@@ -257,8 +257,7 @@ class EpochTrainer(Trainer[IterativeModel]):
         callback.started(start)
 
         def checkpoint() -> None:
-            # The end of an epoch, and a save after every update, wait for no later agreement of
-            # the ranks.
+            # At the end of an epoch, and with a save after every update, the ranks agree at once.
             at_once = state.num_done == 0 or plan.checkpoint_every_s == 0
             is_due, signal = interruption.reach(checkpoints.is_due(), at_once=at_once)
             if is_due:

@@ -76,8 +76,8 @@ def train(
 ) -> Run:
     """Train ``model`` on ``dataset`` and return the run: its best weights, settings and metrics.
 
-    Settings may be given by name, as in ``train("vae", data, epochs=20, hidden=[200])``. They go
-    before those of a config. ``seed`` is the training's, not the split's.
+    Settings may be given by name, as in ``train("vae", data, epochs=20, hidden=[200])``. They win
+    over those of a config. ``seed`` is the training's, not the split's.
 
     Args:
         model: one of `foretaste.models.registry.MODEL_NAMES`.
@@ -86,8 +86,8 @@ def train(
         model_config: settings of the model; by default those of the run ``start_from``, else the
             model's defaults.
         config: settings of the training. One config may serve every model of a comparison. Models
-            fitted in one pass heed its device, candidates and evaluation_batch, and a note names
-            what they ignore.
+            fitted in one pass heed its device, candidates and evaluation_batch, and all but
+            popularity its search and select_by; a note names what they ignore.
         start_from: a run of the same model whose weights the training begins with. Users and items
             are matched by id, and new ones begin as in any training.
         pretraining: for neumf, the runs of GMF and MLP to begin with.

@@ -129,8 +129,7 @@ def compete(
         found = dict(zip(runs, compared.evaluations.values(), strict=True))
         entries = (*_ranked(runs, found, select_by), *reasons)
 
-        def gain_of_weights(model: str) -> Difference:
-            number = takers.index(model) + 1
+        def gain_of_weights(number: int, model: str) -> Difference:
             announce(f"{number} of {len(takers)} without weights, to see what they gain: {model}")
             path = place / f"{model}-without-weights"
             settings: dict[str, Any] = {"config": config, "ignore_weights": True}
@@ -153,7 +152,7 @@ def compete(
             metrics=columns,
             entries=entries,
             trials=trials,
-            gains={model: gain_of_weights(model) for model in takers},
+            gains={model: gain_of_weights(n, model) for n, model in enumerate(takers, 1)},
             given=changed(config),
         )
         write_tables(place, board.grid(), board.notes(), board.rows())
