@@ -82,7 +82,7 @@ def times_ms(page: Page, num_clicks: int) -> dict[str, float]:
 
 
 def take_pictures(page: Page, folder: Path, name: str, num_runs: int) -> None:
-    """Keep both views of somebody who likes a few things."""
+    """Keep the page of somebody who likes a few things."""
     for text in LIKED:
         page.fill("#search", text)
         choice = page.locator(f"#found button:has-text('{text}')").first
@@ -92,9 +92,6 @@ def take_pictures(page: Page, folder: Path, name: str, num_runs: int) -> None:
         show_beside(page)
     page.wait_for_load_state("networkidle")
     page.screenshot(path=folder / f"{name}.png")
-    page.click("nav a[href='#training']")
-    page.wait_for_selector("#runs article")
-    page.screenshot(path=folder / f"{name}-training.png", full_page=True)
 
 
 def main(tokens: Sequence[str] | None = None) -> None:

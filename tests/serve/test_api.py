@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from foretaste.data import Dataset
 from foretaste.recommend import Answer, load
 from foretaste.serve.openapi import ENDPOINTS
-from foretaste.training import train
 from tests.runs.tiny import FIRST_USER
 from tests.serve.conftest import serving
 
@@ -92,6 +89,8 @@ def test_items_are_found_by_id_and_title_those_with_most_users_first(client: Tes
     assert by_id
     assert all("11" in str(item["item_id"]) for item in by_id)
     assert client.get("/v1/items", params={"query": "no such book"}).json()["items"] == []
+    assert len(client.get("/v1/items").json()["items"]) == 10
+    assert client.get("/v1/items", params={"k": 1001}).json()["error"]["field"] == "k"
 
 
 def test_reasons_are_items_of_the_history(client: TestClient) -> None:
@@ -104,17 +103,6 @@ def test_reasons_are_items_of_the_history(client: TestClient) -> None:
     assert all(one["title"] == f"The Book of {one['item_id']}" for one in because)
     plain, _ = recommend(client, model="vae", users=users, k=4)["answers"]
     assert [one["item_id"] for one in found["items"]] == [one["item_id"] for one in plain["items"]]
-
-
-def test_users_are_found_by_a_part_of_their_id(client: TestClient, runs: Path) -> None:
-    recommender = load(runs / "ease", "cpu")
-    found = client.get("/v1/users", params={"query": "15", "k": 3}).json()["users"]
-    having = [one for one in recommender.users.ids() if "15" in str(one)]
-    assert [one["user_id"] for one in found] == having[:3]
-    lengths = recommender.known_histories.rows(recommender.users.lookup(having[:3])).lengths()
-    assert [one["num_items"] for one in found] == lengths.tolist()
-    assert len(client.get("/v1/users").json()["users"]) == 10
-    assert client.get("/v1/users", params={"k": 1001}).json()["error"]["field"] == "k"
 
 
 def test_a_history_has_what_the_run_and_the_events_have(client: TestClient) -> None:
@@ -147,28 +135,6 @@ def test_a_history_has_what_the_run_and_the_events_have(client: TestClient) -> N
     assert client.get("/v1/history").json()["error"]["field"] == "user_id"
 
 
-def test_the_training_of_a_run_is_that_of_its_directory(
-    dataset: Dataset, tmp_path: Path, client: TestClient
-) -> None:
-    run = train("vae", dataset, run=tmp_path / "vae", device="cpu", hidden=(4,), latent=2, epochs=2)
-    with serving(run.path) as (own, _):
-        found = own.get("/v1/run").json()
-    assert [one["loss"] for one in found["epochs"]] == [one["loss"] for one in run.history]
-    assert run.metrics is not None
-    measured = {metric["name"]: metric for metric in found["metrics"]["metrics"]}
-    assert measured == {name: asdict(metric) for name, metric in run.metrics.metrics.items()}
-    assert found["training_settings"]["epochs"] == 2
-    assert found["model_settings"]["latent"] == 2
-    assert found["model_settings"]["kl_weight"] == 0.005
-    assert (found["summary"]["num_epochs"], found["summary"]["select_by"]) == (2, "ndcg@100")
-    assert str(tmp_path) not in json.dumps(found)
-    unfinished = client.get("/v1/run", params={"model": "gmf"}).json()
-    assert (unfinished["kind"], unfinished["metrics"], unfinished["summary"]) == ("gmf", None, None)
-    error = client.get("/v1/run", params={"model": "x"}).json()["error"]
-    assert error["code"] == "unknown_model"
-    assert error["message"].startswith("no run is called 'x'; those that answer are '")
-
-
 def test_the_page_runs_nothing_but_its_own_script(client: TestClient) -> None:
     page = client.get("/")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
@@ -192,6 +158,12 @@ def test_models_are_listed_the_default_first(client: TestClient, runs: Path) -> 
     run = load(runs / "ease", "cpu").run
     digest = run.loaded_digest[:16]
     assert (models[0]["digest"], models[0]["num_items"]) == (digest, run.num_items)
+
+
+def test_a_run_that_is_not_served_is_refused_with_those_that_are(client: TestClient) -> None:
+    error = client.get("/v1/items", params={"model": "x"}).json()["error"]
+    assert error["code"] == "unknown_model"
+    assert error["message"].startswith("no run is called 'x'; those that answer are 'ease'")
 
 
 @pytest.mark.parametrize(

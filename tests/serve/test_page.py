@@ -41,8 +41,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     big = pa.array([n + BIG for n in table["item_id"].to_pylist()])
     plain = prepare(table.set_column(1, "item_id", big), folder / "numbers", config)
     train("itemknn", plain, run=folder / "plain", device="cpu")
-    everything = prepare(table, folder / "all", protocol="none")
-    train("ease", everything, run=folder / "everything", device="cpu")
     return folder
 
 
@@ -52,7 +50,7 @@ def served(runs: Path) -> Iterator[Served]:
     token = runs / "token"
     token.write_text(TOKEN)
     with serve(
-        *(runs / name for name in ("ease", "vae", "plain", "everything")), "--token-file", token
+        *(runs / name for name in ("ease", "vae", "plain")), "--token-file", token
     ) as served:
         yield served
 
@@ -71,11 +69,11 @@ class Tab:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.url = url
 
-    def open(self, view: str = "") -> Any:
+    def open(self) -> Any:
         """Load the page as somebody who gave the token, and wait for the lists."""
         self.page.add_init_script(f"sessionStorage.setItem('foretaste token', '{TOKEN}')")
-        self.page.goto(f"{self.url}/{view}")
-        self.page.wait_for_selector("#runs article" if view else "#lists li")
+        self.page.goto(self.url)
+        self.page.wait_for_selector("#lists li")
         return self.page
 
 
@@ -166,9 +164,6 @@ def test_a_known_user_is_shown_with_history_and_likes(tab: Tab, runs: Path) -> N
     history = page.get_by_role("list", name=f"User {KNOWN}").get_by_role("listitem")
     index = ease.known_histories.rows(ease.users.lookup([KNOWN])).item_index
     assert sorted(history.all_text_contents()) == sorted(map(str, ease.items.titles(index) or []))
-    assert page.locator("option[value='159']").count() == 0
-    page.get_by_label("User id").fill("159")
-    sync_api.expect(page.locator("#users option")).to_have_count(1)
     page.get_by_role("button", name="Leave this user").click()
     page.get_by_text("Popularity order: the history is empty.").wait_for()
     assert page.evaluate("document.activeElement.id") == "user"
@@ -186,12 +181,7 @@ def test_two_models_side_by_side(tab: Tab, runs: Path) -> None:
     assert page.get_by_text("in both", exact=True).count() == 2 * len(shared)
     page.get_by_role("combobox", name="Model").select_option("vae")
     check_lists(page, expected[1])
-    assert page.locator("#beside option").all_text_contents() == [
-        "none",
-        "ease",
-        "plain",
-        "everything",
-    ]
+    assert page.locator("#beside option").all_text_contents() == ["none", "ease", "plain"]
 
 
 def test_titles_are_text_and_ids_are_exact(tab: Tab, runs: Path) -> None:
@@ -204,34 +194,6 @@ def test_titles_are_text_and_ids_are_exact(tab: Tab, runs: Path) -> None:
     like(page, str(BIG + 5))
     plain = load(runs / "plain", "cpu").recommend_for([[BIG + 5]])[0]
     check_lists(page, list(map(str, plain.item_ids)))
-
-
-def test_the_training_has_curves_metrics_and_settings(tab: Tab, runs: Path) -> None:
-    page, run = tab.open("#training"), load(runs / "vae", "cpu").run
-    assert run is not None
-    page.get_by_role("combobox", name="Model").select_option("vae")
-    page.get_by_role("img", name="Training loss, by epoch").wait_for()
-    for row in page.locator("#metrics tbody tr").all():
-        name, cell = row.locator("th").inner_text(), row.locator("td").inner_text()
-        metric = run.metrics.metrics[name] if run.metrics else None
-        assert metric is not None
-        assert cell.split() == [metric.text(), *metric.interval().split()]
-    curve = page.locator("figure:last-of-type .curve").get_attribute("points")
-    assert len(curve.split()) == len(run.history) == 3
-    page.get_by_text("Settings").click()
-    learning_rate = page.locator("dt:text-is('learning_rate') + dd").inner_text()
-    assert float(learning_rate) == run.config.resolved["learning_rate"]
-
-
-def test_the_training_of_a_run_that_learned_from_everything(tab: Tab) -> None:
-    page = tab.open("#training")
-    page.get_by_role("combobox", name="Model").select_option("everything")
-    page.get_by_text("nothing to be measured on").wait_for()
-    assert not page.locator("#k").is_visible()
-    assert page.locator("dt:text-is('Evaluation') + dd").inner_text() == "–"
-    page.get_by_role("combobox", name="Beside it").select_option("vae")
-    page.locator("#k").wait_for()
-    assert not page.get_by_text("nothing to be measured on").is_visible()
 
 
 def test_a_browser_that_would_round_ids_says_so(tab: Tab) -> None:
@@ -273,7 +235,4 @@ def test_the_page_fits_and_passes_the_rules_of_axe(tab: Tab) -> None:
     page.get_by_role("button", name="Show").click()
     page.locator("#history-items li").first.wait_for()
     page.locator("#lists small").first.wait_for()
-    check_fits(page)
-    page.get_by_role("link", name="Training").click()
-    page.get_by_role("img", name="Training loss, by epoch").wait_for()
     check_fits(page)

@@ -42,7 +42,6 @@ from foretaste.serve.schemas import (
     HistoryQuery,
     RecommendBody,
     ReloadBody,
-    RunQuery,
     SearchQuery,
     SimilarBody,
     WithdrawBody,
@@ -232,15 +231,8 @@ class Service:
     async def items(self, request: Request) -> Response:
         return await self._found(request, "items", SearchQuery)
 
-    async def users(self, request: Request) -> Response:
-        return await self._found(request, "users", SearchQuery)
-
     async def history(self, request: Request) -> Response:
         return await self._found(request, "history", HistoryQuery, events=self.event_store)
-
-    async def run(self, request: Request) -> Response:
-        served = self.store.get(_query(request, RunQuery).model)
-        return Response(served.run, media_type=_JSON)
 
     async def models(self, request: Request) -> Response:
         models = [served.describe() for served in self.store.models]
@@ -350,7 +342,7 @@ class Service:
     async def _found(
         self, request: Request, verb: str, kind: type[_Body], **options: Any
     ) -> Response:
-        query = _query(request, kind)
+        query = _valid(partial(kind.model_validate, dict(request.query_params)))
         async with _deadline(self.config.deadline_s):
             content = await self._answer(request, verb, query, 1, **options)
         return Response(content, media_type=_JSON)
@@ -403,11 +395,6 @@ def _check_json(request: Request) -> None:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _JSON:
         raise ServiceError(415, "unsupported_media_type", f"send content-type: {_JSON}")
-
-
-def _query(request: Request, kind: type[_Body]) -> _Body:
-    """The parameters of a request; ServiceError if they are invalid."""
-    return _valid(partial(kind.model_validate, dict(request.query_params)))
 
 
 def _valid(validate: Callable[[], _Body]) -> _Body:

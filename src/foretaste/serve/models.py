@@ -28,7 +28,6 @@ from foretaste.runs.run import Run
 from foretaste.serve.errors import ServiceError
 from foretaste.serve.events import EventStore
 from foretaste.serve.lists import ListCache, ListWriter, WrittenList, cache_key
-from foretaste.serve.run_info import run_info
 from foretaste.serve.schemas import (
     EventsBody,
     HistoryQuery,
@@ -59,9 +58,6 @@ class ServedModel:
         self.loaded_at = datetime.now(UTC)
         self._writer = ListWriter(recommender.items)
         self._cache = ListCache(cache_bytes)
-        assert recommender.run is not None
-        self.run = self._response(**run_info(recommender.run))
-        """The response of /v1/run."""
 
     @classmethod
     def load(cls, name: str, run: Run, device: str, cache_bytes: int = CACHE_BYTES) -> ServedModel:
@@ -249,19 +245,6 @@ class ServedModel:
             for query in queries
         ]
 
-    def users(self, queries: Sequence[SearchQuery]) -> list[bytes]:
-        """The response to each query: users whose id contains its text, ignoring case."""
-        users, histories = self.recommender.users, self.recommender.known_histories
-        responses = []
-        for query in queries:
-            index = np.flatnonzero(_has_text([self.user_texts], query))[: query.k]
-            counts = histories.rows(index).lengths().tolist()
-            found = zip(users.ids(index), counts, strict=True)
-            responses.append(
-                self._response(users=[{"user_id": one, "num_items": n} for one, n in found])
-            )
-        return responses
-
     def history(
         self, queries: Sequence[HistoryQuery], events: EventStore | None = None
     ) -> list[bytes]:
@@ -315,11 +298,6 @@ class ServedModel:
         names = [name for name in ("id", "title") if name in table.column_names]
         return [table.column(name).cast(pa.string()) for name in names]
 
-    @cached_property
-    def user_texts(self) -> pa.ChunkedArray:
-        """Ids of all users."""
-        return self.recommender.users.table.column("id").cast(pa.string())
-
     def warm(self, bodies: Sequence[None] = ()) -> Sequence[None]:
         """Answer each kind of request once, so that everything lazy is computed or read now."""
         items = self.recommender.items.ids(np.arange(1))
@@ -327,7 +305,6 @@ class ServedModel:
         users += [User(history=items), User(history=[])]
         self.recommend([RecommendBody(users=users), RecommendBody(users=users, candidates=items)])
         self.items([SearchQuery(query="a")])
-        self.users([SearchQuery(query="a")])
         with suppress(UnsupportedError):  # such requests are refused with this reason
             self.similar([SimilarBody(item_ids=items)])
         return bodies

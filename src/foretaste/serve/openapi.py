@@ -10,7 +10,6 @@ from pydantic.json_schema import models_json_schema
 
 from foretaste import __version__
 from foretaste.serve import schemas
-from foretaste.serve.run_info import RunResponse
 
 _REF = "#/components/schemas/{model}"
 _ERRORS = {
@@ -85,13 +84,6 @@ ENDPOINTS = {
         schemas.SearchQuery,
         errors=_FINDING,
     ),
-    "users": Endpoint(
-        "/v1/users",
-        "Find users of the run by a part of their id",
-        schemas.UsersResponse,
-        schemas.SearchQuery,
-        errors=_FINDING,
-    ),
     "history": Endpoint(
         "/v1/history",
         "List the items that a user has",
@@ -100,13 +92,6 @@ ENDPOINTS = {
         errors=_FINDING,
     ),
     "models": Endpoint("/v1/models", "List the runs that answer", schemas.ModelsResponse),
-    "run": Endpoint(
-        "/v1/run",
-        "Describe the training of a run",
-        RunResponse,
-        schemas.RunQuery,
-        errors=(422,),
-    ),
     "reload": Endpoint(
         "/v1/reload",
         "Reload the runs from their directories",

@@ -134,7 +134,7 @@ class SimilarBody(_Body):
 
 
 class SearchQuery(_Body):
-    """A search among the items of the catalogue, or among users."""
+    """A search among the items of the catalogue."""
 
     model: str | None = None
     query: Annotated[str, Field(max_length=200)] = ""
@@ -147,12 +147,6 @@ class HistoryQuery(_Body):
     model: str | None = None
     user_id: Annotated[str, Field(max_length=_MAX_ID, pattern=r"^[^\x00]*$", examples=["7"])]
     k: Annotated[int, Field(ge=1, le=MAX_K)] = 500
-
-
-class RunQuery(_Body):
-    """The run of a description."""
-
-    model: str | None = None
 
 
 class EventBody(_Body):
@@ -279,19 +273,6 @@ class ItemsResponse(FromModel):
     """The found items, those with the most users first."""
 
     items: list[FoundItem]
-
-
-class FoundUser(BaseModel):
-    """One user of the run."""
-
-    user_id: int | str
-    num_items: Annotated[int, Field(description="Items of the catalogue that the user has.")]
-
-
-class UsersResponse(FromModel):
-    """The found users, in the order of the run."""
-
-    users: list[FoundUser]
 
 
 class HistoryResponse(FromModel):

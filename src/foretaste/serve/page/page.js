@@ -1,5 +1,5 @@
-// The page of the service: what somebody likes, the lists of one or two models, and how these were
-// trained. Text from the service becomes text of elements, never markup.
+// The page of the service: what somebody likes, and the lists of one or two models. Text from the
+// service becomes text of elements, never markup.
 
 const TOKEN = "foretaste token";
 
@@ -158,16 +158,6 @@ const search = latest(async (signal) => {
   showLiked();
 });
 
-const suggestUsers = latest(async (signal) => {
-  const query = byId("user").value.trim();
-  const { users } = await find("v1/users", { query, model: byId("model").value }, signal);
-  byId("users").replaceChildren(
-    ...users.map((user) =>
-      element("option", { value: user.user_id }, counted(user.num_items, "item")),
-    ),
-  );
-});
-
 const showHistory = latest(async (signal) => {
   byId("history").hidden = person.userId === null;
   showLiked();
@@ -239,226 +229,7 @@ function listOf({ model, answers: [{ items, reason }] }, number, shared) {
 
 const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
 
-/* The training. */
-
-const showTraining = latest(async (signal) => {
-  if (byId("training").hidden || !chosen().length) return;
-  const runs = await Promise.all(chosen().map((model) => find("v1/run", { model }, signal)));
-  const lengths = new Set(
-    runs.flatMap((run) => run.metrics?.metrics ?? []).map((metric) => metric.name.split("@")[1]),
-  );
-  byId("measured").hidden = lengths.size === 0;
-  byId("none-measured").hidden = lengths.size > 0;
-  const selected = byId("k").value || "10";
-  const options = [...lengths].map((k) => new Option(k, k, k === selected, k === selected));
-  byId("k").replaceChildren(...options);
-  byId("k").onchange = () => showMetrics(runs);
-  showMetrics(runs);
-  byId("runs").replaceChildren(...runs.map(articleOf));
-});
-
-/** The metrics at the chosen k, a row each, with a column for each run. */
-function showMetrics(runs) {
-  const ending = `@${byId("k").value}`;
-  const columns = runs.map(
-    (run) => new Map((run.metrics?.metrics ?? []).map((metric) => [metric.name, metric])),
-  );
-  const names = new Set(columns.flatMap((metrics) => [...metrics.keys()]));
-  const rows = [...names]
-    .filter((metric) => metric.endsWith(ending))
-    .map((metric) => [metric, ...columns.map((metrics) => numberCell(metrics.get(metric)))]);
-  const heads = runs.map((run) => element("span", {}, run.model, element("small", {}, about(run))));
-  const table = tableOf(["Metric, with its 95 % interval", ...heads], rows, "Metrics");
-  const isOne = new Set(runs.map((run) => `${run.dataset.digest} ${about(run)}`)).size === 1;
-  const remark = isOne ? "" : "Of different held-out data: these numbers do not compare.";
-  byId("metrics").replaceChildren(element("p", { className: "note" }, remark), table);
-}
-
-/** Words for the held-out data that the metrics of a run are of. */
-function about({ metrics }) {
-  if (!metrics) return "not measured";
-  const { split, protocol, candidates, num_users } = metrics;
-  return `${split} part, ${protocol}, candidates ${candidates}, ${counted(num_users, "user")}`;
-}
-
-function numberCell(metric) {
-  if (!metric) return "–";
-  const { value, low, high } = metric;
-  const interval = low === null ? "" : `${low.toFixed(4)}–${high.toFixed(4)}`;
-  return element("span", {}, value.toFixed(4), element("small", {}, interval));
-}
-
-function tableOf(heads, rows, label) {
-  const head = element("tr", {}, ...heads.map((cell) => element("th", { scope: "col" }, cell)));
-  const body = rows.map(([first, ...others]) => {
-    const cells = others.map((cell) => element("td", {}, cell));
-    return element("tr", {}, element("th", { scope: "row" }, first), ...cells);
-  });
-  const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...body));
-  const region = { className: "scroll", tabIndex: 0, role: "region", aria: { label } };
-  return element("div", region, table);
-}
-
-/** What is to say about one run: facts, curves, the numbers of each epoch, settings. */
-function articleOf(run, number) {
-  const heading = element("h2", { id: `run-${number}` }, run.model);
-  const measured = run.summary?.select_by ?? "";
-  const split = run.evaluations.find((one) => one.epoch !== null)?.split;
-  const points = run.evaluations.flatMap(({ epoch, split: of, metrics }) => {
-    const found = metrics.find((metric) => metric.name === measured);
-    return found && epoch !== null && of === split ? [{ x: epoch, y: found.value, ...found }] : [];
-  });
-  const losses = run.epochs
-    .filter(({ loss }) => loss !== null)
-    .map(({ epoch, loss }) => ({ x: epoch, y: loss }));
-  const best = run.summary?.best_epoch;
-  const charts = [
-    chart(`${measured} on the ${split} part, by epoch`, points, best),
-    chart("Training loss, by epoch", losses, best),
-  ];
-  return element(
-    "article",
-    { aria: { labelledby: heading.id } },
-    heading,
-    factsOf(run),
-    ...charts.filter(Boolean),
-    ...(run.epochs.length ? [epochsOf(run, measured, points)] : []),
-    details("Settings", definitions({ ...run.model_settings, ...run.training_settings })),
-  );
-}
-
-function factsOf({ kind, created, dataset, hardware, versions, summary }) {
-  const facts = {
-    Model: kind,
-    Dataset: `${dataset.name}, ${dataset.protocol}`,
-    Users: dataset.num_train_users.toLocaleString("en"),
-    Items: dataset.num_items.toLocaleString("en"),
-    Started: new Date(created).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" }),
-    Machine: pairs(hardware),
-    Versions: pairs(versions),
-  };
-  if (!summary) return definitions({ ...facts, Ended: "not yet" });
-  const { num_epochs, best_epoch } = summary;
-  const rate = (value, noun) => (value ? `${round(value)} ${noun} a second` : "–");
-  return definitions({
-    ...facts,
-    Ended: summary.stopped_because,
-    Epochs: best_epoch === null ? String(num_epochs) : `${num_epochs}, the best ${best_epoch}`,
-    "Training took": `${round(summary.train_s)} s`,
-    Throughput: rate(summary.samples_per_s, "samples"),
-    Evaluation: rate(summary.evaluated_users_per_s, "users"),
-    Memory: summary.memory_mib === null ? "–" : `${round(summary.memory_mib)} MiB`,
-  });
-}
-
-const round = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
-const pairs = (values) =>
-  Object.entries(values)
-    .map(([key, value]) => `${key} ${value}`)
-    .join(", ");
-
-function definitions(values) {
-  const rows = Object.entries(values).flatMap(([key, value]) => [
-    element("dt", {}, key),
-    element("dd", {}, typeof value === "string" ? value : JSON.stringify(value)),
-  ]);
-  return element("dl", {}, ...rows);
-}
-
-const details = (title, content) => element("details", {}, element("summary", {}, title), content);
-
-function epochsOf(run, measured, points) {
-  const values = new Map(points.map(({ x, y }) => [x, y]));
-  const rows = run.epochs.map(({ epoch, loss, train_s }) => [
-    String(epoch),
-    loss === null ? "–" : round(loss),
-    values.get(epoch)?.toFixed(4) ?? "",
-    round(train_s),
-  ]);
-  const table = tableOf(["Epoch", "Loss", measured, "Seconds"], rows, "Epochs");
-  return details("Numbers by epoch", table);
-}
-
-/* Charts. */
-
-const WIDTH = 400;
-const HEIGHT = 210;
-const LEFT = 52;
-const RIGHT = 388;
-const TOP = 12;
-const BOTTOM = 180;
-
-function drawn(tag, attributes, ...children) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
-
-/** Round numbers between two values: three to seven of them, a step apart. */
-function ticks(low, high) {
-  const rough = (high - low) / 4 || 1;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
-  const found = [];
-  for (let n = Math.ceil(low / step); n * step <= high; n += 1) found.push(n * step);
-  return found;
-}
-
-/** The scale from values to places, both from a first to a last. */
-const scale = ([first, last], [start, end]) => (value) =>
-  start + ((value - first) / (last - first || 1)) * (end - start);
-
-/** A figure of a curve, with its interval where points have one; null where there is no curve. */
-function chart(title, points, best) {
-  if (points.length < 2) return null;
-  const [first, last] = [points[0], points.at(-1)];
-  const low = Math.min(...points.map((point) => point.low ?? point.y));
-  const high = Math.max(...points.map((point) => point.high ?? point.y));
-  const x = scale([first.x, last.x], [LEFT, RIGHT]);
-  const y = scale([low, high], [BOTTOM, TOP]);
-  const path = (places) =>
-    places.map(([across, up]) => `${x(across).toFixed(1)},${y(up).toFixed(1)}`).join(" ");
-  const banded = points.filter((point) => typeof point.low === "number");
-  const upper = banded.map((point) => [point.x, point.high]);
-  const lower = banded.map((point) => [point.x, point.low]).reverse();
-  const label = `${title}: ${round(first.y)} at epoch ${first.x}, ${round(last.y)} at ${last.x}`;
-  const svg = drawn(
-    "svg",
-    { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label },
-    ...ticks(low, high).flatMap((value) => [
-      drawn("line", { class: "grid", x1: LEFT, x2: RIGHT, y1: y(value), y2: y(value) }),
-      drawn("text", { x: LEFT - 8, y: y(value) + 4, "text-anchor": "end" }, round(value)),
-    ]),
-    ...ticks(first.x, last.x)
-      .filter(Number.isInteger)
-      .map((value) =>
-        drawn("text", { x: x(value), y: HEIGHT - 8, "text-anchor": "middle" }, value),
-      ),
-    drawn("polygon", { class: "band", points: path([...upper, ...lower]) }),
-    drawn("polyline", { class: "curve", points: path(points.map((point) => [point.x, point.y])) }),
-  );
-  const answering = points.find((point) => point.x === best);
-  if (answering) svg.append(drawn("circle", { cx: x(best), cy: y(answering.y), r: 5 }));
-  const interval = banded.length ? ", with its 95 % interval" : "";
-  const circle = answering ? "; the circle is the epoch that answers" : "";
-  return element("figure", {}, element("figcaption", {}, title, interval, circle), svg);
-}
-
 /* The page as a whole. */
-
-function showView() {
-  const isTraining =
-    location.hash === "#training" || (location.hash === "#main" && !byId("training").hidden);
-  const view = isTraining ? "training" : "recommendations";
-  for (const section of document.querySelectorAll(".view")) section.hidden = section.id !== view;
-  for (const link of document.querySelectorAll("nav a")) {
-    if (link.hash === `#${view}`) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
-  document.title = `${view === "training" ? "Training" : "Recommendations"} · foretaste`;
-  showTraining();
-}
 
 /** Offer every other model beside the one that is chosen. */
 function offerBeside() {
@@ -474,7 +245,6 @@ function chooseModel() {
   search();
   showHistory();
   recommend();
-  showTraining();
 }
 
 const start = latest(async () => {
@@ -485,8 +255,6 @@ const start = latest(async () => {
 });
 
 byId("search").oninput = search;
-byId("user").oninput = suggestUsers;
-byId("user").onfocus = suggestUsers;
 byId("user-form").onsubmit = (event) => {
   event.preventDefault();
   lookUp(byId("user").value.trim());
@@ -497,10 +265,5 @@ byId("leave").onclick = () => {
   lookUp(null);
 };
 byId("model").onchange = chooseModel;
-byId("beside").onchange = () => {
-  recommend();
-  showTraining();
-};
-addEventListener("hashchange", showView);
-showView();
+byId("beside").onchange = recommend;
 start();
