@@ -122,14 +122,3 @@ def test_items_may_be_described_so(write: WriteFile, tmp_path: Path) -> None:
 def test_where_columns_are_named_it_is_delimited_text(write: WriteFile) -> None:
     dataset = prepare_lines(write("1,2\n", "raw.json"), columns=("user_id", "item_id"))
     assert dataset.items.ids() == [2]
-
-
-@pytest.mark.parametrize(
-    "time", ["1700000000.123456789", "1700000000.50000000001", "-0.10000000000000000001"]
-)
-def test_times_that_floating_point_would_round_are_refused(write: WriteFile, time: str) -> None:
-    rows = ROW * 2 + '{"user_id": 1, "item_id": "b", "ts": %s}\n'
-    rows = rows.replace('"a"', '"a", "ts": 3')
-    message = r"line 3: ts? ?.* is a number with more digits than JSON keeps; write it as text"
-    refuse(write(rows % time, "raw.jsonl"), message.replace("ts? ?", "time "), protocol="auto")
-    prepare_lines(write(rows % f'"{time[:20]}"', "raw.jsonl"), protocol="none")

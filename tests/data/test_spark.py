@@ -14,6 +14,8 @@ import pytest
 
 from foretaste.data import Dataset, GivenSplit, prepare
 from foretaste.data.config import FileFormat
+from foretaste.data.preparation.casts import Kind, cast
+from foretaste.data.preparation.duckdb_engine import DuckDBEngine
 from foretaste.data.sources import open_sources
 from foretaste.errors import InputError
 from foretaste.runs.verification import verify
@@ -100,7 +102,7 @@ def split(folder: Path) -> GivenSplit:
     columns = {
         "user id": pa.array([n % 17 * 10**12 for n in range(300)]),
         "item_id": pa.array([n * n % 23 - 5 for n in range(300)], pa.int8()),
-        "time": pa.array([10**18 + n % 50 for n in range(300)], pa.timestamp("ns", "UTC")),
+        "time": pa.array([10**18 + n % 50 * 499 for n in range(300)], pa.timestamp("ns", "UTC")),
     }
     test = [(str(n % 17 * 10**12), str(n % 23 - 5)) for n in range(0, 90, 2)]
     candidates = [(user, str(item)) for user, _ in test for item in range(-5, 30, 9)]
@@ -357,6 +359,29 @@ def test_rows_with_an_empty_id_are_left_out(spark: Any, tmp_path: Path) -> None:
         prepare(tmp_path / "guests.parquet", tmp_path / "y", engine="spark", empty_ids="drop")
 
 
+def test_nanoseconds_are_rounded_by_both_engines(spark: Any, tmp_path: Path) -> None:
+    """Those of INT96, which old programs wrote, are cut."""
+    from foretaste.data.preparation.spark_engine import SparkEngine
+    from foretaste.data.preparation.spark_sources import registered
+
+    at = [10**18 + 499, 10**18 + 500, -499, -500, -1501, 1_234_567_890_123_456_789]
+    rounded = [10**15, 10**15 + 1, 0, -1, -2, 1_234_567_890_123_457]
+    cut = [moment // 1000 for moment in at]
+    for zone, is_old, expected in ((None, 0, rounded), ("Asia/Tokyo", 0, rounded), (None, 1, cut)):
+        place = tmp_path / f"{is_old}.parquet"
+        table = pa.table({"time": pa.array(at, pa.timestamp("ns", zone))})
+        pq.write_table(table, place, use_deprecated_int96_timestamps=bool(is_old))
+        (file,) = open_sources(place, FileFormat())
+        (view,) = registered(spark, [file])
+        kind: Kind = "moment" if zone is None else "instant"
+        with DuckDBEngine(tmp_path / "unused", "1GB", 1) as engine:
+            times = cast(engine.sql, file.columns["time"], kind)
+            assert engine.run(f"SELECT {times} FROM {file.relation}") == [(n,) for n in expected]
+        times = cast(SparkEngine.sql, view.columns["time"], kind)
+        found = spark.sql(f"SELECT {times} FROM {view.relation}").collect()
+        assert [time for (time,) in found] == expected
+
+
 def test_files_that_are_written_alike_are_read_as_one(spark: Any, tmp_path: Path) -> None:
     """Others are not, and a file that Spark would leave out is refused."""
     from foretaste.data.preparation.spark_sources import registered
@@ -369,11 +394,6 @@ def test_files_that_are_written_alike_are_read_as_one(spark: Any, tmp_path: Path
         write(tmp_path / "plays" / f"day={day}" / "d.parquet", as_text)
     views = registered(spark, open_sources(tmp_path / "plays", FileFormat()))
     assert [spark.table(view.relation).count() for view in views] == [27, 9, 27, 9]
-    times = pa.array([10**18 + n for n in range(3)], pa.timestamp("ns"))
-    old = tmp_path / "old.parquet"
-    pq.write_table(pa.table({"time": times}), old, use_deprecated_int96_timestamps=True)
-    (view,) = registered(spark, open_sources(old, FileFormat()))
-    assert view.columns["time"].storage == "moment"
     hidden = write(tmp_path / "_plays.parquet", plays)
     with pytest.raises(InputError, match=r"_plays\.parquet: Spark leaves out files named so"):
         registered(spark, open_sources(hidden, FileFormat()))

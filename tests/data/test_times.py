@@ -1,4 +1,4 @@
-"""Times keep their order, exactly, whatever they are written or stored as; or they are refused."""
+"""Times keep their order, whatever they are written or stored as; or they are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from foretaste.data import PrepareConfig, prepare
@@ -60,6 +60,14 @@ def as_csv(texts: Sequence[str]) -> str:
     return f"user,item,time\n{rows}"
 
 
+def cut_to_micros(at: Sequence[int]) -> list[int]:
+    return [moment // 1000 for moment in at]
+
+
+def rounded_to_micros(at: Sequence[int]) -> list[int]:
+    return [(abs(moment) + 500) // 1000 * (-1 if moment < 0 else 1) for moment in at]
+
+
 def iso(at: int, decimals: int = 9, offset_minutes: int | None = None, gap: str = "") -> str:
     """A time as text, cut to some decimals, with the offset it is written for."""
     seconds, fraction = divmod(at, BILLION)
@@ -77,7 +85,7 @@ def iso(at: int, decimals: int = 9, offset_minutes: int | None = None, gap: str 
 @given(at=moments, decimals=st.integers(0, 9))
 def test_dates_and_times(write: WriteFile, at: list[int], decimals: int) -> None:
     texts = [iso(moment, decimals) for moment in at]
-    cut = [moment // 10 ** (9 - decimals) for moment in at]
+    cut = [moment // 10 ** (9 - min(decimals, 6)) for moment in at]
     assert ranks(read_times(write(as_csv(texts)))) == ranks(cut)
 
 
@@ -91,11 +99,22 @@ def test_times_with_offsets(write: WriteFile, at: list[int], offsets: list[int],
     texts = [
         iso(moment, 9, 15 * offsets[place % len(offsets)], gap) for place, moment in enumerate(at)
     ]
-    assert ranks(read_times(write(as_csv(texts)))) == ranks(at)
+    assert ranks(read_times(write(as_csv(texts)))) == ranks(cut_to_micros(at))
 
 
-def whole(at: int) -> str:
-    return str(at)
+@few
+@given(moments)
+def test_integers(write: WriteFile, at: list[int]) -> None:
+    """Exactly, also those in nanoseconds: of more digits than floating point has."""
+    lines = [f'{{"user": 1, "item": {item}, "time": {time}}}\n' for item, time in enumerate(at)]
+    decimals = pa.array(list(map(Decimal, at)), pa.decimal128(38, 0))
+    for source in (
+        write(as_csv(list(map(str, at)))),
+        write("".join(lines), "raw.jsonl"),
+        frame(pa.array(at)),
+        frame(decimals),
+    ):
+        assert read_times(source) == at
 
 
 def in_seconds(at: int) -> str:
@@ -112,11 +131,14 @@ def now_and_then_in_half(at: int) -> str:
 
 
 @few
-@given(at=moments, written=st.sampled_from([whole, in_seconds, in_tens, now_and_then_in_half]))
-@example(at=[BILLION**2, BILLION**2 + 1], written=now_and_then_in_half)
-def test_numbers(write: WriteFile, at: list[int], written: Callable[[int], str]) -> None:
-    texts = [written(moment) for moment in at]
-    assert ranks(read_times(write(as_csv(texts)))) == ranks(list(map(Decimal, texts)))
+@given(at=moments, written=st.sampled_from([in_seconds, in_tens, now_and_then_in_half]))
+def test_other_numbers(write: WriteFile, at: list[int], written: Callable[[int], str]) -> None:
+    """As floating point: as text, in JSON lines and as decimals of Arrow."""
+    texts = [*map(written, at), "0.5"]
+    lines = [f'{{"user": 1, "item": {item}, "time": {text}}}\n' for item, text in enumerate(texts)]
+    decimals = frame(pa.array(list(map(Decimal, texts)), pa.decimal128(38, 9)))
+    for source in (write(as_csv(texts)), write("".join(lines), "raw.jsonl"), decimals):
+        assert read_times(source) == list(map(float, texts))
 
 
 @few
@@ -135,11 +157,12 @@ def test_floating_point_numbers(write: WriteFile, at: list[float]) -> None:
 )
 def test_stored_times(tmp_path: Path, at: list[int], unit: str, zone: str | None) -> None:
     stored = [moment // {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[unit] for moment in at]
+    expected = rounded_to_micros(at) if unit == "ns" else stored
     table = frame(pa.array(stored, pa.timestamp(unit, zone)))  # type: ignore[call-overload]
     for place, source in enumerate((table, table.to_pandas(), tmp_path / "x.parquet")):
         if place == 2:
             pq.write_table(table, source)
-        assert ranks(read_times(source)) == ranks(stored)
+        assert ranks(read_times(source)) == ranks(expected)
 
 
 @few
@@ -147,24 +170,24 @@ def test_stored_times(tmp_path: Path, at: list[int], unit: str, zone: str | None
 def test_times_as_old_versions_of_spark_store_them(tmp_path: Path, at: list[int]) -> None:
     table = frame(pa.array(at, pa.timestamp("ns")))
     pq.write_table(table, tmp_path / "x.parquet", use_deprecated_int96_timestamps=True)
-    assert ranks(read_times(tmp_path / "x.parquet")) == ranks(at)
+    assert read_times(tmp_path / "x.parquet") == cut_to_micros(at)
 
 
 @pytest.mark.parametrize(
     "kind", [pa.uint64(), pa.decimal128(38, 0), pa.decimal128(38, 9), pa.decimal256(60, 2)]
 )
-def test_stored_numbers_of_many_digits(tmp_path: Path, kind: pa.DataType) -> None:
-    stored = [2**64 - 1, 2**64 - 2, 5, 2**64 - 3]
+def test_stored_numbers_of_many_digits(kind: pa.DataType) -> None:
+    stored = [2**64 - 1, 2**63, 5, 2**62]
     values = stored if kind == pa.uint64() else list(map(Decimal, stored))
-    assert ranks(read_times(frame(pa.array(values, kind)))) == [3, 2, 0, 1]
+    assert read_times(frame(pa.array(values, kind))) == list(map(float, stored))
 
 
-def test_numbers_stored_as_several_types(write: WriteFile, tmp_path: Path) -> None:
-    pq.write_table(frame(pa.array([2**62 + 1, 2**62])), tmp_path / "a.parquet")
+def test_numbers_stored_as_several_types(tmp_path: Path) -> None:
+    pq.write_table(frame(pa.array([2**62, 7])), tmp_path / "a.parquet")
     later = frame(pa.array([0.5, float(2**62)])).set_column(1, "item", pa.array([2, 3]))
     pq.write_table(later, tmp_path / "b.parquet")
     times = read_times([tmp_path / "a.parquet", tmp_path / "b.parquet"])
-    assert ranks(times) == [2, 1, 0, 1]
+    assert times == [2.0**62, 7.0, 0.5, 2.0**62]
 
 
 def test_zones_by_name_and_spaces_at_the_end(write: WriteFile) -> None:
@@ -200,11 +223,8 @@ def test_an_hour_that_comes_twice(prepared: PrepareText) -> None:
         ("2024-10-27", "2024-10-27 02:30:00+02", "has a UTC offset"),
         ("2024-10-27 02:10:00", "2024-10-27 02:10:00 PM", r"is not a date such as"),
         ("2024-10-27 02:10:00 GMT", "2024-10-27 02:10:00 BST", "is not a time such as"),
-        ("2024-10-27 02:10:00", "2024-10-27 02:10:00.0123456789", "is finer than a nanosecond"),
-        ("2024-10-27 02:10:00Z", "2024-10-27 02:10:00.0123456789Z", "is finer than a nanosecond"),
         ("2024-10-27 02:10:00Z", "soon", r"is not a time such as 2020-12-31 10:00:00\+02:00"),
-        ("1.5", "0.12345678901234567890", "cannot be kept exactly, as up to 29 digits and nine"),
-        ("5", "1" * 30, "cannot be kept exactly"),
+        ("5", "1" * 400, "is not a number or a date such as 2020-12-31"),
     ],
 )  # fmt: skip
 def test_times_that_cannot_be_compared(
@@ -232,8 +252,10 @@ FORMATS = [
     ("%d/%m/%Y", ["31/12/2020", "01/02/2021", "2/1/2021"], [0, 2, 1]),
     ("%m/%d/%Y %I:%M %p", ["12/31/2020 1:00 PM", "12/31/2020 12:30 AM"], [1, 0]),
     ("%Y%m%d", ["20201231", "20210101", "20190101"], [1, 2, 0]),
-    ("%d.%m.%Y %H:%M:%S.%n", ["01.01.2021 10:00:00.000000789", "01.01.2021 10:00:00.000000788"],
+    ("%d.%m.%Y %H:%M:%S.%n", ["01.01.2021 10:00:00.000002789", "01.01.2021 10:00:00.000001788"],
      [1, 0]),
+    ("%H:%M:%S.%n %z %d.%m.%Y", ["10:00:00.000001 +0100 01.01.2021", "09:00:00.000000001 +0000 "
+     "01.01.2021"], [1, 0]),
     ("%d/%b/%Y:%H:%M:%S %z", ["27/Oct/2024:02:30:00 +0200", "27/Oct/2024:02:10:00 +0100"], [0, 1]),
     ("%Y-%m-%d %H:%M:%S,%g", ["2024-10-27 02:30:00,120", "2024-10-27 02:30:00,119"], [1, 0]),
 ]  # fmt: skip
@@ -296,7 +318,7 @@ def test_formats_that_cannot_be(write: WriteFile, tmp_path: Path) -> None:
 
 
 def test_pandas_times_of_a_zone(tmp_path: Path) -> None:
-    moments = pd.to_datetime(np.array([7, 5, 6, 5]) + 1_700_000_000 * BILLION)
+    moments = pd.to_datetime(np.array([7, 5, 6, 5]) * 1000 + 1_700_000_000 * BILLION)
     data = pd.DataFrame({"user": [1, 1, 1, 2], "item": [5, 6, 7, 6], "time": moments})
     for zone in (None, "UTC", "America/New_York"):
         source = data.assign(time=moments.tz_localize(zone))
@@ -314,13 +336,3 @@ def test_a_format_where_no_times_are_read(write: WriteFile, tmp_path: Path) -> N
     config = PrepareConfig(time_format="%d/%m/%Y")
     with pytest.raises(SettingError, match="there is no time column; name one with --time-column"):
         prepare(write("user,item\n1,2\n"), tmp_path / "out", config)
-
-
-def test_numbers_of_json_lines_that_floating_point_has(write: WriteFile) -> None:
-    """As Python writes them; a long number beside them is no reason to refuse them."""
-    times = ["1763782851.1234567", "1763782851.50000000000", "17e5", "3"]
-    rows = (
-        f'{{"user": 1, "item": {item}, "score": 0.12345678901234567890, "time": {time}}}\n'
-        for item, time in enumerate(times)
-    )
-    assert read_times(write("".join(rows), "raw.jsonl")) == [float(time) for time in times]

@@ -1,8 +1,7 @@
-"""SQL that casts stored values to a kind; NULL for a value that the kind cannot hold exactly.
+"""SQL that casts stored values to a kind; NULL for a value that does not fit the kind.
 
-Times are only compared, so a cast must keep their order. Dates and times become microseconds since
-1970, or nanoseconds if some are finer. Numbers become floating point, or decimals if some have more
-digits than floating point keeps.
+Times are only compared. Dates and times become microseconds since 1970. Numbers become integers, or
+floating point if some are no integers.
 """
 
 from __future__ import annotations
@@ -22,26 +21,17 @@ from foretaste.errors import InputError, SettingError
 if TYPE_CHECKING:
     from foretaste.data.preparation.engine import Engine, Spellings
 
-Kind = Literal[
-    "short", "integer", "real", "text",
-    "exact", "decimal", "moment", "moment_ns", "instant", "instant_ns",
-]  # fmt: skip
+Kind = Literal["short", "integer", "real", "text", "moment", "instant"]
 """The kind of value in a column. ``short`` are integers of 32 bits, in half the memory of others.
 
-``exact`` are floating-point numbers that lose no digit, ``decimal`` numbers of up to 29
-digits and nine decimals. ``moment`` are dates and times without a UTC offset, ``instant`` those
-with one; ``_ns`` are read to the nanosecond, the others to the microsecond.
+``moment`` are dates and times without a UTC offset, ``instant`` those with one.
 """
 
 KINDS: dict[str, tuple[tuple[Kind, ...], ...]] = {
     "user_id": (("short", "integer", "text"),),
     "item_id": (("short", "integer", "text"),),
     "rating": (("real",),),
-    "time": (
-        ("short", "integer", "exact", "decimal"),
-        ("moment", "moment_ns"),
-        ("instant", "instant_ns"),
-    ),
+    "time": (("short", "integer", "real"), ("moment",), ("instant",)),
     "weight": (("real",),),
     "event": (("text",),),
 }
@@ -55,7 +45,6 @@ KINDS_OF_IDS: dict[IdType, tuple[tuple[Kind, ...], ...]] = {
 }
 """The possible kinds of ids, by the setting of their type."""
 
-_DECIMAL = "DECIMAL(38, 9)"
 # No other abbreviations: several zones share one, and DuckDB takes BST for that of Bangladesh.
 _ZONE = "([-+][0-9:]+|Z|UTC|GMT|[A-Za-z_]+/.*)"
 _LARGEST = "1.7976931348623157e308"
@@ -71,29 +60,20 @@ _CLOCK_PARTS = (
 )
 _TIMES: dict[str, Storage] = {
     "TIMESTAMP": "moment",
-    "TIMESTAMP_NS": "moment_ns",
+    "TIMESTAMP_NS": "moment",
     "TIMESTAMP WITH TIME ZONE": "instant",
-    "TIMESTAMPTZ_NS": "instant_ns",
+    "TIMESTAMPTZ_NS": "instant",
 }
-# A floating-point number gives back any 15 digits that were read into it, but not any 16.
-_EXACT_DIGITS = 15
 
 
 def cast(sql: Spellings, column: Column, kind: Kind) -> str:
-    """SQL of a column as ``kind``: NULL for a value that does not fit it exactly."""
+    """SQL of a column as ``kind``: NULL for a value that does not fit it."""
     name, storage = column.sql, column.storage
     if storage == "text":
-        text = _cast_text(sql, name, kind)
-        is_time = column.rounded is not None and kind in ("exact", "decimal")
-        return f"CASE WHEN NOT {column.rounded} THEN {text} END" if is_time else text
-    if storage == "decimal" and kind in ("short", "integer", "text", "exact", "decimal"):
+        return _cast_text(sql, name, kind)
+    if storage == "decimal" and kind in ("short", "integer", "text"):
         return _cast_text(sql, f"CAST({name} AS STRING)", kind)
-    real, decimal = f"CAST({name} AS DOUBLE)", f"TRY_CAST({name} AS {_DECIMAL})"
-    wide = sql.wide_integer
-    micros, nanos = sql.micros.format(value=name), sql.nanos.format(value=name)
-    coarse = (
-        f"CASE WHEN {nanos} % 1000 = 0 THEN {sql.quotient.format(value=nanos, divisor=1000)} END"
-    )
+    real = f"CAST({name} AS DOUBLE)"
     # Integer ids of a frame become floats as soon as one is missing. From this bound on several
     # integers become the same float, so a larger one is no id.
     end = 2**24 if column.type_name == "float" else 2**53
@@ -103,23 +83,13 @@ def cast(sql: Spellings, column: Column, kind: Kind) -> str:
         ("integer", "integer"): f"TRY_CAST({name} AS BIGINT)",
         ("integer", "text"): f"CAST({name} AS STRING)",
         ("integer", "real"): real,
-        ("integer", "exact"): f"CASE WHEN CAST({real} AS {wide}) = {name} THEN {real} END",
-        ("integer", "decimal"): decimal,
         ("real", "short"): whole.format(f"TRY_CAST({name} AS INTEGER)"),
         ("real", "integer"): whole.format(f"TRY_CAST({name} AS BIGINT)"),
         ("real", "real"): _finite(real),
-        ("real", "exact"): _finite(real),
-        ("real", "decimal"): f"CASE WHEN CAST({decimal} AS DOUBLE) = {real} THEN {decimal} END",
         ("decimal", "real"): real,
         ("wide", "real"): _finite(real),
-        ("moment", "moment"): micros,
-        ("moment", "moment_ns"): _as_nanos(micros, wide),
-        ("moment_ns", "moment"): coarse,
-        ("moment_ns", "moment_ns"): f"CAST({nanos} AS {wide})",
-        ("instant", "instant"): micros,
-        ("instant", "instant_ns"): _as_nanos(micros, wide),
-        ("instant_ns", "instant"): coarse,
-        ("instant_ns", "instant_ns"): f"CAST({nanos} AS {wide})",
+        ("moment", "moment"): sql.micros.format(value=name, type="TIMESTAMP"),
+        ("instant", "instant"): sql.micros.format(value=name, type="TIMESTAMPTZ"),
     }
     return casts.get((storage, kind), "CAST(NULL AS BIGINT)")
 
@@ -128,51 +98,32 @@ def _cast_text(sql: Spellings, name: str, kind: Kind) -> str:
     # Not a bare TRY_CAST of the column: DuckDB moves it into its CSV reader, where it fails as
     # CAST does.
     text = f"nullif({name}, '')"
-    if kind in ("moment", "moment_ns", "instant", "instant_ns"):
+    if kind in ("moment", "instant"):
         return _cast_time(sql, name, text, kind)
     short, integer = f"TRY_CAST({name} AS INTEGER)", f"TRY_CAST({name} AS BIGINT)"
-    real = f"TRY_CAST({text} AS DOUBLE)"
-    again = f"CAST({real} AS STRING)"
-    digits = f"trim(BOTH '0' FROM {sql.without.format(text='{}', pattern='[eE].*|[^0-9]')})"
-    is_decimal = sql.matches.format(text=name, pattern="[-+]?[0-9]*[.]?[0-9]{0,9}0*")
     return {
         # The cast alone turns 007 into 7, 1_000 into 1000 and 77.5 into 78. Only text that the
         # integer gives back is one.
         "short": f"CASE WHEN CAST({short} AS STRING) = {name} THEN {short} END",
         "integer": f"CASE WHEN CAST({integer} AS STRING) = {name} THEN {integer} END",
         "text": text,
-        "real": _finite(real),
-        # A number that gives back its text, digit for digit. Regular expressions are slow, so they
-        # come last, for the few numbers with zeros at the end.
-        "exact": f"CASE WHEN {_finite(real)} IS NULL THEN NULL "
-        f"WHEN length({name}) <= {_EXACT_DIGITS} OR {again} = {name} THEN {real} "
-        f"WHEN {digits.format(name)} = {digits.format(again)} THEN {real} END",
-        "decimal": f"CASE WHEN {is_decimal} THEN TRY_CAST({text} AS {_DECIMAL}) END",
+        "real": _finite(f"TRY_CAST({text} AS DOUBLE)"),
     }[kind]
 
 
 def _cast_time(sql: Spellings, name: str, text: str, kind: Kind) -> str:
     # DuckDB's spelling only: the other engine reads no times that are text.
-    decimals = 9 if kind.endswith("_ns") else 6
-    clock = f"[^:]*:[0-9:]*([.][0-9]{{0,{decimals}}}0*)?"
+    clock = "[^:]*:[0-9:]*([.][0-9]*)?"
     # TRY_CAST to TIMESTAMP silently drops everything after the seconds: offsets, PM, junk. So the
     # pattern refuses it first.
-    if kind.startswith("instant"):
+    if kind == "instant":
         pattern = f"{clock} ?{_ZONE} *"
         instant = f"replace(replace(rtrim({text}), ' +', '+'), ' -', '-')"
         micros = f"epoch_us(TRY_CAST({instant} AS TIMESTAMPTZ))"
     else:
         pattern = f"{clock} *|[^:]*"
         micros = f"epoch_us(TRY_CAST({text} AS TIMESTAMP))"
-    # Microseconds are cut and not rounded, so the decimals after them can be added.
-    finer = f"rpad(regexp_extract({name}, '[.][0-9]{{6}}([0-9]{{1,3}})', 1), 3, '0')"
-    nanos = f"{_as_nanos(micros, sql.wide_integer)} + CAST({finer} AS INTEGER)"
-    value = nanos if decimals == 9 else micros
-    return f"CASE WHEN {sql.matches.format(text=name, pattern=pattern)} THEN {value} END"
-
-
-def _as_nanos(micros: str, wide_integer: str) -> str:
-    return f"CAST({micros} AS {wide_integer}) * 1000"
+    return f"CASE WHEN {sql.matches.format(text=name, pattern=pattern)} THEN {micros} END"
 
 
 def _finite(real: str) -> str:

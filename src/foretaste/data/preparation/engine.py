@@ -15,23 +15,12 @@ from foretaste.data.sources.source import Source
 class Spellings:
     """SQL that engines spell differently; ``str.format`` fills in the names in braces."""
 
-    wide_integer: str
-    """A type of integers of 38 digits."""
-
     matches: str
     """True where all of ``text`` matches a ``pattern``."""
 
-    without: str
-    """``text`` without anything that matches a ``pattern``."""
-
-    quotient: str
-    """``value`` divided by ``divisor``, for numbers that divide without a remainder."""
-
     micros: str
-    """Microseconds since 1970 of a ``value`` that is a date or time."""
-
-    nanos: str
-    """Nanoseconds since 1970 of a ``value`` with nanoseconds."""
+    """Microseconds since 1970 of a ``value`` that is a date or time. ``type`` is TIMESTAMP for one
+    without a time zone, and TIMESTAMPTZ for one with a zone."""
 
 
 class Engine(ABC):

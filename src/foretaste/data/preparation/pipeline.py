@@ -298,8 +298,7 @@ class Pipeline:
         engine.make("weighted", weighted)
         engine.drop("train")
         engine.rename("weighted", "train")
-        sql = steps.WEIGHTS_OF_TRAIN.format(wide_integer=engine.sql.wide_integer)
-        least, most, total = engine.row(sql)
+        least, most, total = engine.row(steps.WEIGHTS_OF_TRAIN)
         mean = int(total) / steps.UNITS / engine.count("train")
         of_row = [shown(plan.columns["weight"])] if "weight" in plan.columns else []
         of_row += [f"{shown(event)} {weight or 1:g}" for event, weight in plan.events.items()]

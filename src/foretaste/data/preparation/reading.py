@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from foretaste._util.formatting import counted, shown
@@ -46,16 +45,16 @@ _HINTS: dict[Storage, str] = {
 }
 
 _NOUNS: dict[Kind, str] = {
-    "decimal": "a number or a date such as 2020-12-31",
     "real": "a finite number",
-    "moment_ns": "a date such as 2020-12-31",
-    "instant_ns": "a time such as 2020-12-31 10:00:00+02:00",
     "text": "an id",
     "integer": "an integer, as these ids are to be",
 }
-_WITH_OTHER_OFFSETS: dict[Kind, Kind] = {"moment_ns": "instant_ns", "instant_ns": "moment_ns"}
+_NOUNS_OF_TIMES: dict[Kind, str] = {
+    "real": "a number or a date such as 2020-12-31",
+    "moment": "a date such as 2020-12-31",
+    "instant": "a time such as 2020-12-31 10:00:00+02:00",
+}
 _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]*,[0-9]+")
-_DECIMALS = re.compile(r"([.][0-9]{9})[0-9]+")
 # A number between these bounds, in one of these units, is taken for a time since 1970. The units
 # are powers of ten of a second.
 _EARLIEST, _LATEST = 10**8, 4_102_444_800  # 1973, 2100
@@ -218,7 +217,7 @@ def _units_of_times(engine: Engine, kinds: Mapping[str, Kind]) -> list[tuple[str
     """The units of times in table ``raw``: for each its name, its power of ten, and an example.
     Times that are no numbers have one unit without a name."""
     if kinds["time"] in TIMES:
-        return [("", 9 if kinds["time"].endswith("_ns") else 6, None)]
+        return [("", 6, None)]
     examples = ", ".join(
         f"min(CASE WHEN time BETWEEN {_EARLIEST * 10**power} AND {_LATEST * 10**power} "
         "THEN time END)"
@@ -350,11 +349,13 @@ def _bad_value(
         if count:
             values = f"SELECT {text} FROM {misfits}"
             (example,) = engine.first(values)
-            problem, advice = f"is not {_NOUNS[kind]}", _advice(role, example)
+            advice = _advice(role, example)
             if role == "time":
-                problem = _problem_of_time(engine, column, example, kind) or problem
+                problem = _problem_of_time(engine, column, example, kind)
                 if format := describe_format(engine, values, example):
                     advice = f"; {format}"
+            else:
+                problem = f"is not {_NOUNS[kind]}"
             problem = f"{role} {shown(example)} {problem}"
             return _error_at(source, name, example, problem, count, advice)
     raise AssertionError(f"{role}: values did not fit, and now they do")
@@ -369,35 +370,27 @@ def _error_at(
     return InputError(f"{where}: {problem} (column {shown(name)}, {rows}){advice}")
 
 
-def _problem_of_time(engine: Engine, column: Column, example: str, kind: Kind) -> str | None:
-    """The fault of a time that does not fit ``kind``; None if no more is known than that."""
+def _problem_of_time(engine: Engine, column: Column, example: str, kind: Kind) -> str:
+    """The fault of a time that does not fit ``kind``."""
 
-    def fits(text: str, kind: Kind) -> bool:
+    def fits(kind: Kind) -> bool:
         if column.storage != "text":
-            return column.storage.startswith(kind.removesuffix("_ns"))
-        literal = replace(column, sql=f"CAST({quoted(text)} AS STRING)", rounded=None)
+            return (column.storage if column.storage in TIMES else "real") == kind
+        literal = replace(column, sql=f"CAST({quoted(example)} AS STRING)")
         return bool(engine.row(f"SELECT {cast(engine.sql, literal, kind)} IS NOT NULL")[0])
 
-    dates: tuple[Kind, ...] = ("moment_ns", "instant_ns")
-    if column.time_format is None and kind == "decimal" and any(map(partial(fits, example), dates)):
+    if column.time_format is None and kind == "real" and (fits("moment") or fits("instant")):
         return "is a date, and others are numbers; write all of them alike"
-    if column.time_format is None and kind in dates and fits(example, "decimal"):
+    if column.time_format is None and kind != "real" and fits("real"):
         return "is a number, and others are dates; write all of them alike"
-    other = _WITH_OTHER_OFFSETS.get(kind)
-    if other is not None and fits(example, other):
-        has, others_have = ("no", "one") if kind == "instant_ns" else ("a", "none")
+    if kind != "real" and fits("moment" if kind == "instant" else "instant"):
+        has, others_have = ("no", "one") if kind == "instant" else ("a", "none")
         return f"has {has} UTC offset, and others have {others_have}; write all of them alike"
     if column.time_format is not None:
         return f"is not written as {shown(column.time_format)} says"
-    if column.storage in TIMES and fits(example, kind):
+    if column.storage in TIMES and fits(kind):
         return "is out of range"
-    if column.rounded is not None and fits(example, kind):
-        return "is a number with more digits than JSON keeps; write it as text, in quotes"
-    if column.storage == "text" and kind == "decimal" and fits(example, "real"):
-        return "cannot be kept exactly, as up to 29 digits and nine decimals can"
-    if column.storage == "text" and fits(_DECIMALS.sub(r"\1", example), kind):
-        return "is finer than a nanosecond"
-    return None
+    return f"is not {_NOUNS_OF_TIMES[kind]}"
 
 
 def _advice(role: str, example: str) -> str:

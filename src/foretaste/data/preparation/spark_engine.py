@@ -34,13 +34,8 @@ class SparkEngine(Engine):
 
     name = f"spark {pyspark.__version__}"
     sql = Spellings(
-        wide_integer="DECIMAL(38, 0)",
         matches="regexp_like({text}, '^({pattern})\\z')",
-        without="regexp_replace({text}, '{pattern}', '')",
-        quotient="{value} div {divisor}",
         micros="unix_micros(CAST({value} AS TIMESTAMP))",
-        # Spark has no type with nanoseconds and reads them as integers.
-        nanos="{value}",
     )
     reads_numbers_of_text = False
 

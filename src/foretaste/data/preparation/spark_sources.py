@@ -17,7 +17,15 @@ from pyspark.sql import functions as f
 
 from foretaste._util.files import real_path
 from foretaste.data.sources import EMPTY_VALUE, NAMED_FOLDER, PARQUET_SUFFIXES, TABLE
-from foretaste.data.sources.source import Column, Source, Storage, identifier, names_of, quoted
+from foretaste.data.sources.source import (
+    TIMES,
+    Column,
+    Source,
+    Storage,
+    identifier,
+    names_of,
+    quoted,
+)
 from foretaste.data.sources.text import TextFile
 from foretaste.errors import InputError
 
@@ -26,7 +34,6 @@ _NO_PARQUET = (
     "Parquet first, as docs/data.md shows, or prepare it with engine duckdb"
 )
 _FILE_OF_ROW = "url_decode(replace(_metadata.file_path, '+', '%2B')) AS file_of_row"
-_WITHOUT_NANOSECONDS: dict[Storage, Storage] = {"moment_ns": "moment", "instant_ns": "instant"}
 _STORAGE: dict[str, Storage] = {
     **dict.fromkeys(("string", "varchar", "char"), "text"),
     **dict.fromkeys(("byte", "short", "integer", "long"), "integer"),
@@ -108,10 +115,10 @@ def _together(session: SparkSession, sources: Sequence[Source]) -> View:
     paths = [f"file://{_literal(real_path(source.path))}" for source in sources if source.path]
     rows = _reader_of(session).parquet(*paths).select("*", f.expr(_FILE_OF_ROW))
     types = {field.name: field.dataType.typeName() for field in rows.schema}
-    # Spark reads INT96 as a timestamp, which has no nanoseconds.
+    # Spark has no type with nanoseconds and reads them as integers. It rounds as DuckDB does.
     columns = {
-        name: replace(column, storage=_WITHOUT_NANOSECONDS.get(column.storage, column.storage))
-        if types.get(name, "").startswith("timestamp")
+        name: replace(column, sql=f"timestamp_micros(CAST(round({column.sql} * 0.001) AS BIGINT))")
+        if column.storage in TIMES and types[name] == "long"
         else column
         for name, column in first.columns.items()
     }

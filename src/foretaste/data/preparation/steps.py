@@ -209,7 +209,7 @@ WHERE NOT ({weight} > 0 AND {weight} <= {most})
 
 # The sum is one of integers, in units, so it is exact.
 WEIGHTS_OF_TRAIN = """
-SELECT min(weight), max(weight), sum(CAST(CAST(weight AS DOUBLE) * 1048576 AS {wide_integer}))
+SELECT min(weight), max(weight), sum(CAST(CAST(weight AS DOUBLE) * 1048576 AS DECIMAL(38, 0)))
 FROM train
 """
 

@@ -42,10 +42,8 @@ def open_parquet(path: Path) -> Source:
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path}: cannot be read as Parquet: {error}") from None
     # hive_partitioning is on by default: user_id=999/ anywhere in the path would replace the file's
-    # own column. Without int96_as, nanoseconds of that old type are cut.
-    relation = (
-        f"read_parquet({path_literal(path)}, hive_partitioning=false, int96_as='timestamp_ns')"
-    )
+    # own column.
+    relation = f"read_parquet({path_literal(path)}, hive_partitioning=false)"
     return Source(
         name=str(path), relation=relation, columns=columns_of(schema, str(path)), size=size,
         modified_ns=modified_ns, path=path,
@@ -217,8 +215,6 @@ def _storage(kind: pa.DataType) -> Storage:
         return "decimal" if kind.precision <= 38 else "wide"
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return "text"
-    if pa.types.is_timestamp(kind) and kind.unit == "ns":
-        return "moment_ns" if kind.tz is None else "instant_ns"
     if pa.types.is_timestamp(kind):
         return "moment" if kind.tz is None else "instant"
     return "moment" if pa.types.is_date(kind) else "other"

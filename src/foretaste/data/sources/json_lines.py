@@ -18,8 +18,6 @@ from foretaste.data.sources.text import LONG_LINE, TextFile, start_of_text, whol
 from foretaste.errors import InputError
 
 _NUM_LINES_WITH_KEYS = 1000
-# Numbers of up to 15 digits survive floating point; longer ones are compared with their text.
-_LONG_NUMBER = "[0-9][0-9.]{15,}([eE][-+]?[0-9]+)?"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,10 +41,8 @@ class JsonLinesFile(TextFile):
         for position, key in enumerate(keys):
             # A JSON pointer, RFC 6901.
             pointer = quoted("/" + key.replace("~", "~0").replace("/", "~1"))
-            value, rounded = f"c{position}", f"r{position}"
-            selected.append(f"json_extract_string(c0, {pointer}) AS {value}")
-            selected.append(f"{_is_rounded(pointer)} AS {rounded}")
-            columns[key] = Column(sql=value, storage="text", type_name="text", rounded=rounded)
+            selected.append(f"json_extract_string(c0, {pointer}) AS c{position}")
+            columns[key] = Column(sql=f"c{position}", storage="text", type_name="text")
         relation = f"(SELECT {', '.join(selected)} FROM {lines.relation} WHERE trim(c0) <> '')"
         return replace(lines, relation=relation, columns=columns)
 
@@ -94,21 +90,3 @@ def _objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int
                 f"lines: {shown(line[:300])}"
             )
         yield number, found
-
-
-def _is_rounded(pointer: str) -> str:
-    """SQL of a condition: the value is a floating-point number that lost digits of its line."""
-    value = f"json_extract_string(c0, {pointer})"
-    # Only the line has the digits. So the value is compared with the long numbers in it: one that
-    # is the same float and has other digits was rounded.
-    return (
-        f"(regexp_matches(c0, '{_LONG_NUMBER}') AND json_type(c0, {pointer}) = 'DOUBLE' AND len(["
-        f"number FOR number IN regexp_extract_all(c0, '{_LONG_NUMBER}') "
-        f"IF TRY_CAST(number AS DOUBLE) = abs(TRY_CAST({value} AS DOUBLE)) "
-        f"AND {_digits('number')} <> {_digits(value)}]) > 0)"
-    )
-
-
-def _digits(number: str) -> str:
-    """SQL of the digits of a number in text, without zeros at both ends."""
-    return f"trim(regexp_replace({number}, '[eE].*|[^0-9]', '', 'g'), '0')"

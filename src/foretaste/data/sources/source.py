@@ -13,13 +13,12 @@ from foretaste._util.formatting import shown
 from foretaste.errors import InputError
 
 Storage = Literal[
-    "text", "integer", "real", "decimal", "wide",
-    "moment", "moment_ns", "instant", "instant_ns", "other",
+    "text", "integer", "real", "decimal", "wide", "moment", "instant", "other"
 ]  # fmt: skip
 """The stored type of a column. ``moment`` are times without a time zone, ``instant`` those with
-one, ``_ns`` times with nanoseconds; ``wide`` are decimals of over 38 digits, which DuckDB lacks."""
+one; ``wide`` are decimals of over 38 digits, which DuckDB lacks."""
 
-TIMES: tuple[Storage, ...] = ("moment", "moment_ns", "instant", "instant_ns")
+TIMES: tuple[Storage, ...] = ("moment", "instant")
 
 READ_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 """Compressions that are read directly, by suffix."""
@@ -102,9 +101,6 @@ class Column:
 
     time_format: str | None = None
     """The format of the times in that text."""
-
-    rounded: str | None = None
-    """SQL of the condition that a number lost digits as it became text; None if no number can."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
