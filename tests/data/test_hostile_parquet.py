@@ -34,6 +34,7 @@ READ_AS_TIMES = {
     "uint64": pa.array([2**64 - 1 - user for user in USERS], pa.uint64()),
     "half": pa.array(np.arange(20, dtype=np.float16)),
     "decimal": pa.array([decimal.Decimal(user) for user in USERS]),
+    "decimal256": pa.array([decimal.Decimal(2**130)] * 20, pa.decimal256(60, 2)),
     "zone": pa.array([DAY] * 20, pa.timestamp("us", "Asia/Tokyo")),
     "no such zone": pa.array(USERS, pa.timestamp("us", "No/Where")),
     "date64": pa.array([86_400_000 * user for user in USERS], pa.date64()),
@@ -41,7 +42,6 @@ READ_AS_TIMES = {
     "view": pa.array([f"{user}" for user in USERS], pa.string_view()),
 }
 REFUSED_AS_TIMES = {
-    "decimal256": pa.array([decimal.Decimal(2**130)] * 20, pa.decimal256(60, 2)),
     "seconds": pa.array([2**62] * 20, pa.timestamp("s")),
     "date32": pa.array([2**31 - 1, -(2**31), *USERS[2:]], pa.date32()),
     "nan": pa.array([float("nan"), float("inf"), *USERS[2:]], pa.float64()),

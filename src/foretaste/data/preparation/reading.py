@@ -32,7 +32,7 @@ _ALLOWED: dict[str, tuple[Storage, ...]] = {
     "user_id": ("text", "integer"),
     "item_id": ("text", "integer"),
     "rating": ("text", "integer", "real", "decimal", "wide"),
-    "time": ("text", "integer", "real", "decimal", *TIMES),
+    "time": ("text", "integer", "real", "decimal", "wide", *TIMES),
     "weight": ("text", "integer", "real", "decimal", "wide"),
     "event": ("text", "integer"),
 }
