@@ -166,14 +166,6 @@ def test_items_without_a_relation_to_the_history_follow_by_popularity() -> None:
     assert torch.equal(exported[0], scores)
 
 
-def test_saved_weights_give_equal_scores(dense: np.ndarray) -> None:
-    model = fitted(dense)
-    loaded = Ease(EaseConfig(), NUM_USERS, NUM_ITEMS)
-    loaded.load_state_dict(model.state_dict())
-    state = model.fold_in(of_matrix(dense))
-    assert torch.equal(model.score_catalogue(state), loaded.score_catalogue(state))
-
-
 def test_a_catalogue_too_large_is_refused(
     dense: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:

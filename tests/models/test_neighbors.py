@@ -15,9 +15,9 @@ from foretaste.models.baselines import neighbors
 from foretaste.models.baselines.neighbors import NeighborsModel, pair_sums
 from foretaste.models.memory import check_model_fits
 from foretaste.models.registry import build_model, config_class
+from tests.models.conftest import NUM_ITEMS, NUM_USERS
 from tests.ops.cases import of_matrix
 
-NUM_USERS, NUM_ITEMS = 60, 23
 MODELS: dict[str, dict[str, Any]] = {
     "itemknn": {"shrinkage": 3.0, "user_power": 0.0},
     "rp3beta": {"cut": "target", "alpha": 0.8, "beta": 0.3},
@@ -27,16 +27,6 @@ MODELS: dict[str, dict[str, Any]] = {
 @pytest.fixture(params=MODELS)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture
-def dense() -> np.ndarray:
-    """Users' 0/1 histories: one is empty, one holds nearly all, an item is nobody's."""
-    matrix = (np.random.default_rng(1).random((NUM_USERS, NUM_ITEMS)) < 0.2).astype(np.float64)
-    matrix[0] = 1
-    matrix[-1] = 0
-    matrix[:, -1] = 0
-    return matrix
 
 
 def fitted(name: str, matrix: np.ndarray, num_neighbors: int = NUM_ITEMS) -> NeighborsModel:

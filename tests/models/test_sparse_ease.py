@@ -18,21 +18,11 @@ from foretaste.models.baselines.ease import Ease
 from foretaste.models.baselines.sparse_ease import SparseEase
 from foretaste.models.memory import check_model_fits
 from foretaste.models.registry import build_model
+from tests.models.conftest import NUM_ITEMS
 from tests.ops.cases import of_matrix
 
-NUM_USERS, NUM_ITEMS = 60, 23
 L2, DROPOUT = 3.0, 0.3
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def dense() -> np.ndarray:
-    """Users' 0/1 histories: one is empty, one holds nearly all, an item is nobody's."""
-    matrix = (np.random.default_rng(1).random((NUM_USERS, NUM_ITEMS)) < 0.2).astype(np.float64)
-    matrix[0] = 1
-    matrix[-1] = 0
-    matrix[:, -1] = 0
-    return matrix
 
 
 def fitted(
@@ -185,14 +175,6 @@ def test_similarity_is_the_weights_above_zero(dense: np.ndarray) -> None:
     assert (weight_II < 0).any()
     expected = torch.where(weight_II > 0, weight_II, -torch.inf)
     assert torch.equal(model.similarity(torch.arange(NUM_ITEMS)), expected)
-
-
-def test_saved_weights_give_equal_scores(dense: np.ndarray) -> None:
-    model = fitted(dense, 7)
-    loaded = build_model("ease", model.config, NUM_USERS, NUM_ITEMS)
-    loaded.load_state_dict(model.state_dict())
-    state = model.fold_in(of_matrix(dense))
-    assert torch.equal(model.score_catalogue(state), loaded.score_catalogue(state))
 
 
 def test_nothing_in_common_leaves_no_weights() -> None:
