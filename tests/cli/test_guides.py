@@ -1,4 +1,4 @@
-"""The quick starts of the reference systems, command by command, twice in one folder.
+"""The quick starts of the reference systems, command by command.
 
 What follows ``python ncf.py`` and ``python main.py`` there goes behind ``foretaste train neumf``
 and ``foretaste train vae``, as `docs/coming-from-nvidia.md` says. MovieLens 20M is generated, in
@@ -83,7 +83,7 @@ def shortened(command: str) -> str:
 def test_the_guides_in_their_container(
     ml_20m: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where there is a folder for data, as their containers mount it."""
+    """Where there is a folder for data, as their containers mount it: twice in one folder."""
     data, folder = tmp_path / "data", tmp_path / "work"
     shutil.copytree(ml_20m, data / "ml-20m" / "extracted" / "ml-20m")
     folder.mkdir()

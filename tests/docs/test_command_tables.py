@@ -19,13 +19,13 @@ import pytest
 
 from foretaste.bench import session
 from foretaste.data.movielens import NAMED_SETS
-from tests.cli.conftest import call
+from tests.cli.conftest import Done, call
 from tests.cli.test_app import VERBS
 from tests.data import movielens
 from tests.data.file_server import serving
-from tests.docs.execution import launched
 from tests.docs.pages import ROOT, Page, pages
 from tests.docs.shop import RATINGS, rows
+from tests.launched import launched
 
 SETS = ("ml-1m", "ml-20m")
 _ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
@@ -35,7 +35,7 @@ _COMMAND = re.compile(rf"`(?:foretaste ((?:{'|'.join(VERBS)})\b[^`]*)|(torchrun 
 def table_commands(page: Page) -> list[str]:
     """The command lines in the tables of a page, without ``foretaste``; whole with torchrun."""
     found = [command for row in _ROW.findall(page.prose) for command in _COMMAND.findall(row)]
-    return [ours or launched for ours, launched in found]
+    return [ours or among_ranks for ours, among_ranks in found]
 
 
 ALL = {page.name: found for page in [*pages(), Page(ROOT / "README.md")]
@@ -79,17 +79,22 @@ def test_the_commands_of_a_table_run(name: str, folder: Path) -> None:
     for command in ALL[name]:
         words = shlex.split(re.sub(r"/data\b", str(folder / "data"), command))
         _make_room(words)
-        done = launched(_on_two_ranks(words)) if words[0] == "torchrun" else call(*words)
+        done = _on_two_ranks(words, folder) if words[0] == "torchrun" else call(*words)
         assert done.status == 0, f"{name}: {command}\n{done.err}"
 
 
-def _on_two_ranks(words: list[str]) -> list[str]:
-    """The same with less: each rank is a process of its own, which knows the real ML-20M."""
-    words[words.index("--nproc-per-node") + 1] = "2"
-    if "bench" in words:
-        words[words.index("ml-20m")] = "60x40x500"
-        words += ["--batch-size", "20", "--repeats", "1"]
-    return words
+def _on_two_ranks(words: list[str], folder: Path) -> Done:
+    """The same with less, as torchrun starts it: ranks are processes that know the real ML-20M."""
+    option, number, *rest = words[1:5]
+    assert (option, number.isdigit(), rest) == ("--nproc-per-node", True, ["-m", "--"])
+    program, *line = words[5:]
+    assert program == "foretaste"
+    if "bench" in line:
+        line[line.index("ml-20m")] = "60x40x500"
+        line += ["--batch-size", "20", "--repeats", "1"]
+    with launched(2, shlex.join(line), folder, env={"CUDA_VISIBLE_DEVICES": ""}) as ranks:
+        status = 0 if ranks.statuses() == [0, 0] else 1
+    return Done(status, ranks.stdout, ranks.stderr)
 
 
 def _make_room(words: list[str]) -> None:
