@@ -66,29 +66,32 @@ def test_a_registered_family_trains_evaluates_and_recommends(
 def test_a_registered_family_has_its_own_command(dataset: Dataset, tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     families = {name: MODELS[name] for name in ("toy-steps", "toy-fit")}
+    lines = (
+        "toy-steps --help",
+        "toy-fit --help",
+        f"toy-steps --width 2 --epochs 1 --device cpu --run {tmp_path}/toy-steps",
+        f"toy-fit --candidates sampled-9 --device cpu --run {tmp_path}/toy-fit",
+    )
     code = (
-        "import sys\n"
         "from foretaste.cli.app import main\n"
         "from foretaste.models.registry import MODELS\n"
         f"MODELS.update({families!r})\n"
-        "main(sys.argv[1:])"
+        f"for line in {lines!r}:\n"
+        f"    main(['train', *line.split(), {str(dataset.path)!r}])\n"
+        "    print('---')"
     )
-
-    def foretaste(line: str) -> str:
-        command = [sys.executable, "-c", code, *line.split(), str(dataset.path)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root)
-        return done.stdout
-
-    steps, fit = foretaste("train toy-steps --help"), foretaste("train toy-fit --help")
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=root
+    )
+    steps, fit, *trained, _ = done.stdout.split("---\n")
     assert "A toy with a vector for every item." in steps
     assert "--width INT" in steps
     assert "--epochs" in steps
     assert "--epochs" not in fit
     for option in ("--precision", "--negatives", "--pretrained-gmf"):
         assert option not in steps + fit
-    for line in ("toy-steps --width 2 --epochs 1", "toy-fit --candidates sampled-9"):
-        run = tmp_path / line.split()[0]
-        assert f"Run: {run}\n" in foretaste(f"train {line} --device cpu --run {run}")
+    for name, out in zip(families, trained, strict=True):
+        assert f"Run: {tmp_path / name}\n" in out
     assert Run.open(tmp_path / "toy-steps").config.model_config == {"width": 2}
 
 
