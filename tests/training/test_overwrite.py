@@ -17,16 +17,7 @@ from foretaste.training import LogConfig, resume
 from foretaste.training.callbacks import Callback, EpochReport, TrainingSummary
 from foretaste.training.logs import Results
 from tests.training.test_interruption import Killing
-from tests.training.trainings import events, numbers_of, run_of, weights_of
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    """Every file below a directory."""
-    return {
-        str(path.relative_to(directory)): path.read_bytes()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file()
-    }
+from tests.training.trainings import contents, events, numbers_of, run_of, weights_of
 
 
 @pytest.fixture

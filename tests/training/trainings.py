@@ -72,6 +72,12 @@ def weights_of(run: Run) -> bytes:
     return save(load_file(run.path / "best.safetensors"))
 
 
+def contents(directory: Path) -> dict[str, bytes]:
+    """Every file below a directory."""
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+
+
 def _timeless(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _timeless(inner) for name, inner in value.items() if name not in TIMES}
