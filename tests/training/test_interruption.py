@@ -57,14 +57,13 @@ def whole(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run_of("gmf", dataset, tmp_path_factory.mktemp("whole") / "run", batch_size=1000)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize(
-    ("moment", "where"),
+    ("moment", "where", "number"),
     [
-        ("step 2-3", "in epoch 2, after step 3 of 4"),
-        ("step 1-4", "in epoch 1, after step 4 of 4"),
-        ("epoch 2", "after epoch 2"),
-        ("validation", "while ranking the validation part"),
+        *(("step 2-3", "in epoch 2, after step 3 of 4", number) for number in SIGNALS),
+        ("step 1-4", "in epoch 1, after step 4 of 4", signal.SIGINT),
+        ("epoch 2", "after epoch 2", signal.SIGINT),
+        ("validation", "while ranking the validation part", signal.SIGINT),
     ],
 )
 def test_an_interrupted_training_goes_on_where_it_was(

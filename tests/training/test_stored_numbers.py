@@ -60,6 +60,14 @@ def test_numbers_are_those_stored(
     assert found["ndcg@10"] == pytest.approx(stored["ndcg@10"], abs=tolerance)
 
 
+def test_half_precision_learns_what_full_precision_learns() -> None:
+    losses = {case: one["losses"] for case, one in json.loads(TABLE.read_text()).items()}
+    halves = [case for case in losses if not case.endswith("fp32")]
+    assert len(halves) == 10
+    for case in halves:
+        assert losses[case] == pytest.approx(losses[f"{case.rpartition(' ')[0]} fp32"], rel=0.02)
+
+
 def prepared(path: Path) -> foretaste.Dataset:
     config = foretaste.PrepareConfig(protocol="held-out-users", num_heldout_users=30)
     return foretaste.prepare(generate(SHAPE).table, path, config)
