@@ -33,14 +33,20 @@ class Done:
 
 
 def call(*tokens: object) -> Done:
-    """Run one command in this process."""
+    """Run one command in this process; what it prints has no bars and no colours.
+
+    CSV has ids and titles as they are.
+    """
     out, err, status = io.StringIO(), io.StringIO(), 0
     with redirect_stdout(out), redirect_stderr(err):
         try:
             main([str(token) for token in tokens])
         except SystemExit as exit:
             status = int(exit.code or 0)
-    return Done(status, out.getvalue(), err.getvalue())
+    done = Done(status, out.getvalue(), err.getvalue())
+    if "csv" not in tokens:
+        assert not {"\x1b", "\r"} & {*done.out, *done.err}, (done.out, done.err)
+    return done
 
 
 @pytest.fixture(scope="session")

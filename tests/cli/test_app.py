@@ -154,13 +154,6 @@ def test_a_default_is_shown_as_it_is_typed() -> None:
     assert "[choices: auto]" not in page
 
 
-def test_python_dash_m(shop: Path) -> None:
-    done = python("-m", "foretaste", "recommend", "runs/vae", "--user", "1", "-k", "2", cwd=shop)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("user 1\n")
-    assert "\x1b" not in done.stdout + done.stderr
-
-
 @pytest.mark.parametrize(
     ("line", "said"),
     [

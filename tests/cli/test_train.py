@@ -21,7 +21,6 @@ def test_a_training_as_it_is_read(foretaste: Foretaste, tmp_path: Path) -> None:
     done = foretaste(f"train vae data {options} --eval-every 1 --run {run}")
     assert done.status == 0
     assert done.err == ""
-    assert "\x1b" not in done.out
     assert "Training vae on data (leave-one-out)\n" in done.out
     assert "  data        120 users, " in done.out
     assert re.search(r"  auto chose  --batch-size \d+ --learning-rate ", done.out)
