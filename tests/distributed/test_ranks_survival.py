@@ -140,7 +140,7 @@ def slow_first(rank: int) -> None:
     Ease.fit, Run.save_state = fitted, saved  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("line", ["ease", f"{MODEL} --epochs 1"])
+@pytest.mark.parametrize("line", ["ease --no-search", f"{MODEL} --epochs 1"])
 def test_ranks_wait_for_work_of_the_first_that_takes_longer_than_a_collective(
     dataset: Dataset, tmp_path: Path, line: str
 ) -> None:
