@@ -25,6 +25,8 @@ from tests.models.recipes import RECIPES
 
 K = 5
 OF_USERS = ("neumf", "gmf", "mlp")
+AS_TORCH = ("neumf", "vae", "ials", "sparse ease", "blend")
+"""One recipe of each kind of scorer, for the second format."""
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +157,7 @@ class TestEveryModel:
         graph = onnx.load(made.exported.program).graph
         assert {node.domain for node in graph.node} == {""}
 
+    @pytest.mark.parametrize("made", AS_TORCH, indirect=True)
     def test_as_a_torch_program(self, made: Made, tmp_path: Path) -> None:
         exported = export_run(made.trained.run, tmp_path / "program", format="torch", k=K)
         assert exported.parity.different == 0
