@@ -256,8 +256,8 @@ def test_the_check_of_a_table_leaves_nothing_in_it(tmp_path: Path) -> None:
 def test_workers_agree_at_once_and_after_a_restart(runs: Path, place: str, tmp_path: Path) -> None:
     require_adbc()
     body = {"users": [{"user_id": 4001}, {"user_id": "no\0body"}], "k": 3}
-    arguments = (runs / "ease", "--workers", 2, "--events", place)
-    with processes.serve(*arguments) as served:
+    arguments = (runs / "ease", "--events", place)
+    with processes.serve(*arguments, "--workers", 2) as served:
         for number in (1, 5):
             event = {"event_id": number, "user_id": 4001, "item_id": number}
             status, _ = served.ask("POST", "/v1/events", {"events": [event]})
