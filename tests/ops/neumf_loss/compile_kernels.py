@@ -1,8 +1,8 @@
 """Compiles every kernel of the interaction for a GPU that need not be here; run by `test_triton`.
 
-Usage: ``compile_kernels.py 90 256-128-64``: the compute capability without its point, and the
-widths of a tower. The driver stands in for the GPU's up to the launch, which does nothing: so
-Triton itself says what does not fit.
+Usage: ``compile_kernels.py 80 256-64 256-128``: the compute capability without its point, and the
+widths of each tower; what is printed of each ends in a line of dashes. The driver stands in for the
+GPU's up to the launch, which does nothing: so Triton itself says what does not fit.
 """
 
 from __future__ import annotations
@@ -57,8 +57,7 @@ class AbsentDriver:
         return queue
 
 
-def main(capability: int, widths: tuple[int, ...]) -> None:
-    triton.runtime.driver.set_active(AbsentDriver(capability))
+def compile_for(widths: tuple[int, ...]) -> None:
     shape = Shape(rows=30, factors=64, widths=widths)
     generator = torch.Generator().manual_seed(1)
     inputs = make_inputs(shape, generator, dtype=torch.float32)
@@ -70,4 +69,7 @@ def main(capability: int, widths: tuple[int, ...]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), tuple(map(int, sys.argv[2].split("-"))))
+    triton.runtime.driver.set_active(AbsentDriver(int(sys.argv[1])))
+    for tower in sys.argv[2:]:
+        compile_for(tuple(map(int, tower.split("-"))))
+        print("---")

@@ -116,8 +116,13 @@ def test_masks_are_the_plain_ones_bit_for_bit(
     assert torch.equal(masks[:, :shown].bool(), expected[:, first : first + shown])
 
 
-@pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize(("rate", "first_sample"), [(0.0, 0), (0.2, 5 << 20)])
+@pytest.mark.parametrize(
+    ("name", "rate", "first_sample"),
+    [
+        *((name, 0.0, 0) for name in (("deep", "first layer only") if IS_INTERPRETED else SHAPES)),
+        *((name, 0.2, 5 << 20) for name in SHAPES),
+    ],
+)
 def test_loss_and_gradients_are_the_plain_ones(
     name: str, rate: float, first_sample: int, device: torch.device
 ) -> None:
