@@ -19,11 +19,12 @@ def test_an_answer_reads_well() -> None:
     assert str(Answer(id="a", item_ids=[], scores=[], kind="item")) == "similar to item a"
 
 
-def test_a_title_of_several_lines_is_shown_on_one() -> None:
-    answer = Answer(id=1, item_ids=[7, 8], scores=[1.0, 0.5], titles=["One\r\n  two\n", "Three"])
+def test_an_answer_has_a_line_for_each_item() -> None:
+    # A score of an item that the history says nothing of is a little below zero.
+    answer = Answer(id=1, item_ids=[7, 8], scores=[1.0, -1e-30], titles=["One\r\n  two\n", "Three"])
     assert str(answer).splitlines()[1:] == [
         "   1.  7     1.0000  One two",
-        "   2.  8     0.5000  Three",
+        "   2.  8     0.0000  Three",
     ]
 
 

@@ -87,7 +87,7 @@ class Answer(Tabular):
     def _repr_html_(self) -> str:
         titled = self.titles is not None
         rows = [
-            [rank, item.item_id, f"{item.score:.4f}", *([item.title or ""] if titled else [])]
+            [rank, item.item_id, f"{item.score:z.4f}", *([item.title or ""] if titled else [])]
             for rank, item in enumerate(self.items, start=1)
         ]
         headings = ["rank", "item_id", "score", *(["title"] if titled else [])]
@@ -107,7 +107,7 @@ class Answer(Tabular):
             zip(item_ids, self.items, because, strict=True), start=1
         ):
             title = "" if item.title is None else f"  {_on_one_line(item.title)}"
-            lines.append(f"{rank:4}.  {item_id:>{width}}  {item.score:9.4f}{title}")
+            lines.append(f"{rank:4}.  {item_id:>{width}}  {item.score:z9.4f}{title}")
             if nearest:
                 names = [_on_one_line(str(one.title or one.item_id)) for one in nearest]
                 lines.append(f"       because of {'; '.join(names)}")
