@@ -1,4 +1,4 @@
-"""Times keep their order, whatever they are written or stored as; or they are refused."""
+"""Times of one form keep their order, to the microsecond; what is no time is refused."""
 
 from __future__ import annotations
 

@@ -115,7 +115,8 @@ def _together(session: SparkSession, sources: Sequence[Source]) -> View:
     paths = [f"file://{_literal(real_path(source.path))}" for source in sources if source.path]
     rows = _reader_of(session).parquet(*paths).select("*", f.expr(_FILE_OF_ROW))
     types = {field.name: field.dataType.typeName() for field in rows.schema}
-    # Spark has no type with nanoseconds and reads them as integers. It rounds as DuckDB does.
+    # Spark has no type with nanoseconds and reads them as integers: here they are rounded, as
+    # DuckDB rounds.
     columns = {
         name: replace(column, sql=f"timestamp_micros(CAST(round({column.sql} * 0.001) AS BIGINT))")
         if column.storage in TIMES and types[name] == "long"
