@@ -62,14 +62,12 @@ def test_the_next_list_reflects_events(runs: Path, tmp_path: Path, model: str) -
         assert kept(client, (KNOWN, liked), (4001, 1), (4001, 5)) == {
             "new": 3, "repeated": 0, "unknown_items": 0
         }  # fmt: skip
-        grown, new, nobody = lists(client, model, str(KNOWN), 4001, "nobody")
-        asked = {"users": [{"user_id": KNOWN, "history": [liked]}, {"history": [1, 5]}], "k": 4}
+        answers = grown, new, nobody = lists(client, model, str(KNOWN), 4001, "nobody")
+        # As many users, since the last bits of a score go by the size of the batch.
+        users = [{"user_id": KNOWN, "history": [liked]}, {"history": [1, 5]}, {"user_id": "nobody"}]
+        asked = {"users": users, "k": 4}
         expected = client.post("/v1/recommend", json=asked).json()["answers"]
-        for one, other in zip((grown, new), expected, strict=True):
-            assert items(one) == items(other)
-            # Of a batch of another size, scores agree to rounding.
-            scores = [item["score"] for item in other["items"]]
-            assert [item["score"] for item in one["items"]] == pytest.approx(scores, rel=1e-5)
+        assert [one["items"] for one in answers] == [one["items"] for one in expected]
         assert liked not in items(grown)
         assert not {1, 5} & set(items(new))
         assert (new["known"], nobody["known"]) == (False, False)
