@@ -64,7 +64,7 @@ from benchmarks.command import run
 tiny = "--shape 60x50x600 --device cpu --repeats 1".split()
 for module, line in (
     (target, "neumf --factors 4 --layers 8 4 --target 0.01"),
-    (recommend, "vae --hidden 8 --latent 4 --calls 1"),
+    (recommend, "vae --hidden 8 --latent 4 --calls 1 --batch-sizes 1"),
 ):
     run(module.NAME, module.OPTIONS, module.measure, [*line.split(), *tiny])
 """

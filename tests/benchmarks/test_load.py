@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +43,12 @@ def rows_of(line: str, runs: tuple[Path, Path], output: Path) -> list[dict[str, 
 def test_every_request_is_counted_and_a_valid_row_is_not_measured_again(
     runs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = "steady --rate 100 --seconds 0.5 --warm-up-s 0.1 --tries 1 -- --queue-requests 99"
-    monkeypatch.setattr(load, "MAX_LAG_MS", -1.0)
-    rows = rows_of(line, runs, tmp_path / "rows")
-    assert [row["measured"]["is_void"] for row in rows] == [True]
+    line = "steady --rate 100 --seconds 0.5 --warm-up-s 0.1 -- --queue-requests 99"
     monkeypatch.setattr(load, "MAX_LAG_MS", 1e9)
-    assert len(rows_of(line, runs, tmp_path / "rows")) == 2
-    (row,) = rows_of(line, runs, tmp_path / "rows")[1:]
+    (row,) = rows_of(line, runs, tmp_path / "rows")
+    assert rows_of(line, runs, tmp_path / "rows") == [row]
     measured = row["measured"]
+    assert not measured["is_void"]
     assert row["case"]["serve"] == "--queue-requests 99"
     assert measured["requests"] == measured["answered"] > 20
     assert [measured[name] for name in ("wrong", "refused", "late", "lost")] == [0] * 4
@@ -57,17 +56,24 @@ def test_every_request_is_counted_and_a_valid_row_is_not_measured_again(
 
 
 @needs_tools
-def test_what_is_refused_is_counted_by_the_steps_of_a_ramp(
-    runs: tuple[Path, Path], tmp_path: Path
+def test_what_is_refused_is_counted_by_the_steps_of_a_ramp_and_a_void_row_is_measured_again(
+    runs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = "ramp --rate 20 --top 3000 --seconds 0.1 --connections 200 -- --queue-requests 1"
-    (row,) = rows_of(line, runs, tmp_path / "rows")[:1]
+    line = "ramp --rate 20 --top 3000 --seconds 0.1 --connections 200 --tries 1"
+    line += " -- --queue-requests 1"
+    monkeypatch.setattr(load, "MAX_LAG_MS", -1.0)
+    (row,) = rows_of(line, runs, tmp_path / "rows")
     measured = row["measured"]
+    assert measured["is_void"]
     steps = measured["steps"]
     assert [steps[0]["rate"], steps[4]["rate"], steps[8]["rate"]] == [20, 3000, 20]
     assert measured["refused"] == sum(step["refused"] for step in steps) > 0
     assert measured["answered"] + measured["refused"] == measured["requests"]
     assert measured["wrong"] == 0
+    monkeypatch.setitem(load.MEASURES, "ramp", lambda *_: {"is_void": False})
+    monkeypatch.setattr(load, "Service", lambda *_: nullcontext())
+    assert rows_of(line, runs, tmp_path / "rows")[0] == row
+    assert len(rows_of(line, runs, tmp_path / "rows")) == 2
 
 
 @needs_tools
