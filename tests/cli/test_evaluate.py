@@ -209,7 +209,7 @@ def test_runs_are_measured_on_other_data(foretaste: Foretaste, tmp_path: Path) -
 def test_more_of_the_lists_and_by_group(foretaste: Foretaste) -> None:
     done = foretaste("evaluate runs/vae --more")
     assert done.status == 0, done.err
-    for line in ("novelty", "long_tail", "diversity", "popularity_lift", "users", "ndcg@10"):
+    for line in ("novelty", "long_tail", "popularity_lift", "users", "ndcg@10"):
         assert f"\n {line} " in done.out
     assert "\nUsers by the number of items in their history:\n" in done.out
     assert re.search(r"^ +head +mid +tail *$", done.out, re.MULTILINE)
@@ -228,18 +228,17 @@ def test_compare_more(foretaste: Foretaste) -> None:
     done = foretaste("compare runs/popularity runs/vae -m ndcg@10 --more")
     assert done.status == 0, done.err
     first, *_ = done.out.partition("Held-out items by their popularity in training:")
-    assert first.count("novelty@10") == first.count("diversity@10") == 2
+    assert first.count("novelty@10") == 2
     assert first.count("Difference to popularity on the same users") == 2
     assert re.search(r"^ ndcg@10 vae +0\.", done.out, re.MULTILINE)
-    assert "\ndiversity is left out: " in done.out
-    line = "compare runs/popularity runs/vae -m novelty@10 diversity@10 --format json"
+    line = "compare runs/popularity runs/vae -m novelty@10 coverage@10 --format json"
     records = {
         (record["label"], record["metric"]): record
         for record in json.loads(foretaste(line).out)
         if record["by"] is None
     }
     assert records["vae", "novelty@10"]["difference"] > 0
-    assert records["vae", "diversity@10"]["difference"] is None
+    assert records["vae", "coverage@10"]["difference"] is None
 
 
 def test_new_users_by_history_length(foretaste: Foretaste, tmp_path: Path) -> None:

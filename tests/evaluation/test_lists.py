@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -20,16 +19,12 @@ from foretaste.evaluation.result import Evaluation
 from tests.evaluation.worlds import TableModel, held_out, histories, random_held_out
 
 
-class VectorModel(TableModel):
-    """Scores by a table, and vectors of the items."""
+class CountedModel(TableModel):
+    """Scores by a table, and the training users of each item."""
 
-    def __init__(self, score_UI: Tensor, count_I: list[int], vector_ID: Tensor) -> None:
+    def __init__(self, score_UI: Tensor, count_I: list[int]) -> None:
         super().__init__(score_UI)
         self.item_count_I += torch.tensor(count_I)
-        self.vector_ID = vector_ID
-
-    def item_vectors(self) -> Tensor:
-        return self.vector_ID
 
 
 def measure(model: TableModel, heldout: HeldOut, **options: Any) -> Evaluation:
@@ -39,13 +34,12 @@ def measure(model: TableModel, heldout: HeldOut, **options: Any) -> Evaluation:
 COUNTS = [16, 8, 4, 2, 1]
 """Of 16 users: 0, 1, 2, 3 and 4 bits. Of 31 interactions, 80 % are 24.8: the third item is the last
 of the head and mid, so that the tail begins with the fourth."""
-VECTORS = torch.tensor([[1.0, 0], [0, 2], [-3, 0], [0, 0], [1, 1]])
 
 
 def test_two_lists_worked_by_hand() -> None:
     scores = torch.tensor([[5.0, 4, 3, 2, 1], [1, 2, 3, 4, 5]])
     heldout = held_out([[0], [0, 1]], [[2], [4]], num_items=5, num_train_users=16)
-    model = VectorModel(scores, COUNTS, VECTORS)
+    model = CountedModel(scores, COUNTS)
     found = measure(model, heldout, k=(1, 2, 4)).per_user
     # The lists are 1, 2, 3, 4 and 4, 3, 2.
     assert found["novelty@2"].tolist() == [(1 + 2) / 2, (4 + 3) / 2]
@@ -55,11 +49,6 @@ def test_two_lists_worked_by_hand() -> None:
     # The histories have 16 users an item, and (16 + 8) / 2.
     assert found["popularity_lift@1"] == pytest.approx([8 / 14 - 1, 1 / 14 - 1])
     assert found["popularity_lift@4"] == pytest.approx([15 / 4 / 14 - 1, 7 / 3 / 14 - 1])
-    half = math.sqrt(1 / 2)
-    # Cosines of 1 and 2: 0; of 4 and 3, a vector of zeros: 0; 4 and 2: -1/√2; 4 and 1: 1/√2.
-    assert found["diversity@2"] == pytest.approx([1, 1])
-    assert found["diversity@4"] == pytest.approx([1 - (half - half) / 6, 1 + half / 3])
-    assert "diversity@1" not in found
 
 
 def test_groups_of_items_by_hand() -> None:
@@ -70,7 +59,7 @@ def test_groups_of_items_by_hand() -> None:
 
 
 def brute_force(
-    scores: list[float], known: list[int], k: int, counts: list[int], vectors: Tensor
+    scores: list[float], known: list[int], k: int, counts: list[int]
 ) -> dict[str, float]:
     """The measures of one of 23 lists, by their definitions; popularity in place of its lift."""
     items = [item for item in range(len(scores)) if item not in known]
@@ -79,26 +68,19 @@ def brute_force(
     while sum(counts[item] for item in head[:-1]) >= 0.8 * sum(counts):
         head.pop()
     least = counts[head[-1]]
-    cosine = torch.nn.functional.cosine_similarity
-    distances = [
-        1 - float(cosine(vectors[one].double(), vectors[other].double(), dim=0))
-        for one, other in combinations(listed, 2)
-    ]
     return {
         "novelty": float(np.mean([-math.log2(counts[item] / 23) for item in listed])),
         "long_tail": float(np.mean([counts[item] < least for item in listed])),
-        "diversity": float(np.mean(distances)) if distances else 0.0,
         "popularity_lift": float(np.mean([counts[item] for item in listed])),
     }
 
 
-def test_random_lists_against_brute_force(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_lists_against_brute_force() -> None:
     generator = np.random.default_rng(5)
     heldout = random_held_out(generator, num_users=23, num_items=14, most_targets=3)
     scores = torch.randint(5, (23, 14)).float()
     counts = generator.integers(1, 17, 14).tolist()
-    vectors = torch.randn(14, 6)
-    model = VectorModel(scores, counts, vectors)
+    model = CountedModel(scores, counts)
     found = measure(model, heldout, k=(1, 3, 9, 100))
     popularity = [
         np.mean([counts[item] for item in heldout.history[user : user + 1].item_index])
@@ -106,45 +88,34 @@ def test_random_lists_against_brute_force(monkeypatch: pytest.MonkeyPatch) -> No
     ]
     for k in (1, 3, 9, 100):
         expected = [
-            brute_force(scores[user].tolist(), known.item_index.tolist(), k, counts, vectors)
+            brute_force(scores[user].tolist(), known.item_index.tolist(), k, counts)
             for user, known in ((user, heldout.known[user : user + 1]) for user in range(23))
         ]
         for kind in LIST_METRICS:
-            if (kind, k) != ("diversity", 1):
-                values = np.array([measures[kind] for measures in expected])
-                if kind == "popularity_lift":
-                    values = values / np.mean(popularity) - 1
-                assert found.per_user[f"{kind}@{k}"] == pytest.approx(values, abs=1e-6), kind
-                assert found[f"{kind}@{k}"] == pytest.approx(values.mean(), abs=1e-6)
-    monkeypatch.setattr("foretaste.evaluation.lists._FLOATS_AT_ONCE", 7)
+            values = np.array([measures[kind] for measures in expected])
+            if kind == "popularity_lift":
+                values = values / np.mean(popularity) - 1
+            assert found.per_user[f"{kind}@{k}"] == pytest.approx(values, abs=1e-6), kind
+            assert found[f"{kind}@{k}"] == pytest.approx(values.mean(), abs=1e-6)
     for batch in (1, 4):
         apart = measure(model, heldout, k=(1, 3, 9, 100), batch=batch)
         assert apart.metrics == found.metrics
 
 
-def test_a_model_without_item_vectors_has_no_diversity_and_says_so() -> None:
-    model = TableModel(torch.rand(2, 5))
-    model.item_count_I += 1
-    found = measure(model, held_out([[0], [1]], [[2], [3]], num_items=5), k=(2,))
-    assert {"novelty@2", "long_tail@2", "popularity_lift@2"} <= found.metrics.keys()
-    assert "diversity@2" not in found.metrics
-    assert any(line.startswith("diversity is left out") for line in found.conditions())
-
-
 def test_sampled_candidates_say_nothing_of_lists() -> None:
     heldout = random_held_out(np.random.default_rng(2), num_users=9, num_items=12, most_targets=2)
-    model = VectorModel(torch.rand(9, 12), [1] * 12, torch.randn(12, 2))
+    model = CountedModel(torch.rand(9, 12), [1] * 12)
     found = measure(model, heldout, k=(3,), candidates="sampled-4")
     assert not any(name.partition("@")[0] in LIST_METRICS for name in found.metrics)
     assert {group.by for group in found.groups} == {"activity", "popularity"}
 
 
 def test_empty_lists_and_histories_count_as_nothing() -> None:
-    model = VectorModel(torch.rand(2, 3), [4, 2, 1], torch.randn(3, 2))
+    model = CountedModel(torch.rand(2, 3), [4, 2, 1])
     # User 0 has all items, and one that training never saw is to be found; user 1 has none.
     heldout = held_out([[], []], [[3], [0]], num_items=3, num_all_items=4)
     heldout = replace(heldout, known=histories([[0, 1, 2], []], 3))
     found = measure(model, heldout, k=(2,))
-    for kind in ("novelty", "long_tail", "diversity"):
+    for kind in ("novelty", "long_tail"):
         assert found.per_user[f"{kind}@2"][0] == 0
     assert "popularity_lift@2" not in found.metrics, "nobody has a history to compare with"

@@ -130,8 +130,8 @@ def compare(
         metrics: Metrics to show: --metrics ndcg@10 hr@10.
         candidates: Items against which held-out items are ranked: full (the default), sampled-N,
             nvidia-N or fixed.
-        more: Also show novelty, long tail, diversity and popularity lift, and the metrics by groups
-            of users (activity) and of held-out items (popularity).
+        more: Also show novelty, long tail and popularity lift, and the metrics by groups of users
+            (activity) and of held-out items (popularity).
         history_lengths: Show the metrics of users unseen in training, answered from this many items
             of their history: --history-lengths 1 2 5 10 20 50.
         split: Held-out part to measure on.

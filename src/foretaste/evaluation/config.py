@@ -28,12 +28,10 @@ METRICS = {
     "who have the item",
     "long_tail": "share of the first k that is in the long tail: items outside the most popular "
     "ones, which hold 80 % of the training interactions",
-    "diversity": "mean of 1 - cosine over all pairs of the first k, by item vectors that the model "
-    "learned: it compares lists of one model, not models",
     "popularity_lift": "mean popularity (training users) of the first k over that of users' "
     "histories, less 1: 0 is no bias, 1 is twice as popular",
 }
-LIST_METRICS = ("novelty", "long_tail", "diversity", "popularity_lift")
+LIST_METRICS = ("novelty", "long_tail", "popularity_lift")
 """Metrics of lists alone: they need ``more`` and candidates full."""
 
 GROUPS = {
@@ -97,8 +95,8 @@ class EvaluationConfig:
     Ranking takes three times that."""
 
     more: bool = False
-    """Measure the lists beyond accuracy too (novelty, long tail, diversity, popularity lift), and
-    quality by group: users by activity, held-out items by popularity."""
+    """Measure the lists beyond accuracy too (novelty, long tail, popularity lift), and quality by
+    group: users by activity, held-out items by popularity."""
 
     history_lengths: Lengths | None = None
     """Measure users unseen in training also with so many items of their history alone: 1 2 5."""

@@ -16,7 +16,6 @@ from foretaste.errors import SettingError
 from foretaste.evaluation.config import (
     GROUPS,
     INTERVALS,
-    LIST_METRICS,
     METRICS,
     TIES,
     describe_candidates,
@@ -29,10 +28,6 @@ _Z_95 = 1.96
 
 _MOST_UNKNOWN = 0.1
 """Where more than this share of users are answered by popularity, numbers say little of a model."""
-
-
-_OF_ONE_MODEL = frozenset({"diversity"})
-"""Metrics on a scale of each model's own: values of two models cannot be compared."""
 
 
 def mean_interval(values: NDArray[np.float64]) -> Interval:
@@ -353,9 +348,6 @@ class Evaluation:
                 f"{counted(count, 'user')} with fewer negatives than asked for, ranked against "
                 "what there is"
             )
-        kinds = {parse_metric(name)[0] for name in self.metrics}
-        if kinds & set(LIST_METRICS) and "diversity" not in kinds:
-            lines.append("diversity is left out: it takes item vectors and lists of two or more")
         if short := [group for group in self.groups if group.num_short]:
             counts = "; ".join(f"{group.name}: {group.num_short:,}" for group in short)
             lines.append(f"users with fewer items give all that they have ({counts})")
@@ -423,7 +415,7 @@ def paired_difference(
 
 
 def compare_evaluations(first: Evaluation, second: Evaluation) -> dict[str, Difference]:
-    """The difference in each metric both have per user, by name; coverage and diversity have none.
+    """The difference in each metric both have per user, by name; coverage has none.
 
     Raises SettingError unless both are of the same dataset, part, protocol, candidates and users.
     """
@@ -447,5 +439,5 @@ def compare_evaluations(first: Evaluation, second: Evaluation) -> dict[str, Diff
     return {
         name: paired_difference(name, values, second.per_user[name])
         for name, values in first.per_user.items()
-        if name in second.per_user and parse_metric(name)[0] not in _OF_ONE_MODEL
+        if name in second.per_user
     }

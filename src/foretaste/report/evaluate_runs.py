@@ -187,8 +187,8 @@ class Comparison:
     def rows(self) -> list[dict[str, Any]]:
         """One flat record per run, metric and group, with the difference to the first run.
 
-        ``difference`` and its interval are None for the first run itself, for coverage and
-        diversity, and for groups.
+        ``difference`` and its interval are None for the first run itself, for coverage, and for
+        groups.
         """
         rows = []
         for label, evaluation in self.evaluations.items():
