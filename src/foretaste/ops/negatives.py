@@ -1,29 +1,20 @@
 """Verified negatives: the items a user does not have, by rank, without a users-by-items matrix.
 
-Shape suffixes: B users or rows, N interactions or draws, K draws per row, I items, n rows of
-a block, J cells of marks, S draws.
+Shape suffixes: B users, N interactions or rows, K draws per row, n rows of a block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import GOLDEN, bounded, mix_
 
 _DRAWS_AT_ONCE = {"cpu": 1 << 17, "cuda": 1 << 20}
-ITEMS_PER_DRAW = 64
-"""Up to so many items of the catalogue for each draw of a row, a CPU marks the items that the user
-has; above, it searches. A binary search takes as long as marking some two hundred items: the
-processor mispredicts every other branch of it."""
-_WAITS = {"cpu": False, "cuda": True}
-"""True where the host waits for the device to learn how many numbers there are of a kind."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,34 +55,6 @@ class Complement:
         found = torch.searchsorted(self.key_N, wanted, right=True)
         return rank + found - self.offsets[row_index]
 
-    def has(self, row_index_B: Tensor, item_BK: Tensor) -> Tensor:
-        """True where the user of a row has an item; bool [B, K]."""
-        num_rows, width = len(row_index_B), self.num_items + 1
-        waits, num_draws = _WAITS[item_BK.device.type], item_BK.shape[1]
-        if waits or self.num_items > ITEMS_PER_DRAW * num_draws:
-            wanted_BK = item_BK + row_index_B[:, None].long() * width
-            return self._item_keys[torch.searchsorted(self._item_keys, wanted_BK)] == wanted_BK
-        starts_B = self.offsets[row_index_B]
-        lengths_B = self.offsets[row_index_B + 1] - starts_B
-        before_B = lengths_B.cumsum(0) - lengths_B
-        row_N = torch.repeat_interleave(lengths_B)
-        number_N = torch.arange(len(row_N))
-        key_N = self.key_N.index_select(0, (starts_B - before_B).index_select(0, row_N) + number_N)
-        # from key to item, from the user's row to this one
-        shift_B = (torch.arange(num_rows) - row_index_B) * width - before_B
-        place_N = key_N.add_(number_N).add_(shift_B.index_select(0, row_N))
-        has_J = torch.zeros(num_rows * width, dtype=torch.bool)
-        has_J.index_fill_(0, place_N, True)
-        place_BK = item_BK + torch.arange(0, num_rows * width, width)[:, None]
-        return torch.take(has_J, place_BK)
-
-    @cached_property
-    def _item_keys(self) -> Tensor:
-        """The items themselves, each row's shifted past the row before it; then a larger number."""
-        row_N = torch.repeat_interleave(self.offsets.diff())
-        position_N = torch.arange(len(row_N), device=row_N.device) - self.offsets[row_N]
-        return F.pad(self.key_N + position_N, (0, 1), value=1 << 62)
-
 
 def sample_negatives(
     complement: Complement,
@@ -99,44 +62,20 @@ def sample_negatives(
     num_negatives: int,
     key: int,
     number_N: Tensor | None = None,
-    *,
-    by_item: bool = False,
 ) -> Tensor:
     """Verified negatives, int32 [N, K], drawn uniformly with replacement.
 
     Draw k of a row is word ``number * K + k`` of the stream ``key``; rows are numbered 0, 1...
     unless ``number_N``, int64, says otherwise. A row whose user has every item has no negative: it
     gets the last item, which callers must give weight 0.
-
-    A draw is the rank of an item among those that the user does not have. With ``by_item`` it is an
-    item of the catalogue first. Only where the user has that item, the word's other half draws a
-    rank. The draws differ and are as uniform. For hundreds of draws a row among tens of thousands
-    of items this takes a CPU half as long; a GPU searches once more.
     """
     size_B = complement.sizes()
     negatives_NK = _room_for(row_index_N, num_negatives)
     for rows, word_NK in _words(key, number_N, negatives_NK):
         row_n = row_index_N[rows].long()
-        if by_item:
-            item_nK = _by_item(complement, row_n, word_NK, size_B)
-        else:
-            item_nK = complement.select(row_n[:, None], bounded(word_NK, size_B[row_n, None]))
+        item_nK = complement.select(row_n[:, None], bounded(word_NK, size_B[row_n, None]))
         negatives_NK[rows] = item_nK.clamp_(max=complement.num_items - 1)
     return negatives_NK
-
-
-def _by_item(complement: Complement, row_B: Tensor, word_BK: Tensor, size_B: Tensor) -> Tensor:
-    item_BK = bounded(word_BK, complement.num_items)
-    has_BK = complement.has(row_B, item_BK)
-    if _WAITS[word_BK.device.type]:
-        # A GPU searches for every draw: the host would have to wait to learn which are needed.
-        other_BK = complement.select(row_B[:, None], bounded(word_BK << 32, size_B[row_B, None]))
-        return torch.where(has_BK, other_BK, item_BK)
-    place_S = has_BK.view(-1).nonzero().squeeze(1)
-    row_S = row_B[place_S // word_BK.shape[1]]
-    other_S = complement.select(row_S, bounded(word_BK.view(-1)[place_S] << 32, size_B[row_S]))
-    item_BK.view(-1).index_copy_(0, place_S, other_S)
-    return item_BK
 
 
 def sample_items(

@@ -97,12 +97,7 @@ def test_every_interaction_once_per_epoch_with_its_negatives(
         )
 
 
-@pytest.mark.parametrize("many", [4, 5])
-def test_grouped_and_shuffled_hold_the_same_samples(
-    histories: HistoryTensors, many: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Negatives drawn by item, and by rank."""
-    monkeypatch.setattr(neumf_batches, "_MANY_NEGATIVES", many)
+def test_grouped_and_shuffled_hold_the_same_samples(histories: HistoryTensors) -> None:
     grouped, shuffled = (interaction_batches(histories, layout=layout) for layout in LAYOUTS)
     for epoch in range(3):
         assert epoch_samples(grouped, epoch) == epoch_samples(shuffled, epoch)

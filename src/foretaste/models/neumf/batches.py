@@ -17,12 +17,7 @@ from foretaste.models.memory import free_on
 from foretaste.models.neumf.config import NegativesConfig
 from foretaste.models.parts import WHOLE, Parts
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.negatives import (
-    ITEMS_PER_DRAW,
-    Complement,
-    sample_items,
-    sample_negatives,
-)
+from foretaste.ops.negatives import Complement, sample_items, sample_negatives
 from foretaste.ops.random import Permutation, Purpose, stream_key, stream_keys
 
 _ROWS_AT_ONCE = 1 << 18
@@ -30,9 +25,6 @@ _SAMPLES_AT_ONCE = 1 << 14
 """Samples that a CPU draws together where batches are smaller: drawing a few costs as much as
 drawing thousands. Not on a GPU, where pieces of one tensor begin at addresses of other alignment,
 for which Triton would compile its kernels anew."""
-_MANY_NEGATIVES = 128
-"""From so many negatives of an interaction on they are drawn by item, unless the catalogue is large
-for them. It depends on sizes alone, so that the draws are the same on every device."""
 _BYTES_PER_SAMPLE = 24
 """Memory of a batch for each sample: its item twice, int32, and its number among distinct items
 twice, int64."""
@@ -112,8 +104,6 @@ class InteractionBatches:
         self.complement = Complement.of(histories)
         self.has_negatives_U = self.complement.sizes() > 0
         self.all_have_negatives = bool(self.has_negatives_U.all())
-        is_small = histories.num_items <= ITEMS_PER_DRAW * num_negatives
-        self.draws_items = is_small and num_negatives >= _MANY_NEGATIVES
         self.group_size = 1 + num_negatives
         self.num_samples = int(parts.total(num_here)) * self.group_size
         self.samples_per_row = self.group_size if config.batch_layout == "grouped" else 1
@@ -194,7 +184,7 @@ class InteractionBatches:
         """Draws of some rows, int32 [B, num_each], by their numbers among all."""
         drawn = user_B, num_each, key, number_B
         if self.config.verified_negatives:
-            return sample_negatives(self.complement, *drawn, by_item=self.draws_items)
+            return sample_negatives(self.complement, *drawn)
         return sample_items(self.complement.num_items, *drawn)
 
     def _grouped(self, row_B: Tensor, key: int) -> tuple[Tensor, Tensor, Tensor]:
