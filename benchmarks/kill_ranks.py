@@ -39,7 +39,6 @@ CASES = (
     (3, "gmf --factors 8 --batch-size 2000 --epochs 30"),
     (2, "ease"),
     (3, "recvae --width 32 --latent 16 --batch-size 32 --epochs 12"),
-    (2, "ials --factors 16 --epochs 40"),
 )
 KILLS_OF_A_TRAINING = 6
 END_S = 60.0

@@ -41,27 +41,6 @@ def test_parts_of_any_length_are_gathered_in_order(size: int) -> None:
     assert list(firsts) == [expected] + [[]] * (size - 1)
 
 
-def gathered_in_pieces(ranks: Ranks, lengths: list[int]) -> tuple[int, list[list[int]]]:
-    """The longest piece, and the rows put where they belong."""
-    first = sum(lengths[: ranks.rank])
-    own = torch.arange(first, first + lengths[ranks.rank])[:, None] * torch.tensor([1, -1])
-    whole, longest = torch.full((sum(lengths[: ranks.size]), 2), 99), 0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("foretaste.distributed.collectives._PIECE_BYTES", 16 * 2 * ranks.size)
-        for place, piece in ranks.gathered_in_pieces(own):
-            whole[place] = piece
-            longest = max(longest, len(piece))
-    return longest, whole.tolist()
-
-
-@pytest.mark.parametrize("lengths", [[5, 2, 4], [3, 0, 1], [0, 0, 0]])
-@pytest.mark.parametrize("size", [2, 3])
-def test_rows_are_gathered_a_bounded_piece_at_a_time(size: int, lengths: list[int]) -> None:
-    expected = [[row, -row] for row in range(sum(lengths[:size]))]
-    found = run_ranks(gathered_in_pieces, size, lengths, timeout_s=30.0)
-    assert found == [(min(2, max(lengths)), expected)] * size
-
-
 def decisions(ranks: Ranks) -> tuple[bool, bool, object, range]:
     is_last = ranks.rank == ranks.size - 1
     agreed = ranks.agreed({"rank": ranks.rank, "text": "é"})

@@ -19,7 +19,6 @@ from foretaste.data import Dataset, prepare
 from foretaste.errors import SettingError
 from foretaste.models.base import ClosedFormModel
 from foretaste.models.baselines.ials import IALS
-from foretaste.models.parts import WHOLE
 from foretaste.models.registry import MODEL_NAMES, build_model, config_class
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs import Run
@@ -134,13 +133,6 @@ def test_histories_keep_weights_with_their_items(histories: HistoryTensors) -> N
     assert np.array_equal(dense(histories.rows(rows)), whole[rows])
     assert np.array_equal(dense(histories.transposed()), whole.T)
     np.testing.assert_allclose(histories.total_weights(), whole.sum(1), rtol=1e-6)
-
-
-def test_parts_of_ials_hand_weights_on(histories: HistoryTensors) -> None:
-    from foretaste.models.baselines.ials import _users_of_items
-
-    found = _users_of_items(histories, range(4, 9), WHOLE)
-    assert np.array_equal(dense(found), dense(histories)[:, 4:9])
 
 
 def board(path: Path, **settings: Any) -> Dataset:

@@ -10,7 +10,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +23,9 @@ from foretaste.errors import (
     RankError,
     Report,
     SettingError,
-    TrainingError,
     with_report,
 )
-from foretaste.models.parts import Parts, T
+from foretaste.models.parts import Parts
 from foretaste.ops.device import resolve_device
 
 if TYPE_CHECKING:
@@ -37,8 +35,7 @@ _BUCKETED_BYTES = 1 << 20
 """Tensors below this size travel together in one: a collective costs a round trip each."""
 
 _PIECE_BYTES = 1 << 24
-"""Bytes that are sent to the first rank, or gathered from all, at a time: the memory beside the
-tensors themselves."""
+"""Bytes that are sent to the first rank at a time: the memory beside the tensors themselves."""
 
 
 class Pending:
@@ -101,14 +98,6 @@ class Ranks(Parts):
         """This rank's share of ``size`` things: consecutive; shares differ by one at most."""
         return range(size * self.rank // self.size, size * (self.rank + 1) // self.size)
 
-    def part_by_weight(self, weight_N: Tensor) -> range:
-        # Inner bounds: the rows before the r-th weigh at most r / size of the whole.
-        total_N = weight_N.double().cumsum(0)
-        share_R = torch.arange(1, self.size, device=weight_N.device).double() / self.size
-        inner = torch.searchsorted(total_N, total_N[-1] * share_R, right=True)
-        bounds = [0, *inner.tolist(), len(weight_N)]
-        return range(bounds[self.rank], bounds[self.rank + 1])
-
     def total(self, tensor: Tensor) -> Tensor:
         self.sum_(tensor := tensor.clone())
         return tensor
@@ -118,18 +107,6 @@ class Ranks(Parts):
 
     def before(self, tensor: Tensor) -> Tensor:
         return torch.stack(self.gathered(tensor[None]))[: self.rank].sum(0)[0]
-
-    def each_or_none(self, solve: Callable[[], T]) -> T:
-        found: list[T] = []
-        message = None
-        try:
-            found.append(solve())
-        except TrainingError as error:
-            message = str(error)
-        for said in self.on_each(lambda: message):
-            if said is not None:
-                raise TrainingError(said)
-        return found[0]
 
     def sum_(self, *tensors: Tensor) -> None:
         """Replace each tensor by its sum over the ranks, the same bits on each of them."""
@@ -180,24 +157,6 @@ class Ranks(Parts):
         with _explained():
             dist.all_gather(parts, padded)
         return [part[:length] for part, length in zip(parts, lengths, strict=True)]
-
-    def gathered_in_pieces(self, tensor: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Yield the rows of all ranks, a bounded piece at a time, each with its place.
-
-        Tensors may differ in their first size alone. All ranks must exhaust it.
-        """
-        if self.size == 1:
-            yield slice(0, len(tensor)), tensor
-            return
-        num_here = torch.tensor([len(tensor)], device=tensor.device)
-        ends = [0, *torch.cat(self.gathered(num_here)).cumsum(0).tolist()]
-        row_bytes = tensor.element_size() * tensor.shape[1:].numel()
-        num_rows = max(1, _PIECE_BYTES // max(1, self.size * row_bytes))
-        # As many rounds as the longest tensor needs: a rank whose own is done gathers no rows.
-        for first in range(0, max(stop - start for start, stop in pairwise(ends)), num_rows):
-            pieces = self.gathered(tensor[first : first + num_rows])
-            for start, piece in zip(ends, pieces, strict=False):
-                yield slice(start + first, start + first + len(piece)), piece
 
     def union(self, index: Tensor, size: int, at_most: int) -> Tensor:
         """The distinct numbers among integers of all ranks in [0, size), ascending, int64 [N].

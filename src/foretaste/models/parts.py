@@ -6,12 +6,7 @@ every batch. What a model needs of all of them, it asks its `Parts` for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TypeVar
-
 from torch import Tensor
-
-T = TypeVar("T")
 
 
 class Parts:
@@ -23,10 +18,6 @@ class Parts:
     def part_of(self, size: int) -> range:
         """This part's share of ``size`` things: consecutive, about as many as any other part's."""
         return range(size)
-
-    def part_by_weight(self, weight_N: Tensor) -> range:
-        """This part's share of N things: consecutive, about as heavy as any other part's."""
-        return range(len(weight_N))
 
     def total(self, tensor: Tensor) -> Tensor:
         """A new tensor: the sum over the parts, with the same bits in each."""
@@ -40,17 +31,6 @@ class Parts:
         """A new tensor: the sum over the parts of the users before this one's."""
         return tensor.new_zeros(tensor.shape)
 
-    def gathered(self, tensor: Tensor) -> list[Tensor]:
-        """The tensors of all parts in the order of their users; first sizes may differ."""
-        return [tensor]
-
-    def gathered_in_pieces(self, tensor: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Yield the rows of all parts, a bounded piece at a time, each with its place.
-
-        First sizes may differ. All parts must exhaust it.
-        """
-        yield slice(0, len(tensor)), tensor
-
     def union(self, index_U: Tensor, size: int, at_most: int) -> Tensor:
         """The distinct numbers in [0, size) of all parts, ascending, int64.
 
@@ -58,10 +38,6 @@ class Parts:
         distinct numbers together.
         """
         return index_U.long()
-
-    def each_or_none(self, solve: Callable[[], T]) -> T:
-        """The result of ``solve``; TrainingError in all parts where one is raised in any."""
-        return solve()
 
 
 WHOLE = Parts()

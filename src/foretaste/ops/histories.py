@@ -91,7 +91,9 @@ class HistoryTensors:
         """Histories of the items: the rows that have each of them, as int32."""
         # Stable, so that each item's rows ascend.
         order_N = torch.sort(self.item_index, stable=True).indices
-        offsets = offsets_of(self.item_index, self.num_items)
+        offsets = torch.zeros(self.num_items + 1, dtype=torch.int64, device=self.device)
+        lengths_I = torch.bincount(self.item_index, minlength=self.num_items)
+        torch.cumsum(lengths_I, 0, out=offsets[1:])
         weight = None if self.weight is None else self.weight[order_N]
         return HistoryTensors(offsets, self.row_index().int()[order_N], len(self), weight)
 
@@ -101,10 +103,3 @@ class HistoryTensors:
         weight = dense_BI.new_ones(()) if self.weight is None else self.weight
         dense_BI[self.row_index(), self.item_index.long()] = weight
         return dense_BI
-
-
-def offsets_of(row_N: Tensor, num_rows: int) -> Tensor:
-    """Offsets [num_rows + 1] of entries in the order of their rows."""
-    offsets = torch.zeros(num_rows + 1, dtype=torch.int64, device=row_N.device)
-    torch.cumsum(torch.bincount(row_N, minlength=num_rows), 0, out=offsets[1:])
-    return offsets

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -71,32 +71,19 @@ class FixedVectors:
     @classmethod
     def of(cls, vector_ND: Tensor) -> FixedVectors:
         """These vectors; TrainingError where they are not finite."""
-        pieces = [(slice(0, len(vector_ND)), vector_ND)]
-        return cls.of_pieces(gramian(vector_ND), pieces, len(vector_ND), vector_ND.dtype)
-
-    @classmethod
-    def of_pieces(
-        cls,
-        gramian_DD: Tensor,
-        pieces: Iterable[tuple[slice, Tensor]],
-        num_vectors: int,
-        dtype: torch.dtype,
-    ) -> FixedVectors:
-        """As `of`, for vectors that come piece by piece, each with its place."""
+        gramian_DD, device = gramian(vector_ND), vector_ND.device
         if not bool(gramian_DD.isfinite().all()):  # sync
             raise TrainingError("the weights became infinite or nan; raise --regularization")
-        device = gramian_DD.device
         # In float64, as the Gramian is; the vectors go back to their own dtype below.
         eigenvalue_D, basis_DD = alone(lambda: torch.linalg.eigh(gramian_DD), device)
-        basis_DD = basis_DD.to(dtype)
-        rotated_ND = basis_DD.new_zeros(num_vectors + 1, len(basis_DD))
+        basis_DD = basis_DD.to(vector_ND.dtype)
+        rotated_ND = basis_DD.new_zeros(len(vector_ND) + 1, len(basis_DD))
 
         def rotate(blocks: tuple[Tensor, Tensor]) -> None:
             torch.mm(blocks[0], basis_DD, out=blocks[1])
 
-        for place, piece_ND in pieces:
-            blocks = _blocks(piece_ND), _blocks(rotated_ND[place])
-            list(of_each(rotate, list(zip(*blocks, strict=True)), device))
+        blocks = zip(_blocks(vector_ND), _blocks(rotated_ND[:-1]), strict=True)
+        list(of_each(rotate, list(blocks), device))
         # A Gramian has no eigenvalue below zero. Rounding makes some, and C needs a root.
         return cls(rotated_ND, basis_DD, eigenvalue_D.clamp_(min=0.0))
 

@@ -17,12 +17,11 @@ from foretaste.models.baselines.config import IALSConfig
 from foretaste.models.baselines.ials_scorer import FoldInScorer, VectorScorer
 from foretaste.models.batches import WholeData
 from foretaste.models.config import TrainingSize
-from foretaste.models.parts import WHOLE, Parts
 from foretaste.models.scorer import Scorer
 from foretaste.ops.conjugate_gradients import improve_rows
 from foretaste.ops.dense import candidate_products, linear
-from foretaste.ops.histories import HistoryTensors, offsets_of
-from foretaste.ops.least_squares import FixedVectors, gramian, solve_rows
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.least_squares import FixedVectors, solve_rows
 from foretaste.ops.random import Purpose, fill_normal_, stream_key
 
 _START_STD = 0.1
@@ -38,20 +37,15 @@ that norm is 1 / sqrt(N)."""
 
 @dataclass(frozen=True, eq=False)
 class BothSides(WholeData):
-    """All interactions, by user and by item; of a part of the users, and one of the items."""
+    """All interactions, by user and by item."""
 
     of_items: HistoryTensors
-    """The users who have each of the ``items``."""
-    items: range
-    num_interactions: int
-    """Of all users."""
-    parts: Parts
-    """Those that users and items are in."""
+    """The users who have each item."""
 
     @property
     def num_samples(self) -> int:
         """Interactions."""
-        return self.num_interactions
+        return self.histories.item_index.numel()
 
     samples_per_batch = num_samples
 
@@ -74,11 +68,9 @@ class IALS(SweepModel):
     user_rows = ("user_factors",)
     item_rows = ("item_factors",)
 
-    def __init__(
-        self, config: IALSConfig, num_users: int, num_items: int, users: range | None = None
-    ) -> None:
-        super().__init__(config, num_users, num_items, users)
-        self.user_factors = nn.Parameter(torch.empty(len(self.users), config.factors))
+    def __init__(self, config: IALSConfig, num_users: int, num_items: int) -> None:
+        super().__init__(config, num_users, num_items)
+        self.user_factors = nn.Parameter(torch.empty(num_users, config.factors))
         self.item_factors = nn.Parameter(torch.empty(num_items, config.factors))
         self._frozen: tuple[FixedVectors, float, float] | None = None
 
@@ -88,15 +80,8 @@ class IALS(SweepModel):
         # Settings of gradient steps, which a sweep has none of.
         return settings | {"learning_rate": 1.0, "beta1": 0.0, "beta2": 0.0}
 
-    def make_batches(
-        self, histories: HistoryTensors, *, parts: Parts = WHOLE, **settings: Any
-    ) -> BothSides:
-        whole, items = histories, parts.part_by_weight(self.item_count_I)
-        if self.is_part:
-            whole = _users_of_items(histories, items, parts)
-        num_here = torch.tensor(histories.item_index.numel(), device=histories.device)
-        num_interactions = int(parts.total(num_here))
-        return BothSides(histories, whole.transposed(), items, num_interactions, parts)
+    def make_batches(self, histories: HistoryTensors, **settings: Any) -> BothSides:
+        return BothSides(histories, histories.transposed())
 
     def training_bytes(self, device: torch.device) -> int:
         """Its weights and, of a half-sweep, one side's vectors and the other's solutions."""
@@ -108,8 +93,7 @@ class IALS(SweepModel):
         self.forget()
         std = _START_STD * self.config.factors**-0.5
         for number, parameter in enumerate((self.user_factors, self.item_factors)):
-            key, first = stream_key(seed, Purpose.INITIALISE, number), self.users.start
-            fill_normal_(parameter, key, std, 0 if number else first)
+            fill_normal_(parameter, stream_key(seed, Purpose.INITIALISE, number), std)
 
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
         """The weights that may have been ``auto``; they stay as they are."""
@@ -139,45 +123,20 @@ class IALS(SweepModel):
 
     @torch.no_grad()
     def sweep(self, batch: WholeData) -> Tensor:
-        """Improve the users' vectors, then the items'; returns the mean loss of an interaction.
-
-        A part has the vectors of its users and of all items. It improves those of its users, and
-        those of consecutive items with about its share of all interactions. While it improves
-        items, it has the vectors of all users.
-        """
+        """Improve the users' vectors, then the items'; returns the mean loss of an interaction."""
         assert isinstance(batch, BothSides)
-        parts = batch.parts
-        penalty = parts.each_or_none(lambda: self._improve_users(batch))
-        # Summed in the order of the parts: to the same bits in each.
-        gramian_DD = torch.cat(parts.gathered(gramian(self.user_factors)[None])).sum(0)
-        pieces, dtype = parts.gathered_in_pieces(self.user_factors), self.user_factors.dtype
-        users = FixedVectors.of_pieces(gramian_DD, pieces, self.num_users, dtype)
-        items_ID, loss = parts.each_or_none(lambda: self._improve_items(users, batch))
-        for place, piece_ID in parts.gathered_in_pieces(items_ID):
-            self.item_factors[place] = piece_ID
-        return ((loss + penalty) / batch.num_samples).float()
-
-    def _improve_users(self, batch: BothSides) -> Tensor:
-        """Improve the users' vectors for the items' as they stand; returns what the squares of the
-        users' vectors add to the loss."""
-        weight = self.unobserved_weight
-        ridge_U = self._ridges(batch.histories, weight, self.regularization)
-        fixed = FixedVectors.of(self.item_factors)
-        users_UD, _ = improve_rows(
-            fixed, batch.histories, weight, ridge_U, self.user_factors.detach()
-        )
+        weight, ridge = self.unobserved_weight, self.regularization
+        ridge_U = self._ridges(batch.histories, weight, ridge)
+        ridge_I = self._ridges(batch.of_items, weight, ridge)
+        items, start_UD = FixedVectors.of(self.item_factors), self.user_factors.detach()
+        users_UD, _ = improve_rows(items, batch.histories, weight, ridge_U, start_UD)
         self.user_factors.copy_(users_UD)
-        penalty: Tensor = (
-            ridge_U * torch.linalg.vector_norm(self.user_factors, dim=1).square()
-        ).sum()
-        return penalty
-
-    def _improve_items(self, users: FixedVectors, batch: BothSides) -> tuple[Tensor, Tensor]:
-        """Better vectors of the items of a batch for all ``users``, and their loss."""
-        weight = self.unobserved_weight
-        ridge_I = self._ridges(batch.of_items, weight, self.regularization)
-        start_ID = self.item_factors.detach()[batch.items.start : batch.items.stop]
-        return improve_rows(users, batch.of_items, weight, ridge_I, start_ID)
+        users, start_ID = FixedVectors.of(self.user_factors), self.item_factors.detach()
+        items_ID, loss = improve_rows(users, batch.of_items, weight, ridge_I, start_ID)
+        self.item_factors.copy_(items_ID)
+        # The loss of the items' systems has all terms but those of the users' squared vectors.
+        penalty: Tensor = (ridge_U * torch.linalg.vector_norm(users_UD, dim=1).square()).sum()
+        return ((loss + penalty) / batch.num_samples).float()
 
     def _ridges(self, histories: HistoryTensors, unobserved_weight: float, ridge: float) -> Tensor:
         """Weight of each row's squared vector, float64 [R]."""
@@ -194,7 +153,7 @@ class IALS(SweepModel):
         return self.item_factors.detach()
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor]:
-        return (self.rows_of_users(self.user_factors.detach(), user_index_B),)
+        return (self.user_factors.detach().index_select(0, user_index_B),)
 
     @torch.no_grad()
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor]:
@@ -226,23 +185,3 @@ class IALS(SweepModel):
 
     def forget(self) -> None:
         self._frozen = None
-
-
-def _users_of_items(histories: HistoryTensors, items: range, parts: Parts) -> HistoryTensors:
-    """The users of all parts with some items alone, which are numbered from the first of them."""
-    num_here = torch.tensor(len(histories), device=histories.device)
-    row_N = histories.row_index() + parts.before(num_here)
-    columns = [row_N.int(), histories.item_index]
-    if histories.weight is not None:
-        # One int32 tensor goes over the wire for rows, items and weights.
-        columns.append(histories.weight.view(torch.int32))  # the same bits
-    found = []
-    for _, piece_N3 in parts.gathered_in_pieces(torch.stack(columns, 1)):
-        item_N = piece_N3[:, 1]
-        found.append(piece_N3[(item_N >= items.start) & (item_N < items.stop)])
-    row_N, item_N, *bits = torch.cat(found).T
-    row_N, order_N = torch.sort(row_N, stable=True)
-    item_index = item_N[order_N] - items.start
-    weight = bits[0][order_N].view(torch.float32) if bits else None
-    offsets = offsets_of(row_N, int(parts.total(num_here)))
-    return HistoryTensors(offsets, item_index, len(items), weight)
