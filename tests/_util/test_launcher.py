@@ -99,14 +99,15 @@ def test_launchers_of_one_process_or_of_torchrun_are_none(
     assert launch().size == (4 if "RANK" in variables else 1)
 
 
+@pytest.mark.parametrize("verb", ["prepare", "bench inference"])
 def test_a_verb_of_one_process_is_refused_among_ranks(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    verb: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     set_variables(monkeypatch, TORCHRUN | {"RANK": "0"})
     monkeypatch.setattr("foretaste.distributed.launch.agree_on_report", lambda error, started: None)
     with pytest.raises(SystemExit) as ended:
-        main(["prepare", "ratings.csv"])
+        main([*verb.split(), "neumf"])
     assert ended.value.code == 2
-    assert "error: foretaste prepare works in one process, and torchrun started 4" in (
+    assert f"error: foretaste {verb} works in one process, and torchrun started 4" in (
         capfd.readouterr().err
     )

@@ -19,7 +19,7 @@ from foretaste.bench.inference import bench_inference
 from foretaste.bench.recommend import bench_recommend
 from foretaste.bench.session import Session
 from foretaste.bench.train import bench_train
-from foretaste.errors import SettingError, UnsupportedError
+from foretaste.errors import SettingError
 from tests.bench.rows import MODELS, SHAPE, check_rows
 
 COMMON: dict[str, Any] = {"shape": SHAPE, "device": "cpu", "repeats": 2}
@@ -100,9 +100,3 @@ def test_recommendation_from_random_histories(tmp_path: Path) -> None:
         assert row["shape"]["num_interactions"] == 7 * row["shape"]["num_users"]
     with pytest.raises(SettingError, match="history_length is 5000, but there are "):
         run("recommend", model, RecommendBench(**FAST, history_length=5000))
-
-
-def test_calls_that_do_not_fit_are_refused_before_any_is_made() -> None:
-    options = RecommendBench(device="cpu", shape=SHAPE, batch_sizes=(1, 10**12))
-    with pytest.raises(UnsupportedError, match=r"calls of 1,000,000,000,000 at .*; lower batch_s"):
-        run("recommend", "vae", options)

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from foretaste.bench.config import InferenceBench, TrainBench
-from foretaste.bench.inference import bench_inference
+from foretaste.bench.config import TrainBench
 from foretaste.bench.rows import Row, table_of
 from foretaste.bench.session import Session
 from foretaste.bench.train import bench_train
@@ -26,13 +25,6 @@ def trained(ranks: Ranks, output: Path) -> list[Row]:
     config = TrainBench(**COMMON, batch_size=(40,), steps=2, output=output)
     session = Session("train", MODELS["vae"], config, ranks=ranks)
     bench_train(session, config)
-    return session.rows
-
-
-def inferred(ranks: Ranks, model: str, output: Path) -> list[Row]:
-    config = InferenceBench(**COMMON, batch_sizes=(8,), calls=4, output=output)
-    session = Session("inference", MODELS[model], config, ranks=ranks)
-    bench_inference(session, config)
     return session.rows
 
 
@@ -51,16 +43,6 @@ def test_training_is_measured_on_one_rank_and_on_all(tmp_path: Path) -> None:
         assert row["sent_mib"] > 0
     headings = table_of(rows).headings
     assert {"ranks", "batch a rank", "strong scaling", "weak scaling", "sent"} <= {*headings}
-
-
-def test_rates_of_inference_add_up_over_ranks(tmp_path: Path) -> None:
-    output = tmp_path / "rows.jsonl"
-    rows, others = run_ranks(inferred, 2, "vae", output)
-    assert others == []
-    check_rows(rows, output)
-    assert {row.case["ranks"] for row in rows} == {1, 2}
-    calls = {row.case["ranks"]: row.measured["num_calls"] for row in rows}
-    assert calls == {1: 4, 2: 8}
 
 
 def test_threads_are_set_before_the_ranks_meet(

@@ -16,14 +16,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from foretaste._util.memory import require_memory
-from foretaste._util.system import free_bytes
 from foretaste.bench.config import InferenceBench, NeuMFInferenceBench
-from foretaste.bench.measure import Latency, PeakMemory, Spread, latencies, timed
+from foretaste.bench.measure import PeakMemory, latencies, timed
 from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
 from foretaste.data.histories import Histories
-from foretaste.distributed.collectives import ALONE, Ranks
 from foretaste.evaluation.ranking import scoring, to_device
 from foretaste.models.base import NeuralModel
 from foretaste.models.neumf.model import NeuMF
@@ -86,9 +83,8 @@ def inference_cases(
     session: Session, model: NeuralModel, histories: Histories, options: InferenceBench
 ) -> Iterator[Case]:
     """One case per precision and batch size; each is measured before the next is made."""
-    is_neumf = isinstance(model, NeuMF)
-    sizes = options.batch_sizes or (_PAIRS if is_neumf else _USERS[session.device.type])
-    check_calls_fit(sizes, 1 if is_neumf else histories.num_items, _NUM_INPUTS)
+    some = _PAIRS if isinstance(model, NeuMF) else _USERS[session.device.type]
+    sizes = options.batch_sizes or some
     with scoring(model):
         if isinstance(model, NeuMF) and isinstance(options, NeuMFInferenceBench):
             for precision in options.precision:
@@ -100,50 +96,17 @@ def inference_cases(
                 yield from map(partial(_catalogue_case, model, options.seed, histories), sizes)
 
 
-def check_calls_fit(sizes: Sequence[int], numbers_per_row: int, num_inputs: int) -> None:
-    """Raise UnsupportedError if the inputs and results of a call do not fit into memory."""
-    for size in sizes:
-        require_memory(
-            4 * size * (numbers_per_row + 4 * num_inputs),
-            free_bytes(),
-            f"calls of {size:,} at a time",
-            "lower batch_sizes",
-        )
-
-
 def record_calls(session: Session, options: InferenceBench, case: Case) -> None:
-    """Measure the calls of a case, with one row per call.
-
-    With several ranks, first the first rank alone is measured, then all at once, each with its own
-    copy of the model.
-    """
-    ranks, rate = session.ranks, f"{case.unit}_per_s"
-
-    def alone() -> list[dict[str, Any]]:
-        return list(measure_calls(session, options, case).values())
-
-    of_one = ranks.on_first(alone)
-    of_all = measure_calls(session, options, case, ranks).values() if ranks.size > 1 else of_one
-    for call, one, all_ in zip(case.calls, of_one, of_all, strict=True):
-        found = {**case.case, **call.differs}
-        if ranks.size == 1:
-            session.add(call.side, found, call.clock, one)
-            continue
-        one["weak_scaling"] = 1.0
-        all_["weak_scaling"] = all_[rate]["median"] / one[rate]["median"]
-        session.add(call.side, {"ranks": 1, **found}, call.clock, one)
-        session.add(call.side, {"ranks": ranks.size, **found}, call.clock, all_)
+    """Measure the calls of a case, with one row per call."""
+    for call, numbers in measure_calls(session, options, case).items():
+        session.add(call.side, {**case.case, **call.differs}, call.clock, numbers)
 
 
 def measure_calls(
-    session: Session, options: InferenceBench, case: Case, ranks: Ranks = ALONE
+    session: Session, options: InferenceBench, case: Case
 ) -> dict[Call, dict[str, Any]]:
-    """Warm up the calls of a case, then time them in turns; returns the numbers of a row per call.
-
-    The rates of ``ranks`` are added, and latencies are over the calls of all ranks.
-    """
-    on_ranks = f" on {ranks.size} ranks" if ranks.size > 1 else ""
-    session.log(f"timing calls of {case.amount:,} {case.unit}{on_ranks}")
+    """Warm up the calls of a case, then time them in turns; returns a row's numbers by call."""
+    session.log(f"timing calls of {case.amount:,} {case.unit}")
     calls = {call: partial(case.answer, call) for call in case.calls}
     first: dict[Call, dict[str, Any]] = {}
     for call, function in calls.items():
@@ -158,22 +121,16 @@ def measure_calls(
         num_calls=options.calls,
         seconds=options.seconds,
         device=session.device,
-        ranks=ranks,
     )
-    numbers = {}
-    for call, latency in found.items():
-        each = latency.of_ranks(ranks)
-        rates = [one.averages().per_second(case.amount).values for one in each]
-        calls_of_all = Latency(tuple(turn for one in each for turn in one.turns))
-        numbers[call] = {
-            f"{case.unit}_per_s": Spread.of(
-                [sum(turn) for turn in zip(*rates, strict=True)]
-            ).as_dict(),
-            "latency_ms": calls_of_all.as_dict(),
-            "num_calls": calls_of_all.num_calls,
+    return {
+        call: {
+            f"{case.unit}_per_s": latency.averages().per_second(case.amount).as_dict(),
+            "latency_ms": latency.as_dict(),
+            "num_calls": latency.num_calls,
             **first[call],
         }
-    return numbers
+        for call, latency in found.items()
+    }
 
 
 def _pair_case(model: NeuMF, seed: int, policy: PrecisionPolicy, size: int) -> Case:

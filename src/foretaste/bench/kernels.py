@@ -18,12 +18,12 @@ def bench_kernels(session: Session, options: TrainBench) -> None:
     """Measure training with each set of kernels that passes its check here, and store the fastest
     one of each case.
 
-    SettingError on a CPU, which has one set, and for several processes.
+    SettingError on a CPU, which has one set.
     """
-    if session.device.type == "cpu" or session.ranks.size > 1:
+    if session.device.type == "cpu":
         raise SettingError(
-            "bench kernels compares the kernels of one NVIDIA GPU; run it there in one process, "
-            "as a CPU has one form of the operations, and several processes use its result"
+            "bench kernels compares the kernels of one NVIDIA GPU; run it there, as a CPU has one "
+            "form of the operations"
         )
     for part, plan in training_cases(session, options):
         epoch_s: dict[Form, float] = {}

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import torch
 
 from foretaste._util.system import peak_of_process, reset_peak_of_process, resident_bytes
-from foretaste.distributed.collectives import ALONE, Ranks
 from foretaste.ops.torch_internals import Adam
 
 Side = TypeVar("Side")
@@ -59,17 +58,6 @@ class Latency:
         """Mean seconds per call of each turn."""
         return Spread.of([statistics.fmean(turn) for turn in self.turns])
 
-    def of_ranks(self, ranks: Ranks) -> list[Latency]:
-        """The latencies of all ranks, which have the same number of turns."""
-        lengths = ranks.gathered(torch.tensor([len(turn) for turn in self.turns]))
-        calls = ranks.gathered(torch.tensor([s for turn in self.turns for s in turn]).double())
-        return [
-            Latency(
-                tuple(tuple(turn.tolist()) for turn in torch.split(calls_of, lengths_of.tolist()))
-            )
-            for calls_of, lengths_of in zip(calls, lengths, strict=True)
-        ]
-
     def as_dict(self) -> dict[str, float]:
         """Average and percentiles over all calls, in milliseconds."""
         calls_ms = [1e3 * seconds for turn in self.turns for seconds in turn]
@@ -99,13 +87,12 @@ def latencies(
     num_calls: int,
     seconds: float,
     device: torch.device,
-    ranks: Ranks = ALONE,
 ) -> dict[Side, Latency]:
     """Latencies of each side's calls. The sides take turns of several calls.
 
     Each turn begins with a call that does not count. A call gets its number, so that it can vary
     its input. ``num_calls`` and ``seconds`` are divided among the turns; a turn has at least one
-    call. ``ranks`` begin each turn together.
+    call.
     """
     # In turns, so that a change of the machine's load meets all sides.
     each = -(-num_calls // turns)
@@ -114,7 +101,6 @@ def latencies(
         for name, call in calls.items():
             first = turn * each
             call(first)
-            ranks.barrier()
             ends_at = time.perf_counter() + seconds / turns
             times: list[float] = []
             for number in range(first, first + each):

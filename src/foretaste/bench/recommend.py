@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from foretaste.bench.config import RecommendBench
-from foretaste.bench.inference import Call, Case, check_calls_fit, record_calls
+from foretaste.bench.inference import Call, Case, record_calls
 from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session, shape_of
 from foretaste.data.histories import Histories
@@ -69,7 +69,6 @@ def recommend_cases(
     """One case per batch size: with ids of known users for NeuMF, then with histories for both
     models."""
     sizes = options.batch_sizes or _BATCH_SIZES
-    check_calls_fit(sizes, min(options.k, session.shape.num_items), 2)
     users = IdTable.from_ids("user", range(histories.num_users))
     items = IdTable.from_ids("item", range(histories.num_items))
     recommender = Recommender(model, users, items, histories)

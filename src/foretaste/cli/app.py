@@ -121,7 +121,7 @@ _VERBS = {
     The rows of all measurements go to `--output FILE`; a table is printed at the end.""",
 }
 
-_OF_RANKS = ("train", "evaluate", "recommend", "bench")
+_OF_RANKS = ("train", "evaluate", "recommend", "bench train")
 """Commands that several ranks of torchrun share."""
 
 _MODULES = {"compare": "evaluate", "similar": "recommend", "verify": "runs"}
@@ -174,9 +174,10 @@ def run_tokens(tokens: Sequence[str], size: int) -> None:
 
         lines, notes = modern(tokens)
     for line in lines if size > 1 else []:
-        if line and not line[0].startswith("-") and line[0] not in _OF_RANKS:
+        name = " ".join(line[: 2 if "bench" in line[:1] else 1])
+        if name and not name.startswith("-") and name not in _OF_RANKS:
             raise RankError(
-                f"foretaste {line[0]} works in one process, and torchrun started {size}; run it "
+                f"foretaste {name} works in one process, and torchrun started {size}; run it "
                 "without torchrun"
             )
     for note in notes:
