@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from foretaste.serve.app import Service
 from foretaste.serve.config import ServeConfig
 from foretaste.serve.events import EventStore
 from foretaste.serve.models import CACHE_BYTES, ModelStore
-from foretaste.serve.workers import Workers
 from tests.databases import postgresql_server
 from tests.runs.tiny import make_dataset, make_run
 
@@ -45,18 +43,15 @@ def serving(
 ) -> Iterator[tuple[TestClient, Service]]:
     """Yield a client of a service of these runs that is ready."""
     config = ServeConfig(**{"device": "cpu", "access_log": False} | settings)
-    with TemporaryDirectory() as directory:
-        store = ModelStore(
-            paths, "cpu", cache_bytes, rules_file=config.rules_file, items=config.items
-        )
-        service = Service(store, config, Workers(Path(directory)))
-        if service.event_store is not None:
-            service.event_store.create()
-        with TestClient(service.app(), raise_server_exceptions=False) as client:
-            client.headers["host"] = "127.0.0.1"
-            if token := config.token():
-                client.headers["authorization"] = f"Bearer {token.decode()}"
-            yield client, service
+    store = ModelStore(paths, "cpu", cache_bytes, rules_file=config.rules_file, items=config.items)
+    service = Service(store, config)
+    if service.event_store is not None:
+        service.event_store.create()
+    with TestClient(service.app(), raise_server_exceptions=False) as client:
+        client.headers["host"] = "127.0.0.1"
+        if token := config.token():
+            client.headers["authorization"] = f"Bearer {token.decode()}"
+        yield client, service
 
 
 @pytest.fixture(scope="session")

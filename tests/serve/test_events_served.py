@@ -1,11 +1,10 @@
-"""Events through the service: kept before the answer, and in the next list of any worker."""
+"""Events through the service: kept before the answer, and in the next list of any process."""
 
 from __future__ import annotations
 
 import itertools
 import signal
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -254,30 +253,29 @@ def test_the_check_of_a_table_leaves_nothing_in_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="workers")
-def test_workers_agree_at_once_and_after_a_restart(runs: Path, place: str, tmp_path: Path) -> None:
+def test_processes_of_one_database_agree_at_once_and_after_a_start(
+    runs: Path, place: str, tmp_path: Path
+) -> None:
     require_adbc()
     body = {"users": [{"user_id": 4001}, {"user_id": "no\0body"}], "k": 3}
+    events = [{"event_id": number, "user_id": 4001, "item_id": number} for number in (1, 5)]
     arguments = (runs / "ease", "--events", place)
-    with processes.serve(*arguments, "--workers", 2) as served:
-        for number in (1, 5):
-            event = {"event_id": number, "user_id": 4001, "item_id": number}
-            status, _ = served.ask("POST", "/v1/events", {"events": [event]})
-            assert status == 200
-            # On connections of their own, which either worker accepts.
-            found = [served.ask("POST", "/v1/recommend", body)[1]["answers"] for _ in range(12)]
-            assert all(answer == found[0] for answer in found)
-            assert number not in items(found[0][0])
-            assert found[0][1]["reason"].startswith("popularity order")
-        assert served.ended(signal.SIGTERM)[0] == 0
-    with processes.serve(*arguments) as served:
-        assert served.ask("POST", "/v1/recommend", body)[1]["answers"] == found[0]
-        event = {"event_id": 5, "user_id": 4001, "item_id": 5}
-        _, counts = served.ask("POST", "/v1/events", {"events": [event]})
-        assert counts == {"new": 0, "repeated": 1, "unknown_items": 0}
-        # While the service has it open.
-        url = place if "://" in place else f"sqlite:///{place}"
-        prepared = call("prepare", url, "--protocol", "none", "--output", tmp_path / "shop")
-        assert prepared.status == 0, prepared.err
+    with processes.serve(*arguments) as first:
+        assert first.ask("POST", "/v1/events", {"events": events[:1]})[0] == 200
+        with processes.serve(*arguments) as second:
+            for number in (1, 5):
+                found = [one.ask("POST", "/v1/recommend", body)[1] for one in (second, first)]
+                assert found[0] == found[1]
+                known, nobody = found[0]["answers"]
+                assert number not in items(known)
+                assert nobody["reason"].startswith("popularity order")
+                assert first.ask("POST", "/v1/events", {"events": events[1:]})[0] == 200
+            _, counts = second.ask("POST", "/v1/events", {"events": events[1:]})
+            assert counts == {"new": 0, "repeated": 1, "unknown_items": 0}
+            # While the services have it open.
+            url = place if "://" in place else f"sqlite:///{place}"
+            prepared = call("prepare", url, "--protocol", "none", "--output", tmp_path / "shop")
+            assert prepared.status == 0, prepared.err
+        assert first.ended(signal.SIGTERM)[0] == 0
     dataset = open_dataset(tmp_path / "shop")
     assert (dataset.users.ids(), dataset.items.ids()) == ([4001], [1, 5])

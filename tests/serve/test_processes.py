@@ -1,8 +1,7 @@
-"""The command: one process and several, signals, and mistakes before it begins."""
+"""The command: its process, signals, and mistakes before it begins."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import socket
@@ -11,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from foretaste.data import Dataset
 from foretaste.errors import MissingExtraError, RunError, SettingError
@@ -23,7 +21,7 @@ from tests.serve import processes
 
 BODY = {"users": [{"user_id": FIRST_USER}, {"history": [1, 5]}], "k": 2}
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals, workers and /proc")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals and /proc")
 
 
 @pytest.fixture
@@ -45,7 +43,7 @@ def reloaded(served: processes.Served) -> list[str]:
     return [event for event in events if event in ("load", "reload", "reload_failed")]
 
 
-def test_one_process_picks_up_runs_and_drains(place: Path, runs: Path, dataset: Dataset) -> None:
+def test_it_picks_up_runs_and_drains(place: Path, runs: Path, dataset: Dataset) -> None:
     with processes.serve(place, runs / "ease") as served:
         assert served.ask("GET", "/readyz") == (200, {"status": "ready"})
         status, answer = served.ask("POST", "/v1/recommend", BODY)
@@ -107,89 +105,11 @@ def test_a_signal_lets_requests_under_way_end(runs: Path) -> None:
     assert not any("Traceback" in line.get("message", "") for line in lines)
 
 
-def num_recommended(served: processes.Served) -> float:
-    """Requests for recommendations, of all workers."""
-    return sum(
-        sample.value
-        for family in text_string_to_metric_families(served.text("/metrics"))
-        for sample in family.samples
-        if sample.name == "foretaste_requests_total" and sample.labels["route"] == "/v1/recommend"
-    )
-
-
-def workers_of(served: processes.Served) -> set[int]:
-    """The workers that have loaded their runs."""
-    children = processes.children(served.process.pid)
-    return {one for one in children if "spawn_main" in processes.command_of(one)}
-
-
-def test_workers_answer_from_one_socket_and_reload_together(place: Path, dataset: Dataset) -> None:
-    with processes.serve(place, "--workers", 2) as served:
-        processes.wait_for(lambda: reloaded(served) == ["load"] * 2)
-        first = workers_of(served)
-        assert len(first) == 2
-        before = served.ask("POST", "/v1/recommend", BODY)[1]
-        change(place, dataset)
-        status, models = served.ask("POST", "/v1/reload", {})
-        assert status == 200
-        after = models["models"][0]["digest"]
-        assert after != before["digest"]
-        digests = [served.ask("POST", "/v1/recommend", BODY)[1]["digest"] for _ in range(20)]
-        assert set(digests) == {after}
-        # A request is counted once it was answered.
-        processes.wait_for(lambda: num_recommended(served) == 1 + 20)
-        os.kill(min(first), signal.SIGKILL)
-        statuses = set()
-
-        def has_loaded() -> bool:  # one that loads its runs accepts nothing: the other one answers
-            statuses.update(served.ask("GET", "/readyz")[0] for _ in range(10))
-            return reloaded(served).count("load") == 3
-
-        processes.wait_for(has_loaded)
-        assert statuses == {200}
-        second = workers_of(served)
-        assert len(first & second) == 1
-        assert any(f"[{min(first)}] died" in line.get("message", "") for line in served.log())
-        (place / "best.safetensors").unlink()
-        status, answer = served.ask("POST", "/v1/reload", {})
-        assert (status, answer["error"]["code"]) == (409, "reload_failed")
-        assert "has no best.safetensors" in answer["error"]["message"]
-
-        def all_say_so() -> bool:
-            found = [served.ask("GET", "/v1/models")[1]["reload_failed"] for _ in range(20)]
-            return all("has no best.safetensors" in (one or "") for one in found)
-
-        processes.wait_for(all_say_so)
-        status, _ = served.ended(signal.SIGTERM)
-    assert status == 0
-    assert not any(map(processes.is_running, second))
-
-
-def test_a_worker_that_cannot_begin_leaves_the_others_alone(place: Path, dataset: Dataset) -> None:
-    """In the end both pick up another run by themselves, and end with their parent."""
-    with processes.serve(place, "--workers", 2) as served:
-        processes.wait_for(lambda: reloaded(served) == ["load"] * 2)
-        place.rename(place.with_name("away"))
-        os.kill(min(workers_of(served)), signal.SIGKILL)
-        processes.wait_for(
-            lambda: any(line["event"] == "load_failed" for line in served.log()),
-        )
-        assert served.ask("POST", "/v1/recommend", BODY)[0] == 200
-        place.with_name("away").rename(place)
-        processes.wait_for(lambda: reloaded(served).count("load") == 3)
-        change(place, dataset)
-        processes.wait_for(lambda: reloaded(served).count("reload") == 2)
-        workers = workers_of(served)
-        assert len(workers) == 2
-        served.process.kill()
-        processes.wait_for(lambda: not any(map(processes.is_running, workers)))
-
-
-def test_workers_that_cannot_load_their_run_end_the_service(place: Path) -> None:
+def test_a_run_that_cannot_be_loaded_ends_the_service(place: Path) -> None:
     (place / "best.safetensors").unlink()
     with (
         pytest.raises(AssertionError, match=r"error: .*has no best\.safetensors"),
-        processes.serve(place, "--workers", 2),
+        processes.serve(place),
     ):
         pass
 

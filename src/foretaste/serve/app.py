@@ -1,25 +1,15 @@
-"""The ASGI application of one worker, with its routes; Uvicorn makes it in the worker's process."""
+"""The ASGI application of the service, with its routes."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import logging
 import math
-import os
-import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
-from multiprocessing import parent_process
-from pathlib import Path
-from time import monotonic, monotonic_ns, time
+from time import monotonic, time
 from typing import Any, TypeVar
 
-import torch
-from prometheus_client.multiprocess import mark_process_dead
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 from starlette.applications import Starlette
@@ -28,7 +18,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from foretaste.errors import ForetasteError
 from foretaste.serve import page
 from foretaste.serve.batching import Batcher, Job, expired
 from foretaste.serve.config import ServeConfig
@@ -46,8 +35,7 @@ from foretaste.serve.schemas import (
     SimilarBody,
     WithdrawBody,
 )
-from foretaste.serve.telemetry import MULTIPROCESS, Metrics, Telemetry, log, log_by_lines
-from foretaste.serve.workers import State, Workers, is_alive
+from foretaste.serve.telemetry import Metrics, Telemetry, log
 
 # Constants, and no options: nothing that was measured was answered sooner with others.
 _BATCH_USERS = 256
@@ -59,27 +47,17 @@ _BATCH_WAIT_S = 0.002
 _LOOK_EVERY_S = 1.0
 """Time between two checks of the paths of the runs."""
 
-_ASK_EVERY_S = 0.05
-"""Time between two checks of the states of the other workers."""
-
-_END_AFTER_S = 5.0
-"""Time after which a worker ends that cannot load its runs; its successor then tries again."""
-
-# Python's default is 5 ms, which the event loop would wait for the thread that scores.
-_SWITCH_INTERVAL_S = 0.0005
-
 _JSON = "application/json"
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
 class Service:
-    """The runs of a worker, their queue and the routes."""
+    """The runs, their queue and the routes."""
 
     def __init__(
         self,
         store: ModelStore,
         config: ServeConfig,
-        workers: Workers,
         *,
         when_ready: Callable[[], None] = lambda: None,
     ) -> None:
@@ -94,15 +72,16 @@ class Service:
             wait_s=_BATCH_WAIT_S,
             observe=self.metrics.note_batch,
         )
-        self._workers = workers
         self._when_ready = when_ready
-        self._state = State()
-        """State of this worker, which the others read."""
+        self.failure: Exception | None = None
+        """The error that kept the service from starting."""
+        self._reload_failed: str | None = None
+        """Message of the last reload if it failed."""
         self._refused: Sequence[object] = ()
         """Result of `ModelStore.look` for files that could not be loaded."""
         self._openapi = to_json(document(store.names))
         self._reloading = asyncio.Lock()
-        self._next_reload: asyncio.Task[None] | None = None
+        self._next_reload: asyncio.Task[str | None] | None = None
         """The reload that waits for its turn, if there is one."""
 
     async def start(self) -> None:
@@ -110,15 +89,13 @@ class Service:
         self.batcher.start()
         if self.event_store is not None:
             self.event_store.start()
-        self._write(looked_ns=monotonic_ns())
         await asyncio.to_thread(self.store.load)
         # PyTorch sets up each thread at its first operation, so the scoring thread answers once.
         for served in self.store.models:
             warm = Job((served, "warm"), served.warm, None, num_users=1, deadline=math.inf)
             await self.batcher.submit(warm)
-        self._when_ready()
-        self._write(answers=True)
         log("load", digests=self._digests())
+        self._when_ready()
         self._watching = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
@@ -153,14 +130,7 @@ class Service:
         try:
             await self.start()
         except Exception as error:
-            if any(state.answers for state in self._workers.read()):
-                # If this worker told Uvicorn that it failed, Uvicorn would end all workers.
-                log("load_failed", message=str(error))
-                await asyncio.sleep(_END_AFTER_S)
-                os._exit(1)
-            self._workers.fail(str(error) or repr(error))
-            if not isinstance(error, ForetasteError):
-                raise
+            self.failure = error
             await send({"type": "lifespan.startup.failed"})
             return
         await send({"type": "lifespan.startup.complete"})
@@ -236,58 +206,44 @@ class Service:
 
     async def models(self, request: Request) -> Response:
         models = [served.describe() for served in self.store.models]
-        return _response({"models": models, "reload_failed": self._state.failed})
+        return _response({"models": models, "reload_failed": self._reload_failed})
 
     async def reload(self, request: Request) -> Response:
-        """Reload the runs in all workers.
+        """Reload the runs; requests are answered meanwhile by those loaded before.
 
-        Requests are answered meanwhile by the runs loaded before. ServiceError if a worker could
-        not load a run.
+        ServiceError if a run could not be loaded.
         """
         async with _deadline(self.config.deadline_s):
             await self._read(request, ReloadBody)
-        asked = monotonic_ns()
-        self._write(asked_ns=asked)
-        await self._reload_here()
-        # Wait also for a worker that still starts: it may have read the earlier run.
-        while any(state.looked_ns < asked for state in self._workers.read()):
-            await asyncio.sleep(_ASK_EVERY_S)
-        for state in self._workers.read():
-            if state.failed is not None:
-                raise ServiceError(409, "reload_failed", state.failed)
+        if failed := await self._reload():
+            raise ServiceError(409, "reload_failed", failed)
         return await self.models(request)
 
     async def _watch(self) -> None:
-        """Reload whenever a path leads to another run, or another worker was asked to reload."""
-        parent = parent_process()  # None in a service of one process
+        """Reload whenever a path leads to another run."""
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
-            if parent is not None and not parent.is_alive():
-                signal.raise_signal(signal.SIGTERM)  # Uvicorn's workers outlive a killed parent
-                return
             if self._reloading.locked():
                 continue
             try:
-                asked_ns = max(state.asked_ns for state in self._workers.read())
                 found = await asyncio.to_thread(self.store.look)
-                if asked_ns > self._state.looked_ns or (found and found != self._refused):
-                    await self._reload_here()
+                if found and found != self._refused:
+                    await self._reload()
                 elif self._refused and not found:  # the paths lead back to the loaded runs
-                    self._refused = ()
-                    self._write(failed=None)
+                    self._refused, self._reload_failed = (), None
             except Exception as error:
                 log("watch_failed", message=repr(error))
 
-    async def _reload_here(self) -> None:
-        """Reload in this worker. All requests during a reload share the next one."""
+    async def _reload(self) -> str | None:
+        """Reload, and return why it failed. All requests during a reload share the next one."""
         if self._next_reload is None:
             self._next_reload = asyncio.create_task(self._reload_in_turn())
-        await asyncio.shield(self._next_reload)
+        return await asyncio.shield(self._next_reload)
 
-    async def _reload_in_turn(self) -> None:
+    async def _reload_in_turn(self) -> str | None:
         async with self._reloading:
             self._next_reload = None
-            began, failed, self._refused = monotonic_ns(), None, ()
+            failed, self._refused = None, ()
             found = await asyncio.to_thread(self.store.look)
             try:
                 await asyncio.to_thread(self.store.load)
@@ -296,12 +252,8 @@ class Service:
                 failed, self._refused = str(error) or repr(error), found
                 log("reload_failed", message=failed)
             self.metrics.reloads.labels("done" if failed is None else "failed").inc()
-            self._write(looked_ns=began, failed=failed)
-
-    def _write(self, **changes: Any) -> None:
-        """Change and publish the state of this worker."""
-        self._state = replace(self._state, **changes)
-        self._workers.write(self._state)
+            self._reload_failed = failed
+            return failed
 
     def _digests(self) -> dict[str, str]:
         return {served.name: served.digest for served in self.store.models}
@@ -406,28 +358,3 @@ def _valid(validate: Callable[[], _Body]) -> _Body:
 
 def _response(content: Any) -> Response:
     return Response(to_json(content), media_type=_JSON)
-
-
-def app_of_worker(store: ModelStore, config: ServeConfig, directory: Path) -> ASGIApp:
-    """The application of these runs; ``directory`` has the states of all workers."""
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    log_by_lines(logging.WARNING)
-    if config.workers > 1:
-        _drop_gauges_of_the_dead(Path(os.environ[MULTIPROCESS]))
-        if "OMP_NUM_THREADS" not in os.environ:  # the workers share the cores
-            torch.set_num_threads(max(1, torch.get_num_threads() // config.workers))
-    return Service(store, config, Workers(directory), when_ready=_freeze).app()
-
-
-def _freeze() -> None:
-    # A full garbage collection takes 0.2 s, mostly for objects of PyTorch that live for ever.
-    gc.collect()
-    gc.freeze()
-
-
-def _drop_gauges_of_the_dead(directory: Path) -> None:
-    """Remove the gauges of killed workers from the sum over all workers."""
-    for path in directory.glob("gauge_live*_*.db"):
-        process = int(path.stem.rpartition("_")[2])
-        if not is_alive(process):
-            mark_process_dead(process, str(directory))  # type: ignore[no-untyped-call]

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
-from foretaste._util.settings import Count, Range, Threads, check_settings
+from foretaste._util.settings import Count, Range, check_settings
 from foretaste.errors import SettingError
 
 MIN_TOKEN = 16
@@ -39,9 +39,6 @@ class ServeConfig:
     device: str = "auto"
     """auto (a GPU if there is one), cpu, cuda or cuda:N."""
 
-    workers: Threads = 1
-    """Number of processes that answer. Each loads the runs; they share the cores."""
-
     events: str | None = None
     """SQLite file (events.db) or PostgreSQL URL (postgresql://user@host/database) in which events
     are stored. Without it, requests with events are refused."""
@@ -62,7 +59,7 @@ class ServeConfig:
     dropped."""
 
     queue_requests: Count = 256
-    """Number of requests that may wait in each worker; further ones are answered with 503."""
+    """Number of requests that may wait; further ones are answered with 503."""
 
     drain_s: Annotated[int, Range(at_least=1, at_most=3600)] = 30
     """Seconds that running requests may take after SIGTERM."""

@@ -1,34 +1,30 @@
-"""The server: its socket, and Uvicorn with one or several worker processes."""
+"""The server: its socket, Uvicorn and signals."""
 
 from __future__ import annotations
 
+import gc
 import logging
-import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from foretaste._util.settings import given_or_default
-from foretaste.errors import MissingExtraError, RunError, SettingError
+from foretaste.errors import MissingExtraError, SettingError
 from foretaste.serve.config import ServeConfig
 
 _BACKLOG = 2048
 _MAX_CONNECTIONS = 1000
-"""Most connections of one worker; further ones are answered with 503."""
+"""Most connections; further ones are answered with 503."""
 
 # Longer than proxies keep an idle connection. Otherwise the service could close a connection at the
 # moment when a proxy sends a request on it.
 _KEEP_ALIVE_S = 75
 
-# Time in which a worker must answer its parent. On a busy machine its first imports take longer
-# than Uvicorn's 5 s.
-_HEALTH_S = 15
+# Python's default is 5 ms, which the event loop would wait for the thread that scores.
+_SWITCH_INTERVAL_S = 0.0005
 
 
 def serve(
@@ -39,8 +35,7 @@ def serve(
 ) -> None:
     """Serve runs over HTTP until SIGTERM or SIGINT, which let running requests finish.
 
-    ``announce`` is called in a thread, with the URL, once the runs are loaded. Several workers
-    import the calling program anew, so it must call this under ``if __name__ == "__main__":``.
+    ``announce`` is called with the URL, once the runs are loaded.
 
     Raises RunError if a run cannot be loaded, SettingError if the address cannot be used,
     MissingExtraError if the web server is not installed.
@@ -52,13 +47,11 @@ def serve(
     config.token()  # SettingError before anything is loaded
     try:
         import uvicorn
-        from uvicorn.supervisors import Multiprocess
 
-        from foretaste.serve.app import app_of_worker
+        from foretaste.serve.app import Service
         from foretaste.serve.events import EventStore
         from foretaste.serve.models import ModelStore
-        from foretaste.serve.telemetry import MULTIPROCESS, log_by_lines
-        from foretaste.serve.workers import Workers
+        from foretaste.serve.telemetry import log_by_lines
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"the service needs {error.name}, which is not installed; pip install httptools "
@@ -73,11 +66,16 @@ def serve(
         listener = stack.enter_context(_listening(config.host, config.port))
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        directory = Path(stack.enter_context(TemporaryDirectory(prefix="foretaste-serve-")))
+
+        def when_ready() -> None:
+            # A full collection takes 0.2 s, mostly for objects of PyTorch that live for ever.
+            gc.collect()
+            gc.freeze()
+            announce(url)
+
+        service = Service(store, config, when_ready=when_ready)
         served = uvicorn.Config(
-            partial(app_of_worker, store, config, directory),
-            factory=True,
-            workers=config.workers,
+            service.app(),
             http="httptools",
             ws="none",
             lifespan="on",
@@ -89,43 +87,24 @@ def serve(
             limit_concurrency=_MAX_CONNECTIONS,
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=config.drain_s,
-            timeout_worker_healthcheck=_HEALTH_S,
         )
-        workers = Workers(directory)
-        is_over = threading.Event()
-
-        def look_for_answers() -> None:
-            while not is_over.wait(0.05):
-                if any(state.answers for state in workers.read()):
-                    announce(url)
-                    return
-
-        looking = threading.Thread(target=look_for_answers, name="announcing")
-        looking.start()
-        stack.callback(looking.join)
-        stack.callback(is_over.set)
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        log_by_lines(logging.WARNING)
+        for number, handler in (
+            # Uvicorn drains, then raises the signal again; a drained service has status 0.
+            (signal.SIGTERM, lambda number, frame: sys.exit(0)),
+            # A closed terminal; Uvicorn ignores it, so it becomes SIGTERM.
+            (signal.SIGHUP, lambda number, frame: signal.raise_signal(signal.SIGTERM)),
+        ):
+            stack.callback(signal.signal, number, signal.signal(number, handler))
         status: str | int | None = 0
         try:
-            if config.workers > 1:
-                metrics = Path(stack.enter_context(TemporaryDirectory(prefix="foretaste-metrics-")))
-                os.environ[MULTIPROCESS] = str(metrics)  # which workers inherit
-                stack.callback(os.environ.pop, MULTIPROCESS)
-                log_by_lines(logging.INFO)  # Uvicorn then logs which workers died
-                Multiprocess(served, [listener]).run()
-            else:
-                for number, handler in (
-                    # Uvicorn drains, then raises the signal again; a drained service has status 0.
-                    (signal.SIGTERM, lambda number, frame: sys.exit(0)),
-                    # A closed terminal; one process of Uvicorn ignores it, so it becomes SIGTERM.
-                    (signal.SIGHUP, lambda number, frame: signal.raise_signal(signal.SIGTERM)),
-                ):
-                    stack.callback(signal.signal, number, signal.signal(number, handler))
-                with suppress(KeyboardInterrupt):
-                    uvicorn.Server(served).run(sockets=[listener])
+            with suppress(KeyboardInterrupt):
+                uvicorn.Server(served).run(sockets=[listener])
         except SystemExit as end:
             status = end.code
-        if failure := workers.failure():
-            raise RunError(failure)
+        if service.failure is not None:
+            raise service.failure
         if status:
             sys.exit(status)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
 import re
 import sys
@@ -14,14 +13,7 @@ from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    generate_latest,
-    multiprocess,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -30,9 +22,6 @@ from foretaste.serve.errors import NOSNIFF
 from foretaste.serve.lists import WrittenList
 from foretaste.serve.models import ModelStore
 
-MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
-"""Environment variable with the directory of the workers' shared metrics."""
-
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _MAX_PATH = 200
 _LATENCIES_S = (0.001, 0.002, 0.003, 0.005, 0.007, 0.01, 0.015, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -40,11 +29,11 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 class Metrics:
-    """Metrics of one process, or of all workers if the environment names their directory."""
+    """Metrics of the service."""
 
     def __init__(self, store: ModelStore) -> None:
-        self._store = store
         self._registry = registry = CollectorRegistry()
+        registry.register(_Models(store))
         self.requests = Counter(
             "foretaste_requests", "Requests.", ("route", "status"), registry=registry
         )
@@ -61,12 +50,7 @@ class Metrics:
         self.batch_users = Histogram(
             "foretaste_batch_users", "Users of a batch.", buckets=_SIZES, registry=registry
         )
-        self.queue = Gauge(
-            "foretaste_queue_requests",
-            "Requests that wait.",
-            multiprocess_mode="livesum",
-            registry=registry,
-        )
+        self.queue = Gauge("foretaste_queue_requests", "Requests that wait.", registry=registry)
         self.users = Counter("foretaste_users", "Users answered.", ("known",), registry=registry)
         self.popularity = Counter(
             "foretaste_popularity_lists",
@@ -113,13 +97,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """All metrics in Prometheus's text format."""
-        registry = self._registry
-        if MULTIPROCESS in os.environ:
-            registry = CollectorRegistry()
-            multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-        models = CollectorRegistry()
-        models.register(_Models(self._store))
-        return generate_latest(registry) + generate_latest(models)
+        return generate_latest(self._registry)
 
 
 class _Models(Collector):
