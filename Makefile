@@ -21,7 +21,7 @@ demo: $(STAMP)
 	$(BIN)/foretaste demo
 
 test: check
-	$(BIN)/pytest --numprocesses 2
+	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 # The lowest versions that pyproject.toml allows, and the newest, each in an environment of its own.
 test-lowest: VERSIONS := --constraint constraints-lowest.txt

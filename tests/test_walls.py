@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -101,10 +101,9 @@ def room_of(file: Path) -> str:
     return parts[0] if len(parts) > 1 else ""
 
 
-def all_imports() -> Iterator[tuple[str, Import]]:
-    for file in sources():
-        for found in imports_of(file):
-            yield room_of(file), found
+@cache
+def all_imports() -> list[tuple[str, Import]]:
+    return [(room_of(file), found) for file in sources() for found in imports_of(file)]
 
 
 def test_arrows_point_one_way() -> None:

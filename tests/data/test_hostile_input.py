@@ -45,7 +45,7 @@ texts = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), min_size=1, max_size=12
 )
 numbers = st.one_of(*(st.integers(edge - 3, edge + 3) for edge in (*INT64, 0)))
-few = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def refuse(source: Any, message: str, tmp_path: Path, **settings: Any) -> None:

@@ -83,10 +83,6 @@ def folders(folder: Path) -> Path:
     return folder / "logs"
 
 
-def without_times(folder: Path) -> Path:
-    return write(folder / "untimed.parquet", table_of(ROWS, has_times=False))
-
-
 def decimals(folder: Path) -> Path:
     """Ratings and times that are decimals."""
     table = table_of(ROWS)
@@ -149,10 +145,11 @@ CASES = {
         {"protocol": "held-out-users", "filters": "reference", "num_heldout_users": 2, "seed": 3},
         num_partitions=5,
     ),
-    "given": Case(split, {"target_in_candidates": "drop"}, num_partitions=3, rows_of_file=40),
-    "random": Case(
-        without_times,
-        {"protocol": "leave-one-out", "validation": "none"},
+    "given": Case(
+        split,
+        {"target_in_candidates": "drop"},
+        num_partitions=3,
+        rows_of_file=40,
         is_usual=True,
     ),
     "weights": Case(

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from tests.docs.pages import DOCS
 from tests.test_walls import BELOW, BESIDE, all_imports
 
@@ -13,6 +15,7 @@ DRAWING = DOCS / "images" / "rooms.svg"
 _WIDTH, _ROW, _BOX, _TALL = 640, 84, 124, 40
 
 
+@cache
 def imported() -> dict[str, set[str]]:
     """The rooms that each room imports, but for what two look up through a door."""
     found: dict[str, set[str]] = {}

@@ -19,7 +19,7 @@ _NEUMF = {
     "learning_rate": 0.02,
     "learning_rate_schedule": "constant",
 }
-_VAE = {"epochs": 25, "batch_size": 10, "learning_rate": 0.01}
+_VAE = {"epochs": 12, "batch_size": 10, "learning_rate": 0.02}
 _SPARSE = EaseConfig(neighbors=5)
 
 
@@ -58,7 +58,7 @@ RECIPES = {name: Recipe(model=name) for name in MODEL_NAMES} | {
     "recvae": Recipe(model="recvae", settings=_VAE, model_config=RecVAEConfig(width=16, latent=4)),
     "ials": Recipe(
         model="ials",
-        settings={"epochs": 12},
+        settings={"epochs": 6},
         model_config=IALSConfig(factors=2, unobserved_weight=0.3),
     ),
     "popularity": Recipe(model="popularity", knows_tastes=False),

@@ -86,7 +86,7 @@ def test_without_new_users_it_is_that_of_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(CONFIGS, "gmf", GMFConfig(factors=4, loss=loss))
-    run = trained("gmf", dataset, tmp_path / "run")
+    run = run_of("gmf", dataset, tmp_path / "run", epochs=1)
     assert events(run, "summary")[0]["fold_in"] == {}
     assert load_model(run, "cpu").get_buffer("prior_weight").item() == weight
 
@@ -95,7 +95,7 @@ def test_a_weight_that_is_given_is_kept(
     heldout_users: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(CONFIGS, "neumf", NeuMFConfig(factors=4, layers=(8, 4), prior_weight=2.5))
-    run = trained("neumf", heldout_users, tmp_path / "run")
+    run = run_of("neumf", heldout_users, tmp_path / "run", epochs=1)
     assert events(run, "summary")[0]["fold_in"] == {}
     assert load_model(run, "cpu").get_buffer("prior_weight").item() == 2.5
 
@@ -113,7 +113,7 @@ def test_users_without_a_history_choose_nothing(tmp_path: Path) -> None:
     heldout = later.heldout("validation")
     is_new = heldout.user_index >= later.manifest.num_train_users
     assert is_new.any()
-    run = trained("neumf", later, tmp_path / "run")
+    run = run_of("neumf", later, tmp_path / "run", epochs=1)
     assert events(run, "summary")[0]["fold_in"] == {}
 
 

