@@ -41,17 +41,15 @@ def test_parts_of_any_length_are_gathered_in_order(size: int) -> None:
     assert list(firsts) == [expected] + [[]] * (size - 1)
 
 
-def decisions(ranks: Ranks) -> tuple[bool, bool, object, range]:
-    is_last = ranks.rank == ranks.size - 1
-    agreed = ranks.agreed({"rank": ranks.rank, "text": "é"})
-    return ranks.any(is_last), ranks.any(False), agreed, ranks.part_of(5)
+def decisions(ranks: Ranks) -> tuple[object, range]:
+    return ranks.agreed({"rank": ranks.rank, "text": "é"}), ranks.part_of(5)
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_what_one_rank_decides_is_agreed(size: int) -> None:
     found = run_ranks(decisions, size)
-    assert [one[:3] for one in found] == [(True, False, {"rank": 0, "text": "é"})] * size
-    assert [n for one in found for n in one[3]] == list(range(5))
+    assert [agreed for agreed, _ in found] == [{"rank": 0, "text": "é"}] * size
+    assert [n for _, part in found for n in part] == list(range(5))
 
 
 def action_of_first(ranks: Ranks, mistake: str) -> object:

@@ -200,12 +200,6 @@ class Ranks(Parts):
         """Wait until all ranks have come here."""
         self.sum_(torch.zeros(1))
 
-    def any(self, flag: bool) -> bool:
-        """True where any rank says so."""
-        if self.size == 1:
-            return flag
-        return bool(self.max_(torch.tensor(int(flag))).item())
-
     def agreed(self, value: Any) -> Any:
         """The JSON value of the first rank, on every rank."""
         return value if self.size == 1 else self._of_first(value, None)
