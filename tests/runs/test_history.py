@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from foretaste.data import Dataset
-from foretaste.errors import MissingExtraError
-from foretaste.runs import MetricsLog, Run, RunHistory
-from foretaste.runs.log import final_evaluation
+from foretaste.runs import MetricsLog, Run
+from foretaste.runs.log import final_evaluation, history_of
 from tests.training.trainings import run_of
 
 
@@ -72,31 +71,17 @@ def test_the_final_numbers_are_those_of_the_kept_weights(
     assert (found and found["ndcg@10"]) == value
 
 
-def test_history_becomes_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_joins_the_numbers_of_its_epoch() -> None:
     events = [epoch(1), epoch(2, beta=0.5), evaluation("validation", 2, 0.3), summary(2)]
-    history = RunHistory(events)
-    assert repr(history) == "RunHistory(epochs 2, loss 1.0 to 0.5)"
-    assert history.to_arrow().to_pydict() == {
-        "epoch": [1, 2],
-        "loss": [1.0, 0.5],
-        "train_s": [2.0, 2.0],
-        "beta": [None, 0.5],
-        "validation/ndcg@10": [None, 0.3],
-    }
-    assert history.to_pandas()["loss"].tolist() == [1.0, 0.5]
-    assert history[1:] == [history[1]]
-    row = "<td>2</td><td>0.5</td><td>2</td><td>0.5</td><td>0.3</td>"
-    assert row in history._repr_html_()
-    monkeypatch.setattr("foretaste.runs.log.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match="pip install pandas"):
-        history.to_pandas()
+    assert history_of(events) == [
+        {"epoch": 1, "loss": 1.0, "train_s": 2.0},
+        {"epoch": 2, "loss": 0.5, "train_s": 2.0, "beta": 0.5, "validation/ndcg@10": 0.3},
+    ]
 
 
 def test_a_run_of_one_pass_has_no_epochs(run: Run) -> None:
     assert run.metrics is None
-    assert len(run.history) == 0
-    assert repr(run.history) == "RunHistory(no epochs)"
-    assert run.history.to_arrow().num_rows == 0
+    assert run.history == []
 
 
 def test_a_run_in_training_has_the_epochs_so_far(run: Run) -> None:

@@ -1,7 +1,6 @@
 from .config import DatasetReference as DatasetReference
 from .config import RunConfig as RunConfig
 from .log import MetricsLog as MetricsLog
-from .log import RunHistory as RunHistory
 from .places import ListedRun as ListedRun
 from .places import default_run_name as default_run_name
 from .places import list_runs as list_runs

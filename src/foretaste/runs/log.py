@@ -9,20 +9,16 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol
 
 from foretaste._util.atomic import atomic_file
 from foretaste._util.files import open_own, open_regular
-from foretaste._util.formatting import html_table
-from foretaste.errors import MissingExtraError, RunError
+from foretaste.errors import RunError
 from foretaste.runs.files import reading, writing
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from foretaste.evaluation.result import Evaluation
 
 UNITS = {
@@ -239,67 +235,19 @@ class MetricsLog:
                 yield line, event
 
 
-class RunHistory(Sequence[dict[str, Any]]):
-    """The epochs of a training in order, each a dict of its numbers.
-
-    All epochs have ``epoch``, ``step``, ``loss``, ``train_s`` and ``samples_per_s``. Some models
-    and precisions add others, such as ``beta`` and ``loss_scale``. Evaluated epochs have their
-    metrics too: ``validation/ndcg@10``.
-    """
-
-    def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
-        epochs: dict[int | None, dict[str, Any]] = {}
-        for event in events:
-            if event["event"] == "epoch":
-                numbers = {name: value for name, value in event.items() if name != "event"}
-                epochs[event["epoch"]] = {"epoch": event["epoch"], **numbers}
-            elif event["event"] == "evaluation" and event["epoch"] in epochs:
-                found = event["evaluation"]
-                epochs[event["epoch"]] |= {
-                    f"{found['split']}/{name}": metric["value"]
-                    for name, metric in found["metrics"].items()
-                }
-        self._epochs = list(epochs.values())
-
-    def __len__(self) -> int:
-        return len(self._epochs)
-
-    @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
-        return self._epochs[index]
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self._epochs)
-
-    def __repr__(self) -> str:
-        if not self._epochs:
-            return "RunHistory(no epochs)"
-        first, last = self._epochs[0]["loss"], self._epochs[-1]["loss"]
-        return f"RunHistory(epochs {len(self)}, loss {first} to {last})"
-
-    def _repr_html_(self) -> str:
-        table = self.to_arrow()
-        rows = [
-            [f"{value:.6g}" if isinstance(value, float) else value or "" for value in row.values()]
-            for row in table.to_pylist()
-        ]
-        return html_table(repr(self), table.column_names, rows)
-
-    def to_arrow(self) -> pa.Table:
-        """An Arrow table with one row per epoch; missing numbers are null."""
-        import pyarrow as pa
-
-        names = dict.fromkeys(name for epoch in self._epochs for name in epoch)
-        return pa.table({name: [epoch.get(name) for epoch in self._epochs] for name in names})
-
-    def to_pandas(self) -> Any:
-        """The table of `to_arrow` as a DataFrame; MissingExtraError if pandas is not installed."""
-        if find_spec("pandas") is None:
-            raise MissingExtraError("pandas is not installed; use to_arrow, or pip install pandas")
-        return self.to_arrow().to_pandas()
+def history_of(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The epochs of a training in order, each a dict of its numbers and of its evaluation's."""
+    epochs: dict[int | None, dict[str, Any]] = {}
+    for event in events:
+        if event["event"] == "epoch":
+            epochs[event["epoch"]] = {n: value for n, value in event.items() if n != "event"}
+        elif event["event"] == "evaluation" and event["epoch"] in epochs:
+            found = event["evaluation"]
+            epochs[event["epoch"]] |= {
+                f"{found['split']}/{name}": metric["value"]
+                for name, metric in found["metrics"].items()
+            }
+    return [*epochs.values()]
 
 
 def summary_of(events: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

@@ -44,7 +44,7 @@ from foretaste.runs.files import (
     save_tensors,
     writing,
 )
-from foretaste.runs.log import MetricsLog, RunHistory, final_evaluation
+from foretaste.runs.log import MetricsLog, final_evaluation, history_of
 from foretaste.runs.places import (
     lock_holder,
     new_run_directory,
@@ -183,9 +183,14 @@ class Run:
         return final_evaluation(self.log.read())
 
     @property
-    def history(self) -> RunHistory:
-        """The epochs so far, with losses, times and evaluations; empty for closed-form models."""
-        return RunHistory(self.log.read())
+    def history(self) -> list[dict[str, Any]]:
+        """The epochs so far in order, each a dict of its numbers; empty for closed-form models.
+
+        All epochs have ``epoch``, ``step``, ``loss``, ``train_s`` and ``samples_per_s``. Some
+        models and precisions add others, such as ``beta`` and ``loss_scale``. Evaluated epochs have
+        their metrics too: ``validation/ndcg@10``.
+        """
+        return history_of(self.log.read())
 
     @property
     def num_train_users(self) -> int:
