@@ -189,7 +189,7 @@ TRAININGS: dict[str, tuple[str, dict[str, Check]]] = {
             "--lam": of_model("l2", 0.5),
             "--lr": is_asked("learning_rate", 0.004),
             "--top_results": is_asked("select_by", "ndcg@30"),
-            "--trace": lambda t: {"data", "forward", "backward", "step", "evaluate"} <= t.spans(),
+            "--trace": lambda t: {"data", "forward", "backward", "step"} <= t.spans(),
             "--activation": of_model("activation", "relu"),
             "--checkpoint_dir": lambda t: t.run.has_weights,
             "--log_path": _copied,

@@ -58,6 +58,11 @@ def keep_freed_memory() -> bool:
     )
 
 
+def is_profiled() -> bool:
+    """True while a profiler of PyTorch records what this thread does."""
+    return torch._C._autograd._profiler_enabled()
+
+
 def storage_use_count(storage: torch.UntypedStorage) -> int:
     """Number of tensors and storages that use this memory."""
     uses: int = torch._C._storage_Use_Count(storage._cdata)

@@ -181,9 +181,8 @@ class LogConfig:
     """Write the same numbers for TensorBoard into the run directory: tensorboard --logdir runs."""
 
     trace: bool = False
-    """Profile three steps, and the evaluation that follows, into trace.json in the run directory,
-    for ui.perfetto.dev: the first of the second epoch or, where there is only one, those after its
-    first three. That epoch takes longer."""
+    """Profile three steps, after the first three, into trace.json in the run directory, for
+    ui.perfetto.dev. Their epoch takes longer."""
 
     def __post_init__(self) -> None:
         check_settings(self)
