@@ -207,12 +207,11 @@ def series(name: str, writer: Writer, output: Path, limit: int | None) -> None:
             if (name, call, fault, number) in done:
                 continue
             fresh()
-            result = outcome(writer, {str(before), after}, call, fault, number)
+            # None: a training that has not ended, in the place of the run that it replaces.
+            result = outcome(writer, {str(before), str(None), after}, call, fault, number)
             # A fault after the last step leaves nothing to do again.
             if result == "kept" and str(writer.state()) != after:
                 again = run(writer.command)
-                if Path(".run.next").exists():  # finished: the message says how to put it in place
-                    again = run(foretaste("train --resume .run.next"))
                 if again.returncode or str(writer.state()) != after:
                     result = f"not mended by the same command: {again.stderr[-300:]}"
             row = {"writer": name, "call": call, "fault": fault, "number": number, "result": result}

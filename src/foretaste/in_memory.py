@@ -24,7 +24,7 @@ from foretaste.models.registry import config_class
 from foretaste.ops.device import computing_with
 from foretaste.recommend.recommender import Recommender
 from foretaste.runs.files import CONFIG, HISTORIES, ITEMS, METRICS, USERS
-from foretaste.runs.places import in_its_place, make_room, new_run_directory, place_to_train
+from foretaste.runs.places import new_run_directory
 from foretaste.runs.run import Run, load_model
 from foretaste.training.auto import check_settings_act, rerun_settings
 from foretaste.training.callbacks import Callback
@@ -72,13 +72,12 @@ class FittedRecommender(Recommender):
         written.
         """
         overwrite = checked("overwrite", overwrite, bool)
-        place = place_to_train(checked("path", path, Path), overwrite=overwrite)
-        make_room(place)
-        with new_run_directory(place) as directory:
+        path = checked("path", path, Path)
+        with new_run_directory(path, overwrite=overwrite) as directory:
             for name, content in self._files.items():
                 (directory / name).write_bytes(content)
             Run(directory, self._config).save_weights(self.model.state_dict(), self._epoch)
-        return Run(in_its_place(place), self._config)
+        return Run(path, self._config)
 
 
 def fit(

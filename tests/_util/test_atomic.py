@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -45,13 +44,6 @@ with atomic.atomic_directory(path, replace=True) as directory:
     (directory / "a.txt").write_text("new")
     (directory / "b.txt").write_text("new")
 """
-
-TAKES_PLACE = (
-    REPLACES.partition("with atomic.")[0]
-    + """
-atomic.replace_directory(path.with_name("new"), path)
-"""
-)
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
@@ -148,28 +140,6 @@ def test_a_writer_killed_at_any_step_leaves_the_old_or_the_new(
     assert (status, seen[0], seen[-1]) == (0, ["old", "old"], ["new", "new"])
     assert {*map(tuple, seen)} == {("old", "old"), ("new", "new")}
     assert was_there == ({True} if can_exchange else {True, False})
-
-
-@pytest.mark.parametrize("can_exchange", [True, False])
-def test_a_directory_that_takes_anothers_place_is_never_lost(
-    can_exchange: bool, tmp_path: Path
-) -> None:
-    """Killed at any call to the system: the old or the new one is there, and the new somewhere."""
-    path, new, status, num_steps, seen = tmp_path / "out", tmp_path / "new", -9, 0, set()
-    while status == -9:
-        for directory, text in ((path, "old"), (new, "new")):
-            shutil.rmtree(directory, ignore_errors=True)
-            directory.mkdir()
-            (directory / "a.txt").write_text(text)
-        num_steps += 1
-        status = run_python(TAKES_PLACE, path, num_steps, can_exchange)
-        remove_leftovers(path)
-        there, beside = contents(path), contents(new)
-        assert there in (["old"], ["new"])
-        assert "new" in there + beside
-        seen.add(*there)
-    assert (status, there, seen) == (0, ["new"], {"old", "new"})
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_what_no_process_owns_is_removed_by_the_next_writer(tmp_path: Path) -> None:

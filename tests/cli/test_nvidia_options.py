@@ -262,7 +262,7 @@ def test_an_evaluation_is_logged(foretaste: Foretaste, tmp_path: Path) -> None:
     assert log.read_bytes() == before
     again = foretaste(f"train vae --test --checkpoint_dir runs/gmf --log_path {log}")
     assert again.status == 0
-    assert again.err == f"note: {log}: replaced once this is finished (--overwrite)\n"
+    assert again.err == f"note: {log}: replaced (--overwrite)\n"
     assert log.read_bytes() != before
     assert foretaste(f"evaluate runs/gmf --log-path {log} --overwrite").status == 0
 

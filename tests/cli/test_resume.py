@@ -77,17 +77,10 @@ def test_an_interrupted_training_says_how_to_go_on(
     assert f"error: {run} is finished: there is nothing to go on with" in done.err
 
 
-def test_a_replacement_that_goes_on_says_where_it_is_in_the_end(
+def test_a_log_that_is_there_is_replaced_only_with_overwrite(
     interrupt: Callable[[], None], foretaste: Foretaste, tmp_path: Path
 ) -> None:
-    log, line = tmp_path / "log.jsonl", f"train gmf data {SMALL} --run {tmp_path}/run"
-    foretaste(f"{line} --log-path {log}")
-    interrupt()
-    foretaste(f"{line} --overwrite")
-    done = foretaste(f"train --resume {tmp_path}/.run.next --log-path {log}")
-    assert done.status == 0, done.err
-    assert f"\nRun: {tmp_path}/run\nNext:\n" in done.out
-
+    log = tmp_path / "log.jsonl"
     interrupt()
     foretaste(f"train gmf data {SMALL} --run {tmp_path}/other --log-path {log} --overwrite")
     line = f"train --resume {tmp_path}/other --log-path {log}"

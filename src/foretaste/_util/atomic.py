@@ -66,25 +66,13 @@ def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
             for file in temporary.rglob("*"):
                 flush(file)
             flush(temporary)
-            _put(temporary, path, temporary, replace=replace)
+            _put(temporary, path, replace=replace)
             flush(path.parent)
     except BaseException:
         for parent in new_parents:
             with suppress(OSError):
                 parent.rmdir()  # fails, and may, if another process has written into it
         raise
-
-
-def replace_directory(new: Path, path: Path) -> None:
-    """Move a directory that is beside ``path`` to ``path``; the directory there is removed.
-
-    A kill at any moment leaves one of the two at ``path``, or leaves what the next writer restores.
-    """
-    with _held(path) as held:
-        _put(new, path, held, replace=True)
-        if new.exists():  # exchanged: `new` is the old directory now, and goes with the holder
-            new.rename(held)
-        flush(path.parent)
 
 
 def is_empty_directory(path: Path) -> bool:
@@ -188,11 +176,9 @@ def _put_file(new: Path, path: Path) -> None:
         new.rename(path)  # the file system has no links
 
 
-def _put(new: Path, path: Path, held: Path, *, replace: bool) -> None:
-    """Move a directory to ``path``, which may be absent, empty or, with ``replace``, another one.
-
-    A replaced directory is then at the place of the new one, or in the holder, beside ``held``.
-    """
+def _put(new: Path, path: Path, *, replace: bool) -> None:
+    """Move a directory from a holder to ``path``, which may be absent, empty or, with ``replace``,
+    another one. A replaced directory is in the holder then."""
     try:
         new.rename(path)  # the system refuses to replace a directory that is not empty
     except OSError as error:
@@ -204,7 +190,7 @@ def _put(new: Path, path: Path, held: Path, *, replace: bool) -> None:
             return
         # Without an exchange of names there is a gap between two renames. After a kill in it,
         # `remove_leftovers` puts the old directory back.
-        previous = held.with_name(_previous_name(path))
+        previous = new.with_name(_previous_name(path))
         try:
             path.rename(previous)
             new.rename(path)

@@ -144,7 +144,7 @@ def replace_as_theirs(line: Line) -> None:
         taken.append(results)
     if taken and not line.has("--overwrite"):
         line.add("the script", "--overwrite")
-        line.notes.append(f"{', '.join(taken)}: replaced once this is finished (--overwrite)")
+        line.notes.append(f"{', '.join(taken)}: replaced (--overwrite)")
 
 
 def default_dataset(model: str | None) -> str:

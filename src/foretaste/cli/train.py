@@ -151,7 +151,7 @@ def resume(
     Args:
         run: Directory of the run.
         dataset: Present directory of the run's dataset, if it was moved.
-        overwrite: Replace existing files of --log-path and --results-dir at the end.
+        overwrite: Replace existing files of --log-path and --results-dir.
         threads: CPU threads of each rank; by default those of PyTorch.
     """
     use_threads(threads)

@@ -121,8 +121,8 @@ class NewRun:
     resumed. Default: RUNS_ROOT/MODEL-DATASET-TIME."""
 
     overwrite: Annotated[bool, FLAG] = False
-    """Replace the run in that directory, and existing files of --log-path and --results-dir, once
-    the new training is finished."""
+    """Replace the run in that directory, and existing files of --log-path and --results-dir, when
+    the training begins."""
 
     runs_root: Path | None = None
     """Directory of runs without --run; ./runs by default."""

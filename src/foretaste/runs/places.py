@@ -4,24 +4,17 @@ list of runs in a folder."""
 from __future__ import annotations
 
 import os
-import re
 import shlex
-import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from socket import gethostname
 from typing import IO, Any
 
-from foretaste._util.atomic import (
-    atomic_directory,
-    is_empty_directory,
-    remove_leftovers,
-    replace_directory,
-)
+from foretaste._util.atomic import atomic_directory, is_empty_directory, remove_leftovers
 from foretaste._util.files import followed, is_name_text, open_own
 from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked
@@ -33,10 +26,6 @@ from foretaste.runs.files import CONFIG, METRICS, writing
 from foretaste.runs.log import MetricsLog, summary_of
 
 LOCK = "training.lock"
-
-# A run that replaces another is trained beside it, and takes its place once it is finished. Until
-# then the earlier run is unchanged and answers. Such a training resumes like any other.
-_BESIDE = re.compile(r"\.(.+)\.next")
 
 _MARK = f'"format": "{FORMAT}"'.encode()
 _MOST_LOOKED_AT = 1 << 24
@@ -63,14 +52,19 @@ def check_is_new(path: Path) -> None:
 
 
 @contextmanager
-def new_run_directory(path: Path) -> Iterator[Path]:
+def new_run_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a temporary directory, which atomically becomes ``path`` at the end of the block.
 
-    Raises RunError if ``path`` exists and is not an empty directory, or cannot be written.
+    Raises RunError if ``path`` cannot be written, if it holds anything but a run to ``overwrite``,
+    or if another process trains that run.
     """
-    check_is_new(path)
+    path = place_to_train(path, overwrite=overwrite)
+    replaces = path.exists() and not is_empty_directory(path)
     try:
-        with atomic_directory(path) as temporary:
+        with (
+            training_lock(path) if replaces else nullcontext(),
+            atomic_directory(path, replace=replaces) as temporary,
+        ):
             yield temporary
     except FileExistsError:
         check_is_new(path)
@@ -97,11 +91,10 @@ def unused_run_path(root: Path, name: str) -> Path:
 
 
 def place_to_train(path: Path, *, overwrite: bool) -> Path:
-    """The directory in which to train a run for ``path``: ``path`` itself, or one beside a run that
-    it replaces. Nothing is removed yet.
+    """The directory in which to train a run for ``path``: where that leads, if it is a link.
 
-    Raises RunError if ``path`` holds anything but a run to ``overwrite``, if another process trains
-    at either place, or if a finished run waits to take ``path``.
+    Raises RunError if it holds anything but a run to ``overwrite``, or if another process trains
+    that run.
     """
     if path.is_symlink():
         try:
@@ -110,62 +103,13 @@ def place_to_train(path: Path, *, overwrite: bool) -> Path:
             raise RunError(
                 f"{path} cannot be written: {error.strerror}; name another directory"
             ) from error
-    if place_to_take(path) is not None:
-        raise RunError(
-            f"{path} is the name of a run that is to replace {place_to_take(path)}; name another"
-        )
     remove_leftovers(path)
     if not overwrite or not path.exists() or is_empty_directory(path):
         check_is_new(path)
         return path
     _check_is_run(path)
     with training_lock(path):
-        beside = path.with_name(f".{path.name}.next")
-    if beside.exists():
-        _check_is_run(beside)
-        with _unfinished(beside):
-            pass
-    return beside
-
-
-def make_room(path: Path) -> None:
-    """Remove the unfinished run that an earlier training left at a place of `place_to_train`.
-
-    Raises RunError if that run is being trained, or is finished and about to take its place.
-    """
-    if place_to_take(path) is not None and path.exists():
-        with _unfinished(path), writing(path):
-            shutil.rmtree(path)
-
-
-def place_to_take(path: Path) -> Path | None:
-    """The final place of a run that is trained at ``path``; None if it stays there."""
-    found = _BESIDE.fullmatch(path.name)
-    return path.with_name(found[1]) if found else None
-
-
-@contextmanager
-def _unfinished(path: Path) -> Iterator[None]:
-    """Lock an unfinished run; RunError if it is finished or being trained."""
-    with training_lock(path):
-        if MetricsLog(path / METRICS).summary is not None:
-            raise RunError(
-                f"{path} is finished and waits to take the place of {place_to_take(path)}; put it "
-                f"there with {resume_command(path)}, or remove it"
-            )
-        yield
-
-
-def in_its_place(path: Path) -> Path:
-    """Move a finished run to its final place, and remove the run there; returns the place."""
-    place = place_to_take(path)
-    if place is None:
         return path
-    if os.path.lexists(place) and not is_empty_directory(place):
-        _check_is_run(place)
-    with writing(place):
-        replace_directory(path, place)
-    return place
 
 
 def _check_is_run(path: Path) -> None:
@@ -190,9 +134,11 @@ def training_lock(run_path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # Removed before the lock is released: afterwards it may be the file of the next holder.
+        # Removed before the lock is released: afterwards it may be the file of the next holder. The
+        # run may have been replaced: then another file is there.
         with suppress(OSError):
-            path.unlink()
+            if _is_the_only(file, path):
+                path.unlink()
         file.close()
 
 

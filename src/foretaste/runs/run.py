@@ -90,14 +90,17 @@ class Run:
         return f"Run({str(self.path)!r}, {self.config.model})"
 
     @classmethod
-    def create(cls, path: Path | str, *, config: RunConfig, dataset: Dataset) -> Run:
+    def create(
+        cls, path: Path | str, *, config: RunConfig, dataset: Dataset, overwrite: bool = False
+    ) -> Run:
         """Create the directory with its config, ids, histories and an empty log, atomically.
 
-        Raises RunError if ``path`` exists and is not an empty directory.
+        ``overwrite`` replaces a run. Raises RunError if ``path`` holds anything else, or if another
+        process trains that run.
         """
         path = Path(path)
         assert config.dataset.digest == dataset.manifest.digest, "config of another dataset"
-        with new_run_directory(path) as directory:
+        with new_run_directory(path, overwrite=overwrite) as directory:
             dataset.users.write(directory / USERS)
             dataset.items.write(directory / ITEMS)
             write_histories(directory / HISTORIES, dataset)

@@ -4,11 +4,9 @@ summaries, TensorBoard's event files."""
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,7 +17,6 @@ from foretaste.errors import MissingExtraError, RunError, SettingError
 from foretaste.evaluation.result import Evaluation
 from foretaste.runs.files import writing
 from foretaste.runs.log import Follower, first_line, is_first_line, line_of
-from foretaste.runs.places import in_its_place, place_to_take, resume_command
 from foretaste.runs.run import Run
 from foretaste.training.callbacks import (
     Callback,
@@ -101,28 +98,6 @@ def check_logs(logs: LogConfig, *, has_epochs: bool, overwrite: bool = False) ->
         check_results_dir(logs.results_dir, overwrite=overwrite)
 
 
-def without_copies(logs: LogConfig) -> LogConfig:
-    """``logs`` without files outside the run directory."""
-    return replace(logs, log_path=None, results_dir=None)
-
-
-def replace_run(run: Run, logs: LogConfig) -> Run:
-    """Move a finished run to the place of the one it replaces, and write the logs outside of it."""
-    # The logs come first: where they cannot be written, the run stays where `resume` finds it.
-    try:
-        for follower in _copies(run, logs):
-            follower.begin(run.log.lines())
-            follower.close()
-    except RunError as error:
-        paths = {"--log-path": logs.log_path, "--results-dir": logs.results_dir}
-        options = [part for name, path in paths.items() if path for part in (name, str(path))]
-        command = f"{resume_command(run.path)} {shlex.join([*options, '--overwrite'])}"
-        raise RunError(
-            f"{error}; the training is finished: once that is mended, go on with: {command}"
-        ) from error
-    return Run(in_its_place(run.path), run.config)
-
-
 @contextmanager
 def logged(run: Run, logs: LogConfig, callback: Callback) -> Iterator[Callback]:
     """Write all logs of a training within; yields its callbacks, `RunLogging` the first.
@@ -149,30 +124,20 @@ def _are_copied(logs: LogConfig) -> bool:
 def _copies(run: Run, logs: LogConfig, *, tensorboard: bool = False) -> Iterator[Follower]:
     if not _are_copied(logs):
         return
-    place = place_to_take(run.path)
     log_path, results_dir = logs.log_path, logs.results_dir
-    if log_path is not None:
-        log_path = _until_in_place(run.path, place, log_path)
-        if log_path.resolve() != run.log.path.resolve():
-            yield LogCopy(log_path)
+    if log_path is not None and log_path.resolve() != run.log.path.resolve():
+        yield LogCopy(log_path)
     if results_dir is not None:
         config = run.config
         about = {
             "model": config.model,
             "dataset": config.dataset.path,
-            "run": str((place or run.path).resolve()),
+            "run": str(run.path.resolve()),
         }
         settings = {**about, **config.model_config, **config.settings}
-        yield Results(_until_in_place(run.path, place, results_dir), settings)
+        yield Results(results_dir, settings)
     if tensorboard:
         yield TensorBoard(run.path / TENSORBOARD)
-
-
-def _until_in_place(run_path: Path, place: Path | None, path: Path) -> Path:
-    """The path to write to for ``path``, which may be within the run that is replaced."""
-    if place is None or not path.resolve().is_relative_to(place.resolve()):
-        return path
-    return run_path / path.resolve().relative_to(place.resolve())
 
 
 def check_log_path(path: Path, *, overwrite: bool = False) -> None:

@@ -28,8 +28,6 @@ from foretaste.runs.config import DatasetReference, RunConfig
 from foretaste.runs.files import CONFIG
 from foretaste.runs.places import (
     default_run_name,
-    make_room,
-    place_to_take,
     place_to_train,
     resume_command,
     unused_run_path,
@@ -51,7 +49,7 @@ from foretaste.training.config import (
     TrainingConfig,
     acting,
 )
-from foretaste.training.logs import check_logs, replace_run, without_copies
+from foretaste.training.logs import check_logs
 from foretaste.training.search import chosen_settings
 from foretaste.training.strategy import ALONE, Strategy, strategy_here
 from foretaste.training.trainer import Trainer, make_trainer
@@ -94,8 +92,8 @@ def train(
         run: the run's directory, new or empty; by default a new one in ``runs_root``. An
             unfinished training there goes on where it asked for the same: model, settings, first
             weights and dataset.
-        overwrite: replace the run at ``run``, and the files at the places in ``logs``. They stay
-            until the new training is finished.
+        overwrite: replace the run at ``run``, and the files at the places in ``logs``, when the
+            training begins. A training that is refused leaves them as they are.
         logs: files to write beside the run's own log.
         callback: gets every event of the training; by default a display on stderr, with bars on a
             terminal and plain lines elsewhere. `foretaste.training.Callback()` shows nothing.
@@ -161,11 +159,14 @@ def train(
             trainer.search_s = search_s if search else 0.0
             record = _record(trainer, asked, architecture, trainer.begin(warm_start), search)
             run = strategy.opened(
-                lambda: _made_run(record, opened, path and Path(path), runs_root), Run.open
+                lambda: _made_run(
+                    record, opened, path and Path(path), runs_root, overwrite=overwrite
+                ),
+                Run.open,
             )
             with _locked(run, strategy):
-                trainer.train(run, without_copies(logs) if overwrite else logs, shown)
-        return _in_its_place(run, logs, strategy) if overwrite else run
+                trainer.train(run, logs, shown)
+        return run
 
     with computing_with(threads):
         return _carried_out(trained, kind)
@@ -208,13 +209,12 @@ def resume(
     """Go on with the training of ``run`` from its last saved state to the end; returns the run.
 
     Settings are those it began with. Without a saved state it begins again in the same directory.
-    A run that is to replace another takes its place in the end. On the same machine, with as many
-    threads, weights and metrics are those of a training that was never interrupted.
+    On the same machine, with as many threads, weights and metrics are those of a training that was
+    never interrupted.
 
     Args:
         dataset: where the run's dataset is now, if it was moved.
-        overwrite: replace the files at the places in ``logs`` when the training ends. Of a finished
-            run only these are written. A run that replaces another replaces them anyway.
+        overwrite: replace the files at the places in ``logs``.
         logs: files to write beside the run's own log, from its first line on.
         callback, threads: as in `train`.
 
@@ -245,31 +245,24 @@ def _resumed(
     *,
     overwrite: bool,
 ) -> Run:
-    """Train the run to its end; a finished one is only moved to its place."""
-    replaces = strategy.first(lambda: place_to_take(run.path) is not None)
-    replacing = overwrite or replaces
+    """Train the run to its end."""
     has_epochs = config_class(run.config.model).has_epochs
     is_finished = strategy.first(lambda: run.is_finished)
     asked = asked_settings(run)
     with _locked(run, strategy), _displayed(callback, asked, strategy) as shown:
         if strategy.writes:
-            check_logs(logs, has_epochs=has_epochs, overwrite=replacing)
-        if not is_finished:
-            dataset = strategy.opened(
-                lambda: dataset_of(run, dataset_path), partial(dataset_of, run)
-            )
-            trainer = _recorded_trainer(run, dataset, strategy)
-            trainer.train(run, without_copies(logs) if replacing else logs, shown)
-        else:
+            check_logs(logs, has_epochs=has_epochs, overwrite=overwrite)
+        if is_finished:
             if strategy.writes:
                 run.discard_state()
-            if not replaces and not (overwrite and logs != without_copies(logs)):
-                raise RunError(
-                    f"{run.path} is finished: there is nothing to go on with; to train its "
-                    "weights further, begin a new run with --from "
-                    f"{shlex.quote(str(run.path))}"
-                )
-    return _in_its_place(run, logs, strategy) if replacing else run
+            raise RunError(
+                f"{run.path} is finished: there is nothing to go on with; to train its weights "
+                f"further, begin a new run with --from {shlex.quote(str(run.path))}"
+            )
+        dataset = strategy.opened(lambda: dataset_of(run, dataset_path), partial(dataset_of, run))
+        trainer = _recorded_trainer(run, dataset, strategy)
+        trainer.train(run, logs, shown)
+    return run
 
 
 def _recorded_trainer(run: Run, dataset: Dataset, strategy: Strategy) -> Trainer[Any]:
@@ -300,14 +293,20 @@ def _locked(run: Run, strategy: Strategy) -> AbstractContextManager[None]:
     return run.in_training() if strategy.writes else nullcontext()
 
 
-def _made_run(config: RunConfig, dataset: Dataset, run_path: Path | None, runs_root: Path) -> Run:
+def _made_run(
+    config: RunConfig,
+    dataset: Dataset,
+    run_path: Path | None,
+    runs_root: Path,
+    *,
+    overwrite: bool,
+) -> Run:
     """A new run, or the unfinished one at ``run_path`` that asked for the same."""
     if run_path is not None:
-        make_room(run_path)
-        if (begun := Run.unfinished(run_path)) is not None:
+        if not overwrite and (begun := Run.unfinished(run_path)) is not None:
             _check_asked_for_the_same(begun, config)
             return begun
-        return Run.create(run_path, config=config, dataset=dataset)
+        return Run.create(run_path, config=config, dataset=dataset, overwrite=overwrite)
     name = default_run_name(config.model, dataset.path.name, datetime.now())
     while True:
         path = unused_run_path(runs_root, name)
@@ -338,11 +337,6 @@ def _check_asked_for_the_same(begun: Run, config: RunConfig) -> None:
                 f"with that one by {resume_command(begun.path)}, replace it with --overwrite "
                 "(overwrite=True in Python), or choose another directory"
             )
-
-
-def _in_its_place(run: Run, logs: LogConfig, strategy: Strategy) -> Run:
-    """The finished run, moved to the place of the one that it replaces."""
-    return strategy.opened(lambda: replace_run(run, logs), Run.open)
 
 
 def _check_alike(
