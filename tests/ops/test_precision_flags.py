@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from foretaste.ops.precision_flags import float32_products, products_as_set
+from foretaste.ops.precision_flags import float32_products
 
 CPU = torch.device("cpu")
 MATMUL: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
@@ -42,16 +42,6 @@ def test_nothing_is_set_where_products_are_exact_anyway() -> None:
         assert MATMUL.fp32_precision == "none"
 
 
-def test_as_the_application_has_it_and_what_to_say(bf16: None) -> None:
-    with products_as_set(CPU) as lowered:
-        assert MATMUL.fp32_precision == "bf16"
-    assert lowered is not None
-    assert lowered.startswith("scores are rounded to bf16, as torch.backends.mkldnn.matmul.fp32")
-    MATMUL.fp32_precision = "ieee"
-    with products_as_set(CPU) as lowered:
-        assert lowered is None
-
-
 def test_who_wants_the_same_shares_it(bf16: None) -> None:
     both_within = Barrier(2, timeout=10)
 
@@ -68,8 +58,8 @@ def test_who_wants_the_same_shares_it(bf16: None) -> None:
 
 @pytest.mark.parametrize("first_is_exact", [True, False])
 def test_who_wants_another_value_waits(bf16: None, first_is_exact: bool) -> None:
-    exact, as_set = float32_products(CPU), products_as_set(CPU)
-    first, second = (exact, as_set) if first_is_exact else (as_set, exact)
+    exact, lower = float32_products(CPU), float32_products(CPU, "bf16")
+    first, second = (exact, lower) if first_is_exact else (lower, exact)
     first_is_in, may_leave, order = Event(), Event(), []
 
     def hold(products: AbstractContextManager[object], name: str) -> None:
@@ -90,12 +80,3 @@ def test_who_wants_another_value_waits(bf16: None, first_is_exact: bool) -> None
         ("first", values[0]), ("first", values[0]), ("second", values[1]), ("second", values[1])
     ]  # fmt: skip
     assert MATMUL.fp32_precision == "bf16"
-
-
-def test_a_thread_that_holds_it_may_not_ask_again() -> None:
-    with (
-        float32_products(CPU),
-        pytest.raises(AssertionError, match="held by this thread already"),
-        products_as_set(CPU),
-    ):
-        pass

@@ -1,4 +1,4 @@
-"""PyTorch's flags of how exact products are: held by training and evaluation, read by answers.
+"""PyTorch's flags of how exact products are: held while the package computes.
 
 The flags belong to the process. While a flag is set, no other thread may compute by it unasked, and
 afterwards it must be as the application had chosen.
@@ -6,10 +6,9 @@ afterwards it must be as the application had chosen.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
-from threading import Condition, Lock, get_ident
+from contextlib import ExitStack, contextmanager
+from threading import Condition, Lock
 from typing import Any
 
 import torch
@@ -25,64 +24,44 @@ class SharedFlag:
     First come, first served, so that nobody waits for ever. A thread holds it once at a time.
     """
 
-    def __init__(self, backend: Any, name: str, where: str) -> None:
-        self.where = where
+    def __init__(self, backend: Any, name: str) -> None:
         self._backend = backend
         self._name = name
         self._turn = Lock()
         self._changed = Condition()
-        self._holders: Counter[int] = Counter()
-        self._in_force: object = None
-        self._application: object = None
+        self._num_holders = 0
+        self._held: object = None
 
     @contextmanager
-    def held(self, wanted: object = None) -> Iterator[object]:
-        """Within, the flag is ``wanted``, or as the application has it (None); yields its value."""
-        assert get_ident() not in self._holders, f"{self.where} is held by this thread already"
+    def held(self, wanted: object) -> Iterator[None]:
+        """Within, the flag is ``wanted``; afterwards it is as the application has it."""
         # A thread that waits keeps the turn: none that comes later overtakes it.
         with self._turn, self._changed:
-            self._changed.wait_for(
-                lambda: (
-                    not self._holders
-                    or _same(self._application if wanted is None else wanted, self._in_force)
-                )
-            )
-            if not self._holders:
-                self._application = self._in_force = self._read()
-                if not _same(wanted, self._application):
-                    self._write(wanted)
-                    self._in_force = wanted
-            self._holders[get_ident()] += 1
+            self._changed.wait_for(lambda: not self._num_holders or self._held == wanted)
+            if not self._num_holders:
+                self._held, self._application = wanted, getattr(self._backend, self._name)
+                both = {wanted, self._application}
+                self._is_set = len(both) == 2 and both != {EXACT, UNSET}
+                if self._is_set:
+                    setattr(self._backend, self._name, wanted)
+            self._num_holders += 1
         try:
-            yield self._in_force
+            yield
         finally:
             with self._changed:
-                del self._holders[get_ident()]
-                if not self._holders:
-                    if self._in_force != self._application:
-                        self._write(self._application)
+                self._num_holders -= 1
+                if not self._num_holders:
+                    if self._is_set:
+                        setattr(self._backend, self._name, self._application)
                     self._changed.notify_all()
-
-    def _read(self) -> object:
-        return getattr(self._backend, self._name)
-
-    def _write(self, value: object) -> None:
-        setattr(self._backend, self._name, value)
-
-
-def _same(wanted: object, found: object) -> bool:
-    return wanted is None or wanted == found or {wanted, found} == {EXACT, UNSET}
 
 
 _FLOAT32 = {
-    kind: SharedFlag(backend, "fp32_precision", f"torch.backends.{name}.matmul.fp32_precision")
-    for kind, backend, name in (
-        ("cuda", torch.backends.cuda.matmul, "cuda"),
-        ("cpu", torch.backends.mkldnn.matmul, "mkldnn"),  # type: ignore[attr-defined]
-    )
+    "cuda": SharedFlag(torch.backends.cuda.matmul, "fp32_precision"),
+    "cpu": SharedFlag(torch.backends.mkldnn.matmul, "fp32_precision"),  # type: ignore[attr-defined]
 }
 _ROUGH_SUMS = [
-    SharedFlag(torch.backends.cuda.matmul, name, f"torch.backends.cuda.matmul.{name}")
+    SharedFlag(torch.backends.cuda.matmul, name)
     for name in (
         "allow_fp16_reduced_precision_reduction",
         "allow_bf16_reduced_precision_reduction",
@@ -97,8 +76,9 @@ def float32_products(device: torch.device, precision: str = EXACT) -> Iterator[N
 
     Threads that compute by other flags meanwhile are waited for, and wait: keep it short.
     """
-    flag = _FLOAT32.get(device.type)
-    with nullcontext() if flag is None else flag.held(precision):
+    with ExitStack() as stack:
+        if device.type in _FLOAT32:
+            stack.enter_context(_FLOAT32[device.type].held(precision))
         yield
 
 
@@ -109,18 +89,3 @@ def exact_half_sums(device: torch.device) -> Iterator[None]:
         for flag in _ROUGH_SUMS if device.type == "cuda" else ():
             stack.enter_context(flag.held(False))
         yield
-
-
-@contextmanager
-def products_as_set(device: torch.device) -> Iterator[str | None]:
-    """Within, float32 products are computed as the application has set, whatever trains beside.
-
-    Yields a note for the user where that lowers their precision, else None.
-    """
-    flag = _FLOAT32.get(device.type)
-    if flag is None:
-        yield None
-        return
-    with flag.held() as precision:
-        lowered = f"scores are rounded to {precision}, as {flag.where} allows"
-        yield None if precision in (EXACT, UNSET) else lowered

@@ -118,11 +118,10 @@ def _of_one_filter(
     lists = []
     for request, each, rows in zip(asked, filters, pairwise(ends), strict=True):
         part = top if len(asked) == 1 else top[slice(*rows)].first(request.k)
-        notes = (*each.notes, ranker.lowered) if ranker.lowered else each.notes
         missing = [] if request.include_seen else ["in the history"]
         missing += [] if max_per is None else [f"beyond {max_per}"]
         why = " or ".join(missing)
-        remarks = list_reasons(part, request.k, each.size, each.contents, notes, why)
+        remarks = list_reasons(part, request.k, each.size, each.contents, each.notes, why)
         because = None
         if request.reasons:
             because = [

@@ -30,7 +30,7 @@ from foretaste.evaluation.ranking import (
 )
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.precision_flags import products_as_set
+from foretaste.ops.precision_flags import float32_products
 from foretaste.recommend.item_filter import ItemFilter
 from foretaste.recommend.max_per import MaxPer
 
@@ -150,13 +150,8 @@ class _Ranker:
         self._contents = contents
         self._length = min(k, size)
         self._num_scored = model.num_items
-        self.lowered: str | None = None
-        """Note on a lower precision of the lists made last; None if it was full."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Remarks on all lists made so far."""
-        return (self.lowered,) if self.lowered else ()
+        self.notes: tuple[str, ...] = ()
+        """Remarks on all lists."""
 
     def batches(self, num_rows: int) -> Iterator[slice]:
         """Slices of consecutive rows whose scores fit into memory."""
@@ -203,7 +198,7 @@ class UserRanker(_Ranker):
         super().__init__(model, k, item_filter.size, item_filter.contents)
         self._include_seen = include_seen
         self._max_per = max_per
-        self._filter_notes = item_filter.notes
+        self.notes = item_filter.notes
         self._penalty_I: Tensor | None = None
         self._item_index_C: Tensor | None = None
         if item_filter.size < model.num_items:
@@ -215,10 +210,6 @@ class UserRanker(_Ranker):
             else:  # adding a penalty takes a third of the time of `masked_fill`
                 penalty = np.where(is_allowed, np.float32(0), np.float32(ABSENT))
                 self._penalty_I = torch.from_numpy(penalty).to(model.device)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return (*self._filter_notes, *super().notes)
 
     def rank(self, users: UserHistories, left_out: Histories | None = None) -> TopItems:
         """Lists for users.
@@ -233,7 +224,7 @@ class UserRanker(_Ranker):
         at_once = users_at_once(self._num_scored, model.device)
         for rows in user_batches(user_index, model.num_users, at_once):
             tensors = to_device(histories.rows(rows), model.device)
-            with scoring(model), products_as_set(model.device) as self.lowered:
+            with scoring(model), float32_products(model.device):
                 state = state_of(model, user_index[rows], tensors, model.num_users)
                 if left_out is not None:
                     tensors = to_device(left_out.rows(rows), model.device)
@@ -275,7 +266,7 @@ class SimilarItemRanker(_Ranker):
         num_rows, device = len(item_index), self.model.device
         top = TopItems.empty(self._length, np.ones(num_rows, dtype=np.int64), [()] * num_rows)
         for rows in self.batches(num_rows):
-            with scoring(self.model), products_as_set(device) as self.lowered:
+            with scoring(self.model), float32_products(device):
                 item_index_B = torch.tensor(item_index[rows], device=device)
                 score_BI = self.model.similarity(item_index_B)
                 top.fill(rows, score_BI.scatter(1, item_index_B[:, None], ABSENT))
@@ -303,7 +294,7 @@ def nearest_in_history(
     item_index_B = torch.tensor(item_index, device=device)
     item_index_C = torch.tensor(history, dtype=torch.int64, device=device)
     at_once = users_at_once(model.num_items, device)
-    with scoring(model), products_as_set(device):
+    with scoring(model), float32_products(device):
         found = [
             model.similarity(item_index_C[start : start + at_once], item_index_B)
             for start in range(0, len(history), at_once)
@@ -329,7 +320,7 @@ def per_user(
     at_once = users_at_once(max(num_values, model.num_items), model.device)
     for rows in user_batches(user_index, model.num_users, at_once):
         tensors = to_device(histories.rows(rows), model.device)
-        with scoring(model), products_as_set(model.device):
+        with scoring(model), float32_products(model.device):
             state = state_of(model, user_index[rows], tensors, model.num_users)
             found = compute(state).float().cpu().numpy()
         if values.shape[1] != found.shape[1]:
