@@ -1,5 +1,5 @@
-"""``metrics.jsonl``: one JSON object per event of a run, appended as it happens; the history of its
-epochs; and the callback of its copies."""
+"""``metrics.jsonl``: one JSON object per event of a run, appended as it happens; and the history of
+its epochs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from foretaste._util.atomic import atomic_file
 from foretaste._util.files import open_own, open_regular
@@ -112,22 +112,6 @@ def _finite(value: Any) -> Any:
     return value
 
 
-class Follower(Protocol):
-    """Callback that copies the lines of a log to another place."""
-
-    def begin(self, lines: list[str]) -> None:
-        """Start the copy with the lines that the log has now."""
-        ...
-
-    def add(self, line: str) -> None:
-        """Add one line."""
-        ...
-
-    def close(self) -> None:
-        """Finish the copy."""
-        ...
-
-
 class MetricsLog:
     """The events of one run, in order; the first declares names and units.
 
@@ -137,19 +121,6 @@ class MetricsLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._followers: tuple[Follower, ...] = ()
-
-    @contextmanager
-    def followed_by(self, *followers: Follower) -> Iterator[None]:
-        """Inside the block, ``followers`` get every line that is written. The block must call
-        `cut` first, which gives them the lines before."""
-        self._followers = followers
-        try:
-            yield
-        finally:
-            self._followers = ()
-            for follower in followers:
-                follower.close()
 
     def declare(self) -> None:
         """Create the log with its first line, which declares the names of the others."""
@@ -168,8 +139,6 @@ class MetricsLog:
                 file.truncate(end)
                 file.seek(end)
             file.write(line.encode())
-        for follower in self._followers:
-            follower.add(line)
 
     def flush(self) -> int:
         """Sync the log to the disk; returns its length in bytes."""
@@ -201,8 +170,6 @@ class MetricsLog:
         lines = [*lines, *([line_of(event, **values)] if event else [])]
         with writing(self.path), atomic_file(self.path) as temporary:
             temporary.write_bytes("".join(lines).encode())
-        for follower in self._followers:
-            follower.begin(lines)
 
     def read(self) -> list[dict[str, Any]]:
         """All events, the declaration first; RunError for a line that is no event."""

@@ -6,17 +6,17 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from foretaste._util.atomic import atomic_file
-from foretaste._util.files import followed
+from foretaste._util.files import followed, open_regular
 from foretaste.errors import MissingExtraError, RunError, SettingError
 from foretaste.evaluation.result import Evaluation
-from foretaste.runs.files import writing
-from foretaste.runs.log import Follower, first_line, is_first_line, line_of
+from foretaste.runs.files import reading, writing
+from foretaste.runs.log import first_line, is_first_line, line_of
 from foretaste.runs.run import Run
 from foretaste.training.callbacks import (
     Callback,
@@ -29,7 +29,6 @@ from foretaste.training.config import LogConfig
 
 _ARGS, _METRICS = "args.json", "metrics.json"
 _KINDS = ("epoch", "evaluation", "summary")
-_CHANGES_RESULTS = ("evaluation", "summary")
 _WHY = "nothing is written over without --overwrite (overwrite=True in Python)"
 
 TENSORBOARD = "tensorboard"
@@ -88,8 +87,6 @@ def check_logs(logs: LogConfig, *, has_epochs: bool, overwrite: bool = False) ->
     """
     if logs.trace and not has_epochs:
         raise SettingError("trace is on, but a model that is fitted in one pass has no steps")
-    if not _are_copied(logs):
-        return
     if logs.tensorboard:
         check_tensorboard()
     if logs.log_path is not None:
@@ -100,54 +97,32 @@ def check_logs(logs: LogConfig, *, has_epochs: bool, overwrite: bool = False) ->
 
 @contextmanager
 def logged(run: Run, logs: LogConfig, callback: Callback) -> Iterator[Callback]:
-    """Write all logs of a training within; yields its callbacks, `RunLogging` the first.
+    """Write all logs of a training within; yields its callbacks, `RunLogging` the first."""
+    with ExitStack() as stack:
+        callbacks: list[Callback] = [RunLogging(run)]
+        if logs.log_path is not None and logs.log_path.resolve() != run.log.path.resolve():
+            callbacks.append(LogCopy(run, logs.log_path))
+        if logs.results_dir is not None:
+            callbacks.append(Results(run, logs.results_dir))
+        if logs.tensorboard:
+            callbacks.append(stack.enter_context(closing(TensorBoard(run))))
+        callbacks.append(callback)
+        if logs.trace:
+            from foretaste.training.profiler import TRACE, Profiler
 
-    Followers of the run's log begin once it is cut to the state that the training goes on from.
-    """
-    with run.log.followed_by(*_copies(run, logs, tensorboard=logs.tensorboard)):
-        if not logs.trace:
-            yield Callbacks(RunLogging(run), callback)
-            return
-        from foretaste.training.profiler import TRACE, Profiler
-
-        profiler = Profiler(run.path / TRACE)
-        try:
-            yield Callbacks(RunLogging(run), callback, profiler)
-        finally:
-            profiler.close()
-
-
-def _are_copied(logs: LogConfig) -> bool:
-    return logs.tensorboard or logs.log_path is not None or logs.results_dir is not None
-
-
-def _copies(run: Run, logs: LogConfig, *, tensorboard: bool = False) -> Iterator[Follower]:
-    if not _are_copied(logs):
-        return
-    log_path, results_dir = logs.log_path, logs.results_dir
-    if log_path is not None and log_path.resolve() != run.log.path.resolve():
-        yield LogCopy(log_path)
-    if results_dir is not None:
-        config = run.config
-        about = {
-            "model": config.model,
-            "dataset": config.dataset.path,
-            "run": str(run.path.resolve()),
-        }
-        settings = {**about, **config.model_config, **config.settings}
-        yield Results(results_dir, settings)
-    if tensorboard:
-        yield TensorBoard(run.path / TENSORBOARD)
+            callbacks.append(stack.enter_context(closing(Profiler(run.path / TRACE))))
+        yield Callbacks(*callbacks)
 
 
 def check_log_path(path: Path, *, overwrite: bool = False) -> None:
     """Raise SettingError where no log can be written to ``path``, or something would be lost.
 
-    A log may be replaced with ``overwrite``; what is no log never. What is no ordinary file, such
-    as a pipe, may be written to, and so may an empty one.
+    A log may be replaced with ``overwrite``; what is no log never. An empty file or a device may be
+    written to.
     """
-    if path.is_dir():
-        raise SettingError(f"log_path is {path}, which is a directory; name a file")
+    if path.is_dir() or path.is_fifo():
+        kind = "a directory" if path.is_dir() else "a pipe"
+        raise SettingError(f"log_path is {path}, which is {kind}; name a file")
     _check_can_be_made(path, path.absolute().parents, f"log_path is {path}")
     if not path.is_file() or not path.stat().st_size:
         return
@@ -195,80 +170,80 @@ def _check_can_be_made(path: Path, folders: Iterable[Path], setting: str) -> Non
 
 def write_log(path: Path, evaluation: Mapping[str, Any]) -> None:
     """Make ``path`` a log of one evaluation, as it is logged; RunError where that fails."""
-    with closing(LogCopy(path)) as log:
-        log.begin([first_line(), line_of("evaluation", evaluation=evaluation)])
+    lines = first_line() + line_of("evaluation", evaluation=evaluation)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(lines.encode())
 
 
-class LogCopy:
-    """Callback that writes the lines of a log to another file."""
+class LogCopy(Callback):
+    """Callback that copies the run's log to another file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, run: Run, path: Path) -> None:
+        self.run = run
         self.path = path
-        self._file: TextIO | None = None
+        self._num_bytes = 0
 
-    def begin(self, lines: list[str]) -> None:
+    def started(self, start: TrainingStart) -> None:
         with writing(self.path):
-            if self._file is None:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = self.path.open("w", encoding="utf-8", newline="\n")
-            elif self._file.seekable():
-                self._file.seek(0)
-                self._file.truncate()
-            # A pipe has had the earlier lines. Its reader goes away once it is closed.
-            self._file.write("".join(lines))
-            self._file.flush()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._copy()
 
-    def add(self, line: str) -> None:
-        assert self._file is not None
-        with writing(self.path):
-            self._file.write(line)
-            self._file.flush()
+    def epoch_done(self, report: EpochReport) -> None:
+        self._copy()
 
-    def close(self) -> None:
-        if self._file is not None:
-            with writing(self.path):
-                self._file.close()
+    def finished(self, summary: TrainingSummary) -> None:
+        self._copy()
+
+    def _copy(self) -> None:
+        """Append what the log got since the last time; the first time all of it, to a new file."""
+        log = self.run.log.path
+        with reading(log), open_regular(log) as file:
+            file.seek(self._num_bytes)
+            content = file.read()
+        with writing(self.path), self.path.open("ab" if self._num_bytes else "wb") as copy:
+            copy.write(content)
+        self._num_bytes += len(content)
 
 
-class Results:
+class Results(Callback):
     """Callback that keeps ``args.json``, the settings, and ``metrics.json``, the events by kind."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(self, run: Run, directory: Path) -> None:
+        self.run = run
         self.directory = directory
-        self.settings = settings
-        self._events: list[dict[str, Any]] = []
 
-    def begin(self, lines: list[str]) -> None:
-        self._events = [json.loads(line) for line in lines]
+    def started(self, start: TrainingStart) -> None:
+        config = self.run.config
+        about = {
+            "model": config.model,
+            "dataset": config.dataset.path,
+            "run": str(self.run.path.resolve()),
+        }
         with writing(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
-            self._write(_ARGS, self.settings)
+        self._write(_ARGS, {**about, **config.model_config, **config.settings})
+        self._write_metrics()
+
+    def epoch_done(self, report: EpochReport) -> None:
+        if report.evaluation is not None:
             self._write_metrics()
 
-    def add(self, line: str) -> None:
-        event = json.loads(line)
-        self._events.append(event)
-        if event["event"] in _CHANGES_RESULTS:
-            with writing(self.directory):
-                self._write_metrics()
-
-    def close(self) -> None:
-        """Everything is written already."""
+    def finished(self, summary: TrainingSummary) -> None:
+        self._write_metrics()
 
     def _write_metrics(self) -> None:
+        schema, *events = self.run.log.read()
         by_kind: dict[str, list[dict[str, Any]]] = {kind: [] for kind in _KINDS}
-        units: Mapping[str, str] = {}
-        for event in self._events:
-            rest = {name: value for name, value in event.items() if name != "event"}
-            if event["event"] == "schema":
-                units = event["units"]
-            elif event["event"] in by_kind:
+        for event in events:
+            if event["event"] in by_kind:
+                rest = {name: value for name, value in event.items() if name != "event"}
                 by_kind[event["event"]].append(rest)
-        self._write(_METRICS, {"units": units, **by_kind})
+        self._write(_METRICS, {"units": schema["units"], **by_kind})
 
     def _write(self, name: str, document: Mapping[str, Any]) -> None:
         text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-        with atomic_file(self.directory / name) as temporary:
+        with writing(self.directory), atomic_file(self.directory / name) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
 
 
@@ -280,46 +255,55 @@ def check_tensorboard() -> None:
         )
 
 
-class TensorBoard:
-    """Callback that writes the numbers of a log as scalars of event files, by epoch.
+class TensorBoard(Callback):
+    """Callback that writes the numbers of a run's log as scalars of event files, by epoch.
 
-    The files are made anew where the log begins anew.
+    The files are made anew where a training begins or goes on.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, run: Run) -> None:
+        self.run = run
         self._writer: Any = None
+        self._num_shown = 0
+        """Events of the log that are written already."""
 
-    def begin(self, lines: list[str]) -> None:
+    def started(self, start: TrainingStart) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        if self.directory.is_symlink() or (self.directory.exists() and not self.directory.is_dir()):
+        directory = self.run.path / TENSORBOARD
+        if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
             raise RunError(
-                f"{self.directory} is no directory of the run's own: nothing is written there; "
-                "remove it"
+                f"{directory} is no directory of the run's own: nothing is written there; remove it"
             )
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self._writer = SummaryWriter(self.directory)
-        for line in lines:
-            self.add(line)
+        shutil.rmtree(directory, ignore_errors=True)
+        self._writer = SummaryWriter(directory)
+        self._show()
 
-    def add(self, line: str) -> None:
-        event = json.loads(line)
-        scalars: dict[str, float] = {}
-        if event["event"] == "epoch":
-            scalars = {
-                name: value
-                for name, value in event.items()
-                if isinstance(value, int | float) and name not in ("epoch", "step")
-            }
-        elif event["event"] == "evaluation":
-            found = event["evaluation"]
-            scalars = {
-                f"{found['split']}/{name}".replace("@", "_at_"): metric["value"]
-                for name, metric in found["metrics"].items()
-            }
-        for name, value in scalars.items():
-            self._writer.add_scalar(name, value, event["epoch"] or 0)
+    def epoch_done(self, report: EpochReport) -> None:
+        self._show()
+
+    def finished(self, summary: TrainingSummary) -> None:
+        self._show()
+
+    def _show(self) -> None:
+        events = self.run.log.read()
+        for event in events[self._num_shown :]:
+            scalars: dict[str, float] = {}
+            if event["event"] == "epoch":
+                scalars = {
+                    name: value
+                    for name, value in event.items()
+                    if isinstance(value, int | float) and name not in ("epoch", "step")
+                }
+            elif event["event"] == "evaluation":
+                found = event["evaluation"]
+                scalars = {
+                    f"{found['split']}/{name}".replace("@", "_at_"): metric["value"]
+                    for name, metric in found["metrics"].items()
+                }
+            for name, value in scalars.items():
+                self._writer.add_scalar(name, value, event["epoch"] or 0)
+        self._num_shown = len(events)
         self._writer.flush()
 
     def close(self) -> None:
