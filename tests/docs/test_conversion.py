@@ -102,12 +102,3 @@ def test_rows_are_not_given_to_other_users(preprocessed: Path, tmp_path: Path) -
     assert done.returncode == 1
     assert "cannot be told" in done.stderr
     assert not list(tmp_path.glob("*.csv"))
-
-
-@pytest.mark.parametrize("name", ["preprocessed", "preprocessed/vad_data_true.npz"])
-def test_the_matrices_themselves_point_to_the_page(
-    preprocessed: Path, tmp_path: Path, name: str
-) -> None:
-    done = call("train", "vae", str(preprocessed.parent / name), "--run", str(tmp_path / "run"))
-    assert done.status == 2
-    assert "NVIDIA's VAE-CF prepared, in five files" in " ".join(done.err.split())
