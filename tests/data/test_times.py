@@ -271,32 +271,17 @@ def test_times_of_a_format_of_their_own(
     assert ranks(read_times(write("\n".join(lines), "x.jsonl"), format)) == expected
 
 
-@pytest.mark.parametrize(
-    ("texts", "format", "reads"),
-    [
-        (["01/02/2020", "31/12/2020"], "%d/%m/%Y", "dates with the day first"),
-        (["01.02.20 10:00", "31.12.20 9:59"], "%d.%m.%y %H:%M", "dates with the day first"),
-        (["1/2/2020 1:02:03 pm", "12/31/2020 1:02:03 AM"], "%m/%d/%Y %I:%M:%S %p",
-         "dates with the month first"),
-        (["1-2-2020T10:00:00.5", "31-1-2020T10:00:00.5"], "%d-%m-%YT%H:%M:%S.%f",
-         "dates with the day first"),
-        (["31/12/2020 10:00:00 +0200"], "%d/%m/%Y %H:%M:%S %z", "dates with the day first"),
-        (["01/02/2020"], "%d/%m/%Y",
-         "dates with the day first, --time-format '%m/%d/%Y' reads dates with the month first"),
-    ],
-)  # fmt: skip
 def test_dates_in_other_orders_are_met_with_the_option_that_reads_them(
-    write: WriteFile, tmp_path: Path, texts: list[str], format: str, reads: str
+    write: WriteFile, tmp_path: Path
 ) -> None:
-    rows = texts * 4
-    source = write(as_csv(rows))
+    source = write(as_csv(["01/02/2020", "31/12/2020"] * 4))
     with pytest.raises(InputError) as error:
         prepare(source, tmp_path / "out")
     text = str(error.value)
-    assert text.startswith(f"{source}, line 2: time {texts[0]!r} is not a number or a date such as")
-    assert f"; --time-format {format!r} reads {reads}" in text
-    read = prepare(source, tmp_path / "out", PrepareConfig(time_format=format))
-    assert read.manifest.config["time_format"] == format
+    assert text.startswith(f"{source}, line 2: time '01/02/2020' is not a number or a date such as")
+    assert "; --time-format (time_format=... in Python) says how dates are written, " in text
+    read = prepare(source, tmp_path / "out", PrepareConfig(time_format="%d/%m/%Y"))
+    assert read.manifest.config["time_format"] == "%d/%m/%Y"
 
 
 def test_times_that_are_not_of_the_format(write: WriteFile, tmp_path: Path) -> None:

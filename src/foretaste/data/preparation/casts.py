@@ -6,9 +6,7 @@ floating point if some are no integers.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -48,16 +46,6 @@ KINDS_OF_IDS: dict[IdType, tuple[tuple[Kind, ...], ...]] = {
 # No other abbreviations: several zones share one, and DuckDB takes BST for that of Bangladesh.
 _ZONE = "([-+][0-9:]+|Z|UTC|GMT|[A-Za-z_]+/.*)"
 _LARGEST = "1.7976931348623157e308"
-_DATE = re.compile(r"\d{1,2}([/.-])\d{1,2}\1(\d{4}|\d{2})(?!\d)")
-_DATE_SQL = "^([0-9]{1,2})[/.-]([0-9]{1,2})[/.-]"
-_CLOCK_PARTS = (
-    (r"[ T]\d{1,2}:\d\d:\d\d", "%H:%M:%S"),
-    (r"[ T]\d{1,2}:\d\d", "%H:%M"),
-    (r"[.]\d{1,6}(?!\d)", ".%f"),
-    (r"[.]\d+", ".%n"),
-    (r" ?[AaPp][Mm]", "%p"),
-    (r" ?[-+]\d\d:?\d\d", "%z"),
-)
 _TIMES: dict[str, Storage] = {
     "TIMESTAMP": "moment",
     "TIMESTAMP_NS": "moment",
@@ -150,61 +138,18 @@ def with_time_format(
         column = source.columns[name]
         if column.storage == "text":
             try:
-                sql, storage = _with_format(engine, column, format)
+                (found,) = engine.row(f"SELECT typeof(try_strptime('', {quoted(format)}))")
             except InputError:
                 raise wrong(
                     "time_format", format, "one as strptime has it, such as %d/%m/%Y"
                 ) from None
-            column = replace(column, sql=sql, storage=storage, text=column.sql, time_format=format)
+            # strptime reads the words infinity and epoch by any format, so a digit is required.
+            sql = (
+                f"CASE WHEN regexp_matches({column.sql}, '[0-9]') "
+                f"THEN try_strptime({column.sql}, {quoted(format)}) END"
+            )
+            column = replace(
+                column, sql=sql, storage=_TIMES[found], text=column.sql, time_format=format
+            )
         formatted.append(replace(source, columns=source.columns | {name: column}))
     return formatted
-
-
-def _with_format(engine: Engine, column: Column, format: str) -> tuple[str, Storage]:
-    """SQL that reads times from a column of text by ``format``, and their storage; InputError for a
-    format that the engine cannot read."""
-    (found,) = engine.row(f"SELECT typeof(try_strptime('', {quoted(format)}))")
-    # strptime reads the words infinity and epoch by any format, so a digit is required first.
-    sql = (
-        f"CASE WHEN regexp_matches({column.sql}, '[0-9]') "
-        f"THEN try_strptime({column.sql}, {quoted(format)}) END"
-    )
-    return sql, _TIMES[found]
-
-
-def describe_format(engine: Engine, values: str, example: str) -> str | None:
-    """The advice to give a ``time_format``, for an example such as 31/12/2020; None if no format
-    reads it. ``values`` is a query of one column of text."""
-    date = _DATE.match(example)
-    if date is None:
-        return None
-    first, second = engine.row(
-        f"SELECT max(CAST(regexp_extract(value, '{_DATE_SQL}', 1) AS INTEGER)), "
-        f"max(CAST(regexp_extract(value, '{_DATE_SQL}', 2) AS INTEGER)) "
-        f"FROM ({values}) AS found(value) "
-        f"WHERE regexp_matches(value, '{_DATE_SQL}')"
-    )
-    orders = {"day": "%d{0}%m{0}", "month": "%m{0}%d{0}"}
-    if max(first, second) > 12:
-        orders.pop("month" if first > 12 else "day")
-    clock, rest = "", example[date.end() :]
-    for pattern, directive in _CLOCK_PARTS:
-        if found := re.match(pattern, rest):
-            lead = found.group()[0] if found.group()[0] in " T" else ""
-            clock, rest = clock + lead + directive, rest[found.end() :]
-    separator, year = date.groups()
-    formats = {}
-    for leading, order in orders.items():
-        format = order.format(separator) + ("%Y" if len(year) == 4 else "%y") + clock
-        if "%p" in format:
-            format = format.replace("%H", "%I")
-        column = Column(sql=f"CAST({quoted(example)} AS STRING)", storage="text", type_name="text")
-        with suppress(InputError):
-            sql, _ = _with_format(engine, column, format)
-            if engine.row(f"SELECT {sql} IS NOT NULL")[0]:
-                formats[leading] = format
-    readings = ", ".join(
-        f"--time-format {shown(format)} reads dates with the {leading} first"
-        for leading, format in formats.items()
-    )
-    return f"{readings} (time_format=... in Python)" if readings else None

@@ -16,7 +16,6 @@ from foretaste.data.preparation.casts import (
     KINDS_OF_IDS,
     Kind,
     cast,
-    describe_format,
     with_time_format,
 )
 from foretaste.data.sources.arrow import Frame
@@ -54,6 +53,7 @@ _NOUNS_OF_TIMES: dict[Kind, str] = {
     "moment": "a date such as 2020-12-31",
     "instant": "a time such as 2020-12-31 10:00:00+02:00",
 }
+_DATE = re.compile(r"\d{1,2}[/.-]\d{1,2}[/.-]\d")
 _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]*,[0-9]+")
 # A number between these bounds, in one of these units, is taken for a time since 1970. The units
 # are powers of ten of a second.
@@ -65,6 +65,9 @@ _LIFE_S = 110 * _YEAR_S
 _DROP_EMPTY = (
     "; foretaste prepare --empty-ids drop (empty_ids='drop' in Python) leaves out rows with an "
     "empty id"
+)
+_TIME_FORMAT = (
+    "; --time-format (time_format=... in Python) says how dates are written, such as '%d/%m/%Y'"
 )
 
 # Ids that are kept as they are written, but look damaged by a program before.
@@ -347,13 +350,12 @@ def _bad_value(
             advice = _DROP_EMPTY if is_option else _advice(role, "")
             return _error_at(source, name, None, f"{role} is empty", num_empty, advice)
         if count:
-            values = f"SELECT {text} FROM {misfits}"
-            (example,) = engine.first(values)
+            (example,) = engine.first(f"SELECT {text} FROM {misfits}")
             advice = _advice(role, example)
             if role == "time":
                 problem = _problem_of_time(engine, column, example, kind)
-                if format := describe_format(engine, values, example):
-                    advice = f"; {format}"
+                if column.time_format is None and _DATE.match(example):
+                    advice = _TIME_FORMAT
             else:
                 problem = f"is not {_NOUNS[kind]}"
             problem = f"{role} {shown(example)} {problem}"
