@@ -323,8 +323,9 @@ def test_a_column_of_timestamps_that_is_not_used(tmp_path: Path) -> None:
 def test_numbers_below_zero_are_said(prepared: PrepareText, tmp_path: Path) -> None:
     name = "Menge"
     said = (
-        f"{name!r} in 10 rows, down to -2: where these are returns or dislikes, they count as "
-        "interactions too (--rating-column with --min-rating leaves them out)"
+        f"{name!r} has numbers down to -2 in the first 1,000 rows: where these are returns or "
+        "dislikes, they count as interactions too (--rating-column with --min-rating leaves them "
+        "out)"
     )
     text = rows(f"user_id,item_id,{name}", lambda user, item: item - 2)
     frame = pd.read_csv(StringIO(text))
@@ -338,13 +339,11 @@ def test_numbers_below_zero_are_said(prepared: PrepareText, tmp_path: Path) -> N
     assert "below 0" not in prepared(text.replace("-", ""), "above").manifest.notes
 
 
-def test_numbers_below_zero_are_counted_in_all_files(write: WriteFile, tmp_path: Path) -> None:
-    sources = [
-        write("user,item,Menge,code\n1,2,-3,-x\n1,3,4,-y\n2,3,,-1\n", "a.csv"),
-        write("Saldo,Menge,item,user\n-1.5,-7,2,2\n0,1,2,3\n", "b.csv"),
-    ]
-    said = prepare(sources, tmp_path / "out", ALL).manifest.notes["below 0"]
-    assert said.startswith("'Menge' in 2 rows, down to -7; 'Saldo' in 1 row, down to -1.5: where")
+def test_numbers_below_zero_in_several_columns(write: WriteFile, tmp_path: Path) -> None:
+    source = write("user,item,Menge,code,Saldo\n1,2,-3,-x,-1.5\n1,3,4,-y,0\n2,3,,-1,2\n")
+    said = prepare(source, tmp_path / "out", ALL).manifest.notes["below 0"]
+    numbers = "'Menge' has numbers down to -3, 'Saldo' has numbers down to -1.5"
+    assert said.startswith(f"{numbers} in the first 1,000 rows: ")
 
 
 def test_what_is_not_read_need_not_be_text(write: WriteFile, tmp_path: Path) -> None:
@@ -352,7 +351,7 @@ def test_what_is_not_read_need_not_be_text(write: WriteFile, tmp_path: Path) -> 
     text = "\n".join(["user,item,Bezeichnung,Menge,Tag,event_type,Quantity", *lines, ""])
     source = write(text.encode("latin-1"))
     notes = prepare(source, tmp_path / "out").manifest.notes
-    assert notes["below 0"].startswith("'Menge' in 5 rows, down to -1")
+    assert notes["below 0"].startswith("'Menge' has numbers down to -1 in the first")
     assert notes["maybe times"].startswith("'Tag' looks like a time")
     assert "events" not in notes
     with pytest.raises(InputError, match="line 2: is not UTF-8 text; give its encoding with"):

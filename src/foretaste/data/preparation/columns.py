@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from foretaste._util.formatting import counted, shown, spelled_like
 from foretaste.data.config import InputConfig, PairsConfig
 from foretaste.data.preparation import steps
-from foretaste.data.preparation.casts import cast
 from foretaste.data.preparation.reading import naming
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.source import TIMES, Column, Source, identifier
@@ -182,7 +181,7 @@ def describe_times_not_used(
     """A note on unused columns that look like times; empty if there are none."""
     unused = {name: column for name, column in source.columns.items() if name not in used}
     found = [shown(name) for name, column in unused.items() if column.storage in TIMES]
-    for name, values in _first_texts(engine, source, unused).items():
+    for name, values in _first_values(engine, unused, source.relation).items():
         if values and all(map(_DATE.fullmatch, values)):
             found.append(shown(name))
     if not found:
@@ -194,62 +193,37 @@ def describe_times_not_used(
     }
 
 
-def describe_negatives(
-    engine: Engine, sources: Sequence[Source], used: Collection[str]
-) -> dict[str, str]:
-    """A note on numbers below zero in unused columns of any name; empty if there are none."""
-    totals: dict[str, tuple[int, float]] = {}
-    for source in sources:
-        numbers = {}
-        for name in _columns_of_numbers(engine, source, used):
-            column = source.columns[name]
-            number = cast(engine.sql, column, "real")
-            if column.storage == "text":  # casts take long, and most values have no sign
-                number = f"CASE WHEN {column.sql} LIKE '-%' THEN {number} END"
-            numbers[name] = number
-        if not numbers:
-            continue
-        selected = ", ".join(
-            f"count(CASE WHEN {number} < 0 THEN 1 END), min({number})"
-            for number in numbers.values()
-        )
-        for row in _rows_of_text(engine, f"SELECT {selected} FROM {source.relation}"):
-            for name, count, least in zip(numbers, row[::2], row[1::2], strict=True):
-                if count:
-                    total, smallest = totals.get(name, (0, 0.0))
-                    totals[name] = total + count, min(least, smallest)
-    if not totals:
+def describe_negatives(engine: Engine, source: Source, used: Collection[str]) -> dict[str, str]:
+    """A note on numbers below zero in the first rows of unused columns; empty if there are none."""
+    unused = {name: column for name, column in source.columns.items() if name not in used}
+    found = []
+    for name, values in _first_values(engine, unused, source.relation).items():
+        numbers = [float(value) for value in values if _NUMBER.fullmatch(value)]
+        if len(numbers) > len(values) / 2 and min(numbers) < 0:
+            found.append(f"{shown(name)} has numbers down to {min(numbers):g}")
+    if not found:
         return {}
-    found = [
-        f"{shown(name)} in {counted(total, 'row')}, down to {least:g}"
-        for name, (total, least) in totals.items()
-    ]
     return {
-        "below 0": f"{'; '.join(found)}: where these are returns or dislikes, they count as "
-        "interactions too (--rating-column with --min-rating leaves them out)"
+        "below 0": f"{', '.join(found)} in the first {_SAMPLE_ROWS:,} rows: where these are "
+        "returns or dislikes, they count as interactions too (--rating-column with --min-rating "
+        "leaves them out)"
     }
 
 
-def _columns_of_numbers(engine: Engine, source: Source, used: Collection[str]) -> list[str]:
-    """The unused columns of numbers, and those of text whose first rows are mostly numbers."""
-    # A column with an empty name cannot stand in SQL.
-    unused = {name: one for name, one in source.columns.items() if name and name not in used}
-    found = [name for name, column in unused.items() if column.storage in _NUMBERS]
-    for name, values in _first_texts(engine, source, unused).items():
-        num_numbers = sum(_NUMBER.fullmatch(value) is not None for value in values)
-        if num_numbers > len(values) / 2:
-            found.append(name)
-    return found
-
-
-def _first_texts(
-    engine: Engine, source: Source, columns: Mapping[str, Column]
+def _first_values(
+    engine: Engine, columns: Mapping[str, Column], relation: str
 ) -> dict[str, list[str]]:
-    """The values of the first rows in the columns of text, without blanks."""
-    texts = {name: column.sql for name, column in columns.items() if column.storage == "text"}
+    """The values of the first rows, as text and without blanks, in the columns of text and of
+    numbers."""
+    texts = {
+        name: f"CAST({column.sql} AS STRING)"
+        for name, column in columns.items()
+        # A column with an empty name cannot stand in SQL.
+        if name and column.storage in ("text", *_NUMBERS)
+    }
     if not texts:
         return {}
-    end = f"FROM {source.relation} LIMIT {_SAMPLE_ROWS}"
+    end = f"FROM {relation} LIMIT {_SAMPLE_ROWS}"
     rows = _rows_of_text(engine, f"SELECT {', '.join(texts.values())} {end}")
     found = {name: [row[n] for row in rows] for n, name in enumerate(texts)}
     if not rows:  # one column that is not in the encoding fails all, so each is read alone

@@ -87,7 +87,7 @@ class Pipeline:
         notes |= describe_unused(names, used, items, has_weights=plan.weight_scale is not None)
         if "time" not in kinds and config.protocol in ("auto", "leave-one-out") and not plan.parts:
             notes |= describe_times_not_used(engine, sources[0], used)
-        notes |= describe_negatives(engine, sources, used)
+        notes |= describe_negatives(engine, sources[0], used)
         notes |= describe_event_types(engine, sources, used)
         notes |= describe_suspicious_ids(engine, kinds)
         notes |= describe_folders(inputs.interactions, used)
