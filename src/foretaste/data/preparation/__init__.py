@@ -42,10 +42,6 @@ _OPTION = re.compile(r"--([a-z][a-z-]*)(?: \([a-z_]+=[^)]* in Python\))?")
 _HISTORIES = "SELECT user_id, list(DISTINCT item_id ORDER BY item_id) FROM raw GROUP BY user_id"
 
 
-class _CallersError(Exception):
-    """Carrier of an error of the caller's function, past handlers of foretaste's own errors."""
-
-
 def prepare(
     source: Any,
     output: Path | str | None = None,
@@ -121,7 +117,8 @@ def prepare_under(
 ) -> Dataset:
     """The dataset of ``source`` at ``output``, by default ``root/<name>-<digest>``. It is prepared
     now, or opened if it is there already."""
-    with _reporting(progress) as report, _spark(config) as spark:
+    report = progress or (lambda step: None)
+    with _spark(config) as spark:
         opener = None if spark is None else spark.open_named
         inputs = Inputs.open(source, items, config, source_dir, report, opener)
         target = output or inputs.default_output(root)
@@ -197,29 +194,6 @@ def read_items(source: Any, config: PairsConfig | None = None) -> pa.Table:
         engine.write("SELECT * FROM described WHERE described_id IS NOT NULL", path)
         with parquet.ParquetFile(real_path(path)) as file:
             return file.read()
-
-
-@contextmanager
-def _reporting(progress: Progress | None) -> Iterator[Progress]:
-    """Yield a function that forwards to ``progress``, if there is one.
-
-    Errors of ``progress`` leave the block unchanged. Otherwise an OSError of the caller would be
-    reported as one of the files that are read and written here.
-    """
-
-    def report(step: str) -> None:
-        if progress is None:
-            return
-        try:
-            progress(step)
-        except Exception as error:
-            raise _CallersError(error) from None
-
-    try:
-        yield report
-    except _CallersError as carrier:
-        (error,) = carrier.args
-        raise error from error.__cause__
 
 
 def _open_or_prepare(
