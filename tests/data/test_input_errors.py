@@ -15,7 +15,7 @@ import pytest
 
 from foretaste.data import PrepareConfig, prepare
 from foretaste.data.preparation.duckdb_engine import DuckDBEngine
-from foretaste.errors import ForetasteError, InputError, SettingError, UnsupportedError
+from foretaste.errors import ForetasteError, InputError, SettingError
 from tests.data.conftest import WriteFile
 
 HEADER = "user_id,item_id,rating,timestamp\n"
@@ -316,20 +316,6 @@ def test_a_column_of_several_types(output: Path) -> None:
         r"Arrow table: Could not convert 'x' .*; Conversion failed for column item_id .*\. Make the"
     )
     refuse(frame, output, message)
-
-
-def test_threads_that_have_no_room_are_refused_or_fewer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A limited address space: the engine ends the process if a thread cannot be started."""
-    monkeypatch.setattr(
-        "foretaste.data.preparation.duckdb_engine.address_space_left", lambda: 300 << 20
-    )
-    monkeypatch.setattr("os.cpu_count", lambda: 64)
-    with DuckDBEngine(tmp_path / "scratch", None, None) as engine:
-        assert engine.row("SELECT current_setting('threads')") == (2,)
-    with pytest.raises(UnsupportedError, match=r"running 3 threads takes about .*; lower threads"):
-        DuckDBEngine(tmp_path / "scratch", None, 3)
 
 
 def test_however_little_is_free_some_memory_is_taken(

@@ -95,7 +95,7 @@ def free_bytes() -> int:
     kibibytes = _numbers(_MEMINFO) if _MEMINFO.is_file() else {}
     if "MemAvailable:" in kibibytes:
         free = 1024 * (kibibytes["MemAvailable:"] + kibibytes.get("SwapFree:", 0))
-    left = [free, address_space_left()]
+    left = [free, _address_space_left()]
     for limit, used in (
         ("memory.max", "anon"),
         ("memory/memory.limit_in_bytes", "total_rss"),
@@ -112,7 +112,7 @@ def free_bytes() -> int:
     return max(0, min(left))
 
 
-def address_space_left() -> int:
+def _address_space_left() -> int:
     """Bytes of address space that this process may still map (``ulimit -v``); ``sys.maxsize``
     without a limit."""
     statm = Path("/proc/self/statm")

@@ -14,8 +14,7 @@ import duckdb
 
 from foretaste._util.files import real_path
 from foretaste._util.formatting import shown
-from foretaste._util.memory import require_memory
-from foretaste._util.system import address_space_left, free_bytes
+from foretaste._util.system import free_bytes
 from foretaste.data.config import FileFormat, memory_bytes
 from foretaste.data.manifest import TRAIN_FILE
 from foretaste.data.preparation.engine import Engine, Spellings
@@ -46,8 +45,6 @@ _BEYOND_ENCODING = {
     "the file, for example with iconv -f UTF-16 -t UTF-8",
 }
 
-_MAPPED_BY_THREAD = 128 * 2**20
-"""Address space, not memory, that the C library maps for each thread's stack and heap."""
 # The process held 260 to 300 MiB more than DuckDB's limit, for limits from 0.5 to 2 GB.
 _BESIDE_ENGINE_BYTES = 300 * 2**20
 _LEAST_BYTES = 64 * 2**20
@@ -82,14 +79,8 @@ class DuckDBEngine(Engine):
             "python_enable_replacements": False,
             "TimeZone": "UTC",
         }
-        # DuckDB aborts the process if a thread cannot be started, so the room is checked first.
-        left = address_space_left()
         if threads is not None:
-            needed = threads * _MAPPED_BY_THREAD
-            require_memory(needed, left, f"running {threads} threads", "lower threads")
             options["threads"] = threads
-        elif (os.cpu_count() or 1) * _MAPPED_BY_THREAD > left:
-            options["threads"] = max(1, left // _MAPPED_BY_THREAD)
         self._connection = duckdb.connect(":memory:", config=options)
         # In a notebook without widgets there is no progress bar, and setting it is an error.
         if self.row("SELECT current_setting('enable_progress_bar')") == (True,):
