@@ -24,7 +24,7 @@ _HEADINGS = {"user": "user {}", "history": "new user", "item": "similar to item 
 COLUMNS = {"user": "user_id", "history": "history", "item": "similar_to"}
 
 
-class Tabular:
+class ConvertibleAnswers:
     """Answers that convert to Arrow, pandas and Polars, with the columns of `to_table`."""
 
     def _answers(self) -> Sequence[Answer]:
@@ -56,7 +56,7 @@ class ScoredItem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer(Tabular):
+class Answer(ConvertibleAnswers):
     """One list of items, best first; equal scores are in the order of the catalogue."""
 
     # Columns, and not an object for each item, as thousands of answers are made at once.
@@ -120,7 +120,7 @@ def _on_one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-class Answers(list[Answer], Tabular):
+class Answers(list[Answer], ConvertibleAnswers):
     """A list of answers of one kind; one Arrow table, or one table per answer in a notebook."""
 
     def _answers(self) -> Sequence[Answer]:
