@@ -13,7 +13,7 @@ from typing import Any
 
 import altair as alt
 
-from foretaste.report.plots import svg_file
+from foretaste.report.plots import svg
 
 _TASKS = {
     "train": "training {}",
@@ -31,6 +31,13 @@ _BATCHES = {
     ("rank-all", "neumf"): None,
 }
 """The batch that is drawn, by benchmark and model."""
+_COLORS = """
+:root { color-scheme: light dark;
+  --paper: #fff; --ink: #1d2327; --line: #8b959c; --grid: #e3e7ea; --run-1: #0062a3; }
+@media screen and (prefers-color-scheme: dark) { :root {
+  --paper: #15191c; --ink: #e4e8ea; --line: #6c777e; --grid: #2a3137; --run-1: #5aa9e6; } }
+svg { color: var(--ink); background: var(--paper); }
+"""
 
 
 def main(tokens: Sequence[str] | None = None) -> None:
@@ -55,14 +62,16 @@ def drawing(rows: Sequence[Mapping[str, Any]]) -> str:
         y=alt.Y("case:N", title=None, sort=None, axis=alt.Axis(labelLimit=400))
     )
     x = alt.X("median:Q", title="times as fast as the plain implementation")
-    charts = alt.layer(
+    chart = alt.layer(
         base.mark_bar(color="var(--run-1)", height=14).encode(x=x),
         base.mark_rule(color="currentColor").encode(x=alt.X("min:Q"), x2="max:Q"),
         alt.Chart(alt.Data(values=[{"one": 1}]))
         .mark_rule(color="currentColor", strokeDash=[4, 3])
         .encode(x="one:Q"),
-    ).properties(width=420, height=24 * len(values))
-    return svg_file([charts], "Speed against the plain implementation, with the range of turns")
+    ).properties(width=760, height=24 * len(values) + 48)
+    head, rest = svg(chart).split(">", 1)
+    title = "<title>Speed against the plain implementation, with the range of turns</title>"
+    return f'{head} role="img">{title}<style>{_COLORS}</style>{rest}'
 
 
 def case_of(row: Mapping[str, Any]) -> str | None:

@@ -226,30 +226,12 @@ def test_lists_are_those_that_were_measured(report: RunsReport, runs: list[foret
     assert any(is_found for person in report.people for _, is_found in person.lists[EASE])
 
 
-def test_markdown_has_its_plots_beside_it(report: RunsReport, tmp_path: Path) -> None:
-    text = report.write(tmp_path / "out.md").read_text(encoding="utf-8")
-    assert "<script>" not in text
-    assert "<b>" not in text
-    drawings = re.findall(r"^!\[[^\n]+\]\(([^)]+)\)$", text, re.MULTILINE)
-    assert {tmp_path / name for name in drawings} == {*(tmp_path / "out-plots").iterdir()}
-    for name in drawings:
-        drawn = (tmp_path / name).read_text(encoding="utf-8")
-        assert "<title>" in drawn
-        assert "<b>" not in drawn
-        assert not set(re.findall(r"var\((--[\w-]+)\)", drawn)) - set(
-            re.findall(r"(--[\w-]+):", drawn)
-        )
-    value = report.comparison.evaluations["vae"].metrics["ndcg@10"]
-    assert f"| vae | {value.text()} ({value.interval()}) |" in text.replace("\\", "")
-
-
 def test_runs_can_be_told_apart_in_plots_and_their_keys() -> None:
     marks = [(plots.shade(number), plots.shape(number)) for number in range(64)]
     assert len(set(marks)) == 64
 
 
-@pytest.mark.parametrize("ending", [".html", ".md"])
-def test_characters_that_command_or_turn_the_text_are_escaped(ending: str, tmp_path: Path) -> None:
+def test_characters_that_command_or_turn_the_text_are_escaped(tmp_path: Path) -> None:
     """A plot of U+0001 or U+FFFE would end the process."""
     dataset = shop(tmp_path / "shop", "leave-one-out")
     odd = "\x01\x1b\u202e\u2066\ufffe\uffff"
@@ -257,12 +239,10 @@ def test_characters_that_command_or_turn_the_text_are_escaped(ending: str, tmp_p
     made = report_runs([run], num_people=1)
     for person in made.people:
         person.history.append(f"title {odd}")
-    page = made.write(tmp_path / f"page{ending}")
-    texts = [path.read_text(encoding="utf-8") for path in (page, *tmp_path.glob("page-plots/*"))]
-    assert not any(character in text for text in texts for character in odd)
+    text = made.write(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert not any(character in text for character in odd)
     for name in ("a", "title "):
-        backslash = r"\\" if ending == ".md" else "\\"  # which Markdown takes for itself
-        assert f"{name}{backslash}u0001{backslash}u001b{backslash}u202e" in texts[0]
+        assert rf"{name}\u0001\u001b\u202e" in text
 
 
 def test_progress_goes_through_every_ranking(runs: list[foretaste.Run]) -> None:
@@ -287,7 +267,7 @@ def test_one_run_of_known_users(tmp_path: Path) -> None:
 def test_a_place_for_a_report_is_checked(report: RunsReport, tmp_path: Path) -> None:
     (tmp_path / "there.html").touch()
     for name, said in {
-        "report.pdf": r"must end in \.html or \.md",
+        "report.pdf": r"must end in \.html",
         "no/report.html": "there is no directory",
         "there.html": "exists already; replace it with --overwrite",
     }.items():
@@ -296,34 +276,16 @@ def test_a_place_for_a_report_is_checked(report: RunsReport, tmp_path: Path) -> 
     assert report.write(tmp_path / "there.html", overwrite=True).stat().st_size > 10_000
 
 
-def test_plots_replace_plots_alone(report: RunsReport, tmp_path: Path) -> None:
-    elsewhere, plots_of = tmp_path / "elsewhere", tmp_path / "page-plots"
-    elsewhere.mkdir()
-    plots_of.symlink_to(elsewhere)
-    with pytest.raises(SettingError, match="page-plots, for the plots of the report, is no folder"):
-        report.write(tmp_path / "page.md", overwrite=True)
-    assert not any(elsewhere.iterdir())
-    plots_of.unlink()
-    report.write(tmp_path / "page.md")
-    (tmp_path / "page.md").unlink()
-    with pytest.raises(SettingError, match="page-plots exists already; replace it with --over"):
-        report.write(tmp_path / "page.md")
-    assert report.write(tmp_path / "page.md", overwrite=True).is_file()
-    (plots_of / "mine.txt").touch()
-    with pytest.raises(SettingError, match=r"holds 'mine\.txt', which would be lost"):
-        report.write(tmp_path / "page.md", overwrite=True)
-    assert (plots_of / "mine.txt").is_file()
-
-
-@pytest.mark.parametrize("name", ["page.html", "page.md"])
 def test_a_page_that_another_made_meanwhile_is_kept(
-    name: str, report: RunsReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    report: RunsReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    page = tmp_path / "page.html"
+
     def summary(*_: object) -> list[str]:
-        (tmp_path / name).write_text("another")
+        page.write_text("another")
         return []
 
     monkeypatch.setattr("foretaste.report.sections.summary", summary)
-    with pytest.raises(SettingError, match=f"{name} exists already"):
-        report.write(tmp_path / name)
-    assert (tmp_path / name).read_text() == "another"
+    with pytest.raises(SettingError, match=r"page\.html exists already"):
+        report.write(page)
+    assert page.read_text() == "another"

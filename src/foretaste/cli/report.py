@@ -33,8 +33,7 @@ def report(
 
     Args:
         runs: Directories of runs; the first is the baseline of the differences.
-        output: File to write. The ending is the format: .html is one file that opens offline, .md
-            has its plots in a folder beside it.
+        output: File to write, an .html file that opens offline.
         metrics: Metrics of the tables: --metrics ndcg@10 hr@10.
         num_people: Number of held-out users, chosen by hash, who are shown with their lists.
         candidates: Items against which held-out items are ranked: full, sampled-N, nvidia-N or

@@ -26,7 +26,6 @@ class Table:
 class Figure:
     """Plots side by side, with a caption and an alternative text."""
 
-    name: str
     caption: str
     alternative: str
     charts: tuple[alt.LayerChart, ...]
@@ -49,7 +48,6 @@ class Section:
 
 def figure(
     labels: Sequence[str],
-    name: str,
     caption: str,
     charts: Sequence[alt.LayerChart],
     *,
@@ -61,7 +59,6 @@ def figure(
     ``numbers`` names the place of the plotted numbers, for the alternative text.
     """
     return Figure(
-        name=name,
         caption=caption,
         alternative=f"{caption}: {counted(len(labels), 'run')}, {', '.join(labels)}. "
         f"The numbers are in {numbers}.",

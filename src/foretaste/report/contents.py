@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -78,10 +77,9 @@ class RunsReport:
         return default_metric(self.dataset.manifest.protocol)
 
     def write(self, output: Path | str, *, overwrite: bool = False) -> Path:
-        """Write the report to one ``.html`` file, or to a ``.md`` file.
+        """Write the report to one ``.html`` file.
 
-        The plots of Markdown are SVG files in a folder beside it. Raises SettingError if ``output``
-        exists, unless ``overwrite``.
+        Raises SettingError if ``output`` exists, unless ``overwrite``.
         """
         from foretaste.report.page import write_page
 
@@ -98,16 +96,14 @@ def checked_output(output: Path | str, *, overwrite: bool = False) -> Path:
     for its plots is not installed."""
     path = checked("output", output, Path)
     checked("overwrite", overwrite, bool)
-    if path.suffix not in (".html", ".md"):
-        raise SettingError(f"output {path} must end in .html or .md: the ending chooses the format")
+    if path.suffix != ".html":
+        raise SettingError(f"output {path} must end in .html")
     if not path.parent.is_dir():
         raise SettingError(f"output {path}: there is no directory {path.parent}")
     if path.is_dir():
         raise SettingError(f"output {path} is a directory; name a file in it")
     if path.exists() and not overwrite:
         raise _exists(path)
-    if path.suffix == ".md":
-        check_place(plots_folder(path), overwrite=overwrite)
     for module in ("altair", "vl_convert", "jinja2"):
         if find_spec(module) is None:
             raise MissingExtraError(
@@ -115,27 +111,6 @@ def checked_output(output: Path | str, *, overwrite: bool = False) -> Path:
                 "pip install altair jinja2 vl-convert-python"
             )
     return path
-
-
-def plots_folder(path: Path) -> Path:
-    """The folder of the plots, beside a page in Markdown."""
-    return path.with_name(f"{path.stem}-plots")
-
-
-def check_place(folder: Path, *, overwrite: bool) -> None:
-    """Raise SettingError if a folder of plots cannot be written, or holds other files."""
-    if not os.path.lexists(folder):
-        return
-    if folder.is_symlink() or not folder.is_dir():
-        raise SettingError(f"{folder}, for the plots of the report, is no folder; remove it")
-    found = sorted(file.name for file in folder.iterdir())
-    if found and not overwrite:
-        raise _exists(folder)
-    if others := [name for name in found if not name.endswith(".svg")]:
-        raise SettingError(
-            f"{folder}, for the plots of the report, holds {others[0]!r}, which would be lost; "
-            "move it, or name another output"
-        )
 
 
 def _exists(path: Path) -> SettingError:

@@ -1,4 +1,4 @@
-"""Pages of reports: one HTML file that loads nothing, or Markdown with SVG files beside it."""
+"""The page of a report: one HTML file that loads nothing."""
 
 from __future__ import annotations
 
@@ -12,42 +12,29 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import foretaste
-from foretaste._util.atomic import atomic_directory, atomic_file
+from foretaste._util.atomic import atomic_file
 from foretaste._util.terminal import printable
 from foretaste.report import plots, records, sections
 from foretaste.report.blocks import Section
-from foretaste.report.contents import RunsReport, check_place, plots_folder
-
-_SPECIAL = re.compile(r"([\\`*_\[\]|#~])")
+from foretaste.report.contents import RunsReport
 
 
 def write_page(report: RunsReport, path: Path, *, overwrite: bool) -> None:
-    """Write a report to ``path``, in the format of its ending."""
+    """Write a report to ``path``."""
     environment = Environment(
         loader=PackageLoader("foretaste", "report/templates"),
-        autoescape=lambda name: name != "page.md",
+        autoescape=True,
         finalize=_safe,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"svg": _inline, "md": _markdown}
-    environment.filters |= {"shade": plots.shade, "symbol": plots.symbol}
-    found = _sections(report)
-    if path.suffix == ".md":
-        with atomic_directory(folder := plots_folder(path), replace=overwrite) as directory:
-            for figure in [figure for section in found for figure in section.figures]:
-                keys = [plots.key(figure.key, figure.of)] if figure.key else []
-                charts = [*figure.charts, *keys]
-                text = plots.svg_file(charts, figure.alternative)
-                (directory / f"{figure.name}.svg").write_text(text, "utf-8", newline="\n")
-            check_place(folder, overwrite=overwrite)
-    text = environment.get_template(f"page{path.suffix}").render(
+    environment.filters |= {"svg": _inline, "shade": plots.shade, "symbol": plots.symbol}
+    text = environment.get_template("page.html").render(
         report=report,
         summary=sections.summary(report.dataset, report.comparison, report.focus),
-        sections=found,
+        sections=_sections(report),
         notes=report.comparison.notes(report.metrics),
-        folder=plots_folder(path).name,
         version=foretaste.__version__,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
@@ -83,9 +70,3 @@ def _inline(chart: alt.LayerChart, alternative: str) -> Markup:
 def _safe(value: object) -> object:
     """A value for a page; unsafe characters in text, such as in names and titles, are escaped."""
     return printable(value) if type(value) is str else value
-
-
-def _markdown(text: object) -> str:
-    """Text on one line, escaped for Markdown and the HTML in it."""
-    line = " ".join(printable(str(text)).split())
-    return _SPECIAL.sub(r"\\\1", html.escape(line, quote=False))

@@ -1,11 +1,9 @@
-"""Plots as SVG, drawn by Altair; their colours are CSS variables of the page or the file."""
+"""Plots as SVG, drawn by Altair; their colours are CSS variables of the page."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from html import escape
-from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -27,7 +25,6 @@ SHAPES = {
 }
 """Symbols of runs in the order of their colours, with a character for text."""
 
-_COLORS = Path(__file__).with_name("templates") / "colors.css"
 _WIDTH, _HEIGHT = 340, 220
 _THEME = {
     "aria": False,
@@ -146,29 +143,8 @@ def bars(
 
 
 def svg(chart: alt.LayerChart) -> str:
-    """The SVG of one plot, for a page that defines the colours."""
+    """The SVG of one plot."""
     return _drawn(chart.to_dict() | {"autosize": {"type": "fit", "contains": "padding"}})
-
-
-def svg_file(charts: Sequence[alt.LayerChart], alternative: str) -> str:
-    """The SVG of plots side by side, for a file with its own colours."""
-    drawn = _drawn(alt.concat(*charts, columns=2).to_dict())
-    head, rest = drawn.split(">", 1)
-    about = f"<title>{escape(printable(alternative))}</title>"
-    css = f"{_COLORS.read_text()}svg {{ color: var(--ink); background: var(--paper); }}"
-    return f'{head} role="img">{about}<style>{css}</style>{rest}'
-
-
-def key(names: Sequence[str], kind: str = "run") -> alt.LayerChart:
-    """A key with the symbols and names of the runs, or with the shade of each ``part``, for SVG
-    files."""
-    base = _base([{kind: name} for name in names], 20 * len(names)).encode(
-        y=alt.Y(f"{kind}:N", axis=None, scale=alt.Scale(domain=list(names))), x=alt.value(10)
-    )
-    texts = base.mark_text(align="left", dx=10, color="currentColor", fontSize=12)
-    shades = base.mark_square(opacity=1, size=80).encode(color=_color(names, kind))
-    symbols = shades if kind == "part" else _points(base, names)
-    return alt.layer(symbols, texts.encode(text=f"{kind}:N"))
 
 
 def _base(rows: Sequence[Row], height: int = _HEIGHT) -> alt.Chart:

@@ -43,7 +43,7 @@ def learning(runs: Mapping[str, Run]) -> Section:
     if in_one_pass := [label for label in labels if label not in losses]:
         text.append(f"Fitted in one pass, without epochs: {', '.join(in_one_pass)}.")
     caption = "The metric that chooses the epoch, and the loss of each epoch"
-    drawn = figure(labels, "learning", caption, charts, is_keyed=True, numbers="the runs' logs")
+    drawn = figure(labels, caption, charts, is_keyed=True, numbers="the runs' logs")
     return Section(
         name="learning",
         heading="Learning curves",
@@ -68,7 +68,6 @@ def time(runs: Mapping[str, Run], evaluations: Mapping[str, Evaluation]) -> Sect
         ),
         figures=(
             Figure(
-                name="time",
                 caption="Seconds of each training by what they were spent on",
                 alternative="A bar for each run; the table below has the numbers.",
                 charts=(chart,),

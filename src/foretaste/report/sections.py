@@ -57,7 +57,7 @@ def quality(comparison: Comparison, metrics: Sequence[str]) -> Section:
         )
     ]
     charts = [plots.dots(name, _of_runs(evaluations, name), labels) for name in names]
-    figures = [figure(labels, "metrics", "Metrics with 95 % intervals over users", charts)]
+    figures = [figure(labels, "Metrics with 95 % intervals over users", charts)]
     if comparison.differences:
         caption = f"Difference to {first} on the same users; a star where the interval leaves out 0"
         tables.append(Table(caption=caption, grid=difference_grid(comparison.differences, names)))
@@ -74,7 +74,7 @@ def quality(comparison: Comparison, metrics: Sequence[str]) -> Section:
             )
             for name in names
         ]
-        figures.append(figure(labels, "differences", f"Difference to {first}", charts))
+        figures.append(figure(labels, f"Difference to {first}", charts))
     return Section(
         name="quality",
         heading="Quality",
@@ -102,7 +102,7 @@ def by_length(evaluations: Mapping[str, Evaluation]) -> Section:
     return Section(
         name="by-length",
         heading="Quality by length of the list",
-        figures=(figure(labels, "by-length", caption, charts, is_keyed=True),),
+        figures=(figure(labels, caption, charts, is_keyed=True),),
         tables=tuple(tables),
     )
 
@@ -119,7 +119,7 @@ def groups(evaluations: Mapping[str, Evaluation], focus: str) -> Section:
         name="groups",
         heading="Quality by users' activity and items' popularity",
         text=tuple(f"{GROUPS[by].capitalize()}." for by in ("activity", "popularity")),
-        figures=(figure(labels, "groups", caption, charts, is_keyed=True),),
+        figures=(figure(labels, caption, charts, is_keyed=True),),
         tables=tuple(_group_tables(evaluations, focus, "activity", "popularity")),
     )
 
@@ -138,9 +138,7 @@ def history_lengths(evaluations: Mapping[str, Evaluation], focus: str) -> Sectio
         name="history-lengths",
         heading="New users by length of history",
         text=(f"{GROUPS['history'].capitalize()}.",),
-        figures=(figure(labels, "history-lengths", caption, charts, is_keyed=True),)
-        if charts
-        else (),
+        figures=(figure(labels, caption, charts, is_keyed=True),) if charts else (),
         tables=tuple(_group_tables(evaluations, focus, "history")),
     )
 
@@ -171,7 +169,7 @@ def lists(evaluations: Mapping[str, Evaluation], dataset: Dataset) -> Section:
         name="lists",
         heading="Beyond accuracy",
         text=tuple(text),
-        figures=(figure(labels, "lists", caption, charts),) if charts else (),
+        figures=(figure(labels, caption, charts),) if charts else (),
         tables=(
             Table(
                 caption=f"Lists of {_LIST_LENGTH} beyond accuracy, with 95 % intervals over users",
