@@ -11,12 +11,10 @@ from cyclopts import (
     CycloptsError,
     MissingArgumentError,
     Parameter,
-    UnknownCommandError,
     UnknownOptionError,
     UnusedCliTokensError,
 )
 
-from foretaste._util.formatting import spelled_like
 from foretaste._util.settings import Threads, checked
 
 if TYPE_CHECKING:
@@ -141,18 +139,21 @@ def kinds_of(hint: Any) -> set[Any]:
     return {hint}.union(*(kinds_of(inner) for inner in get_args(hint)))
 
 
-_ELSEWHERE = {"--lr": "Say --learning-rate."}
-"""Options of other programs, with the advice for them."""
-
-
 def explained(app: App, error: CycloptsError) -> str:
     """The message for a command line that cannot be parsed, with the command for help."""
     words = ["foretaste", *(error.command_chain or ())]
     message = str(error)
     if isinstance(error, UnknownOptionError):
-        message = _unknown_option(app, words, error)
-    elif isinstance(error, UnknownCommandError) and "Did you mean" not in message:
-        message = _unknown_command(app, words, (error.unused_tokens or [""])[0], message)
+        option = (error.token.keyword or error.token.value).replace("_", "-")
+        if option == "--lr":  # for which Cyclopts takes --l2
+            message = f"Unknown option: {option}. Say --learning-rate."
+        elif words[1:2] in (["train"], ["tune"], ["compete"]) and option in _options_of(
+            app["prepare"]
+        ):
+            message = (
+                f"Unknown option: {option}, which belongs to foretaste prepare. Prepare the files "
+                f"first: foretaste prepare SOURCES {option} ..."
+            )
     elif isinstance(error, MissingArgumentError):
         assert error.argument is not None
         is_place = not error.argument.name.startswith("-")
@@ -165,58 +166,6 @@ def explained(app: App, error: CycloptsError) -> str:
     return f"{message}\nSee {' '.join(words)} --help."
 
 
-def _unknown_command(app: App, words: list[str], command: str, message: str) -> str:
-    """The message with a suggestion that ignores case, which Cyclopts does not find."""
-    for word in words[1:]:
-        app = app[word]
-    meant = spelled_like(command, [name for name in app if not name.startswith("-")])
-    known = f'"{command}".'
-    return message.replace(known, f'{known} Did you mean "{meant[0]}"?', 1) if meant else message
-
-
 def _options_of(command: App) -> set[str]:
     arguments = command.assemble_argument_collection(default_parameter=DEFAULTS)
     return {name for argument in arguments if argument.parse for name in argument.names}
-
-
-def _unknown_option(app: App, words: list[str], error: UnknownOptionError) -> str:
-    """The message for an unknown option of the command ``words``, with the command that has it, or
-    an option of similar spelling."""
-    option = (error.token.keyword or error.token.value).replace("_", "-")
-    if option in _ELSEWHERE:
-        return f"Unknown option: {option}. {_ELSEWHERE[option]}"
-    place = option.removeprefix("--").upper()
-    if any(place == argument.name for argument in error.argument_collection):
-        return f"Unknown option: {option}. Give it without a name: {' '.join(words)} {place}."
-    reads_raw = len(words) > 1 and words[1] in ("train", "tune", "compete")
-    prepare = app["prepare"]
-    for word in words[1:-1]:
-        app = app[word]
-    beside = " ".join(words[:-1])
-    if option in list(app):
-        return f"{option} is a command of its own: begin with {beside} {option}."
-    owners = []
-    for name in app:
-        is_command = not name.startswith("-") and app[name].default_command is not None
-        if is_command and option in _options_of(app[name]):
-            owners.append(name)
-    # The seed of a training is not that of a preparation: other models of `train` go first.
-    of_model = owners and words[1:-1]
-    if reads_raw and not of_model and option in _options_of(prepare):
-        return (
-            f"Unknown option: {option}, which belongs to foretaste prepare. Prepare the files "
-            f"first: foretaste prepare SOURCES {option} ..."
-        )
-    names = [
-        name for argument in error.argument_collection if argument.parse for name in argument.names
-    ]
-    longer = [name for name in names if name.startswith(f"{option}-")]
-    # Spelling is compared without dashes, which would make all options alike.
-    bare = {name.lstrip("-"): name for name in names}
-    like = spelled_like(option.lstrip("-"), bare, similarity=0.75)
-    meant = dict.fromkeys(longer + [bare[name] for name in like])
-    suggestion = f" Did you mean {' or '.join(meant)}?" if meant else ""
-    if not owners:
-        return f"Unknown option: {option}.{suggestion}"
-    belongs = f"which belongs to {beside} {', '.join(owners)}."
-    return f"Unknown option: {option}, {belongs}{suggestion if longer else ''}"
