@@ -77,7 +77,8 @@ def weights_of_run() -> object:
     """The digest of the weights; None where the training has not ended."""
     if not Path("run/config.json").exists():
         return None
-    verify("run").raise_if_wrong()
+    problems = verify("run")
+    assert not problems, problems
     if not Run.open(Path("run")).is_finished:
         return None
     return hashlib.sha256(Path("run/best.safetensors").read_bytes()).hexdigest()

@@ -17,7 +17,7 @@ from foretaste.data import GenerateConfig, generate, prepare
 from foretaste.errors import Interrupted, RunError, SettingError, TrainingError
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.recommend import Recommender
-from foretaste.runs import Run, list_runs, verify_run
+from foretaste.runs import Run, list_runs, verify
 from foretaste.training import Callback
 from foretaste.training.auto import rerun_settings
 from foretaste.training.callbacks import EpochReport, TrainingStart
@@ -136,7 +136,7 @@ def test_a_saved_recommender_is_an_ordinary_run(plays: pa.Table, tmp_path: Path)
     assert len(run.history) == 3
     ours = {"best.safetensors", "config.json", "histories.parquet", "items.parquet"}
     assert {path.name for path in run.path.iterdir()} == ours | {"metrics.jsonl", "users.parquet"}
-    assert verify_run(run.path).is_ok
+    assert verify(run.path) == []
     (listed,) = list_runs(tmp_path / "runs")
     assert (listed.model, listed.state) == ("vae", "finished")
 

@@ -64,23 +64,17 @@ def test_a_listing_waits_for_nothing_heavy(shop: Path) -> None:
 def test_a_dataset_and_a_run_that_are_right(foretaste: Foretaste) -> None:
     done = foretaste("verify data runs/vae")
     assert (done.status, done.err) == (0, "")
-    lines = done.out.splitlines()
-    assert lines[0] == "data: dataset"
-    assert "runs/vae: run" in lines
-    assert all("  ok     " in line for line in lines if line.startswith("  "))
-    assert any(line.startswith("  best.safetensors") for line in lines)
+    assert done.out == "data: ok\nruns/vae: ok\n"
 
 
-def test_what_is_wrong_is_marked_and_named(foretaste: Foretaste, tmp_path: Path) -> None:
+def test_what_is_wrong_is_named(foretaste: Foretaste, tmp_path: Path) -> None:
     shutil.copytree("data", tmp_path / "torn")
     path = tmp_path / "torn" / "test.parquet"
     path.write_bytes(path.read_bytes()[:-1])
     done = foretaste("verify", tmp_path / "torn", "runs/gmf")
     assert done.status == 2
     assert done.err.startswith(f"error: {path}: does not match the manifest")
-    (wrong,) = [line for line in done.out.splitlines() if "WRONG" in line]
-    assert wrong.split()[0] == "test.parquet"
-    assert "runs/gmf: run" in done.out
+    assert done.out == "runs/gmf: ok\n"
 
 
 def test_neither_dataset_nor_run(foretaste: Foretaste, tmp_path: Path) -> None:

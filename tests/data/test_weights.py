@@ -13,8 +13,8 @@ import pytest
 import scipy.sparse
 
 from foretaste.data import Dataset, GivenSplit, PrepareConfig, open_dataset, prepare
-from foretaste.data.verification import verify_dataset
 from foretaste.errors import InputError, SettingError
+from foretaste.runs.verification import verify
 from tests.data.conftest import PrepareText, WriteFile
 
 EVENTS = """user,item,plays,event,time
@@ -234,11 +234,11 @@ def test_ages_need_times(prepared: PrepareText, name: str, message: str) -> None
 
 def test_a_changed_weight_is_found(prepared: PrepareText) -> None:
     dataset = prepared(EVENTS, protocol="none", weight_column="plays")
-    assert verify_dataset(dataset.path).is_ok
+    assert verify(dataset.path) == []
     file = dataset.path / "train.parquet"
     table = pq.read_table(file)
     pq.write_table(table.set_column(2, "weight", pa.array([9.0] * len(table), pa.float32())), file)
-    assert verify_dataset(dataset.path).problems[0].startswith(str(file))
+    assert verify(dataset.path)[0].startswith(str(file))
 
 
 def test_the_same_settings_find_the_same_dataset(write: WriteFile, tmp_path: Path) -> None:

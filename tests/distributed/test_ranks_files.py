@@ -56,13 +56,13 @@ def test_a_training_goes_on_with_any_number_of_ranks(
     """On as many as before with the same bytes; on others with the same steps, to rounding."""
     run_ranks(trained, 2, name, dataset.path, tmp_path / "whole")
     whole, stopped = Run.open(tmp_path / "whole"), tmp_path / "stopped"
-    assert not verify(stopped).problems
+    assert verify(stopped) == []
     for size in (1, 2, 3):
         path = tmp_path / f"on-{size}"
         shutil.copytree(stopped, path)
         run_ranks(resumed, size, path)
         run = Run.open(path)
-        assert not verify(path).problems
+        assert verify(path) == []
         assert [event["step"] for event in events(run, "resume")] == [STOPPED_AFTER]
         if size == 2:
             assert numbers_of(run) == numbers_of(whole)

@@ -111,9 +111,7 @@ def test_the_holder_is_known_to_whoever_asks(run: Run) -> None:
 def test_what_a_dead_process_left_is_nobody_s(run: Run) -> None:
     (run.path / LOCK).write_text("process 1 on here")
     assert run.training_process is None
-    (check,) = (check for check in verify(run.path).checks if check.subject == LOCK)
-    assert check.is_ok
-    assert check.found == "left by a training that was killed"
+    assert verify(run.path) == []
 
 
 def test_asking_for_the_holder_keeps_nobody_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +147,7 @@ def test_nothing_but_a_file_of_the_run_s_own_is_a_lock(run: Run, tmp_path: Path,
     assert victim.exists() == (kind == "link")
     assert not victim.exists() or victim.read_text() == "precious"
     assert run.training_process is None
-    assert "training.lock cannot be read: it is " in verify(run.path).problems[0]
+    assert "training.lock cannot be read: it is " in verify(run.path)[0]
 
 
 def test_a_lock_that_another_file_is_too_is_not_written(run: Run, tmp_path: Path) -> None:

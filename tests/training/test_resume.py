@@ -371,10 +371,10 @@ def test_weights_are_known_wherever_their_saving_is_killed(
             train_small("gmf", dataset, tmp_path / "run", checkpoint_every_s=0.0)
     run = Run.open(tmp_path / "run")
     assert run.open_weights().note["epoch"] == (1 if moment == "before" else 2)
-    assert not verify(run.path).problems
+    assert verify(run.path) == []
     with pytest.raises(Stop):
         resume(run, callback=Stopping(1))
-    assert not verify(run.path).problems
+    assert verify(run.path) == []
     resume(run)
     assert weights_of(run) == weights_of(whole)
     assert numbers_of(run) == numbers_of(whole)

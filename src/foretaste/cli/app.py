@@ -114,8 +114,8 @@ _VERBS = {
     program is kept, its lists are compared with those of the run.""",
     "verify": """Check every file of a dataset or run.
 
-    It prints the checks and the problems: torn, changed, foreign or missing files, repeated ids,
-    weights that do not fit their model.""",
+    It prints ok or the problems: torn, changed, foreign or missing files, repeated ids, weights
+    that do not fit their model.""",
     "bench": """Measure speed and memory on generated data.
 
     The rows of all measurements go to `--output FILE`; a table is printed at the end.""",

@@ -66,19 +66,13 @@ def verify(paths: list[Path], /, *, quiet: Annotated[bool, FLAG] = False) -> Non
         paths: Directories of datasets and runs.
         quiet: Print the problems and nothing else.
     """
+    from foretaste.errors import RunError
     from foretaste.runs import verify as verify_directory
 
-    console = stdout_console()
-    verified = []
+    problems = []
     for path in paths:
-        found = verify_directory(path)
-        verified.append(found)
-        shown = [check for check in found.checks if not (quiet and check.is_ok)]
-        if shown or not quiet:
-            say(console, f"{path}: {found.holds}")
-        width = max((len(check.subject) for check in shown), default=0)
-        for check in shown:
-            mark, style = ("ok   ", None) if check.is_ok else ("WRONG", "red")
-            say(console, f"  {check.subject:{width}}  {mark}  {check.found}", style)
-    for found in verified:
-        found.raise_if_wrong()
+        problems += (found := verify_directory(path))
+        if not found and not quiet:
+            say(stdout_console(), f"{path}: ok")
+    if problems:
+        raise RunError("\n".join(problems))

@@ -14,6 +14,3 @@ from .synthetic import Generated as Generated
 from .synthetic import generate as generate
 from .synthetic import generate_histories as generate_histories
 from .synthetic_config import GenerateConfig as GenerateConfig
-from .verification import Check as Check
-from .verification import Verification as Verification
-from .verification import verify_dataset as verify_dataset

@@ -9,4 +9,3 @@ from .run import Run as Run
 from .run import dataset_of as dataset_of
 from .run import load_model as load_model
 from .verification import verify as verify
-from .verification import verify_run as verify_run
