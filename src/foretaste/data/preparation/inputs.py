@@ -235,8 +235,7 @@ def _key(source: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> st
     key = {
         "format_version": FORMAT_VERSION,
         "source": sorted(
-            [entry.get(name, "") for name in ("holds", "sha256", "read_as", "folders")]
-            for entry in source
+            [entry.get(name, "") for name in ("holds", "sha256", "read_as")] for entry in source
         ),
         "config": dict(settings),
     }

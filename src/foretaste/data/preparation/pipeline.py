@@ -30,7 +30,6 @@ from foretaste.data.preparation.reading import (
     times_per_second,
 )
 from foretaste.data.preparation.writing import write_parts
-from foretaste.data.sources import describe_folders
 from foretaste.data.sources.source import quoted
 from foretaste.errors import InputError, SettingError
 
@@ -90,7 +89,6 @@ class Pipeline:
         notes |= describe_negatives(engine, sources[0], used)
         notes |= describe_event_types(engine, sources, used)
         notes |= describe_suspicious_ids(engine, kinds)
-        notes |= describe_folders(inputs.interactions, used)
         item_columns = [] if items is None else items.read(engine)
         candidates = None
         if inputs.candidates:

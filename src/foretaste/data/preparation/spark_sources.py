@@ -9,14 +9,13 @@ import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import unquote
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 
 from foretaste._util.files import real_path
-from foretaste.data.sources import EMPTY_VALUE, NAMED_FOLDER, PARQUET_SUFFIXES, TABLE
+from foretaste.data.sources import PARQUET_SUFFIXES, TABLE
 from foretaste.data.sources.source import (
     TIMES,
     Column,
@@ -42,8 +41,6 @@ _STORAGE: dict[str, Storage] = {
     "decimal": "decimal",
     "timestamp": "instant",
 }  # fmt: skip
-_SCHEME = re.compile("^[a-z][a-z0-9+.-]*:(?://[^/]*)?")
-_PATTERN = re.compile(r"(?<!\\)[*?\[{]")
 _LITERAL = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 
 
@@ -65,7 +62,7 @@ class View(Source):
 
     def locate(self, column: str, value: str | None) -> str:
         rows = self.session.sql(with_backslashes(f"SELECT * FROM {self.relation}"))
-        if column in self.folders or "file_of_row" not in rows.columns:
+        if "file_of_row" not in rows.columns:
             return self.name
         same = "IS NULL" if value is None else f"= {quoted(value)}"
         where = with_backslashes(f"nullif(CAST({self.columns[column].sql} AS STRING), '') {same}")
@@ -101,7 +98,7 @@ def _look(source: Source) -> Hashable:
         (name, column.sql, column.storage, column.type_name)
         for name, column in source.columns.items()
     ]
-    return source.part_number, *source.folders.items(), *columns
+    return source.part_number, *columns
 
 
 def _together(session: SparkSession, sources: Sequence[Source]) -> View:
@@ -125,8 +122,8 @@ def _together(session: SparkSession, sources: Sequence[Source]) -> View:
     }
     return View(
         name=names_of(sources), relation=_view_of(rows), columns=columns, files=files,
-        size=sum(source.size for source in sources), folders=first.folders,
-        part_number=first.part_number, session=session,
+        size=sum(source.size for source in sources), part_number=first.part_number,
+        session=session,
     )  # fmt: skip
 
 
@@ -167,7 +164,7 @@ def open_named(session: SparkSession, name: str) -> View:
         if Path(path).suffix.lower() not in PARQUET_SUFFIXES:
             raise InputError(f"{path}: {_NO_PARQUET}")
     rows = _reader_of(session).parquet(name).select("*", f.expr(_FILE_OF_ROW))
-    return _with_folders(_typed(session, name, rows, listed), listed)
+    return _typed(session, name, rows, listed)
 
 
 def _typed(
@@ -188,41 +185,6 @@ def _typed(
         size=sum(size for _, size, _ in listed), session=session,
         state=hashlib.sha256(json.dumps(listed).encode()).hexdigest(),
     )  # fmt: skip
-
-
-def _with_folders(source: View, listed: list[tuple[str, int, str]]) -> View:
-    """A source with text columns from the folders below it that are named COLUMN=VALUE. A column in
-    the files themselves takes precedence."""
-    top = _parts(source.name)
-    depth = next((n for n, part in enumerate(top) if _PATTERN.search(part)), len(top))
-    found = dict.fromkeys(folder for path, _, _ in listed for folder in _parts(path)[depth:-1])
-    own = {name.lower() for name in source.columns}
-    columns: dict[str, Column] = {}
-    folders: dict[str, str] = {}
-    overruled = []
-    for folder in found:
-        if (named := NAMED_FOLDER.fullmatch(folder)) is None:
-            continue
-        name = unquote(named[1])
-        if name.lower() in own:
-            overruled.append(folder)
-        elif name not in folders:
-            folders[name] = folder
-            above = f"{_SCHEME.pattern}(?:/+[^/]+){{{depth}}}"
-            pattern = quoted(f"{above}/(?:.*/)?{re.escape(named[1])}=([^/]*)/")
-            value = f"regexp_extract(file_of_row, {pattern}, 1)"
-            text = f"coalesce(try_url_decode(replace({value}, '+', '%2B')), {value})"
-            columns[name] = Column(
-                sql=f"nullif({text}, {quoted(EMPTY_VALUE)})", storage="text", type_name="text"
-            )
-    return replace(
-        source, columns=source.columns | columns, folders=folders, overruled=tuple(overruled)
-    )
-
-
-def _parts(place: str) -> list[str]:
-    """The names on a path, without its store."""
-    return [part for part in _SCHEME.sub("", place).split("/") if part]
 
 
 def _listed(session: SparkSession, name: str) -> list[tuple[str, int, str]]:

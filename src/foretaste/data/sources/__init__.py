@@ -5,11 +5,10 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from foretaste._util.files import is_name_text
 from foretaste._util.formatting import did_you_mean, shown
@@ -17,13 +16,7 @@ from foretaste.data.config import FileFormat
 from foretaste.data.sources.arrow import Frame, open_parquet, refuse_rows
 from foretaste.data.sources.database import Database, is_database
 from foretaste.data.sources.json_lines import JsonLinesFile
-from foretaste.data.sources.source import (
-    READ_COMPRESSIONS,
-    Column,
-    Source,
-    quoted,
-    refuse_by_name,
-)
+from foretaste.data.sources.source import READ_COMPRESSIONS, Source, refuse_by_name
 from foretaste.data.sources.text import TextFile, whole_lines
 from foretaste.errors import InputError, SettingError
 
@@ -35,14 +28,10 @@ _TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".dat", _NCF_SUFFIX)
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 PARQUET_SUFFIXES = (".parquet", ".pq")
 
-# Folders named COLUMN=VALUE, as Spark writes them.
-NAMED_FOLDER = re.compile(r"([^=]+)=(.*)", re.DOTALL)
-EMPTY_VALUE = "__HIVE_DEFAULT_PARTITION__"
 TABLE = "table:"
 _NAME_OF_SPARK = re.compile(rf"(?:[a-z][a-z0-9+.-]+:/|{TABLE}).+", re.DOTALL)
 # What `Path` makes of s3a://bucket: s3a:/bucket.
 _ONE_SLASH = re.compile(r"(?<!^file):/(?!/)")
-_PATTERN = re.compile(r"[*?[]")
 
 
 Opener = Callable[[str], Source]
@@ -69,16 +58,10 @@ def open_sources(
                     "table:shop.plays are read by --engine spark (engine='spark' in Python)"
                 )
             return [opener(_ONE_SLASH.sub("://", str(source)))]
-        paths, below = _expand(Path(source))
+        paths = _expand(Path(source))
         for path in paths:
             refuse_by_name(path)
-        opened = [_open_file(path, format) for path in paths]
-        if below is None:
-            return opened
-        return [
-            _with_folder_columns(file, path.relative_to(below))
-            for file, path in zip(opened, paths, strict=True)
-        ]
+        return [_open_file(path, format) for path in paths]
     if isinstance(source, Sequence):
         refuse_rows(source)
         opened = [file for part in source for file in open_sources(part, format, table, opener)]
@@ -110,31 +93,13 @@ def check_format_acts(format: FileFormat, sources: Sequence[Source]) -> None:
         )
 
 
-def describe_folders(sources: Sequence[Source], read: Iterable[str]) -> dict[str, str]:
-    """Notes on the columns in ``read`` that come from folder names, and on folder names that are
-    not read; empty if there are none."""
-    notes = []
-    for name in read:
-        folder = next((file.folders[name] for file in sources if name in file.folders), None)
-        if folder is not None:
-            notes.append(
-                f"{shown(name)} is read from the names of folders, such as {shown(folder)}"
-            )
-    overruled = next((folder for file in sources for folder in file.overruled), None)
-    if overruled is not None:
-        notes.append(
-            f"names such as {shown(overruled)} are not read, as the files have that column"
-        )
-    return {"folders": "; ".join(notes)} if notes else {}
-
-
-def _expand(path: Path) -> tuple[list[Path], Path | None]:
-    """The files of a path, and the folder below which a folder or pattern looks for them."""
+def _expand(path: Path) -> list[Path]:
+    """The files of a path, a folder or a pattern."""
     # `os.path` and not `Path`: its functions raise nothing, even for odd or very long names.
     if os.path.isfile(path):  # noqa: PTH113
-        return [path], None
+        return [path]
     if os.path.isdir(path):  # noqa: PTH112
-        return _files_within(path), path
+        return _files_within(path)
     if os.path.exists(path):  # noqa: PTH110
         raise InputError(
             f"{path}: is neither a file nor a folder but a pipe, socket or device; save what it "
@@ -145,8 +110,7 @@ def _expand(path: Path) -> tuple[list[Path], Path | None]:
     files = [Path(name) for name in found if os.path.isfile(name)]  # noqa: PTH113
     if not files:
         raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
-    variable = [number for number, name in enumerate(path.parts) if _PATTERN.search(name)]
-    return files, Path(*path.parts[: min(variable, default=0)])
+    return files
 
 
 def _files_within(folder: Path) -> list[Path]:
@@ -196,24 +160,4 @@ def _open_file(path: Path, format: FileFormat) -> Source:
     raise InputError(
         f"{path}: its name does not tell its format; expected {known}, text also with "
         f"{' or '.join(READ_COMPRESSIONS)}. If it is text, give {format.option('delimiter')}"
-    )
-
-
-def _with_folder_columns(source: Source, path: Path) -> Source:
-    """A source with text columns from the folders on its path that are named COLUMN=VALUE. A column
-    in the file itself takes precedence."""
-    own = {name.lower() for name in source.columns}
-    columns, folders, overruled = {}, {}, []
-    for folder in path.parts[:-1]:
-        if (found := NAMED_FOLDER.fullmatch(folder)) is None:
-            continue
-        name, value = map(unquote, found.groups())
-        if name.lower() in own:
-            overruled.append(folder)
-            continue
-        text = "" if value == EMPTY_VALUE else value
-        columns[name] = Column(sql=quoted(text), storage="text", type_name="text")
-        folders[name] = folder
-    return replace(
-        source, columns=source.columns | columns, folders=folders, overruled=tuple(overruled)
     )

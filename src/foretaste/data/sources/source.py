@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -81,12 +81,6 @@ class Source:
     modified_ns: int = 0
     """Time of the last change of the file."""
 
-    folders: dict[str, str] = field(default_factory=dict)
-    """The columns that come from a folder's name, with the folder."""
-
-    overruled: tuple[str, ...] = ()
-    """Folders whose name repeats a column of the file; they are not read."""
-
     part_number: int = 0
     """The number of the rows' part in a given split; training is 0."""
 
@@ -112,8 +106,7 @@ class Source:
         return file_sha256(self.path)
 
     def provenance(self) -> dict[str, Any]:
-        """The source's name, size and checksum, the format of text, and the folders that give
-        columns."""
+        """The source's name, size and checksum, and the format of text."""
         try:
             sha256 = self.sha256()
         except OSError as error:
@@ -121,7 +114,7 @@ class Source:
         described: dict[str, Any] = {"path": self.name, "num_bytes": self.size, "sha256": sha256}
         if self.read_as:
             described["read_as"] = self.read_as
-        return described | ({"folders": "/".join(self.folders.values())} if self.folders else {})
+        return described
 
     def check_unchanged(self) -> None:
         """Raise InputError if the file has changed since it was opened."""

@@ -115,8 +115,6 @@ class TextFile(Source):
         return f"text, delimiter {self.delimiter!r}, {columns}"
 
     def locate(self, column: str, value: str | None) -> str:
-        if column in self.folders:
-            return self.name
         self.check_unchanged()
         try:
             line = self.find(column, value)
