@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,15 +16,14 @@ class FileServer:
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     """Content by path, such as ``/ml-1m.zip``."""
-    knows_ranges: bool = True
-    cut_after: list[int] = field(default_factory=list)
-    """For one request after the other: bytes sent before the connection is closed."""
+    cut_after: int | None = None
+    """Bytes sent before the connection is closed."""
     stall_after: int | None = None
     """Bytes sent before the server falls silent for as long as it runs."""
     status: int | None = None
     """An error to answer everything with."""
-    requests: list[str | None] = field(default_factory=list)
-    """The Range header of every request."""
+    requests: list[str] = field(default_factory=list)
+    """The path of every request."""
     closing: threading.Event = field(default_factory=threading.Event)
 
 
@@ -52,31 +50,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         state = self.state
-        asked = self.headers.get("Range")
-        state.requests.append(asked)
+        state.requests.append(self.path)
         content = state.files.get(self.path)
         if state.status is not None or content is None:
             self.send_error(state.status or 404)
             return
-        found = re.fullmatch(r"bytes=(\d+)-", asked or "")
-        start = int(found[1]) if found and state.knows_ranges else 0
-        if start and start >= len(content):
-            self.send_error(416)
-            return
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        self.send_header("Content-Length", str(len(content) - start))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self._send(content[start:])
-
-    def _send(self, body: bytes) -> None:
-        state = self.state
-        if state.cut_after:
-            body = body[: state.cut_after.pop(0)]
-        if state.stall_after is not None:
-            body = body[: state.stall_after]
-        self.wfile.write(body)
+        ends = [end for end in (state.cut_after, state.stall_after) if end is not None]
+        self.wfile.write(content[: min(ends, default=len(content))])
         self.wfile.flush()
         if state.stall_after is not None:
             state.closing.wait()

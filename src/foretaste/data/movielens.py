@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,6 @@ from typing import Any
 from foretaste._util.atomic import atomic_directory
 from foretaste._util.files import cache_directory, why_not_written
 from foretaste._util.formatting import did_you_mean
-from foretaste._util.system import try_lock
 from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.downloads import download, file_md5
 from foretaste.data.manifest import check_output
@@ -25,7 +23,6 @@ URL_VARIABLE = "FORETASTE_MOVIELENS_URL"
 """Environment variable with the address of another folder of the same archives."""
 
 _URL = "https://files.grouplens.org/datasets/movielens"
-_WAIT_S = 0.2
 
 # A name that may be meant for a set or a folder: no ending as of a file, no * as of a pattern.
 _WORD = re.compile(r"[\w/-]{1,100}")
@@ -179,31 +176,26 @@ def _unpacked(named: NamedSet, source_dir: Path | None, progress: Progress) -> P
     cache = cache_directory()
     folder, downloaded = cache / named.name, cache / named.archive
     archive = downloaded if source_dir is None else source_dir / named.archive
+    if (folder / named.interactions).is_file():
+        return folder
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with (cache / f".{named.name}.lock").open("ab") as lock:
-            # Of several processes that ask for the same set one downloads; the others wait here
-            # and then find it unpacked.
-            if not try_lock(lock.fileno()):
-                progress("wait for another process that does the same")
-                while not try_lock(lock.fileno()):
-                    time.sleep(_WAIT_S)
-            if not (folder / named.interactions).is_file():
-                check_output(folder, overwrite=False)
-                _check_or_download(named, archive, progress)
-                progress(f"unpack {named.archive}")
-                with zipfile.ZipFile(archive) as packed, atomic_directory(folder) as directory:
-                    # Two named members only: other names in an archive are never written.
-                    for name in (named.interactions, named.items):
-                        with (
-                            packed.open(f"{named.name}/{name}") as member,
-                            (directory / name).open("wb") as file,
-                        ):
-                            shutil.copyfileobj(member, file, 1 << 20)
-                downloaded.unlink(missing_ok=True)
+        check_output(folder, overwrite=False)
+        _check_or_download(named, archive, progress)
+        progress(f"unpack {named.archive}")
+        with zipfile.ZipFile(archive) as packed, atomic_directory(folder) as directory:
+            # Two named members only: other names in an archive are never written.
+            for name in (named.interactions, named.items):
+                with (
+                    packed.open(f"{named.name}/{name}") as member,
+                    (directory / name).open("wb") as file,
+                ):
+                    shutil.copyfileobj(member, file, 1 << 20)
+        downloaded.unlink(missing_ok=True)
     except OSError as error:
-        why = why_not_written(error, "keep downloads elsewhere with XDG_CACHE_HOME")
-        raise InputError(f"{error.filename or folder}: {why}") from None
+        if not (folder / named.interactions).is_file():  # else another process has unpacked it
+            why = why_not_written(error, "keep downloads elsewhere with XDG_CACHE_HOME")
+            raise InputError(f"{error.filename or folder}: {why}") from None
     return folder
 
 
