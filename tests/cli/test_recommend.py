@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from foretaste.recommend import Recommender
-from foretaste.recommend.top_k import SimilarItemRanker
 from tests.cli.conftest import SHAPE, Done
 
 Foretaste = Callable[..., Done]
@@ -264,15 +263,14 @@ def test_similar_items_of_the_whole_catalogue_go_to_a_file(
     assert (tmp_path / "some.csv").read_text().splitlines() == printed
 
 
-def test_short_lists_and_notes_of_similar_items_are_said_of_a_file(
-    foretaste: Foretaste, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_short_lists_of_similar_items_are_said_of_a_file(
+    foretaste: Foretaste, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(SimilarItemRanker, "notes", ("scores are rough",))
     line = f"similar runs/gmf --all -k 500 --output {tmp_path}/all.csv --overwrite"
     done = foretaste(line)
     assert done.status == 0
     short = "shorter lists, for there is no more with a relation to theirs: 60 items\n"
-    assert done.err.startswith(f"scores are rough\n{short}60 items in ")
+    assert done.err.startswith(f"{short}60 items in ")
     assert done.out == f"Wrote 3,540 rows for 60 items: {tmp_path}/all.csv\n"
     assert foretaste(f"{line} --quiet") == Done(0, "", "")
 

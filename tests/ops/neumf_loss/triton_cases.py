@@ -39,7 +39,7 @@ SHAPES = {
     "gmf": Shape(rows=30, candidates=5, items=9, factors=33, widths=(0,)),
     "mlp": Shape(rows=30, candidates=5, items=9, factors=0, widths=(24, 16)),
 }
-SEEDS = range(2)
+SEEDS = range(4)
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DTYPES = [torch.float32, torch.float16]
 if not IS_INTERPRETED:  # whose products of bfloat16 are wrong
