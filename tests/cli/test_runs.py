@@ -71,9 +71,10 @@ def test_what_is_wrong_is_named(foretaste: Foretaste, tmp_path: Path) -> None:
     shutil.copytree("data", tmp_path / "torn")
     path = tmp_path / "torn" / "test.parquet"
     path.write_bytes(path.read_bytes()[:-1])
-    done = foretaste("verify", tmp_path / "torn", "runs/gmf")
+    done = foretaste("verify", tmp_path / "torn", "absent", "runs/gmf")
     assert done.status == 2
     assert done.err.startswith(f"error: {path}: does not match the manifest")
+    assert "\nabsent: there is no such directory" in done.err
     assert done.out == "runs/gmf: ok\n"
 
 

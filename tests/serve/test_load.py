@@ -17,6 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from foretaste.data import Dataset
+from foretaste.runs.places import training_lock
 from foretaste.serve.app import Service
 from foretaste.serve.models import ServedModel
 from tests.runs.tiny import FIRST_USER, NUM_USERS, make_dataset, make_run
@@ -233,6 +234,24 @@ def test_a_run_that_cannot_be_loaded_changes_nothing(runs: Path, tmp_path: Path)
         assert client.post("/v1/recommend", json=body).json() == before
         (tmp_path / "away").rename(weights)
         assert client.post("/v1/reload", json={}).status_code == 200
+
+
+def test_a_run_is_taken_once_its_training_ends(
+    runs: Path, dataset: Dataset, tmp_path: Path
+) -> None:
+    link = tmp_path / "current"
+    link.symlink_to(runs / "ease")
+    other = make_run(tmp_path / "other", dataset, "ease", l2=5.0)
+    with serving(link) as (client, service):
+        lead(link, other.path)
+        with training_lock(other.path):
+            failed = client.post("/v1/reload", json={})
+            assert failed.status_code == 409
+            assert "is being trained by process" in failed.json()["error"]["message"]
+        refused = service._refused
+        assert service.store.look() != refused
+        assert client.post("/v1/reload", json={}).status_code == 200
+        assert service.store.get(None).digest == other.open_weights().digest[:16]
 
 
 def test_a_run_that_is_as_it_was_is_kept(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,13 +61,14 @@ def test_an_unfinished_run_is_replaced_too(dataset: Dataset, place: Path) -> Non
     assert [path.name for path in place.iterdir()] == ["run"]
 
 
-def test_a_run_may_replace_one_that_it_begins_with_or_consists_of(
+def test_a_run_may_replace_one_that_it_consists_of_and_none_that_it_begins_with(
     dataset: Dataset, place: Path
 ) -> None:
-    first = weights_of(run_of("gmf", dataset, place / "run", epochs=1))
-    run = run_of("gmf", dataset, place / "run", epochs=1, overwrite=True, start_from=place / "run")
-    assert weights_of(run) != first
-    assert list(events(run, "start")[0]["started_from"]) == [str(place / "run")]
+    run = run_of("gmf", dataset, place / "run", epochs=1)
+    before = contents(place)
+    with pytest.raises(SettingError, match="run is to be replaced, and the training begins with"):
+        run_of("gmf", dataset, place / "run", epochs=1, overwrite=True, start_from=run)
+    assert contents(place) == before
     other = foretaste.train("popularity", dataset, run=place / "other")
     blended = blend([run, other], weights=(0.5, 0.5), run=other.path, overwrite=True)
     assert Run.open(other.path).config.model == blended.config.model == "blend"

@@ -178,7 +178,7 @@ def _put_file(new: Path, path: Path) -> None:
 
 def _put(new: Path, path: Path, *, replace: bool) -> None:
     """Move a directory from a holder to ``path``, which may be absent, empty or, with ``replace``,
-    another one. A replaced directory is in the holder then."""
+    hold another directory. The replaced directory is then in the holder."""
     try:
         new.rename(path)  # the system refuses to replace a directory that is not empty
     except OSError as error:

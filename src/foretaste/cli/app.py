@@ -191,7 +191,7 @@ def run_tokens(tokens: Sequence[str], size: int) -> None:
                 print_error=False,
             )
     except CycloptsError as error:
-        raise SettingError(explained(app, error)) from error
+        raise SettingError(explained(error)) from error
     except Exception as error:
         if not was_refused(error):
             raise

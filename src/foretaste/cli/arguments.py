@@ -139,7 +139,7 @@ def kinds_of(hint: Any) -> set[Any]:
     return {hint}.union(*(kinds_of(inner) for inner in get_args(hint)))
 
 
-def explained(app: App, error: CycloptsError) -> str:
+def explained(error: CycloptsError) -> str:
     """The message for a command line that cannot be parsed, with the command for help."""
     words = ["foretaste", *(error.command_chain or ())]
     message = str(error)
@@ -147,9 +147,7 @@ def explained(app: App, error: CycloptsError) -> str:
         option = (error.token.keyword or error.token.value).replace("_", "-")
         if option == "--lr":  # for which Cyclopts takes --l2
             message = f"Unknown option: {option}. Say --learning-rate."
-        elif words[1:2] in (["train"], ["tune"], ["compete"]) and option in _options_of(
-            app["prepare"]
-        ):
+        elif words[1:2] in (["train"], ["tune"], ["compete"]) and option in _options_of_preparing():
             message = (
                 f"Unknown option: {option}, which belongs to foretaste prepare. Prepare the files "
                 f"first: foretaste prepare SOURCES {option} ..."
@@ -166,6 +164,8 @@ def explained(app: App, error: CycloptsError) -> str:
     return f"{message}\nSee {' '.join(words)} --help."
 
 
-def _options_of(command: App) -> set[str]:
-    arguments = command.assemble_argument_collection(default_parameter=DEFAULTS)
-    return {name for argument in arguments if argument.parse for name in argument.names}
+def _options_of_preparing() -> set[str]:
+    """Options that say how data are read; not ``--seed``, which a training may have too."""
+    from foretaste.data.config import PrepareConfig
+
+    return {f"--{one.name.replace('_', '-')}" for one in fields(PrepareConfig)} - {"--seed"}

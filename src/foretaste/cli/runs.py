@@ -71,7 +71,11 @@ def verify(paths: list[Path], /, *, quiet: Annotated[bool, FLAG] = False) -> Non
 
     problems = []
     for path in paths:
-        problems += (found := verify_directory(path))
+        try:
+            found = verify_directory(path)
+        except RunError as error:  # neither a dataset nor a run; the other paths still count
+            found = [str(error)]
+        problems += found
         if not found and not quiet:
             say(stdout_console(), f"{path}: ok")
     if problems:

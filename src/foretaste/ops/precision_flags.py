@@ -1,7 +1,7 @@
 """PyTorch's flags of how exact products are: held while the package computes.
 
-The flags belong to the process. While a flag is set, no other thread may compute by it unasked, and
-afterwards it must be as the application had chosen.
+The flags belong to the process. While the package computes, they are as it needs them, for the
+application's other threads too; afterwards they are as the application had chosen.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ UNSET = "none"
 class SharedFlag:
     """A flag that has one value at a time: threads that want the same one share it, others wait.
 
-    First come, first served, so that nobody waits for ever. A thread holds it once at a time.
+    First come, first served, so that nobody waits for ever. A thread that holds it must
+    not ask for another value: it would wait for itself.
     """
 
     def __init__(self, backend: Any, name: str) -> None:
@@ -31,6 +32,8 @@ class SharedFlag:
         self._changed = Condition()
         self._num_holders = 0
         self._held: object = None
+        self._application: object = None
+        self._is_set = False
 
     @contextmanager
     def held(self, wanted: object) -> Iterator[None]:

@@ -275,7 +275,7 @@ class SimilarItemRanker(_Ranker):
     def with_reasons(self, top: TopItems) -> TopItems:
         """The lists with their complete reasons."""
         missing = "without a relation to it"
-        reasons = list_reasons(top, self.k, self._size, self._contents, self.notes, missing)
+        reasons = list_reasons(top, self.k, self._size, self._contents, (), missing)
         return replace(top, remarks=reasons)
 
 

@@ -399,7 +399,8 @@ class ModelStore:
         """Load the runs now in the directories, then swap all of them at once.
 
         An unchanged run is kept; rules and items are read again. Nothing changes if a run or file
-        cannot be loaded, or if the ids of a run change between integers and text.
+        cannot be loaded, if another run is being trained, or if the ids of a run change between
+        integers and text.
         """
         models, files = {}, self._files()
         for name, path in self._paths.items():
@@ -409,6 +410,11 @@ class ModelStore:
                 models[name] = before
             else:
                 if before:
+                    # Its weights change until then, and `look` goes by its config alone.
+                    if trainer := run.training_process:
+                        raise RunError(
+                            f"{run.path} is being trained by {trainer}; it is loaded once that ends"
+                        )
                     _check_same_types(before.recommender.users, run.users, run.path)
                     _check_same_types(before.recommender.items, run.items, run.path)
                 models[name] = ServedModel.load(name, run, self._device, self._cache_bytes)

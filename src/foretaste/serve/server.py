@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from foretaste._util.settings import given_or_default
-from foretaste.errors import MissingExtraError, SettingError
+from foretaste.errors import ForetasteError, MissingExtraError, RunError, SettingError
 from foretaste.serve.config import ServeConfig
 
 _BACKLOG = 2048
@@ -35,7 +35,7 @@ def serve(
 ) -> None:
     """Serve runs over HTTP until SIGTERM or SIGINT, which let running requests finish.
 
-    ``announce`` is called with the URL, once the runs are loaded.
+    ``announce`` is called with the URL once the runs are loaded, before the first request is read.
 
     Raises RunError if a run cannot be loaded, SettingError if the address cannot be used,
     MissingExtraError if the web server is not installed.
@@ -103,8 +103,10 @@ def serve(
                 uvicorn.Server(served).run(sockets=[listener])
         except SystemExit as end:
             status = end.code
-        if service.failure is not None:
+        if isinstance(service.failure, ForetasteError):
             raise service.failure
+        if service.failure is not None:
+            raise RunError(str(service.failure) or repr(service.failure)) from service.failure
         if status:
             sys.exit(status)
 

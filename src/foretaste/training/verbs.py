@@ -93,7 +93,8 @@ def train(
             unfinished training there goes on where it asked for the same: model, settings, first
             weights and dataset.
         overwrite: replace the run at ``run``, and the files at the places in ``logs``, when the
-            training begins. A training that is refused leaves them as they are.
+            training begins. A training that is refused leaves them as they are; one that fails
+            later leaves the new, unfinished run.
         logs: files to write beside the run's own log.
         callback: gets every event of the training; by default a display on stderr, with bars on a
             terminal and plain lines elsewhere. `foretaste.training.Callback()` shows nothing.
@@ -136,6 +137,14 @@ def train(
     architecture = model_config or kind()
 
     def place_of_run() -> str | None:
+        if overwrite and place is not None:
+            # Of a training that failed before its first state, nothing would be left.
+            for first in warm_start.runs.values():
+                if first.path.resolve() == place.resolve():
+                    raise SettingError(
+                        f"run {place} is to be replaced, and the training begins with it; name "
+                        "another run"
+                    )
         if place is not None and not overwrite and Run.unfinished(place) is not None:
             return str(place)
         check_logs(logs, has_epochs=kind.has_epochs, overwrite=overwrite)
