@@ -159,6 +159,7 @@ def test_a_default_is_shown_as_it_is_typed() -> None:
         ("trian", 'Did you mean "train"?'),
         ("train neumf data --lr 3", "Unknown option: --lr. Say --learning-rate."),
         ("train ease data --seed 3", "Unknown option: --seed."),
+        ("prepare a.csv --user who", "Did you mean --user-column or --user-id-type?"),
         ("train vae data --weight-column x", "foretaste prepare SOURCES --weight-column ..."),
         ("train vae data --loss-sclae 3", "--loss-sclae. Did you mean --loss-scale?"),
         ("train neumf data --epoch 3", "Did you mean --epochs?"),

@@ -113,7 +113,7 @@ def test_raw_data_are_split_as_their_scripts_did(
     monkeypatch.chdir(shop)
     tokens, notes = translated(line)
     assert sorted(tokens.split()) == sorted(f"{found} {added}".split())
-    assert notes == ([f"the data are prepared as the script did it: {added}"] if added else [])
+    assert notes == ([f"the data are prepared as NVIDIA's script did it: {added}"] if added else [])
 
 
 def test_a_csv_file_without_times_is_left_one_out(foretaste: Foretaste) -> None:
@@ -126,7 +126,7 @@ def test_a_csv_file_without_times_is_left_one_out(foretaste: Foretaste) -> None:
     manifest = open_dataset("theirs").manifest
     assert manifest.protocol == "leave-one-out (random)"
     assert manifest.num_users == sum(15 + user % 10 >= 20 for user in range(1, 31))
-    assert f"note: the data are prepared as the script did it: {NCF}\n" in done.err
+    assert f"note: the data are prepared as NVIDIA's script did it: {NCF}\n" in done.err
 
 
 @pytest.mark.parametrize(

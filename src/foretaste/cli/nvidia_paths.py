@@ -115,7 +115,7 @@ def split_as_theirs(line: Line, model: str | None) -> None:
         line.add("the script", name, value)
     if added:
         words = " ".join(f"{name} {value}" for name, value in added.items())
-        line.notes.append(f"the data are prepared as the script did it: {words}")
+        line.notes.append(f"the data are prepared as NVIDIA's script did it: {words}")
 
 
 def is_raw(place: str | None) -> bool:

@@ -380,13 +380,16 @@ class ModelStore:
 
     def look(self) -> Sequence[object]:
         """The states of all files that differ from the loaded ones: those of runs whose path leads
-        to another run, and those of rules and items. Empty if nothing changed."""
+        to another run that is not being trained, and those of rules and items. Empty if nothing
+        changed."""
         files = self._files()
         found: list[object] = [] if files == self._files_read else [*files]
         for name, path in self._paths.items():
             place, own = path.resolve(), self._models[name].recommender.run
             try:
-                is_same = own is not None and Run.open(place).config == own.config
+                run = Run.open(place)
+                # Not while it is being trained: its weights change until that ends.
+                is_same = own is not None and (run.config == own.config or run.training_process)
             except RunError:
                 is_same = False
             if not is_same:
@@ -410,7 +413,6 @@ class ModelStore:
                 models[name] = before
             else:
                 if before:
-                    # Its weights change until then, and `look` goes by its config alone.
                     if trainer := run.training_process:
                         raise RunError(
                             f"{run.path} is being trained by {trainer}; it is loaded once that ends"
