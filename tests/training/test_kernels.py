@@ -75,13 +75,6 @@ def test_kernels_are_those_asked_for() -> None:
         chosen("triton", "cpu", *case[1:])
 
 
-@pytest.mark.parametrize("text", ["[", '[{"case": {}}]', "[3]"])
-def test_a_damaged_file_is_named(text: str) -> None:
-    measured(2.0, 1.0).write_text(text)
-    with pytest.raises(SettingError, match=r"foretaste/kernels\.json is damaged; remove it"):
-        auto()
-
-
 def test_a_cache_that_cannot_be_written_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
