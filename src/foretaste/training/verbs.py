@@ -269,17 +269,20 @@ def _resumed(
                 f"further, begin a new run with --from {shlex.quote(str(run.path))}"
             )
         dataset = strategy.opened(lambda: dataset_of(run, dataset_path), partial(dataset_of, run))
-        trainer = _recorded_trainer(run, dataset, strategy)
+        recorded = run.config.resolved["device"]
+        try:
+            # Another kind of device would give other numbers.
+            device = strategy.recorded_device(recorded)
+        except SettingError as error:
+            raise RunError(
+                f"{run.path} was being trained on {recorded}, which is not here; go on where it "
+                f"is, or begin a new run with --from {shlex.quote(str(run.path))}"
+            ) from error
+        settings, config = recorded_settings(run, str(device))
+        _check_alike(device, run.config.model, settings, config, strategy)
+        trainer = make_trainer(dataset, run.config.model, settings, config, strategy)
         trainer.train(run, logs, shown)
     return run
-
-
-def _recorded_trainer(run: Run, dataset: Dataset, strategy: Strategy) -> Trainer[Any]:
-    """Trainer with the settings that a run began with; RunError where its config lacks some."""
-    device = _device_of(run, strategy)
-    settings, config = recorded_settings(run, str(device))
-    _check_alike(device, run.config.model, settings, config, strategy)
-    return make_trainer(dataset, run.config.model, settings, config, strategy)
 
 
 def _carried_out(work: Callable[[Strategy], Run], kind: type[ModelConfig]) -> Run:
@@ -360,18 +363,3 @@ def _check_alike(
     name = torch.cuda.get_device_name(device) if is_gpu else torch.backends.cpu.get_cpu_capability()
     settings = {"model": model, **asdict(architecture), **asdict(config)}
     strategy.check_alike(settings | {"device": name})
-
-
-def _device_of(run: Run, strategy: Strategy) -> torch.device:
-    """The device that a run was trained on; RunError where it is not here.
-
-    Another kind of device would give other numbers.
-    """
-    device = run.config.resolved["device"]
-    try:
-        return strategy.recorded_device(device)
-    except SettingError as error:
-        raise RunError(
-            f"{run.path} was being trained on {device}, which is not here; go on where it is, or "
-            f"begin a new run with --from {shlex.quote(str(run.path))}"
-        ) from error
