@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from foretaste.ops import neumf_loss
 from foretaste.ops.neumf_loss import chunked, product, reference
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
 from tests.ops.cases import rms
@@ -114,7 +115,7 @@ def test_loss_and_gradients_are_the_plain_ones(
     )
     dropout = TowerDropout(rate, 77, first_sample)
     expected = reference.loss(inputs, samples, dropout)
-    found = chunked.loss(inputs, samples, dropout)
+    found = neumf_loss.loss(inputs, samples, dropout)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(gradients(found, inputs), gradients(expected, inputs))
 
@@ -122,8 +123,8 @@ def test_loss_and_gradients_are_the_plain_ones(
 def test_upstream_gradients_scale_every_gradient(generator: torch.Generator) -> None:
     inputs = make_inputs(Shape(), generator, dtype=torch.float64)
     samples = make_samples(Shape(), generator)
-    once = gradients(chunked.loss(inputs, samples), inputs)
-    thrice = gradients(3.0 * chunked.loss(inputs, samples), inputs)
+    once = gradients(neumf_loss.loss(inputs, samples), inputs)
+    thrice = gradients(3.0 * neumf_loss.loss(inputs, samples), inputs)
     torch.testing.assert_close(thrice, [3.0 * gradient for gradient in once])
 
 
@@ -134,14 +135,14 @@ def test_labels_and_weights_broadcast(generator: torch.Generator) -> None:
     short = Samples(samples.item_index_BK, label_K, weight)
     size = samples.item_index_BK.shape
     whole = Samples(samples.item_index_BK, label_K.expand(size), weight.expand(size))
-    torch.testing.assert_close(chunked.loss(inputs, short), reference.loss(inputs, whole))
+    torch.testing.assert_close(neumf_loss.loss(inputs, short), reference.loss(inputs, whole))
 
 
 def test_weightless_samples_leave_no_gradient(generator: torch.Generator) -> None:
     inputs = make_inputs(Shape(), generator, dtype=torch.float64)
     samples = make_samples(Shape(), generator)
     nothing = Samples(samples.item_index_BK, samples.label_BK, torch.zeros(1, 1))
-    loss = chunked.loss(inputs, nothing)
+    loss = neumf_loss.loss(inputs, nothing)
     assert loss.item() == 0.0
     assert all(gradient.eq(0.0).all() for gradient in gradients(loss, inputs))
 
@@ -149,7 +150,7 @@ def test_weightless_samples_leave_no_gradient(generator: torch.Generator) -> Non
 def test_large_logits_stay_finite(generator: torch.Generator) -> None:
     inputs = make_inputs(Shape(), generator, scale=1000.0, dtype=torch.float32)
     samples = make_samples(Shape(), generator)
-    found, expected = chunked.loss(inputs, samples), reference.loss(inputs, samples)
+    found, expected = neumf_loss.loss(inputs, samples), reference.loss(inputs, samples)
     assert found.isfinite()
     torch.testing.assert_close(found, expected)
     assert all(gradient.isfinite().all() for gradient in gradients(found, inputs))
@@ -163,7 +164,7 @@ def test_frozen_inputs_get_no_gradient(generator: torch.Generator) -> None:
     frozen = InteractionInputs.of(tuple(tensor.detach() for tensor in inputs.tensors()))
     frozen.user_product_BF.requires_grad_()
     frozen.user_tower_BH.requires_grad_()
-    chunked.loss(frozen, samples).backward()
+    neumf_loss.loss(frozen, samples).backward()
     torch.testing.assert_close(frozen.user_product_BF.grad, expected[0])
     torch.testing.assert_close(frozen.user_tower_BH.grad, expected[2])
     assert [tensor.grad is None for tensor in frozen.tensors()] == [
@@ -187,7 +188,7 @@ def test_logits_are_the_plain_ones(shape: Shape, generator: torch.Generator) -> 
 def test_nobody_and_nothing_asked(generator: torch.Generator) -> None:
     nobody = make_inputs(Shape(rows=0), generator, dtype=torch.float32)
     no_samples = make_samples(Shape(rows=0), generator)
-    assert chunked.loss(nobody, no_samples).item() == 0.0
+    assert neumf_loss.loss(nobody, no_samples).item() == 0.0
     assert chunked.logits(nobody, no_samples.item_index_BK).shape == (0, 5)
     assert chunked.catalogue_logits(nobody).shape == (0, 17)
     inputs = make_inputs(Shape(), generator, dtype=torch.float32)
@@ -208,7 +209,7 @@ def test_bf16_is_as_accurate_as_plain_bf16(
         samples, dropout = make_samples(shape, generator), TowerDropout(rate, key=seed)
         exact, rough = moved(inputs, torch.float64), moved(inputs, torch.bfloat16)
         truth = reference.loss(exact, samples, dropout)
-        kernel = chunked.loss(inputs, samples, dropout, compute_dtype=torch.bfloat16)
+        kernel = neumf_loss.loss(inputs, samples, dropout, compute_dtype=torch.bfloat16)
         plain = reference.loss(rough, samples, dropout)
         true_values = [truth, *gradients(truth, exact)]
         kernel_errors.append(errors([kernel, *gradients(kernel, inputs)], true_values))

@@ -105,7 +105,7 @@ class HistoryAutoencoder(NeuralModel):
             dropout=dropout,
             key=key,
             buffers=self._memory,
-            implementation="triton" if self.implementation == "triton" else "chunked",
+            implementation=self.implementation,
         )
 
     def _noise(self, batch: HistoryBatch, code_BC: Tensor) -> Tensor:

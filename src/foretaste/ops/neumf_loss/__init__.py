@@ -15,6 +15,7 @@ from foretaste.errors import UnsupportedError
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.neumf_loss import chunked
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
+from foretaste.ops.precomputed_gradients import with_gradients
 
 
 def loss(
@@ -31,11 +32,20 @@ def loss(
     Raises UnsupportedError where ``triton`` is asked for and has no kernel for this.
 
     Args:
-        compute_dtype: of the tower's products; None means as the inputs are.
+        compute_dtype: of the tower's products; None means as the inputs are. Sums are kept in
+            float32 at least.
         buffers: where to keep large memory from one call to the next.
     """
     if implementation == "chunked":
-        return chunked.loss(inputs, samples, dropout, compute_dtype=compute_dtype, buffers=buffers)
+        value, gradients = chunked.value_and_gradients(
+            inputs, samples, dropout, compute_dtype=compute_dtype, buffers=buffers
+        )
+        tensors = inputs.tensors()
+        wanted = [
+            gradient if tensor.requires_grad else None
+            for tensor, gradient in zip(tensors, gradients.tensors(), strict=True)
+        ]
+        return with_gradients(value, tensors, wanted)
     if samples.objective.name != "bce":
         raise UnsupportedError(
             f"kernels is triton, and no kernel has the loss {samples.objective.name}; "

@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretaste.ops.buffers import Buffers
+from foretaste.ops.neumf_loss import product
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout, loss_scale_of
 from foretaste.ops.neumf_loss.tower import Tower, accumulator
-from foretaste.ops.precomputed_gradients import with_gradients
 from foretaste.ops.segments import Segments
 from foretaste.ops.torch_internals import add_relu
 
@@ -35,28 +35,6 @@ _SAMPLES_PER_ITEM = 4
 """A block grows to this many samples per item, as its sums pass over all items once."""
 _MOST_SAMPLES_PER_BLOCK = 1 << 18
 """But by that rule to no more than these, as a block's gradients are stored."""
-
-
-def loss(
-    inputs: InteractionInputs,
-    samples: Samples,
-    dropout: TowerDropout | None = None,
-    *,
-    compute_dtype: torch.dtype | None = None,
-    buffers: Buffers | None = None,
-) -> Tensor:
-    """As `reference.loss`, differentiable once; the tower's products in ``compute_dtype``.
-
-    Sums are kept in float32 at least, whatever the products are computed in.
-    """
-    value, total = value_and_gradients(
-        inputs, samples, dropout, compute_dtype=compute_dtype, buffers=buffers
-    )
-    gradients = [
-        gradient if tensor.requires_grad else None
-        for tensor, gradient in zip(inputs.tensors(), total.tensors(), strict=True)
-    ]
-    return with_gradients(value, inputs.tensors(), gradients)
 
 
 @torch.no_grad()
@@ -72,8 +50,6 @@ def value_and_gradients(
     if inputs.item_tower_IH.shape[1]:
         dtype = compute_dtype or inputs.item_tower_IH.dtype
         return _Pass(inputs, samples, dropout, dtype, buffers or Buffers()).run()
-    from foretaste.ops.neumf_loss import product
-
     return product.value_and_gradients(inputs, samples)
 
 

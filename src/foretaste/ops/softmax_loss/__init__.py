@@ -56,5 +56,5 @@ def loss(
         scale=scale,
         compute_dtype=compute_dtype,
         buffers=buffers,
-        implementation="triton" if implementation == "triton" else "torch",
+        implementation=implementation,
     )

@@ -52,7 +52,7 @@ def loss(
     scale: float = 1.0,
     compute_dtype: torch.dtype | None = None,
     buffers: Buffers | None = None,
-    implementation: Literal["torch", "triton"] = "torch",
+    implementation: Literal["chunked", "triton"] = "chunked",
 ) -> Tensor:
     """``scale * reference.loss``, differentiable once; backward gives its gradients away.
 
