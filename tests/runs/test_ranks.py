@@ -13,7 +13,7 @@ from foretaste.data import Dataset
 from foretaste.distributed import strategy
 from foretaste.distributed.checkpoint import gathered, read_alike
 from foretaste.distributed.collectives import Ranks
-from foretaste.distributed.strategy import of_first
+from foretaste.distributed.strategy import strategy_of
 from foretaste.errors import RankError, RunError
 from foretaste.runs import Run
 from foretaste.runs.files import RowsOf, read_tensors, save_tensors
@@ -111,7 +111,7 @@ def opened(ranks: Ranks, path: Path, elsewhere: Path, second: str | None) -> str
         if second == "nothing" and ranks.rank == 1:
             patch.setattr(Path, "is_dir", lambda path: False)
         try:
-            return str(of_first(lambda: Run.open(path), open_run, ranks).path)
+            return str(strategy_of(ranks).opened(lambda: Run.open(path), open_run).path)
         except RankError as error:
             return str(error)
 

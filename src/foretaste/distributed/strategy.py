@@ -40,42 +40,6 @@ _ONE_FILE_SYSTEM = "all nodes need one file system with the dataset and the run"
 RunOrDataset = TypeVar("RunOrDataset", bound=Dataset | Run)
 
 
-def of_first(
-    make: Callable[[], RunOrDataset], opened: Callable[[str], RunOrDataset], ranks: Ranks
-) -> RunOrDataset:
-    """The dataset or run that the first rank makes or opens; the others open it where it is.
-
-    Raises RankError naming the rank and the path where a rank finds nothing there, or another.
-    """
-    if ranks.size == 1:
-        return make()
-    made: list[RunOrDataset] = []
-
-    def path() -> str:
-        made.append(make())
-        return str(made[0].path.absolute())
-
-    place = Path(ranks.on_first(path))
-
-    def digest() -> str:
-        if not made:
-            _wait_for(place, ranks)
-            made.append(opened(str(place)))
-        found = made[0]
-        if isinstance(found, Dataset):
-            return found.manifest.digest
-        return file_sha256(found.path / CONFIG)
-
-    # A path may be another directory on another machine, so what it holds is compared.
-    for who, found in zip(ranks.names, digests := ranks.on_each(digest), strict=True):
-        if found != digests[0]:
-            raise RankError(
-                f"{who} finds another {type(made[0]).__name__.lower()} at {place} than rank 0, "
-                f"{found[:12]} instead of {digests[0][:12]}; {_ONE_FILE_SYSTEM}"
-            )
-    return made[0]
-
-
 def _wait_for(place: Path, ranks: Ranks) -> None:
     """Wait until a directory is seen that the first rank has; RankError where it never is."""
     ends = time.monotonic() + SEEN_WITHIN_S
@@ -133,7 +97,36 @@ class Shared(Strategy):
     def opened(
         self, make: Callable[[], RunOrDataset], reopen: Callable[[str], RunOrDataset]
     ) -> RunOrDataset:
-        return of_first(make, reopen, self.ranks)
+        """The dataset or run that the first rank makes or opens; the others open it where it is.
+
+        Raises RankError naming the rank and the path where a rank finds nothing there, or another.
+        """
+        made: list[RunOrDataset] = []
+
+        def path() -> str:
+            made.append(make())
+            return str(made[0].path.absolute())
+
+        place = Path(self.ranks.on_first(path))
+
+        def digest() -> str:
+            if not made:
+                _wait_for(place, self.ranks)
+                made.append(reopen(str(place)))
+            found = made[0]
+            if isinstance(found, Dataset):
+                return found.manifest.digest
+            return file_sha256(found.path / CONFIG)
+
+        # A path may be another directory on another machine, so what it holds is compared.
+        digests = self.ranks.on_each(digest)
+        for who, found in zip(self.ranks.names, digests, strict=True):
+            if found != digests[0]:
+                raise RankError(
+                    f"{who} finds another {type(made[0]).__name__.lower()} at {place} than rank 0, "
+                    f"{found[:12]} instead of {digests[0][:12]}; {_ONE_FILE_SYSTEM}"
+                )
+        return made[0]
 
     def users(
         self, parallel: Sharing | None, num_users: int, bounds: Callable[[int], Sequence[int]]

@@ -6,8 +6,8 @@ Training asks a strategy wherever the two differ, and nowhere knows which one it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -117,14 +117,12 @@ class Strategy:
 ALONE = Strategy()
 
 
-@contextmanager
-def strategy_here() -> Iterator[Strategy]:
-    """Yield the strategy for a training: that of the processes of `torchrun` where it started them.
+def strategy_here() -> AbstractContextManager[Strategy]:
+    """The strategy for a training: that of the processes of `torchrun` where it started them.
 
     Raises what `foretaste.distributed.launch.joined` raises.
     """
     # The one place where training looks at other processes.
     from foretaste.distributed.strategy import strategy_of_ranks
 
-    with strategy_of_ranks() as strategy:
-        yield strategy
+    return strategy_of_ranks()
