@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from foretaste._util.atomic import atomic_file
-from foretaste._util.files import followed, open_regular
+from foretaste._util.files import open_regular
 from foretaste.errors import MissingExtraError, RunError, SettingError
 from foretaste.evaluation.result import Evaluation
 from foretaste.runs.files import reading, writing
@@ -87,8 +87,10 @@ def check_logs(logs: LogConfig, *, has_epochs: bool, overwrite: bool = False) ->
     """
     if logs.trace and not has_epochs:
         raise SettingError("trace is on, but a model that is fitted in one pass has no steps")
-    if logs.tensorboard:
-        check_tensorboard()
+    if logs.tensorboard and find_spec("tensorboard") is None:
+        raise MissingExtraError(
+            "tensorboard is asked for and not installed; pip install tensorboard"
+        )
     if logs.log_path is not None:
         check_log_path(logs.log_path, overwrite=overwrite)
     if logs.results_dir is not None:
@@ -123,7 +125,7 @@ def check_log_path(path: Path, *, overwrite: bool = False) -> None:
     if path.is_dir() or path.is_fifo():
         kind = "a directory" if path.is_dir() else "a pipe"
         raise SettingError(f"log_path is {path}, which is {kind}; name a file")
-    _check_can_be_made(path, path.absolute().parents, f"log_path is {path}")
+    _check_can_be_made(path.absolute().parents, f"log_path is {path}")
     if not path.is_file() or not path.stat().st_size:
         return
     with path.open(encoding="utf-8", errors="replace") as file:
@@ -141,7 +143,7 @@ def check_results_dir(directory: Path, *, overwrite: bool = False) -> None:
     Results may be replaced with ``overwrite``.
     """
     folders = (directory, *directory.absolute().parents)
-    _check_can_be_made(directory, folders, f"results_dir is {directory}")
+    _check_can_be_made(folders, f"results_dir is {directory}")
     found = results_in(directory)
     if found and not overwrite:
         raise SettingError(
@@ -155,17 +157,11 @@ def results_in(directory: Path) -> list[str]:
     return [name for name in (_ARGS, _METRICS) if (directory / name).is_file()]
 
 
-def _check_can_be_made(path: Path, folders: Iterable[Path], setting: str) -> None:
-    """SettingError, which begins with the ``setting``, where a file or link stands in the way."""
+def _check_can_be_made(folders: Iterable[Path], setting: str) -> None:
+    """SettingError, which begins with the ``setting``, where a file stands in the way."""
     found = next(part for part in folders if part.exists())
     if not found.is_dir():
         raise SettingError(f"{setting}, but {found} is not a directory")
-    try:
-        followed(path)
-    except OSError as error:
-        raise SettingError(
-            f"{setting}, which cannot be written: {error.strerror}; name another"
-        ) from error
 
 
 def write_log(path: Path, evaluation: Mapping[str, Any]) -> None:
@@ -245,14 +241,6 @@ class Results(Callback):
         text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
         with writing(self.directory), atomic_file(self.directory / name) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
-
-
-def check_tensorboard() -> None:
-    """MissingExtraError where TensorBoard is not installed."""
-    if find_spec("tensorboard") is None:
-        raise MissingExtraError(
-            "tensorboard is asked for and not installed; pip install tensorboard"
-        )
 
 
 class TensorBoard(Callback):
