@@ -85,19 +85,6 @@ def test_half_precision_is_bf16_where_there_is_one(capability: list[int]) -> Non
     assert half_precision(CUDA) == "fp16"
 
 
-def test_what_is_not_a_precision() -> None:
-    with pytest.raises(
-        SettingError, match="precision is 'fp8'; it must be fp32, tf32, bf16 or fp16"
-    ):
-        PrecisionPolicy(precision="fp8", device=CPU)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_scale_is_positive_and_finite(scale: float) -> None:
-    with pytest.raises(SettingError, match=r"loss_scale is .*; it must be a number above 0"):
-        PrecisionPolicy(precision="fp16", device=CPU, loss_scale=scale)
-
-
 def test_only_fp16_is_scaled() -> None:
     with pytest.raises(SettingError, match="loss_scale is 128, but precision is bf16"):
         PrecisionPolicy(precision="bf16", device=CPU, loss_scale=128.0)

@@ -39,7 +39,7 @@ def adam(parameters: Iterable[Tensor], plan: TrainingPlan) -> torch.optim.Optimi
     if plan.learning_rate_schedule != "constant":
         rate = torch.tensor(rate, device=plan.device)  # which a recorded step reads anew
     return Adam(
-        [parameter for parameter in parameters if parameter.shape[1:].numel()],
+        parameters,
         lr=rate,
         betas=(plan.beta1, plan.beta2),
         eps=plan.eps,

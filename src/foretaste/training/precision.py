@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 import torch
 
-from foretaste._util.settings import check_settings
 from foretaste.errors import SettingError
 from foretaste.ops.precision_flags import EXACT, exact_half_sums, float32_products
 from foretaste.training.config import LossScale, Precision
@@ -43,7 +42,6 @@ class PrecisionPolicy:
     """A fixed scale of the loss, for fp16 only; None adapts it to the gradients."""
 
     def __post_init__(self) -> None:
-        check_settings(self)
         if self.precision == "tf32" and self.device.type != "cuda":
             raise SettingError(
                 f"precision is tf32, which {self.device.type} does not compute: it is a mode of "
