@@ -38,6 +38,8 @@ class SharedRanking(Ranking):
         if model.is_part:
             is_known = [user_index[rows[0]] < self._heldout.num_train_users for rows, _ in whole]
             num_known = sum(is_known)
+            # Batches of known users come first, in ascending order: a rank's own are one slice of
+            # each.
             for rows, _ in whole[:num_known]:
                 bounds = (model.users.start, model.users.stop)
                 start, stop = np.searchsorted(user_index[rows], bounds).tolist()

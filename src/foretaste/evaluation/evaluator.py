@@ -86,6 +86,7 @@ def evaluate(
     started = time.perf_counter()
     rule = CandidateRule.parse(candidates)
     lengths = checked_lengths(k)
+    # A user without a target would have 0 / 0 and make every mean nan: left out, and counted.
     counted = heldout.rows(np.flatnonzero(heldout.target.lengths()))
     _check(model, counted, rule)
     new_users = counted.rows(np.flatnonzero(counted.user_index >= heldout.num_train_users))
@@ -105,6 +106,7 @@ def evaluate(
     coverage = coverage and rule.kind == "full"  # sampled candidates say nothing of it
     ranker = rank(counted, lists, coverage)
     ranks = ranker.run(progress)
+    # Up to here: metrics, groups and shorter histories are outside the clock.
     elapsed_s = time.perf_counter() - started
     per_user = user_metrics(ranks, lengths)
     groups: list[Group] = []
@@ -278,6 +280,8 @@ class Ranking:
         """Rank the targets of the users ``rows[own]``, scored in one batch with the other rows."""
         model, device = self._model, self._model.device
         batch = self._heldout.rows(rows)
+        # An item that training never saw has no score. It stays a miss, as each target counts in
+        # `num_targets_U`.
         target = batch.target.within(model.num_items)
         history = to_device(batch.history, device)
         state = state_of(model, batch.user_index, history, batch.num_train_users)

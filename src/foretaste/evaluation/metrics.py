@@ -98,6 +98,7 @@ def _at_length(kind: str, scores: ArrayLike, relevant: ArrayLike, k: int) -> Flo
     is_relevant_UC = is_relevant.reshape(score_UC.shape)
     target_UC = torch.from_numpy(np.where(is_relevant_UC, score_UC, ABSENT))
     above_UC, tied_UC = target_ranks(torch.from_numpy(score_UC), target_UC, length)
+    # What is relevant and no candidate has no rank: `num_targets_U` counts it, as a miss.
     user_T, column_T = np.nonzero(is_relevant_UC & (score_UC > ABSENT))
     ranks = TargetRanks(
         user_T=user_T,

@@ -98,8 +98,10 @@ class RecommenderModel(nn.Module, ABC):
         self.is_part = users is not None
         self.num_users = num_users
         self.num_items = num_items
+        # Else what was computed from the weights before would answer for the new ones.
         self.register_load_state_dict_post_hook(_forget)  # type: ignore[no-untyped-call]
         self.item_count_I: Tensor
+        # Counts in float32 are exact up to 16.7 million users.
         self.register_buffer("item_count_I", torch.zeros(num_items))
 
     @classmethod
@@ -154,6 +156,7 @@ class RecommenderModel(nn.Module, ABC):
 
     def user_state(self, user_index_B: Tensor, histories: HistoryTensors) -> UserState:
         """State of users known from training, row for row with their ``histories``."""
+        # Here and in `fold_in` again: a process may fork after it has made the model.
         survive_forks()
         return UserState(histories.lengths() > 0, self._known_users(user_index_B, histories))
 

@@ -35,6 +35,8 @@ class HistoryTensors:
     ) -> HistoryTensors:
         """Copy a CSR pair from NumPy to ``device``."""
         return cls(
+            # Copies: `from_numpy` would share memory with arrays of Arrow, which are read-only, and
+            # warns.
             torch.tensor(offsets, dtype=torch.int64, device=device),
             torch.tensor(item_index, dtype=torch.int32, device=device),
             num_items,

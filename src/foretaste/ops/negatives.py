@@ -37,9 +37,9 @@ class Complement:
         position_N = torch.arange(row_N.numel(), device=row_N.device)
         # items[j] - j: the number of items below items[j] that the user does not have.
         gaps_N = histories.item_index - (position_N - histories.offsets[row_N])
-        return cls(
-            gaps_N + row_N * (histories.num_items + 1), histories.offsets, histories.num_items
-        )
+        # Gaps ascend within a row, and none is above num_items: steps of one more keep rows apart.
+        key_N = gaps_N + row_N * (histories.num_items + 1)
+        return cls(key_N, histories.offsets, histories.num_items)
 
     def sizes(self) -> Tensor:
         """Number of items each user does not have, int64 [B]."""

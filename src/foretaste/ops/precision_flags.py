@@ -43,6 +43,7 @@ class SharedFlag:
             self._changed.wait_for(lambda: not self._num_holders or self._held == wanted)
             if not self._num_holders:
                 self._held, self._application = wanted, getattr(self._backend, self._name)
+                # "none" computes as exactly as "ieee": between these two nothing is set.
                 both = {wanted, self._application}
                 self._is_set = len(both) == 2 and both != {EXACT, UNSET}
                 if self._is_set:

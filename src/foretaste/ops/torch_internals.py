@@ -19,6 +19,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+# glibc takes no larger threshold (mallopt(3)): what is larger is mapped anew each time.
 _MAX_FROM_HEAP = 32 * 2**20
 _MAX_KEPT = 256 * 2**20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3

@@ -82,6 +82,7 @@ def resolve(
     size = replace(size, constant_rate=constant_rate)
     sized = model_config.resolved(size.num_items)
     chosen |= model.auto_settings(size, sized)
+    # In training alone: scores that are ranked come from exact products whatever this says.
     is_rounded = sized.has_large_products and computes_tf32(torch.device(device))
     chosen["precision"] = "tf32" if is_rounded else "fp32"
     if config.learning_rate_schedule == "cosine":

@@ -43,6 +43,7 @@ class CudaGraphRecorder:
 
     def run(self, work: Callable[[], Tensor]) -> Tensor:
         caller = torch.cuda.current_stream(self.stream.device)
+        # Streams run side by side: each waits for the work before it on the other.
         self.stream.wait_stream(caller)
         with torch.cuda.stream(self.stream):
             result = work()
@@ -115,6 +116,8 @@ class RecordedStep(Step):
 
         Where they differ, the step's result is kept, and nothing is replayed from then on.
         """
+        # This batch is another one than was recorded. So a number that the recording took from the
+        # host, and would repeat for ever, shows here.
         before = self._snapshot()
         # A clone, because the replay may write over the loss.
         loss = work().clone()

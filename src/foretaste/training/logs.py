@@ -101,6 +101,7 @@ def check_logs(logs: LogConfig, *, has_epochs: bool, overwrite: bool = False) ->
 def logged(run: Run, logs: LogConfig, callback: Callback) -> Iterator[Callback]:
     """Write all logs of a training within; yields its callbacks, `RunLogging` the first."""
     with ExitStack() as stack:
+        # The run's own log first: the others read what it has written.
         callbacks: list[Callback] = [RunLogging(run)]
         if logs.log_path is not None and logs.log_path.resolve() != run.log.path.resolve():
             callbacks.append(LogCopy(run, logs.log_path))

@@ -42,6 +42,7 @@ def fit(
         state.clock.cold_epochs.append(state.epoch)
     while (reason := state.reason_to_stop()) is None:
         epoch = state.epoch
+        # Also after an evaluation, which leaves the model in evaluation mode.
         model.train()
         state.clock.go()
         # An epoch that was begun goes on at its next update. Order, negatives, dropout and noise

@@ -78,6 +78,7 @@ class PrecisionPolicy:
 
         For training steps only: scores that are ranked come from full float32 products.
         """
+        # PyTorch has no switch for a single call: its flags are the whole process's.
         with float32_products(self.device, self.float32), exact_half_sums(self.device):
             yield
 

@@ -71,5 +71,6 @@ class Profiler(Callback):
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
+        # Begun and ended by hand: with a `schedule` PyTorch's profiler crashed on a CPU.
         self._profile = profile(activities=activities)
         self._profile.start()

@@ -139,6 +139,7 @@ class Search:
                 values.append(self._evaluated(model))
         except (TrainingError, UnsupportedError):
             return _FAILED
+        # The best of 2, 4 and 8 sweeps: settings are compared, not the number of sweeps.
         # `_FAILED` is negative, so the first value is above it by any factor.
         if (value := max(values)) > _LEAST_GAIN * self.value:
             self.best, self.value = settings, value

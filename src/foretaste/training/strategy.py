@@ -85,6 +85,8 @@ class Strategy:
         self, model: IterativeModel, histories: HistoryTensors, plan: TrainingPlan
     ) -> tuple[Batches, Step]:
         """The batches of a plan, and the update by one; gives ``model`` its first weights."""
+        # Asked before the batches are made, which it pads, and again once the size is known that a
+        # full batch has.
         padded = is_recorded(model, plan, plan.batch_size)
         batches = model.make_batches(
             histories, batch_size=plan.batch_size, seed=plan.seed, padded=padded

@@ -62,6 +62,7 @@ def make_trainer(
     device = strategy.device(config.device)
     num_users, num_items = dataset.manifest.num_train_users, dataset.manifest.num_items
     users = strategy.users(model_config.parallel, num_users, dataset.user_bounds)
+    # Of users that are shared out, no process reads the interactions of the others.
     own = range(num_users) if users is None else users
     histories = to_device(dataset.train_part(own), device)
     if model_config.takes_weights and (weight := dataset.train_weights(own)) is not None:
@@ -117,7 +118,7 @@ class Trainer(ABC, Generic[Model]):
             self.strategy.interruption(run.path) as interruption,
             logged(run, logs, callback) if writes else nullcontext(Callback()) as callbacks,
         ):
-
+            # A signal is acted on between two batches of users, so no ranking has to end first.
             def progress(split: str, num_done: int, num_users: int) -> None:
                 callbacks.evaluating(split, num_done, num_users)
                 interruption.check(f"while ranking the {split} part")
@@ -283,11 +284,14 @@ class EpochTrainer(Trainer[IterativeModel]):
                     agreed=self.strategy.agreed,
                 )
             except Interrupted:
+                # Between two updates, or in a ranking: all its updates are counted, so it is done
+                # anew.
                 checkpoints.save()
                 raise
             # With this state a run that is killed while it is tested has no epoch to do again.
             checkpoints.save()
             stopping = state.early_stopping
+            # In memory are the weights of the last epoch, in the file those of the best.
             self.model.load_state_dict(checkpoints.read_weights(self.model))
             fold_in, chosen = validation.choose_fold_in(plan.select_by, stopping.best_value)
             if chosen is not None:

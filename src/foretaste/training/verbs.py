@@ -151,6 +151,7 @@ def train(
         return None if place is None else str(place_to_train(place, overwrite=overwrite))
 
     def trained(strategy: Strategy) -> Run:
+        # What may be refused comes first: until the run is made, an error leaves nothing behind.
         path = strategy.first(place_of_run)
         device = strategy.device(asked.device)
         opened = strategy.opened(lambda: open_or_prepare(dataset, preparation), open_dataset)
@@ -163,6 +164,7 @@ def train(
             )
             search_s = time.perf_counter() - began
             found = sized(replace(architecture, **search.get("settings", {})), opened)
+            # Ranks may find other values for `auto`: tf32 is for GPUs that have it.
             _check_alike(device, model, found, chosen, strategy)
             trainer = make_trainer(opened, model, found, chosen, strategy)
             trainer.search_s = search_s if search else 0.0

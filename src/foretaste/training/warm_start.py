@@ -101,6 +101,7 @@ class Origin:
         buffers = dict(model.named_buffers())
         found, expected = (
             {
+                # Without the number of rows, where rows are users or items.
                 name: list(tensor.shape)[0 if self._match(model, name) is None else 1 :]
                 for name, tensor in tensors
                 if name.startswith(begin) and tensor.shape[1:].numel() and name not in buffers
@@ -159,6 +160,7 @@ class Origin:
                 row_N = match.row_N if rows is None else match.row_N[rows.start : rows.stop]
                 new_row = torch.from_numpy(np.flatnonzero(row_N >= 0)).to(model.device)
                 old_row = torch.from_numpy(row_N[row_N >= 0])
+                # In place: the optimizer holds this very tensor.
                 parameter[new_row] = weight[old_row].to(model.device)
 
     def _match(self, model: IterativeModel, name: str) -> Match | None:

@@ -117,6 +117,7 @@ class Ease(ItemWeightsModel):
         """
         num_users, num_items = len(histories), self.num_items
         self.weight_II.zero_()
+        # A history of n items has n² ordered pairs, each item with itself among them.
         num_pairs = float(histories.lengths().double().square().sum())
         if num_pairs * _MULTIPLIED_PER_PAIR < num_users * num_items**2:
             for item_P, other_P, count_P in pair_sums(histories, weight_U):

@@ -75,6 +75,8 @@ class NeighborsModel(ItemWeightsModel):
     def _keep(self, neighbor_IK: Tensor, weight_IK: Tensor) -> None:
         """Keep the neighbours of each item, grouped by neighbour; a weight of zero means none."""
         rows_at_once = max(1, _PAIRS_AT_ONCE // self.num_neighbors)
+        # Turned round in two passes over parts of bounded size: count for each neighbour, then
+        # place.
         parts = [slice(at, at + rows_at_once) for at in range(0, self.num_items, rows_at_once)]
         count_I = torch.zeros_like(self.first_target_I[1:])
         for part in parts:

@@ -50,6 +50,7 @@ class Blend(ComposedModel):
 
     def compose(self, models: Sequence[RecommenderModel]) -> None:
         for member, model in zip(self.members, models, strict=True):
+            # The tensors themselves: with copies the weights would be in memory twice.
             member.load_state_dict(model.state_dict(), assign=True)
 
     def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:

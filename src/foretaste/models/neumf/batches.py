@@ -182,6 +182,7 @@ class InteractionBatches:
 
     def _negatives(self, user_B: Tensor, key: int, number_B: Tensor, num_each: int) -> Tensor:
         """Draws of some rows, int32 [B, num_each], by their numbers among all."""
+        # By the number of a row among all: a rank draws for its rows what one process would.
         drawn = user_B, num_each, key, number_B
         if self.config.verified_negatives:
             return sample_negatives(self.complement, *drawn)
@@ -198,6 +199,7 @@ class InteractionBatches:
         """Samples alone: sample s is candidate s % g of interaction s // g, in groups of g."""
         interaction_B, candidate_B = row_B // self.group_size, row_B % self.group_size
         user_B, number_B = self.user_index_N[interaction_B], self.first_interaction + interaction_B
+        # The word that `_grouped` has for this draw: both layouts have the same negatives.
         number_B = number_B * self.config.num_negatives + (candidate_B - 1).clamp_(min=0)
         negative_B = self._negatives(user_B, key, number_B, 1).squeeze(1)
         positive_B = candidate_B == 0
@@ -207,6 +209,7 @@ class InteractionBatches:
     def _weights(self, user_index_B1: Tensor, label: Tensor, num_samples: int) -> Tensor:
         """1 / count for the batch's mean; 0 for the negatives of users who have every item."""
         if self.all_have_negatives or not self.config.verified_negatives:
+            # One number, broadcast: no weights of a whole batch are written.
             return torch.full((1, 1), 1.0 / num_samples, device=label.device)
         counts = (label > 0) | self.has_negatives_U[user_index_B1]
         return counts.float() / num_samples

@@ -82,6 +82,7 @@ class NeuMF(NeuralModel):
         )
         self.output = nn.Linear(factors + widths[1], 1)
         self.objective = Objective(config.loss)
+        # Cosines are added up as they are: their weights stay at one (`reset_parameters`).
         self.output.weight.requires_grad_(not config.scores_cosines)
         # Softmax compares scores of one user, to all of which a bias adds the same.
         self.output.bias.requires_grad_(not config.is_softmax)
@@ -190,8 +191,11 @@ class NeuMF(NeuralModel):
                 rows = self.rows_of(name)
                 fill_normal_(parameter, key, _EMBEDDING_STD, rows.start if rows else 0)
             elif name == "output.weight":
+                # A uniform value within b has the variance b² / 3. LeCun's is 1 / inputs, so b =
+                # sqrt(3 / n).
                 fill_uniform_(parameter, key, math.sqrt(3.0 / parameter.shape[1]))
             else:
+                # Glorot's variance is 2 / (inputs + outputs), so b = sqrt(6 / (n + m)).
                 fill_uniform_(parameter, key, math.sqrt(6.0 / sum(parameter.shape)))
 
     def forward(self, batch: InteractionBatch) -> Tensor:
@@ -262,6 +266,7 @@ class NeuMF(NeuralModel):
             first, width = self._layers()[0], item_rows[1].shape[1]
             item_tower_IH = linear(item_rows[1], first.weight[:, width:], first.bias, dtype)
         factors = user_rows[0].shape[1]
+        # A logit is linear in the output weights: the temperature divides these, not each logit.
         return InteractionInputs(
             user_product_BF=user_product_BF,
             item_product_IF=item_product_IF,

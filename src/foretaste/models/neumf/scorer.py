@@ -31,6 +31,7 @@ class InteractionScorer(Scorer):
         tensors = {"output_bias_1": inputs.output_bias_1}
         self.has_product = bool(inputs.item_product_IF.shape[1])
         if self.has_product:
+            # h . (u * i) = (h * u) . i: multiplied here once, and not in each call.
             tensors["user_product_UF"] = inputs.user_product_BF * inputs.output_product_F
             tensors["item_product_IF"] = inputs.item_product_IF
         self.has_tower = bool(inputs.item_tower_IH.shape[1])

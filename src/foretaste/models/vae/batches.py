@@ -102,6 +102,7 @@ class HistoryBatches:
         """Entries of a padded batch. A batch that has more, which is very rare, stays as it is."""
         if padded:
             lengths, num_users = self.length_U.double(), len(parts.part_of(batch_size))
+            # A sum of n independent lengths deviates by root n times one of them.
             deviation = float(lengths.std(correction=0)) * math.sqrt(num_users)
             room = num_users * float(lengths.mean()) + _DEVIATIONS * deviation
             self.num_entries = min(math.ceil(room), int(self.length_U.sum()))
@@ -112,6 +113,7 @@ class HistoryBatches:
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[HistoryBatch]:
         key = stream_key(self.seed, Purpose.SHUFFLE, number)
+        # On the CPU: the host needs the lengths of a batch to cut it, and would wait for a GPU.
         order_U = Permutation.keyed(key, self.num_samples, "cpu").values()
         batches = torch.split(order_U, self.batch_size)
         rows = [self.parts.part_of(len(user_B)) for user_B in batches]

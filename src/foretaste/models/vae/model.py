@@ -107,6 +107,7 @@ class MultVAE(HistoryAutoencoder):
         if divergence is not None:
             loss = loss + divergence
         if self.config.l2 > 0.0:
+            # Slices and ranks add up: each has its users' share of the penalty.
             l2 = self.config.l2 * len(batch.histories) / batch.num_samples
             loss = loss + l2 * self._squared_norm()
         return loss

@@ -128,6 +128,7 @@ class RecVAE(HistoryAutoencoder):
         histories, trains_encoder = batch.histories, batch.phase == "encoder"
         if batch.begins_epoch:
             weights = self._encoder_weights()
+            # `kept` is part of a saved state: a training may be resumed within the epoch.
             self.kept = {name: weight.detach().clone() for name, weight in weights.items()}
         dropout = self.config.dropout if self.training and trains_encoder else 0.0
         key = from_row(batch.dropout_key, batch.first_row)

@@ -45,6 +45,7 @@ def loss(
             gradient if tensor.requires_grad else None
             for tensor, gradient in zip(tensors, gradients.tensors(), strict=True)
         ]
+        # The pass that made the value has made the gradients too: backward only hands them over.
         return with_gradients(value, tensors, wanted)
     if samples.objective.name != "bce":
         raise UnsupportedError(

@@ -141,6 +141,7 @@ class Objective:
         """`loss` and its gradient by the logits [B, K], which are written over."""
         if self.name == "bce":
             losses_BK = F.softplus(logits_BK) - logits_BK * label_BK
+            # d/dz (softplus(z) - y z) = sigmoid(z) - y.
             slope_BK = (logits_BK.sigmoid_() - label_BK).mul_(weight_BK)
             return (weight_BK * losses_BK).sum(), slope_BK
         row_weight_B = weight_BK.sum(1, dtype=logits_BK.dtype)
@@ -150,6 +151,7 @@ class Objective:
             logits_BK[:, 1:] += self.negative_shift
         logits_BK = torch.log_softmax(logits_BK, dim=1)
         loss_B = -logits_BK[:, 0]
+        # d/dz_k of -log softmax(z)_0 is softmax(z)_k, less 1 for k = 0, the positive.
         logits_BK.exp_()[:, 0] -= 1.0
         return (row_weight_B * loss_B).sum(), logits_BK.mul_(row_weight_B[:, None])
 
@@ -197,6 +199,8 @@ def loss_scale_of(weight_BK: Tensor) -> Tensor:
     """
     if weight_BK.numel() == 0:
         return weight_BK.new_ones(2)
+    # A power of two changes exponents alone, so scaling and scaling back round nothing. Its bits in
+    # float32 are the exponent plus a bias, moved past the mantissa: nothing waits for the device.
     exponent = torch.frexp(weight_BK.abs().amax().float()).exponent.clamp(
         -_LARGEST_EXPONENT, _LARGEST_EXPONENT
     )

@@ -60,5 +60,6 @@ def _dropout_factors(
         keep_mask(key, num_samples, width, rate, inputs.device)
         for key, width in zip(keys_L, widths, strict=True)
     )
+    # Divided by the keep rate, so that the mean stays and scoring needs no factor.
     scale = 1.0 / keep_rate(rate)
     return [mask.view(*shape_BK, mask.shape[1]).to(dtype) * scale for mask in masks]

@@ -138,6 +138,7 @@ class _Pass:
             for gradient in self.gradients():
                 if gradient is not None:
                     gradient *= self.late_scale
+        # Logits were in base 2: ln x = log2 x / log2 e.
         return value.mul_(self.scale / _LOG2_E)
 
     def gradients(self) -> list[Tensor | None]:
@@ -214,6 +215,7 @@ class _Pass:
         for items in self._tiles():
             both_tE = product(slope_cI[:, items].T, weighted_cE)[: num_items - items.start]
             bias_gradient_I[items] += both_tE[:, width]
+            # The first chunk writes where the others add: memory that is used again needs no zeros.
             if rows.start == 0:
                 weight_gradient_ID[items] = both_tE[:, :width]
             else:

@@ -360,6 +360,7 @@ def activated(
     ``key`` is the step's key of dropout, and what takes a stream to its first sample. Where
     anything is dropped, ``first`` is a `tl.constexpr`.
     """
+    # A nan goes on, as in PyTorch's relu: it must reach the loss, which shows the divergence.
     activation_SC = tl.maximum(preactivation_SC, 0.0, propagate_nan=tl.PropagateNan.ALL)
     if shape.threshold > 0:
         keep_SC = keep_mask(

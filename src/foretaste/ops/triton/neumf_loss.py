@@ -167,6 +167,7 @@ class _Step:
         num_programs = _INTERPRETED_PROGRAMS
         if inputs.device.type == "cuda":
             processor = torch.cuda.get_device_properties(inputs.device)
+            # As many as run at once. Each takes tile after tile, so it loads the weights once.
             num_programs = _PROGRAMS_PER_PROCESSOR * processor.multi_processor_count
         launch(
             interaction_step,
