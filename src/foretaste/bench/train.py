@@ -255,7 +255,7 @@ class Training:
     ) -> None:
         self.plan = plan
         strategy, num_users = strategy_of(ranks), histories.num_users
-        users = strategy.users(session.model.parallel, num_users, histories.user_bounds)
+        users = strategy.users(session.model.parallel, histories.user_bounds)
         part = histories if users is None else histories[users.start : users.stop]
         self.model = session.build(part, users, num_users)
         tensors = to_device(part, session.device)

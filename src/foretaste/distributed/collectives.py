@@ -41,8 +41,7 @@ _PIECE_BYTES = 1 << 24
 class Pending:
     """An all-reduce under way."""
 
-    def __init__(self, ranks: Ranks) -> None:
-        self._ranks = ranks
+    def __init__(self) -> None:
         self._works: Sequence[Any] = ()
         self._bucket: Tensor | None = None
         self._small: list[Tensor] = []
@@ -115,11 +114,11 @@ class Ranks(Parts):
     def sum_later(self, tensors: Iterable[Tensor]) -> Pending:
         """Begin a `sum_`; small tensors of one dtype travel in one flat bucket."""
         if self.size == 1:
-            return Pending(self)
+            return Pending()
         tensors = [tensor for tensor in tensors if tensor.numel()]
         small = [tensor for tensor in tensors if tensor.nbytes < _BUCKETED_BYTES]
         large = [tensor for tensor in tensors if tensor.nbytes >= _BUCKETED_BYTES]
-        pending = Pending(self)
+        pending = Pending()
         # Which tensors go into the bucket follows from their sizes, which are equal on all ranks.
         if small:
             pending._bucket = torch.cat([tensor.reshape(-1) for tensor in small])

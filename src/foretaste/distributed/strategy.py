@@ -129,7 +129,7 @@ class Shared(Strategy):
         return made[0]
 
     def users(
-        self, parallel: Sharing | None, num_users: int, bounds: Callable[[int], Sequence[int]]
+        self, parallel: Sharing | None, bounds: Callable[[int], Sequence[int]]
     ) -> range | None:
         if parallel != "users":
             return None

@@ -73,7 +73,7 @@ class Strategy:
         return make()
 
     def users(
-        self, parallel: Sharing | None, num_users: int, bounds: Callable[[int], Sequence[int]]
+        self, parallel: Sharing | None, bounds: Callable[[int], Sequence[int]]
     ) -> range | None:
         """The users whose interactions and rows are here, where that is a part of them.
 

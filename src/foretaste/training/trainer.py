@@ -61,7 +61,7 @@ def make_trainer(
         raise TrainingError(f"{dataset.path}: the training part is empty, nothing to learn from")
     device = strategy.device(config.device)
     num_users, num_items = dataset.manifest.num_train_users, dataset.manifest.num_items
-    users = strategy.users(model_config.parallel, num_users, dataset.user_bounds)
+    users = strategy.users(model_config.parallel, dataset.user_bounds)
     # Of users that are shared out, no process reads the interactions of the others.
     own = range(num_users) if users is None else users
     histories = to_device(dataset.train_part(own), device)
