@@ -6,7 +6,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,25 +22,14 @@ from foretaste.training.step import Step
 _STEPS_BEFORE_RECORDING = 3
 
 
-class Recorder(Protocol):
-    """Runs work, or records it to be run again on the same memory."""
-
-    def run(self, work: Callable[[], Tensor]) -> Tensor:
-        """Do the work now."""
-        ...
-
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """A function that does the work at every call; RuntimeError if it cannot be recorded."""
-        ...
-
-
 class CudaGraphRecorder:
-    """The `Recorder` of CUDA: work runs on a stream of its own, as recording wants it."""
+    """Runs work, or records it to be run again on the same memory, on a stream of its own."""
 
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def run(self, work: Callable[[], Tensor]) -> Tensor:
+        """Do the work now."""
         caller = torch.cuda.current_stream(self.stream.device)
         # Streams run side by side: each waits for the work before it on the other.
         self.stream.wait_stream(caller)
@@ -51,6 +39,7 @@ class CudaGraphRecorder:
         return result
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """A function that does the work at every call; RuntimeError if it cannot be recorded."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=self.stream):
             work()
@@ -77,12 +66,12 @@ class RecordedStep(Step):
         precision: PrecisionPolicy,
         average: WeightAverage | None = None,
         *,
-        recorder: Recorder,
+        recorder: CudaGraphRecorder,
         num_samples: int,
     ) -> None:
         super().__init__(model, optimizers, precision, average)
         self.num_samples = num_samples
-        self.recorder: Recorder | None = recorder
+        self.recorder: CudaGraphRecorder | None = recorder
         self._num_seen: Counter[tuple[torch.Size, ...]] = Counter()
         self._batch: Batch | None = None
         self._replay: Callable[[], None] = lambda: None
