@@ -19,6 +19,10 @@ class Batch(Protocol):
         """Samples of the whole batch, of which a part may be here."""
         ...
 
+
+class TensorBatch(Batch, Protocol):
+    """A batch of tensors alone, whose step can be recorded and replayed for other ones."""
+
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor of the batch; padded full batches have the same shapes."""
         ...
@@ -64,13 +68,6 @@ class WholeData:
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[WholeData]:
         return iter([self][first_batch:])
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.histories.offsets, self.histories.item_index
-
-    def with_tensors(self, tensors: tuple[Tensor, ...]) -> WholeData:
-        offsets, item_index = tensors
-        return WholeData(HistoryTensors(offsets, item_index, self.histories.num_items))
 
 
 def power_of_two(value: int, smallest: int, largest: int) -> int:

@@ -6,12 +6,13 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from foretaste.models.base import NeuralModel
-from foretaste.models.batches import Batch
+from foretaste.models.batches import Batch, TensorBatch
 from foretaste.ops.spans import span
 from foretaste.training.optimizer import GroupOptimizer, WeightAverage
 from foretaste.training.precision import PrecisionPolicy
@@ -73,12 +74,13 @@ class RecordedStep(Step):
         self.num_samples = num_samples
         self.recorder: CudaGraphRecorder | None = recorder
         self._num_seen: Counter[tuple[torch.Size, ...]] = Counter()
-        self._batch: Batch | None = None
+        self._batch: TensorBatch | None = None
         self._replay: Callable[[], None] = lambda: None
         self._is_checked = False
         self._loss = torch.empty(0)
 
     def __call__(self, batch: Batch) -> Tensor:
+        batch = cast(TensorBatch, batch)
         work = partial(super().__call__, batch)
         is_full = batch.num_samples == self.num_samples
         if self._batch is not None and is_full and _shapes(batch) == _shapes(self._batch):
@@ -92,7 +94,7 @@ class RecordedStep(Step):
                 self._record(batch)
         return loss
 
-    def _replayed(self, batch: Batch, recorded: Batch) -> Tensor:
+    def _replayed(self, batch: TensorBatch, recorded: TensorBatch) -> Tensor:
         # The graph has the addresses of the recorded batch and no others.
         for static, given in zip(recorded.tensors(), batch.tensors(), strict=True):
             static.copy_(given)
@@ -100,7 +102,9 @@ class RecordedStep(Step):
             self._replay()
         return self._loss
 
-    def _checked(self, batch: Batch, recorded: Batch, work: Callable[[], Tensor]) -> Tensor:
+    def _checked(
+        self, batch: TensorBatch, recorded: TensorBatch, work: Callable[[], Tensor]
+    ) -> Tensor:
         """Update by the step itself and, from the same state, by replay.
 
         Where they differ, the step's result is kept, and nothing is replayed from then on.
@@ -143,7 +147,7 @@ class RecordedStep(Step):
             stacklevel=2,
         )
 
-    def _record(self, batch: Batch) -> None:
+    def _record(self, batch: TensorBatch) -> None:
         """Record the step of such a batch."""
         if self.recorder is None:
             return
@@ -160,5 +164,5 @@ class RecordedStep(Step):
             self._give_up(str(error).partition("\n")[0])
 
 
-def _shapes(batch: Batch) -> tuple[torch.Size, ...]:
+def _shapes(batch: TensorBatch) -> tuple[torch.Size, ...]:
     return tuple(tensor.shape for tensor in batch.tensors())
