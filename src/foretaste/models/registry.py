@@ -81,13 +81,13 @@ def build_model(
 
 def _load(name: str, which: int) -> Any:
     kinds = MODELS | _COMPOSED
-    if not isinstance(name, str) or name not in kinds:
+    if name not in kinds:
         others = other_models()
-        if isinstance(name, str) and name in others:
+        if name in others:
             kind = others[name].load()
             return kind if which else kind.config_class
         names = [*MODELS, *others]
-        meant = spelled_like(name, names) if isinstance(name, str) else []
+        meant = spelled_like(name, names)
         suggestion = f"; did you mean {meant[0]!r}?" if meant else ""
         raise wrong("model", name, f"one of {', '.join(names)}{suggestion}")
     module, _, attribute = kinds[name][which].partition(":")
