@@ -40,6 +40,7 @@ TIMEOUT = "FORETASTE_COLLECTIVE_TIMEOUT_S"
 """Environment variable: seconds that a rank waits in a collective for one that does not come."""
 
 _JOIN_S = 300.0
+# Gloo alone would wait for 30 minutes.
 # torchrun kills a rank that hangs 30 s after the others have ended.
 _TIMEOUT_S = 60.0
 _PATIENCE = timedelta(days=1)

@@ -46,6 +46,7 @@ class SharedRanking(Ranking):
                 if start < stop:
                     own.append((rows, slice(start, stop)))
             whole = whole[num_known:]
+        # Whole batches, each once: padding would count users twice.
         return own + [whole[number] for number in self._ranks.part_of(len(whole))]
 
     def total(self, tensor: Tensor) -> Tensor:

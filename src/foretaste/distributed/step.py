@@ -90,6 +90,8 @@ class SharedStep(Step):
             items is None
             or row_bytes * num_samples + union_bytes(num_items, num_samples) > num_bytes
         ):
+            # Ranks add in another order than one process. Adam makes such last digits grow: weights
+            # drift apart, gradients of equal weights agree.
             return self.ranks.sum_later([*others, *tables]).wait
         index = self.ranks.union(items, num_items, num_samples)
         # Other rows have a gradient of zero on every rank, so they stay as they are.

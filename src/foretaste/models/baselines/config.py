@@ -176,6 +176,8 @@ class RP3betaConfig(NeighborsConfig):
         cut = self.cut
         if cut == "auto":
             cut = "source" if items_per_user < _SHORT_HISTORIES else "target"
+        # On lastfm, with alpha 1 and beta 0.2, target had an NDCG@100 of 0.082 where source had
+        # 0.347; with these values it has 0.314.
         return {"neighbors": 100, "cut": cut, "alpha": 0.6, "beta": 0.4}
 
     def candidates(self) -> Candidates:
@@ -220,4 +222,5 @@ class IALSConfig(ModelConfig):
     """Learn from every interaction alike, whatever its weight."""
 
     def candidates(self) -> Candidates:
+        # Steps as Rendle et al. 2022 take them: 1, 0.3, 0.1, 0.03 and so on.
         return [("unobserved_weight", 3.0), ("regularization", 3.0)]

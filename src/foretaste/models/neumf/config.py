@@ -136,6 +136,7 @@ class _Tower(ModelConfig):
     layers: Widths = (256, 256, 128, 64)
     """Width of the tower's input (user and item embeddings, half each), then of each layer."""
 
+    # NVIDIA's value; its own code never applied it, as the layers ran with `training=False`.
     dropout: Dropout = 0.5
     """Share of the tower's activations dropped in training, in steps of 1/256."""
 

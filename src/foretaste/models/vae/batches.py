@@ -109,6 +109,8 @@ class HistoryBatches:
 
     @property
     def num_batches(self) -> int:
+        # Rounded up. With whole batches alone, as in NVIDIA's code, 18,373 of the 116,677 users of
+        # ML-20M would be left out of each epoch.
         return -(-self.num_samples // self.batch_size)
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[HistoryBatch]:

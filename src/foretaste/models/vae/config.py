@@ -98,6 +98,7 @@ class _Divergence(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class _Loss(ModelConfig):
+    # NVIDIA's default is 1, which never acted: its regulariser was passed on without a call.
     l2: Weight = 0.0
     """Weight of the squared norm of all weight matrices, added to the loss."""
 
