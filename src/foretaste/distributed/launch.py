@@ -48,9 +48,6 @@ _PATIENCE = timedelta(days=1)
 save: nobody knows how long that takes."""
 
 _PAUSE_S = 0.05  # between two looks at the store
-_CONNECT_S = 5.0
-_ANSWER_S = 30.0
-"""Seconds to wait for an answer where the store should be: another program may listen there."""
 _REPORT_S = 5.0
 """Seconds that the store has to answer a rank that fails before it has met the others."""
 
@@ -210,11 +207,6 @@ def _store(started: Launch, timeout_s: float) -> Store:
     host, port = started.address
     is_in_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
     is_here = started.rank == 0 and not is_in_agent
-    if not is_here and not _wait(lambda: _listens(host, port), timeout_s):
-        raise RankError(
-            f"nothing listens at {host}:{port} (MASTER_ADDR and MASTER_PORT) after "
-            f"{timeout_s:g} s: is rank 0 started, and the address its own?"
-        )
     made: list[Store] = []
     problems: list[str] = []
 
@@ -233,32 +225,19 @@ def _store(started: Launch, timeout_s: float) -> Store:
         except (RuntimeError, ValueError) as error:
             problems.append(str(error).splitlines()[0])
 
-    # torch waits for ever where another program listens and is silent, and else writes its stack.
+    # torch waits for ever where another program listens and is silent, and writes its stack where
+    # nobody listens.
     with _silent_stderr():
         thread = threading.Thread(target=make, daemon=True)
         thread.start()
-        thread.join(timeout_s if is_here else min(timeout_s, _ANSWER_S))
+        thread.join(timeout_s)
     if made:
         return made[0]
-    problem = problems[0] if problems else f"no answer within {min(timeout_s, _ANSWER_S):g} s"
-    is_taken = "EADDRINUSE" in problem
-    if is_here and not is_taken:
-        raise RankError(
-            f"rank 0 cannot be reached at {host}:{port} (MASTER_ADDR and MASTER_PORT), which must "
-            f"be an address of this machine ({problem})"
-        )
+    problem = problems[0] if problems else f"no answer within {timeout_s:g} s"
     raise RankError(
-        f"port {port} of {host} (MASTER_PORT) belongs to another program, which is no rank 0; give "
-        f"all ranks a MASTER_PORT that is free ({'it is in use' if is_taken else problem})"
+        f"the ranks cannot meet at {host}:{port} (MASTER_ADDR and MASTER_PORT): {problem}; start "
+        "rank 0 too, and give all ranks an address of its machine and a port that is free there"
     )
-
-
-def _listens(host: str, port: int) -> bool:
-    try:
-        socket.create_connection((host, port), timeout=_CONNECT_S).close()
-    except OSError:
-        return False
-    return True
 
 
 @contextmanager
