@@ -239,6 +239,7 @@ class Ranking:
                     self._rank(rows, own)
                 num_done += own.stop - own.start
                 if progress is not None:
+                    # A process knows how far it is with its own users, and shows that share of all.
                     progress(heldout.num_users * num_done // num_own, heldout.num_users)
         if self._coverage:
             self.best_rank_I = self.least(self.best_rank_I)

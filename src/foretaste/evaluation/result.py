@@ -386,6 +386,7 @@ class Difference:
         """Two-sided, of the normal distribution that the interval is of; 1 without an interval."""
         if self.low is None or self.high is None or not self.value:
             return 1.0
+        # From the interval back: it is as wide as 2 * 1.96 standard errors.
         standard_error = (self.high - self.low) / (2 * _Z_95)
         if not standard_error:  # the same for every user
             return 0.0

@@ -93,6 +93,7 @@ def resolve(
             )
         chosen["patience"] = 0
     asked = {name: value for name, value in asdict(config).items() if value != "auto"}
+    # What was asked for wins over what the sizes choose.
     values = chosen | asked | {"device": device}
     values["select_by"] = selected_metric(config, size.protocol)
     case = device, sized, values["batch_size"], values["precision"]
@@ -225,6 +226,7 @@ def rerun_settings(run: Run) -> dict[str, Any]:
             chosen["schedule_epochs"] = chosen.get("schedule_epochs") or chosen["epochs"]
         chosen |= {"epochs": best_epoch, "patience": 0, "target": None}
     kind = config_class(run.config.model)
+    # What the search of that run found is in its model's settings.
     chosen["search"] = False
     act = {name: value for name, value in chosen.items() if acts(name, kind)}
     return {

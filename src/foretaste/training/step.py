@@ -52,6 +52,7 @@ class Step:
         It is valid until the next call: a replayed step writes over it.
         """
         assert isinstance(self.model, NeuralModel)
+        # Of several ranks the update before may be under way, and the loss reads what it writes.
         self.finish()
         loss = self._add_gradients(batch)
         group = self.model.updated_by(batch)

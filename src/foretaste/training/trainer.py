@@ -204,6 +204,7 @@ class EpochTrainer(Trainer[IterativeModel]):
         self.has_begun = False
         self.started_from: dict[str, Any] = {}
         """Origin of the first weights, as logged; empty for weights by seed."""
+        # The step fills the weights by the seed; `begin` replaces those that another run has.
         self.batches, self.step = strategy.batches_and_step(model, histories, plan)
         self.state = TrainingState.begin(
             plan,

@@ -292,6 +292,7 @@ def _carried_out(work: Callable[[Strategy], Run], kind: type[ModelConfig]) -> Ru
     with strategy_here() as strategy:
         if kind.parallel is not None:
             return work(strategy)
+        # The others wait, however long a fit takes, and open the run that the first has made.
         return strategy.opened(lambda: work(ALONE), Run.open)
 
 

@@ -131,6 +131,7 @@ class IALS(SweepModel):
         items, start_UD = FixedVectors.of(self.item_factors), self.user_factors.detach()
         users_UD, _ = improve_rows(items, batch.histories, weight, ridge_U, start_UD)
         self.user_factors.copy_(users_UD)
+        # Against the users that were improved just now: the sides alternate.
         users, start_ID = FixedVectors.of(self.user_factors), self.item_factors.detach()
         items_ID, loss = improve_rows(users, batch.of_items, weight, ridge_I, start_ID)
         self.item_factors.copy_(items_ID)

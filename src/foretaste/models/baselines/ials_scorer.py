@@ -70,6 +70,7 @@ class FoldInScorer(Scorer):
 
     def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
         count_B1 = known_BI.sum(1, keepdim=True) + self.num_pairs
+        # C^-1/2, with the ridge of a row by its items and all its pairs.
         scale_BD = (self.shared_D + self.ridge * count_B1).rsqrt()
         residual_BD = direction_BD = (known_BI @ self.item_ID) * scale_BD
         solution_BD = torch.zeros_like(residual_BD)

@@ -186,6 +186,7 @@ class _AutoencoderScorer(Scorer):
 
     def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
         length_B1 = known_BI.sum(1, keepdim=True)
+        # x / |x|: a history of n ones has the length sqrt(n).
         first_BH = known_BI @ self.model.encoder_table * length_B1.clamp(min=1.0).rsqrt()
         code_BC = self.model.code_of(first_BH)
         return self.model.scores_of(code_BC[:, : self.model.config.latent])
