@@ -12,7 +12,7 @@ from foretaste.report import compare_runs
 from foretaste.runs import Run
 from tests.cli.conftest import Done, call
 
-MODELS = ["popularity", "ease", "neumf", "vae"]
+MODELS = ["popularity", "neumf", "vae", "ease"]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_a_quiet_demo_prints_its_table(small: tuple[Path, list[Done]]) -> None:
 
 def test_lists_have_titles_below_a_history(small: tuple[Path, list[Done]]) -> None:
     _, (done, _) = small
-    lists = done.out.partition("\nRecommend with vae\n")[2].partition("\nNext:\n")[0]
+    lists = done.out.partition("\nRecommend with ease\n")[2].partition("\nNext:\n")[0]
     assert re.search(r"^User \d+, known from training, has The .*; The ", lists, re.MULTILINE)
     assert re.search(r"^Someone new has The .*; The ", lists, re.MULTILINE)
     assert len(re.findall(r"^ +\d\. .* The .*\)$", lists, re.MULTILINE)) == 16

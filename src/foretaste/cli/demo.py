@@ -34,7 +34,6 @@ _NEW_HISTORY = 4
 # Small models and large steps: more minutes on a laptop gained nothing on data of this size.
 TRAININGS = (
     ("popularity", None, TrainingConfig()),
-    ("ease", None, TrainingConfig()),
     (
         "neumf",
         NeuMFConfig(factors=16, layers=(64, 32, 16)),
@@ -45,8 +44,10 @@ TRAININGS = (
         VAEConfig(hidden=(200,), latent=64),
         TrainingConfig(epochs=20, batch_size=256, learning_rate=0.003, eval_every=1),
     ),
+    ("ease", None, TrainingConfig()),
 )
-"""The models of the demonstration, their settings and those of their training."""
+"""The models of the demonstration, their settings and those of their training; the last one
+recommends."""
 
 
 def demo(
@@ -90,7 +91,7 @@ def demo(
         ("foretaste", "recommend", run.path, "--user", user_id),
         ("foretaste", "similar", run.path, "--item", item_id),
         ("foretaste", "compare", *(run.path for run in runs)),
-        ("foretaste", "train", "vae", source, "--items", items),
+        ("foretaste", "train", "ease", source, "--items", items),
     )
     say(console, "The last one takes a file of your own just as well.")
 
@@ -105,6 +106,7 @@ def _prepare(
 
     _title(console, "Make up people with tastes, and what they watched")
     generated = generate(config)
+    earlier = ", in place of an earlier demo's" if source.exists() else ""
     try:
         source.parent.mkdir(parents=True, exist_ok=True)
         source.touch()
@@ -113,7 +115,7 @@ def _prepare(
         raise SettingError(f"output {source.parent} {reason}") from error
     for table, path in ((generated.table, source), (generated.items, items)):
         pyarrow.csv.write_csv(table, path)
-        say(console, f"{path}: {table.num_rows:,} rows of {', '.join(table.column_names)}")
+        say(console, f"{path}: {table.num_rows:,} rows of {', '.join(table.column_names)}{earlier}")
     _title(console, "Prepare: hold out each person's last item to test on, the one before to tune")
     dataset = prepare(str(source), output, items=items, overwrite=True)
     manifest = dataset.manifest
