@@ -114,16 +114,8 @@ class Run:
     def open(cls, path: Path | str) -> Run:
         """Open a run; RunError for a file that is missing, torn, changed or foreign."""
         path = checked("run", path, Path)
-        if not path.is_dir():
-            meant = did_you_mean(path, holding=CONFIG)
-            raise RunError(f"{path} is not a run: there is no such directory{meant}")
         if not os.path.lexists(path / CONFIG):
-            if os.path.lexists(path / FILE_NAME):
-                raise RunError(
-                    f"{path} is a dataset, not a run; train on it with foretaste train MODEL "
-                    f"{path}, and name the run"
-                )
-            raise RunError(f"{path} is not a run directory: it has no {CONFIG}")
+            raise no_run(path)
         run = cls(path, read_run_config(path / CONFIG))
         with reading(run.log.path), open_regular(run.log.path):
             pass  # the log exists; it is read on first use
@@ -342,6 +334,22 @@ class Run:
                 f"{self.path / name} has {len(table)} rows where {CONFIG} says {expected}"
             )
         return table
+
+
+def no_run(path: Path) -> RunError:
+    """The error for a path without a run's config; it says what is there instead."""
+    if path.is_file() or os.path.lexists(path / FILE_NAME):
+        kind = "file" if path.is_file() else "dataset"
+        return RunError(
+            f"{path} is a {kind}, not a run; train on it with foretaste train MODEL {path}, and "
+            "name the run"
+        )
+    if not path.is_dir():
+        meant = did_you_mean(path, holding=CONFIG)
+        return RunError(f"{path} is not a run: there is no such directory{meant}")
+    inside = [str(config.parent) for config in sorted(path.glob(f"*/{CONFIG}"))]
+    meant = f"; name a run in it: {', '.join(inside[:5])}" if inside else ""
+    return RunError(f"{path} is neither a run nor a dataset: it has no {CONFIG}{meant}")
 
 
 def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from foretaste._util.files import open_own
-from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked
 from foretaste.data.manifest import FILE_NAME, Manifest
 from foretaste.data.part_files import PartFiles
@@ -27,7 +26,7 @@ from foretaste.runs.files import (
     reading,
 )
 from foretaste.runs.places import LOCK, lock_holder
-from foretaste.runs.run import Run
+from foretaste.runs.run import Run, no_run
 
 
 def verify(path: Path | str) -> list[str]:
@@ -69,14 +68,8 @@ def verify(path: Path | str) -> list[str]:
             for name, check in ((STATE, run.load_state), (LOCK, partial(_check_lock, path))):
                 if os.path.lexists(path / name):
                     passes(name, check)
-    elif path.is_file():
-        raise RunError(f"{path} is a file; name the directory of a dataset or run")
-    elif not path.is_dir():
-        raise RunError(f"{path}: there is no such directory{did_you_mean(path)}")
     else:
-        raise RunError(
-            f"{path} is neither a dataset nor a run: it has neither {FILE_NAME} nor {CONFIG}"
-        )
+        raise no_run(path)
     return problems
 
 
