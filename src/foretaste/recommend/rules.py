@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -177,6 +178,8 @@ class ItemRules:
             found = result.fetchnumpy()
         except duckdb.Error as error:
             reason = str(error).strip().split("\n", 1)[0]
+            if missing := re.search(r'column "(.+?)" not found', reason):
+                reason = f"there is no column {missing[1]}"
             raise SettingError(f"{what}: {reason}; {self._columns()}") from None
         index = found.get("item_index", ())
         if len(kinds) != 2 or kinds[1] != "BOOLEAN" or len(index) != len(self._texts):
