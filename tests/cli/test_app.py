@@ -158,6 +158,8 @@ def test_a_default_is_shown_as_it_is_typed() -> None:
     [
         ("trian", 'Did you mean "train"?'),
         ("train neumf data --lr 3", "Unknown option: --lr. Say --learning-rate."),
+        ("train ials data --lr 3", "Unknown option: --lr. Did"),
+        ("train ratings.csv", "Name a model first, such as ease: neumf, "),
         ("train ease data --seed 3", "Unknown option: --seed."),
         ("prepare a.csv --user who", "Did you mean --user-column or --user-id-type?"),
         ("train vae data --weight-column x", "foretaste prepare SOURCES --weight-column ..."),
@@ -196,6 +198,12 @@ def test_mistakes_on_the_command_line(foretaste: Foretaste, line: str, said: str
         ("prepare ratings.csv --output data", "holds a prepared dataset"),
         ("prepare ratings.csv --user-column userid", "; did you mean 'user_id'?"),
         ("evaluate data", "data is a dataset, not a run; train on it with foretaste train MODEL"),
+        (
+            "evaluate runs",
+            "neither a run nor a dataset: it has no config.json; name a run in it: runs/",
+        ),
+        ("recommend ratings.csv --user 1", "ratings.csv is a file, not a run; train on it with"),
+        ("recommend runs/vae --history 1,5", "takes ids with spaces between them: --history 1 5"),
         ("evaluate absent -k 0", "k is (0,); it must be a list of whole numbers of at least 1"),
         ("compare runs/vae -m ndcg@10 runs/gmf", "got 1; runs go before the options"),
         ("recommend runs/vae", "got none of them"),
