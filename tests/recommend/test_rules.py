@@ -126,7 +126,7 @@ def test_columns_have_the_type_of_their_values(
         ("stok > 0", "the items have item_id BIGINT, stock BIGINT, name VARCHAR"),
         ("name > 0", "rule one"),
         ("stock > 0; DROP TABLE texts", "rule one"),
-        ("true) FROM items; SELECT (true", "is not one condition but 2 statements"),
+        ("true) FROM items; SELECT (true", "is no condition"),
         ("stock", "is no condition, true or false for each item"),
         ("true), (true", "is no condition"),
         ("true) AS a, item_index FROM items WHERE (stock > 0", "rule one"),

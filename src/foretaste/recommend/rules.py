@@ -170,10 +170,7 @@ class ItemRules:
         try:
             # On a line of its own, as a -- comment may end the condition.
             query = f"SELECT item_index, (\n{condition}\n) AS is_met FROM items"
-            statements = database.extract_statements(query)
-            if len(statements) > 1:
-                raise SettingError(f"{what}: is not one condition but {len(statements)} statements")
-            result = database.execute(statements[0])
+            result = database.execute(query)
             kinds = [str(kind) for _, kind, *_ in result.description]
             found = result.fetchnumpy()
         except duckdb.Error as error:
