@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from foretaste.data import open_dataset
+from foretaste.data import GenerateConfig, open_dataset
 from foretaste.report import compare_runs
 from foretaste.runs import Run
 from tests.cli.conftest import Done, call
@@ -19,9 +19,10 @@ MODELS = ["popularity", "neumf", "vae", "ease"]
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Done]]:
     """A small demonstration, twice into the same directory, the second time quietly."""
     output = tmp_path_factory.mktemp("demo") / "demo"
-    shape = "--num-users 200 --num-items 100 --num-interactions 5000 --num-genres 4"
-    line = ["demo", "--output", output, *shape.split()]
-    return output, [call(*line), call(*line, "--quiet")]
+    shape = GenerateConfig(num_users=200, num_items=100, num_interactions=5000, num_genres=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("foretaste.cli.demo.GenerateConfig", lambda: shape)
+        return output, [call("demo", "--output", output, *more) for more in ((), ("--quiet",))]
 
 
 def test_the_whole_path_is_walked_and_again(small: tuple[Path, list[Done]]) -> None:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
 from foretaste._util.files import why_not_written
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, say_next, stdout_console
@@ -53,7 +51,6 @@ recommends."""
 def demo(
     *,
     output: Path = OUTPUT,
-    config: Annotated[GenerateConfig | None, Parameter(name="*", group="Generated data")] = None,
     quiet: Annotated[bool, FLAG] = False,
 ) -> None:
     """The whole path on generated data: about a minute.
@@ -68,7 +65,7 @@ def demo(
 
     console = stdout_console(quiet=quiet)
     source, items = output / "interactions.csv", output / "items.csv"
-    dataset = _prepare(source, items, output / "dataset", config or GenerateConfig(), console)
+    dataset = _prepare(source, items, output / "dataset", console)
     runs = []
     for model, model_config, training in TRAININGS:
         say(console)
@@ -96,16 +93,14 @@ def demo(
     say(console, "The last one takes a file of your own just as well.")
 
 
-def _prepare(
-    source: Path, items: Path, output: Path, config: GenerateConfig, console: Console
-) -> Dataset:
+def _prepare(source: Path, items: Path, output: Path, console: Console) -> Dataset:
     """Write generated interactions and titles as CSV files, and prepare them."""
     import pyarrow.csv
 
     from foretaste.data import generate, prepare
 
     _title(console, "Make up people with tastes, and what they watched")
-    generated = generate(config)
+    generated = generate(GenerateConfig())
     earlier = ", in place of an earlier demo's" if source.exists() else ""
     try:
         source.parent.mkdir(parents=True, exist_ok=True)
