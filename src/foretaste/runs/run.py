@@ -422,15 +422,10 @@ def check_weights(run: Run, model: RecommenderModel, weights: SavedTensors) -> N
     path, name_of_model = run.path / WEIGHTS, run.config.model
     expected = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
     found = {name: list(tensor.shape) for name, tensor in weights.tensors.items()}
-    if missing := sorted(expected.keys() - found.keys()):
-        raise RunError(f"{path} lacks {missing[0]!r}, which {name_of_model} needs")
-    if foreign := sorted(found.keys() - expected.keys()):
-        raise RunError(f"{path} holds {foreign[0]!r}, which {name_of_model} does not have")
-    for name in found:
-        if found[name] != (shape := expected[name]):
-            raise RunError(
-                f"{path}: {name!r} has shape {found[name]}, {name_of_model} expects {shape}"
-            )
+    for name in sorted(expected | found):
+        here, shape = found.get(name), expected.get(name)
+        if here != shape:
+            raise RunError(f"{path}: {name!r} has shape {here}, {name_of_model} expects {shape}")
         tensor = weights.tensors[name]
         # `aminmax` is one pass; `isfinite` of all would make a tensor of the same size.
         extremes = torch.aminmax(tensor) if tensor.numel() else ()
