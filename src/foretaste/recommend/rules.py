@@ -23,12 +23,14 @@ from foretaste.recommend.item_filter import Condition
 from foretaste.recommend.max_per import Limit, MaxPer
 
 _TYPES = {
+    # A cast alone would read 1_000 as 1000, and round 77.5 to 78.
     "BIGINT": "TRY_CAST(CASE WHEN regexp_full_match({text}, '-?(0|[1-9][0-9]*)') THEN {text} END "
     "AS BIGINT)",
     # A cast would make numbers of 05 and 007, which are codes.
     "DOUBLE": "TRY_CAST(CASE WHEN NOT regexp_matches({text}, '^[-+]?0[0-9]') THEN {text} END AS "
     "DOUBLE)",
     "BOOLEAN": "CASE lower({text}) WHEN 'true' THEN true WHEN 'false' THEN false END",
+    # An offset is dropped: 12:00+05:00 reads as 12:00.
     "TIMESTAMP": "TRY_CAST({text} AS TIMESTAMP)",
 }
 """SQL that casts text, by type; a column gets the first type that fits all its values."""
