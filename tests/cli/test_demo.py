@@ -7,21 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from foretaste.data import open_dataset
+from foretaste.data import GenerateConfig, open_dataset
 from foretaste.report import compare_runs
 from foretaste.runs import Run
 from tests.cli.conftest import Done, call
 
-MODELS = ["popularity", "ease", "neumf", "vae"]
+MODELS = ["popularity", "neumf", "vae", "ease"]
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Done]]:
     """A small demonstration, twice into the same directory, the second time quietly."""
     output = tmp_path_factory.mktemp("demo") / "demo"
-    shape = "--num-users 200 --num-items 100 --num-interactions 5000 --num-genres 4"
-    line = ["demo", "--output", output, *shape.split()]
-    return output, [call(*line), call(*line, "--quiet")]
+    shape = GenerateConfig(num_users=200, num_items=100, num_interactions=5000, num_genres=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("foretaste.cli.demo.GenerateConfig", lambda: shape)
+        return output, [call("demo", "--output", output, *more) for more in ((), ("--quiet",))]
 
 
 def test_the_whole_path_is_walked_and_again(small: tuple[Path, list[Done]]) -> None:
@@ -51,7 +52,7 @@ def test_a_quiet_demo_prints_its_table(small: tuple[Path, list[Done]]) -> None:
 
 def test_lists_have_titles_below_a_history(small: tuple[Path, list[Done]]) -> None:
     _, (done, _) = small
-    lists = done.out.partition("\nRecommend with vae\n")[2].partition("\nNext:\n")[0]
+    lists = done.out.partition("\nRecommend with ease\n")[2].partition("\nNext:\n")[0]
     assert re.search(r"^User \d+, known from training, has The .*; The ", lists, re.MULTILINE)
     assert re.search(r"^Someone new has The .*; The ", lists, re.MULTILINE)
     assert len(re.findall(r"^ +\d\. .* The .*\)$", lists, re.MULTILINE)) == 16

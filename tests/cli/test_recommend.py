@@ -333,7 +333,7 @@ def test_rules_conditions_and_limits(foretaste: Foretaste, tmp_path: Path) -> No
         ("--max-per price", "brand=2 genre=1; got 'price'"),
         ("--max-per price=1 price=2", "a number for each column, brand=2 genre=1; got 'price=2'"),
         ("--max-per price=0", "max_per is"),
-        ("--where prise<1", "where, 'prise<1': Binder Error"),
+        ("--where prise<1", "where, 'prise<1': there is no column prise"),
     ):
         done = foretaste(f"{asked} {options}")
         assert done.status == 2

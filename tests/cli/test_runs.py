@@ -74,11 +74,11 @@ def test_what_is_wrong_is_named(foretaste: Foretaste, tmp_path: Path) -> None:
     done = foretaste("verify", tmp_path / "torn", "absent", "runs/gmf")
     assert done.status == 2
     assert done.err.startswith(f"error: {path}: does not match the manifest")
-    assert "\nabsent: there is no such directory" in done.err
+    assert "\nabsent is not a run: there is no such directory" in done.err
     assert done.out == "runs/gmf: ok\n"
 
 
 def test_neither_dataset_nor_run(foretaste: Foretaste, tmp_path: Path) -> None:
     done = foretaste("verify", tmp_path)
     assert (done.status, done.out) == (2, "")
-    assert "is neither a dataset nor a run" in done.err
+    assert "is neither a run nor a dataset" in done.err

@@ -18,6 +18,7 @@ from foretaste.evaluation.config import (
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.evaluation.result import (
     Evaluation,
+    Metric,
     compare_evaluations,
     mean_interval,
     paired_difference,
@@ -109,6 +110,14 @@ def test_intervals_by_metric() -> None:
     assert (hr.low, hr.high) == mean_interval(several.per_user["hr@2"])
     sampled = small_evaluation(torch.rand(50, 8), candidates="sampled-3")
     assert "coverage@2" not in sampled.metrics
+
+
+def test_the_shown_interval_of_a_share_stays_within_0_and_1() -> None:
+    shown = {
+        name: Metric(name=name, value=0.5, low=-0.5, high=1.5).interval()
+        for name in ("ndcg@10", "popularity_lift@10")
+    }
+    assert shown == {"ndcg@10": "0.0000–1.0000", "popularity_lift@10": "-0.5000–1.5000"}
 
 
 def test_a_notebook_shows_every_metric_in_a_table() -> None:

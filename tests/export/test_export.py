@@ -80,15 +80,15 @@ def test_only_an_export_is_replaced(run: Run, tmp_path: Path) -> None:
     assert export_run(run, output, format="torch", k=3, overwrite=True).k == 3
     assert json.loads((output / "export.json").read_text())["k"] == 3
     (output / "client.py").touch()
-    with pytest.raises(SettingError, match=r"holds 'client\.py' beside the export, which would be"):
+    with pytest.raises(SettingError, match=r"'client\.py' is no part of an export, and would be"):
         export_run(run, output, format="torch", overwrite=True)
     (output / "client.py").unlink()
     for content in ("{}", "[", '{"format": "another", "files": {}}'):
         (output / "export.json").write_text(content)
-        with pytest.raises(SettingError, match="is no export, and would be lost"):
+        with pytest.raises(SettingError, match="is no part of an export, and would be lost"):
             export_run(run, output, format="torch", overwrite=True)
     (output / "export.json").unlink()
-    with pytest.raises(SettingError, match="is no export, and would be lost"):
+    with pytest.raises(SettingError, match="is no part of an export, and would be lost"):
         export_run(run, output, format="torch", overwrite=True)
     assert (output / "model.pt2").is_file()
 

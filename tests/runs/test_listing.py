@@ -69,6 +69,12 @@ def test_a_run_in_training_names_the_process(folder: Path) -> None:
         assert by_name(list_runs(folder))["c begun"].state.startswith("in training (process ")
 
 
+def test_a_run_with_a_link_to_it_is_listed_once(folder: Path) -> None:
+    before = [run.path for run in list_runs(folder)]
+    (folder / "0 current").symlink_to("a trained")
+    assert sorted(run.path for run in list_runs(folder)) == sorted(before)
+
+
 def test_a_run_itself_and_a_folder_that_is_none(folder: Path) -> None:
     (run,) = list_runs(folder / "a trained")
     assert run.metric == "hr@10"

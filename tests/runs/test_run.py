@@ -169,7 +169,7 @@ def test_a_missing_file_is_named(run: Run, name: str) -> None:
 def test_what_is_no_run_is_told_apart(tmp_path: Path, dataset: Dataset) -> None:
     with pytest.raises(RunError, match="there is no such directory"):
         Run.open(tmp_path / "nothing")
-    with pytest.raises(RunError, match=r"not a run directory: it has no config\.json"):
+    with pytest.raises(RunError, match=r"is neither a run nor a dataset: it has no config\.json"):
         Run.open(tmp_path)
     with pytest.raises(RunError, match=r"shop is a dataset, not a run; train on it with foretaste"):
         Run.open(dataset.path)

@@ -159,15 +159,8 @@ def test_every_changed_file_of_a_dataset_is_named(dataset: Dataset, tmp_path: Pa
 
 
 def test_what_is_neither_dataset_nor_run(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="nope: there is no such directory"):
+    with pytest.raises(RunError, match="nope is not a run: there is no such directory"):
         verify(tmp_path / "nope")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(RunError, match="is neither a dataset nor a run"):
+    with pytest.raises(RunError, match="is neither a run nor a dataset"):
         verify(tmp_path / "empty")
-
-
-def test_a_file_is_no_directory_to_verify(tmp_path: Path) -> None:
-    path = tmp_path / "ratings.csv"
-    path.write_text("user_id,item_id\n1,2\n")
-    with pytest.raises(RunError, match=r"ratings\.csv is a file; name the directory"):
-        verify(path)

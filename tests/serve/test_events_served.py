@@ -244,6 +244,11 @@ def test_events_are_kept_in_a_file(place: str, runs: Path) -> None:
         serve([runs / "ease"], ServeConfig(events=place, port=0))
 
 
+def test_a_missing_folder_of_events_is_named(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=rf"there is no directory {tmp_path}/none"):
+        serve([runs / "ease"], ServeConfig(events=f"{tmp_path}/none/events.db", port=0))
+
+
 def test_the_check_of_a_table_leaves_nothing_in_it(tmp_path: Path) -> None:
     store = EventStore(str(tmp_path / "events.db"))
     store.create()

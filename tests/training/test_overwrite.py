@@ -74,12 +74,12 @@ def test_a_run_may_replace_one_that_it_consists_of_and_none_that_it_begins_with(
     assert Run.open(other.path).config.model == blended.config.model == "blend"
 
 
-def test_a_link_to_a_run_stays_a_link(dataset: Dataset, place: Path) -> None:
+def test_no_run_is_replaced_through_a_link(dataset: Dataset, place: Path) -> None:
     foretaste.train("popularity", dataset, run=place / "monday")
     (place / "shop").symlink_to("monday")
-    foretaste.train("ease", dataset, run=place / "shop", overwrite=True)
-    assert (place / "shop").readlink() == Path("monday")
-    assert Run.open(place / "monday").config.model == "ease"
+    with pytest.raises(RunError, match=r"shop is a link to .*monday; to replace that run, name it"):
+        foretaste.train("ease", dataset, run=place / "shop", overwrite=True)
+    assert Run.open(place / "monday").config.model == "popularity"
 
 
 def test_what_is_no_run_no_log_or_in_use_is_never_replaced(dataset: Dataset, place: Path) -> None:

@@ -171,6 +171,8 @@ def _catalogue_case(model: NeuralModel, seed: int, histories: Histories, size: i
     return Case({"precision": "fp32", "batch_size": size}, "users", size, inputs, [call])
 
 
+# NVIDIA's script timed independent pairs. No list needs these: the model scores the catalogue or
+# candidates of a user, whose side is then projected once.
 class PairScorer:
     """Scorer of pairs on the model's device, with the tower's products in one dtype."""
 

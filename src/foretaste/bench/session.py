@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from foretaste._util.files import why_not_written
-from foretaste._util.process import launch
 from foretaste.bench.config import BenchConfig
 from foretaste.bench.measure import load_libraries
 from foretaste.bench.rows import Row, environment
@@ -143,12 +142,6 @@ class Session:
         self.log = log if ranks.is_first else lambda _: None
         self.rows: list[Row] = []
         self.device = ranks.device(options.device)
-        started, num_threads = launch(), torch.get_num_threads()
-        if self.device.type == "cpu" and started.size > 1 and num_threads == 1:
-            self.log(
-                f"note: {started.local_size} ranks with one thread each on {os.cpu_count()} cores: "
-                "torchrun sets OMP_NUM_THREADS=1 by default; --threads sets another number"
-            )
         load_libraries(self.device)
         self._environment = environment(self.device)
 

@@ -43,7 +43,7 @@ app = App(
     help="""From interactions to recommendations: prepare interactions, train a model on them,
     evaluate it, and let it recommend.
 
-    Start with `foretaste demo`, or with data of your own: `foretaste train vae ratings.csv`.
+    Start with `foretaste demo`, or with data of your own: `foretaste train ease ratings.csv`.
     Every command explains itself with --help.""",
     help_format="markdown",
     default_parameter=DEFAULTS,

@@ -11,11 +11,13 @@ from cyclopts import (
     CycloptsError,
     MissingArgumentError,
     Parameter,
+    UnknownCommandError,
     UnknownOptionError,
     UnusedCliTokensError,
 )
 
 from foretaste._util.settings import Threads, checked
+from foretaste.models.registry import MODEL_NAMES
 
 if TYPE_CHECKING:
     from cyclopts import ArgumentCollection
@@ -145,7 +147,8 @@ def explained(error: CycloptsError) -> str:
     message = str(error)
     if isinstance(error, UnknownOptionError):
         option = (error.token.keyword or error.token.value).replace("_", "-")
-        if option == "--lr":  # for which Cyclopts takes --l2
+        names = {name for one in error.argument_collection for name in one.names if one.parse}
+        if option == "--lr" and "--learning-rate" in names:  # for which Cyclopts takes --l2
             message = f"Unknown option: {option}. Say --learning-rate."
         elif words[1:2] in (["train"], ["tune"], ["compete"]) and option in _options_of_preparing():
             message = (
@@ -153,7 +156,6 @@ def explained(error: CycloptsError) -> str:
                 f"first: foretaste prepare SOURCES {option} ..."
             )
         else:  # `--user` begins `--user-column`, and Cyclopts takes the nearest by letters
-            names = {name for one in error.argument_collection for name in one.names if one.parse}
             if longer := sorted(name for name in names if name.startswith(f"{option}-")):
                 message = f"Unknown option: {option}. Did you mean {' or '.join(longer)}?"
     elif isinstance(error, MissingArgumentError):
@@ -163,6 +165,9 @@ def explained(error: CycloptsError) -> str:
         message = f"{error.argument.name} is needed and not given{where}."
         if error.keyword is not None:
             message = f"{error.keyword} needs a value."
+    elif isinstance(error, UnknownCommandError) and words[1:] in (["train"], ["tune"]):
+        message = message.partition(" Available commands")[0]  # Cyclopts names eight of them
+        message = f"{message} Name a model first, such as ease: {', '.join(MODEL_NAMES)}."
     elif isinstance(error, UnusedCliTokensError):
         message = f"Nothing is known to do with {' '.join(error.unused_tokens or ())!r}."
     return f"{message}\nSee {' '.join(words)} --help."

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
 from foretaste._util.files import why_not_written
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, say_next, stdout_console
@@ -34,7 +32,6 @@ _NEW_HISTORY = 4
 # Small models and large steps: more minutes on a laptop gained nothing on data of this size.
 TRAININGS = (
     ("popularity", None, TrainingConfig()),
-    ("ease", None, TrainingConfig()),
     (
         "neumf",
         NeuMFConfig(factors=16, layers=(64, 32, 16)),
@@ -45,14 +42,15 @@ TRAININGS = (
         VAEConfig(hidden=(200,), latent=64),
         TrainingConfig(epochs=20, batch_size=256, learning_rate=0.003, eval_every=1),
     ),
+    ("ease", None, TrainingConfig()),
 )
-"""The models of the demonstration, their settings and those of their training."""
+"""The models of the demonstration, their settings and those of their training; the last one
+recommends."""
 
 
 def demo(
     *,
     output: Path = OUTPUT,
-    config: Annotated[GenerateConfig | None, Parameter(name="*", group="Generated data")] = None,
     quiet: Annotated[bool, FLAG] = False,
 ) -> None:
     """The whole path on generated data: about a minute.
@@ -67,7 +65,7 @@ def demo(
 
     console = stdout_console(quiet=quiet)
     source, items = output / "interactions.csv", output / "items.csv"
-    dataset = _prepare(source, items, output / "dataset", config or GenerateConfig(), console)
+    dataset = _prepare(source, items, output / "dataset", console)
     runs = []
     for model, model_config, training in TRAININGS:
         say(console)
@@ -90,21 +88,20 @@ def demo(
         ("foretaste", "recommend", run.path, "--user", user_id),
         ("foretaste", "similar", run.path, "--item", item_id),
         ("foretaste", "compare", *(run.path for run in runs)),
-        ("foretaste", "train", "vae", source, "--items", items),
+        ("foretaste", "train", "ease", source, "--items", items),
     )
     say(console, "The last one takes a file of your own just as well.")
 
 
-def _prepare(
-    source: Path, items: Path, output: Path, config: GenerateConfig, console: Console
-) -> Dataset:
+def _prepare(source: Path, items: Path, output: Path, console: Console) -> Dataset:
     """Write generated interactions and titles as CSV files, and prepare them."""
     import pyarrow.csv
 
     from foretaste.data import generate, prepare
 
     _title(console, "Make up people with tastes, and what they watched")
-    generated = generate(config)
+    generated = generate(GenerateConfig())
+    earlier = ", in place of an earlier demo's" if source.exists() else ""
     try:
         source.parent.mkdir(parents=True, exist_ok=True)
         source.touch()
@@ -113,7 +110,7 @@ def _prepare(
         raise SettingError(f"output {source.parent} {reason}") from error
     for table, path in ((generated.table, source), (generated.items, items)):
         pyarrow.csv.write_csv(table, path)
-        say(console, f"{path}: {table.num_rows:,} rows of {', '.join(table.column_names)}")
+        say(console, f"{path}: {table.num_rows:,} rows of {', '.join(table.column_names)}{earlier}")
     _title(console, "Prepare: hold out each person's last item to test on, the one before to tune")
     dataset = prepare(str(source), output, items=items, overwrite=True)
     manifest = dataset.manifest

@@ -161,6 +161,12 @@ def recommend(
     # A misspelled name is an error before torch is imported, which takes 1.1 s.
     found = Run.open(run)
     arguments = lists.arguments(found.items, files)
+    # A comma separates no ids, since one may be in an id.
+    if "," in "".join(request.history) and max(found.items.lookup(request.history)) < 0:
+        raise SettingError(
+            f"no item is called {request.history[0]!r}; --history takes ids with spaces between "
+            "them: --history 1 5"
+        )
     histories, user_ids = request.histories(files), request.user_ids(found.users, files)
     use_threads(threads)
     with options.opened(found) as recommender:

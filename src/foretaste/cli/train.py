@@ -215,8 +215,6 @@ def _train(
 
     console = stdout_console(quiet=logs.quiet)
     raw.say_prepared(console, sources, dataset)
-    if place.runs_root is not None:
-        settings["runs_root"] = place.runs_root
     with displayed(config or TrainingConfig(), logs) as display:
         run = training.train(
             model,

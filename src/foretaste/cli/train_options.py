@@ -118,14 +118,11 @@ class NewRun:
 
     run: Path | None = None
     """Directory of the run: new, empty, or an unfinished run of the same settings, which is
-    resumed. Default: RUNS_ROOT/MODEL-DATASET-TIME."""
+    resumed. Default: runs/MODEL-DATASET-TIME."""
 
     overwrite: Annotated[bool, FLAG] = False
     """Replace the run in that directory, and existing files of --log-path and --results-dir, when
     the training begins."""
-
-    runs_root: Path | None = None
-    """Directory of runs without --run; ./runs by default."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,4 @@
-"""Settings of generated interactions.
-
-Annotations are evaluated here: the command line inherits from these settings in other modules,
-which do not have their names.
-"""
+"""Settings of generated interactions."""
 
 from dataclasses import dataclass
 from typing import Annotated

@@ -16,6 +16,7 @@ from foretaste.errors import SettingError
 from foretaste.evaluation.config import (
     GROUPS,
     INTERVALS,
+    LIST_METRICS,
     METRICS,
     TIES,
     describe_candidates,
@@ -66,7 +67,12 @@ class Metric:
 
     def interval(self) -> str:
         """The interval as text, empty where there is none."""
-        return "" if self.low is None else f"{self.low:.4f}–{self.high:.4f}"
+        if self.low is None or self.high is None:
+            return ""
+        if parse_metric(self.name)[0] in LIST_METRICS:
+            return f"{self.low:.4f}–{self.high:.4f}"
+        # Few users widen the normal interval beyond 0..1, where the mean of a share cannot be.
+        return f"{max(0.0, self.low):.4f}–{min(1.0, self.high):.4f}"
 
     def __str__(self) -> str:
         interval = self.interval()

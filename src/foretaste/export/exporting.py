@@ -97,15 +97,14 @@ def _check_output(path: Path, *, overwrite: bool) -> None:
         raise SettingError(f"output {path} exists already; name another, or use --overwrite")
     try:
         document = json.loads(read_document(path / SIGNATURE))
-        is_export, files = document["format"] == _FORMAT, {SIGNATURE, *document["files"]}
+        own = {SIGNATURE, *document["files"]} if document["format"] == _FORMAT else set()
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        is_export, files = False, set()
-    if not is_export:
-        raise SettingError(f"output {path} is no export, and would be lost; name another directory")
-    if others := sorted(set(os.listdir(path)) - files):  # noqa: PTH208
+        own = set()
+    others = sorted(set(os.listdir(path)) - own) if path.is_dir() else [path.name]  # noqa: PTH208
+    if others:
         raise SettingError(
-            f"output {path} holds {others[0]!r} beside the export, which would be lost; move it, "
-            "or name another directory"
+            f"output {path}: {others[0]!r} is no part of an export, and would be lost; move it, or "
+            "name another directory"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -22,12 +23,14 @@ from foretaste.recommend.item_filter import Condition
 from foretaste.recommend.max_per import Limit, MaxPer
 
 _TYPES = {
+    # A cast alone would read 1_000 as 1000, and round 77.5 to 78.
     "BIGINT": "TRY_CAST(CASE WHEN regexp_full_match({text}, '-?(0|[1-9][0-9]*)') THEN {text} END "
     "AS BIGINT)",
     # A cast would make numbers of 05 and 007, which are codes.
     "DOUBLE": "TRY_CAST(CASE WHEN NOT regexp_matches({text}, '^[-+]?0[0-9]') THEN {text} END AS "
     "DOUBLE)",
     "BOOLEAN": "CASE lower({text}) WHEN 'true' THEN true WHEN 'false' THEN false END",
+    # An offset is dropped: 12:00+05:00 reads as 12:00.
     "TIMESTAMP": "TRY_CAST({text} AS TIMESTAMP)",
 }
 """SQL that casts text, by type; a column gets the first type that fits all its values."""
@@ -169,14 +172,13 @@ class ItemRules:
         try:
             # On a line of its own, as a -- comment may end the condition.
             query = f"SELECT item_index, (\n{condition}\n) AS is_met FROM items"
-            statements = database.extract_statements(query)
-            if len(statements) > 1:
-                raise SettingError(f"{what}: is not one condition but {len(statements)} statements")
-            result = database.execute(statements[0])
+            result = database.execute(query)
             kinds = [str(kind) for _, kind, *_ in result.description]
             found = result.fetchnumpy()
         except duckdb.Error as error:
             reason = str(error).strip().split("\n", 1)[0]
+            if missing := re.search(r'column "(.+?)" not found', reason):
+                reason = f"there is no column {missing[1]}"
             raise SettingError(f"{what}: {reason}; {self._columns()}") from None
         index = found.get("item_index", ())
         if len(kinds) != 2 or kinds[1] != "BOOLEAN" or len(index) != len(self._texts):

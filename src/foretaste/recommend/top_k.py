@@ -94,6 +94,7 @@ class TopItems:
         """
         k = self.item_index.shape[1]
         if max_per is None:
+            # Not `torch.topk`, which returns equal scores in any order.
             top = top_k(score_BC, k)
             score_BK, item_index_BK = top.score_BK, top.candidate_BK
         else:

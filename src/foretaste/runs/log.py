@@ -72,9 +72,6 @@ UNITS = {
 }
 """All names at the top level of an event, with unit or meaning."""
 
-_MAX_LINE = 64 << 20
-"""Most bytes of a line. Lines have a few KiB; an evaluation of thousands of metrics, a few MiB."""
-
 
 def first_line() -> str:
     """The line that declares names and units."""
@@ -183,10 +180,8 @@ class MetricsLog:
     def _read(self) -> Iterator[tuple[str, dict[str, Any]]]:
         with reading(self.path), open_regular(self.path) as file:
             for number in count(1):
-                content = file.readline(_MAX_LINE)
+                content = file.readline()
                 try:
-                    if len(content) == _MAX_LINE:
-                        raise ValueError(f"it is longer than {_MAX_LINE >> 20} MiB")
                     if not content.endswith(b"\n"):
                         if number == 1:
                             raise ValueError("it does not declare names and units")

@@ -98,11 +98,13 @@ def place_to_train(path: Path, *, overwrite: bool) -> Path:
     """
     if path.is_symlink():
         try:
-            path = followed(path)
+            link, path = path, followed(path)
         except OSError as error:
             raise RunError(
                 f"{path} cannot be written: {error.strerror}; name another directory"
             ) from error
+        if overwrite and (path / CONFIG).exists():
+            raise RunError(f"{link} is a link to {path}; to replace that run, name it")
     remove_leftovers(path)
     if not overwrite or not path.exists() or is_empty_directory(path):
         check_is_new(path)
@@ -240,8 +242,10 @@ def list_runs(folder: Path | str) -> list[ListedRun]:
     folder = checked("folder", folder, Path)
     if not folder.is_dir():
         raise RunError(f"{folder}: there is no such directory{did_you_mean(folder)}")
-    paths = [folder] if _is_run(folder) else filter(_is_run, sorted(folder.iterdir()))
-    listed = [_listed(path) for path in paths]
+    found = [folder] if _is_run(folder) else sorted(filter(_is_run, folder.iterdir()))
+    # A run that a link leads to too is listed once, by its own name.
+    paths = {path.resolve(): path for path in sorted(found, key=Path.is_symlink, reverse=True)}
+    listed = [_listed(path) for path in paths.values()]
     return sorted(listed, key=lambda run: (run.is_damaged, run.created or ""))
 
 

@@ -114,16 +114,8 @@ class Run:
     def open(cls, path: Path | str) -> Run:
         """Open a run; RunError for a file that is missing, torn, changed or foreign."""
         path = checked("run", path, Path)
-        if not path.is_dir():
-            meant = did_you_mean(path, holding=CONFIG)
-            raise RunError(f"{path} is not a run: there is no such directory{meant}")
         if not os.path.lexists(path / CONFIG):
-            if os.path.lexists(path / FILE_NAME):
-                raise RunError(
-                    f"{path} is a dataset, not a run; train on it with foretaste train MODEL "
-                    f"{path}, and name the run"
-                )
-            raise RunError(f"{path} is not a run directory: it has no {CONFIG}")
+            raise no_run(path)
         run = cls(path, read_run_config(path / CONFIG))
         with reading(run.log.path), open_regular(run.log.path):
             pass  # the log exists; it is read on first use
@@ -344,6 +336,22 @@ class Run:
         return table
 
 
+def no_run(path: Path) -> RunError:
+    """The error for a path without a run's config; it says what is there instead."""
+    if path.is_file() or os.path.lexists(path / FILE_NAME):
+        kind = "file" if path.is_file() else "dataset"
+        return RunError(
+            f"{path} is a {kind}, not a run; train on it with foretaste train MODEL {path}, and "
+            "name the run"
+        )
+    if not path.is_dir():
+        meant = did_you_mean(path, holding=CONFIG)
+        return RunError(f"{path} is not a run: there is no such directory{meant}")
+    inside = [str(config.parent) for config in sorted(path.glob(f"*/{CONFIG}"))]
+    meant = f"; name a run in it: {', '.join(inside[:5])}" if inside else ""
+    return RunError(f"{path} is neither a run nor a dataset: it has no {CONFIG}{meant}")
+
+
 def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset:
     """The dataset of a run: ``dataset`` or its directory; by default the one at the place where the
     run was trained on it.
@@ -414,15 +422,10 @@ def check_weights(run: Run, model: RecommenderModel, weights: SavedTensors) -> N
     path, name_of_model = run.path / WEIGHTS, run.config.model
     expected = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
     found = {name: list(tensor.shape) for name, tensor in weights.tensors.items()}
-    if missing := sorted(expected.keys() - found.keys()):
-        raise RunError(f"{path} lacks {missing[0]!r}, which {name_of_model} needs")
-    if foreign := sorted(found.keys() - expected.keys()):
-        raise RunError(f"{path} holds {foreign[0]!r}, which {name_of_model} does not have")
-    for name in found:
-        if found[name] != (shape := expected[name]):
-            raise RunError(
-                f"{path}: {name!r} has shape {found[name]}, {name_of_model} expects {shape}"
-            )
+    for name in sorted(expected | found):
+        here, shape = found.get(name), expected.get(name)
+        if here != shape:
+            raise RunError(f"{path}: {name!r} has shape {here}, {name_of_model} expects {shape}")
         tensor = weights.tensors[name]
         # `aminmax` is one pass; `isfinite` of all would make a tensor of the same size.
         extremes = torch.aminmax(tensor) if tensor.numel() else ()

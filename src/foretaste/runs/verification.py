@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from foretaste._util.files import open_own
-from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked
 from foretaste.data.manifest import FILE_NAME, Manifest
 from foretaste.data.part_files import PartFiles
@@ -24,10 +22,8 @@ from foretaste.runs.files import (
     STATE,
     USERS,
     WEIGHTS,
-    reading,
 )
-from foretaste.runs.places import LOCK, lock_holder
-from foretaste.runs.run import Run
+from foretaste.runs.run import Run, no_run
 
 
 def verify(path: Path | str) -> list[str]:
@@ -66,17 +62,10 @@ def verify(path: Path | str) -> list[str]:
                 passes(name, partial(_check_part, run, name))
             if passes(METRICS, partial(_check_log, run)):
                 passes(WEIGHTS, partial(_check_weights, run))
-            for name, check in ((STATE, run.load_state), (LOCK, partial(_check_lock, path))):
-                if os.path.lexists(path / name):
-                    passes(name, check)
-    elif path.is_file():
-        raise RunError(f"{path} is a file; name the directory of a dataset or run")
-    elif not path.is_dir():
-        raise RunError(f"{path}: there is no such directory{did_you_mean(path)}")
+            if os.path.lexists(path / STATE):
+                passes(STATE, run.load_state)
     else:
-        raise RunError(
-            f"{path} is neither a dataset nor a run: it has neither {FILE_NAME} nor {CONFIG}"
-        )
+        raise no_run(path)
     return problems
 
 
@@ -96,12 +85,6 @@ def _check_log(run: Run) -> None:
             raise RunError(
                 f"{run.log.path}, line {number} is no event of this log: {str(event)[:80]}"
             )
-
-
-def _check_lock(path: Path) -> None:
-    if not lock_holder(path):
-        with reading(path / LOCK), open_own(path / LOCK, "rb"):
-            pass
 
 
 def _check_weights(run: Run) -> None:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
@@ -303,6 +304,11 @@ def _engine(place: str, name: str) -> Engine:
             f"events is {shown(name)}; it must be a file such as events.db, or the URL of a "
             "database, postgresql://user@host/database"
         ) from None
+
+    if url.database and engine.name == "sqlite":
+        folder = Path(url.database).parent
+        if not folder.is_dir():
+            raise SettingError(f"events {name} cannot be stored: there is no directory {folder}")
 
     @event.listens_for(engine, "connect")
     def _(connection: Any, record: object) -> None:
