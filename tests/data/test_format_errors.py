@@ -99,7 +99,7 @@ def test_fewer_names_than_fields(write: WriteFile) -> None:
 @pytest.mark.parametrize(
     ("row", "settings", "message"),
     [
-        ("1::2::soon", {}, r"line 161: time 'soon' is not a number or a date .*column 'timestamp'"),
+        ("1::2::soon", {}, r"line 161: time 'soon' does not fit: times are all .*column 'timestamp'"),
         ("1::\xe9\x00::3", {"encoding": "latin-1"}, r"line 161: item_id 'é\\x00' holds a NUL"),
     ],
 )  # fmt: skip
