@@ -31,7 +31,7 @@ def refuse(
     ("name", "message"),
     [
         ("raw.csv.bz2", r"raw\.csv\.bz2: is packed as \.bz2, which is not read; unpack it$"),
-        ("RAW.TAR.GZ", r"is packed as \.tar, which is not read; unpack it$"),
+        ("RAW.TAR.GZ", r"is packed as \.tar\.gz, which is not read; unpack it$"),
         ("shop.xlsx", r"shop\.xlsx: is no text; save it as CSV or Parquet$"),
         ("train_ratings.pickle", "is no text; save it as CSV or Parquet$"),
         ("vad_data_true.npz", "is no text; save it as CSV or Parquet$"),
@@ -51,6 +51,10 @@ def test_what_is_packed_or_no_text_is_refused_by_name(
     ("start", "message"),
     [
         (b"PK\x03\x04rest", r"raw\.csv: is not text but a \.zip file, .*; unpack it$"),
+        (
+            b"PK\x03\x04" + b"\0" * 26 + b"[Content_Types].xml",
+            r"is not text but a \.xlsx file, .*; save it as CSV or Parquet$",
+        ),
         (
             gzip.compress(b"user,item\n", mtime=0),
             r"is not text but a \.gz file, .*; rename it to end in",
@@ -99,7 +103,7 @@ def test_fewer_names_than_fields(write: WriteFile) -> None:
 @pytest.mark.parametrize(
     ("row", "settings", "message"),
     [
-        ("1::2::soon", {}, r"line 161: time 'soon' does not fit: times are all .*column 'timestamp'"),
+        ("1::2::soon", {}, r"line 161: time 'soon' does not fit: .*column 'timestamp'"),
         ("1::\xe9\x00::3", {"encoding": "latin-1"}, r"line 161: item_id 'é\\x00' holds a NUL"),
     ],
 )  # fmt: skip
