@@ -178,9 +178,3 @@ def test_matrices_that_point_outside(tmp_path: Path, field: str, place: int, val
     getattr(matrix, field)[place] = value
     with pytest.raises(InputError, match="table: cannot be turned into an Arrow table: ind"):
         prepare(matrix, tmp_path / "out")
-
-
-def test_arrays_of_one_dimension(tmp_path: Path) -> None:
-    array = pytest.importorskip("scipy.sparse").coo_array([1, 2, 3])
-    with pytest.raises(InputError, match="matrix: has 1 dimensions; users and items make two"):
-        prepare(array, tmp_path / "out")
