@@ -121,7 +121,7 @@ def test_a_value_wrong_in_one_of_several_files(write: WriteFile, output: Path) -
          r"and a column of times, if there is one, with --time-column\.$"),
         (b"user,b,time\n1,2,3\n", r"looks like item_id: 'user', 'b', 'time'\. Name it with "
                                   r"--item-column \(item_column=\.\.\. in Python\)\.$"),
-        (b"196,242,3\n1,2,3\n", r"The first line looks like data: .*--columns \(.*\), in order"),
+        (b"196,242,3\n1,2,3\n", r"The first line may be data: .*--columns \(.*\), in order"),
         (b"ana,nocturne\nben,bolero\n", "The first line may be data: .*--columns .*, in order"),
         (b"user_id,userId,item\n1,2,3\n", "'user_id' and 'userId' could both be user_id"),
         (b"user,item,item\n1,2,3\n", r"raw\.csv, line 1: column 'item' is there more than once"),
@@ -155,7 +155,7 @@ def test_columns_in_another_language_are_named_at_once(write: WriteFile, output:
 
 
 def test_a_column_asked_for_of_a_file_without_names(write: WriteFile, output: Path) -> None:
-    message = r"has no column 'user', .* 'alice', '42', '5'\. The first line looks like data: "
+    message = r"has no column 'user', .* 'alice', '42', '5'\. The first line may be data: "
     refuse(write("alice,42,5\n"), output, message, user_column="user")
 
 

@@ -327,7 +327,9 @@ def test_a_format_where_no_times_are_read(write: WriteFile, tmp_path: Path) -> N
     source = write(as_csv(["31/12/2020"]))
     for protocol in ("held-out-users", "none"):
         config = PrepareConfig(time_format="%d/%m/%Y", protocol=protocol)
-        with pytest.raises(SettingError, match=f"and protocol {protocol} reads no times; leave"):
+        with pytest.raises(
+            SettingError, match=f"no times are read: protocol {protocol} needs none"
+        ):
             prepare(source, tmp_path / "out", config)
     config = PrepareConfig(time_format="%d/%m/%Y")
     with pytest.raises(SettingError, match="there is no time column; name one with --time-column"):
