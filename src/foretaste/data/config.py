@@ -34,7 +34,6 @@ SKIPPED = "-"
 
 _MAX_DELIMITER_BYTES = 4
 _MEMORY_LIMIT = re.compile(r"([1-9][0-9]*(?:\.[0-9]+)?) ?([KMGT])(i?)B", re.IGNORECASE)
-_LARGEST_MEMORY = 2**60
 # A query is not content: the rows that it returns are, and they have a checksum.
 _NOT_CONTENT = frozenset({"engine", "spark_master", "memory_limit", "threads", "query"})
 _OF_WEIGHTS = ("weight_column", "event_column", "events", "half_life", "weight_scale")
@@ -293,15 +292,10 @@ class PrepareConfig(InputConfig):
         super().__post_init__()
         if self.memory_limit is not None:
             memory_bytes(self.memory_limit)
-        both = {"event_column": self.event_column, "events": self.events}
-        given = {name: value for name, value in both.items() if value is not None}
-        if len(given) == 1:
-            ((name, value),) = given.items()
-            (missing,) = both.keys() - given
-            raise wrong(
-                name,
-                value,
-                f"given with {missing}: --event-column event_type --events purchase cart",
+        if (self.event_column is None) != (self.events is None):
+            raise SettingError(
+                "event_column and events need each other: --event-column event_type --events "
+                "purchase cart"
             )
         _ = self.weight_of_event, self.half_life_s
         if self.spark_master is not None and self.engine != "spark":
@@ -387,12 +381,8 @@ def _encoding(setting: str, name: str) -> str:
 def memory_bytes(memory_limit: str) -> float:
     """The number of bytes in a size such as 4GB or 500MiB; SettingError if it is no size."""
     found = _MEMORY_LIMIT.fullmatch(memory_limit)
-    allowed = "a size such as 500MB or 4GB"
     if found is None:
-        raise wrong("memory_limit", memory_limit, allowed)
+        raise wrong("memory_limit", memory_limit, "a size such as 500MB or 4GB")
     number, unit, binary = found.groups()
     thousand = 1024.0 if binary else 1000.0
-    num_bytes = float(number) * thousand ** (1 + "KMGT".index(unit.upper()))
-    if num_bytes > _LARGEST_MEMORY:
-        raise wrong("memory_limit", memory_limit, f"{allowed}, and at most 1EiB")
-    return num_bytes
+    return float(number) * thousand ** (1 + "KMGT".index(unit.upper()))

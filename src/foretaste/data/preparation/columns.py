@@ -473,14 +473,12 @@ def _header_hint(source: Source, example: str) -> str:
     if not isinstance(source, TextFile) or source.format.columns is not None:
         return ""
     _, second = next(source.rows(), (0, []))
-    if any(map(_VALUE.fullmatch, source.columns)):
-        reason = "The first line looks like data"
-    elif _KNOWN.isdisjoint(map(_plain, source.columns)) and not any(map(_VALUE.match, second)):
-        reason = "The first line may be data"
-    else:
+    has_no_name = _KNOWN.isdisjoint(map(_plain, source.columns))
+    is_like_second = has_no_name and not any(map(_VALUE.match, second))
+    if not any(map(_VALUE.fullmatch, source.columns)) and not is_like_second:
         return ""
     return (
-        f" {reason}: where there is no line of column names, give them with "
+        " The first line may be data: where there is no line of column names, give them with "
         f"{_flag(f'{source.format.prefix}columns')}, in order, such as {example}."
     )
 

@@ -119,13 +119,11 @@ def make_plan(
         needed.add("time")
     columns = {role: name for role, name in found.items() if role in needed}
     if config.time_format is not None and "time" not in columns:
-        reason = f"{'a given split' if parts else f'protocol {protocol}'} reads no times;"
-        if not has_times:
-            reason = (
-                "there is no time column; name one with --time-column (time_column=... in Python) "
-                "or"
-            )
-        raise SettingError(f"time_format is {shown(config.time_format)}, and {reason} leave it out")
+        reason = f"protocol {protocol} needs none" if has_times else "there is no time column"
+        raise SettingError(
+            f"time_format is {shown(config.time_format)}, and no times are read: {reason}; name "
+            "one with --time-column (time_column=... in Python), or leave it out"
+        )
     ignores_times = bool(parts) or config.protocol not in ("auto", "leave-one-out")
     check_columns(sources, columns.values())
     for source in sources[1:] if not has_times and not ignores_times else ():
@@ -156,20 +154,20 @@ def make_plan(
 def _check_columns_for(config: PrepareConfig, protocol: str, found: dict[str, str]) -> None:
     time = found.get("time")
     # A rank orders the interactions of one user, and cannot compare those of two.
-    if protocol == "temporal" and (time is None or is_rank(time)):
-        problem = "there is no time column" if time is None else f"{time!r} is a rank"
-        raise SettingError(
-            f"protocol temporal needs real times, and {problem}; "
-            "name one with --time-column (time_column=... in Python) or use another protocol"
-        )
-    if config.half_life is not None and (time is None or is_rank(time) or protocol == "given"):
-        problem = "there is no time column" if time is None else f"{time!r} is a rank"
+    if protocol == "temporal" or config.half_life is not None:
+        problem = None
         if protocol == "given":
             problem = "those of a given split are not read"
-        raise SettingError(
-            f"half_life needs real times, and {problem}; name a column of them with --time-column "
-            "(time_column=... in Python), or leave it out"
-        )
+        elif time is None:
+            problem = "there is no time column"
+        elif is_rank(time):
+            problem = f"{time!r} is a rank"
+        if problem is not None:
+            asked = "protocol temporal" if protocol == "temporal" else "half_life"
+            raise SettingError(
+                f"{asked} needs real times, and {problem}; name a column of them with "
+                "--time-column (time_column=... in Python), or leave it out"
+            )
     if config.num_heldout_users is not None and protocol != "held-out-users":
         raise SettingError(
             f"num_heldout_users belongs to protocol held-out-users, and this one is {protocol}; "

@@ -19,7 +19,7 @@ from foretaste.data.preparation.casts import (
     with_time_format,
 )
 from foretaste.data.sources.arrow import Frame
-from foretaste.data.sources.source import TIMES, Column, Source, Storage, names_of, quoted
+from foretaste.data.sources.source import TIMES, Source, Storage, names_of, quoted
 from foretaste.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,12 +48,11 @@ _NOUNS: dict[Kind, str] = {
     "text": "an id",
     "integer": "an integer, as these ids are to be",
 }
-_NOUNS_OF_TIMES: dict[Kind, str] = {
-    "real": "a number or a date such as 2020-12-31",
-    "moment": "a date such as 2020-12-31",
-    "instant": "a time such as 2020-12-31 10:00:00+02:00",
-}
-_DATE = re.compile(r"\d{1,2}[/.-]\d{1,2}[/.-]\d")
+_UNFIT_TIME = (
+    "does not fit: times are all numbers, all dates such as 2020-12-31 10:00:00, or all dates with "
+    "a UTC offset such as +02:00"
+)
+_DATE = re.compile(r"\d{1,2}([/.-])(\d{1,2})[/.-](\d+)")
 _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]*,[0-9]+")
 # A number between these bounds, in one of these units, is taken for a time since 1970. The units
 # are powers of ten of a second.
@@ -67,7 +66,7 @@ _DROP_EMPTY = (
     "empty id"
 )
 _TIME_FORMAT = (
-    "; --time-format (time_format=... in Python) says how dates are written, such as '%d/%m/%Y'"
+    "; --time-format (time_format=... in Python) says how dates are written, such as {format!r}"
 )
 
 # Ids that are kept as they are written, but look damaged by a program before.
@@ -353,9 +352,11 @@ def _bad_value(
             (example,) = engine.first(f"SELECT {text} FROM {misfits}")
             advice = _advice(role, example)
             if role == "time":
-                problem = _problem_of_time(engine, column, example, kind)
-                if column.time_format is None and _DATE.match(example):
-                    advice = _TIME_FORMAT
+                problem = _UNFIT_TIME
+                if column.time_format is not None:
+                    problem = f"is not written as {shown(column.time_format)} says"
+                elif date := _DATE.match(example):
+                    advice = _TIME_FORMAT.format(format=_format_of(date))
             else:
                 problem = f"is not {_NOUNS[kind]}"
             problem = f"{role} {shown(example)} {problem}"
@@ -372,27 +373,11 @@ def _error_at(
     return InputError(f"{where}: {problem} (column {shown(name)}, {rows}){advice}")
 
 
-def _problem_of_time(engine: Engine, column: Column, example: str, kind: Kind) -> str:
-    """The fault of a time that does not fit ``kind``."""
-
-    def fits(kind: Kind) -> bool:
-        if column.storage != "text":
-            return (column.storage if column.storage in TIMES else "real") == kind
-        literal = replace(column, sql=f"CAST({quoted(example)} AS STRING)")
-        return bool(engine.row(f"SELECT {cast(engine.sql, literal, kind)} IS NOT NULL")[0])
-
-    if column.time_format is None and kind == "real" and (fits("moment") or fits("instant")):
-        return "is a date, and others are numbers; write all of them alike"
-    if column.time_format is None and kind != "real" and fits("real"):
-        return "is a number, and others are dates; write all of them alike"
-    if kind != "real" and fits("moment" if kind == "instant" else "instant"):
-        has, others_have = ("no", "one") if kind == "instant" else ("a", "none")
-        return f"has {has} UTC offset, and others have {others_have}; write all of them alike"
-    if column.time_format is not None:
-        return f"is not written as {shown(column.time_format)} says"
-    if column.storage in TIMES and fits(kind):
-        return "is out of range"
-    return f"is not {_NOUNS_OF_TIMES[kind]}"
+def _format_of(date: re.Match[str]) -> str:
+    """The likely format of a date that begins with its day or, if that cannot be, its month."""
+    mark, second, year = date.groups()
+    first = "%m{0}%d{0}" if int(second) > 12 else "%d{0}%m{0}"
+    return first.format(mark) + ("%y" if len(year) == 2 else "%Y")
 
 
 def _advice(role: str, example: str) -> str:

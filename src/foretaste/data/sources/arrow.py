@@ -145,10 +145,6 @@ def _to_arrow(source: Any) -> pa.Table:
     if not hasattr(source, "tocoo"):
         hint = "; call its collect() first" if hasattr(source, "collect") else _as_frame(source)
         raise InputError(f"{_SOURCES}; got {type(source).__name__}{hint}")
-    if source.dtype.kind not in "biuf":
-        raise InputError(f"matrix: holds values of type {source.dtype}; they must be numbers")
-    if len(source.shape) != 2:
-        raise InputError(f"matrix: has {len(source.shape)} dimensions; users and items make two")
     # Compressed formats only; coordinates have no structure to check.
     if hasattr(source, "check_format"):
         source.check_format(full_check=True)

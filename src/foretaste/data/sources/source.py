@@ -33,6 +33,7 @@ _STARTS = (
     (rb"\x28\xb5\x2f\xfd", ".zst"),
     (rb"BZh[1-9]1AY&SY", ".bz2"),
     (rb"\xfd7zXZ\x00", ".xz"),
+    (rb"PK\x03\x04.{26}(?:\[Content_Types\]|_rels/|docProps/|xl/)", ".xlsx"),
     (rb"PK\x03\x04", ".zip"),
     (rb"7z\xbc\xaf\x27\x1c", ".7z"),
     (rb"Rar!\x1a\x07", ".rar"),
@@ -146,8 +147,8 @@ def unreadable(name: str, error: OSError) -> InputError:
 def refuse_by_name(path: Path) -> None:
     """Raise InputError for a file whose name has the ending of a format that is not read."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    suffix = ".tar" if ".tar" in suffixes[-2:] else "".join(suffixes[-1:])
-    if suffix in _PACKED:
+    suffix = "".join(suffixes[-2:] if ".tar" in suffixes[-2:-1] else suffixes[-1:])
+    if suffix in _PACKED or suffix.startswith(".tar"):
         raise InputError(f"{path}: is packed as {suffix}, which is not read; unpack it")
     if suffix in _NO_TEXT:
         raise InputError(f"{path}: is no text; save it as CSV or Parquet")
@@ -158,11 +159,14 @@ def refuse_by_content(path: Path) -> None:
     if path.suffix.lower() in READ_COMPRESSIONS:
         return
     with path.open("rb") as file:
-        start = file.read(16)
-    kind = next((suffix for pattern, suffix in _STARTS if re.match(pattern, start)), None)
+        start = file.read(64)
+    matches = (kind for pattern, kind in _STARTS if re.match(pattern, start, re.DOTALL))
+    kind = next(matches, None)
     if kind is None:
         return
     advice = "unpack it" if kind in _PACKED else f"rename it to end in {kind}"
+    if kind in _NO_TEXT:
+        advice = "save it as CSV or Parquet"
     raise InputError(f"{path}: is not text but a {kind} file, whatever its name; {advice}")
 
 

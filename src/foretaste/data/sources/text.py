@@ -37,7 +37,6 @@ TOO_LONG = "is longer than 2 MB; a quote may be missing, or the file was not wri
 _NATIVE = ("utf-8", "latin-1", "utf-16")
 _DELIMITERS = ("::", ",", "\t", ";", "|")
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_MAX_COLUMNS = 10_000
 _LONG_FIELD = 1 << 24
 _LONG_LINE_BYTES = 2_000_000
 
@@ -314,11 +313,6 @@ def _check_first_row(path: Path, fields: list[str], delimiter: str, format: File
     """Raise InputError for a header with wrong names, and for a first row that does not fit the
     given columns."""
     if (names := format.columns) is None:
-        if len(fields) > _MAX_COLUMNS:
-            raise InputError(
-                f"{path}, line 1: has {len(fields):,} columns, more than {_MAX_COLUMNS:,}; each "
-                "row must be one interaction, with a column of users and one of items"
-            )
         repeated = [name for name, count in Counter(fields).items() if count > 1]
         if repeated:
             raise InputError(
