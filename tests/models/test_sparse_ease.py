@@ -220,7 +220,7 @@ def test_a_million_items_fit_where_all_pairs_do_not(monkeypatch: pytest.MonkeyPa
     note = build_model("ease", EaseConfig(neighbors=100), 10**6, 41_000).fitting_note()  # type: ignore[attr-defined]
     assert note == (
         "solving for the weights of up to 100 neighbours towards each of 41,000 items, which takes "
-        "about 608 MiB of memory"
+        "about 832 MiB of memory"
     )
 
 
