@@ -186,6 +186,13 @@ def test_a_training_takes_weights_or_says_that_it_does_not(name: str, tmp_path: 
     assert starts.lines[-1] == f"not used: {name} learns from presence alone"
 
 
+def test_a_blend_says_that_its_runs_have_taken_weights(tmp_path: Path) -> None:
+    dataset, starts = board(tmp_path / "plays", weight_column="plays"), Starts()
+    runs = [train(name, dataset, run=tmp_path / name) for name in ("popularity", "ease")]
+    foretaste.blend(runs, weights=(0.5, 0.5), run=tmp_path / "blend", callback=starts)
+    assert starts.lines == ["as in the runs that are blended"]
+
+
 def test_fit_finds_the_epoch_with_weights_too(tmp_path: Path) -> None:
     dataset = board(tmp_path / "none", weight_column="plays", weight_scale="log")
     settings: dict[str, Any] = {"factors": 4, "device": "cpu", "callback": Callback()}

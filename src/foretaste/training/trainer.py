@@ -158,6 +158,8 @@ class Trainer(ABC, Generic[Model]):
         mean_weight = self.dataset.manifest.mean_weight
         if mean_weight is None:
             return None
+        if isinstance(self.model, ComposedModel):
+            return "as in the runs that are blended"
         if self.model.config.takes_weights:
             return f"an interaction counts as its weight over {mean_weight:.3g}, the mean"
         return f"not used: {self.model.name} learns from presence alone"
