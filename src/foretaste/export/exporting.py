@@ -14,7 +14,7 @@ from foretaste import __version__
 from foretaste._util.atomic import atomic_directory, is_empty_directory
 from foretaste._util.files import file_sha256, read_document
 from foretaste._util.settings import Count, checked
-from foretaste._util.signed_json import signed_text
+from foretaste._util.signed_json import other_format, signed_text
 from foretaste.errors import SettingError, UnsupportedError
 from foretaste.export.formats import FILES, Format, check_format, load, write
 from foretaste.export.parity import NEAR, Parity, compare_lists
@@ -97,11 +97,15 @@ def _check_output(path: Path, *, overwrite: bool) -> None:
         raise SettingError(f"output {path} exists already; name another, or use --overwrite")
     try:
         document = json.loads(read_document(path / SIGNATURE))
-        is_export, files = document["format"] == _FORMAT, {SIGNATURE, *document["files"]}
+        is_export, number = document["format"] == _FORMAT, document["format_version"]
+        files = {SIGNATURE, *document["files"]}
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        is_export, files = False, set()
+        is_export, number, files = False, None, set()
     if not is_export:
         raise SettingError(f"output {path} is no export, and would be lost; name another directory")
+    if number != _FORMAT_VERSION:
+        why = other_format(number, _FORMAT_VERSION, "name another directory")
+        raise SettingError(f"output {path} holds an export {why}")
     if others := sorted(set(os.listdir(path)) - files):  # noqa: PTH208
         raise SettingError(
             f"output {path} holds {others[0]!r} beside the export, which would be lost; move it, "
