@@ -7,24 +7,27 @@
     assert "rank 1" in ranks.stderr
 
 The processes are forked with torch imported. They find the variables of torchrun and a store that
-this process holds, as torchrun's agent does. Every wait is bounded; at the end none is left.
+this process holds, as torchrun's agent does. Every wait is bounded, and ends in the stacks of all;
+at the end none is left.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
 import torch.distributed as dist
 
 from tests.ranks import PRELOADED
+from tests.stacks import abort
 
 TIMEOUT_S = 60.0
 
@@ -71,11 +74,27 @@ class Launched:
 
     def wait_for(self, path: Path, text: str, times: int = 1) -> None:
         """Wait until a file holds a text so many times."""
+
+        def has_text() -> bool:
+            return path.exists() and path.read_text().count(text) >= times
+
+        self.wait_until(has_text, f"{path} has {text}")
+
+    def wait_for_save(self, path: Path) -> None:
+        """Wait until a file is there and was replaced twice from now on."""
+        for _ in range(2):
+            before = _inode(path)
+            self.wait_until(lambda: _inode(path) not in (None, before), f"{path} is replaced")  # noqa: B023
+
+    def wait_until(self, condition: Callable[[], bool], said: str) -> None:
+        """Wait until something is true; TimeoutError with the stacks of all where it never is."""
         ends = time.monotonic() + TIMEOUT_S
-        while not (path.exists() and path.read_text().count(text) >= times):
-            assert time.monotonic() < ends, f"{path} has no {text}: {self.stderr}"
+        while not condition():
+            if time.monotonic() > ends:
+                abort(self.processes.values())
+                raise TimeoutError(f"waited in vain until {said}: {self.stderr}")
             alive = [one for one in self.processes.values() if one.is_alive()]
-            assert alive, f"all ended before {path} had {text}: {self.stderr}"
+            assert alive, f"all ended before {said}: {self.stderr}"
             time.sleep(0.02)
 
     def send(self, rank: int, number: int) -> None:
@@ -85,12 +104,16 @@ class Launched:
         os.kill(pid, number)
 
     def statuses(self, ranks: Sequence[int] | None = None) -> list[int | None]:
-        """Exit statuses of the ranks, once they have ended; None of one that has not in time."""
+        """Exit statuses of the ranks, once they have ended."""
         ends = time.monotonic() + TIMEOUT_S
         chosen = sorted(self.processes) if ranks is None else ranks
         for rank in chosen:
             self.processes[rank].join(max(0.0, ends - time.monotonic()))
-        return [self.processes[rank].exitcode for rank in chosen]
+        found = [self.processes[rank].exitcode for rank in chosen]
+        if None in found:
+            abort(self.processes.values())
+            raise TimeoutError(f"of ranks {[*chosen]} the statuses were {found}: {self.stderr}")
+        return found
 
     @property
     def stderr(self) -> str:
@@ -131,6 +154,12 @@ def launched(
             process.join(10)
 
 
+def _inode(path: Path) -> int | None:
+    with suppress(FileNotFoundError):
+        return path.stat().st_ino
+    return None
+
+
 def _text(directory: Path, name: str) -> str:
     return "".join(path.read_text() for path in sorted(directory.glob(f"rank-*.{name}")))
 
@@ -149,6 +178,7 @@ def _run(
     for name, number in (("stdout", 1), ("stderr", 2)):
         descriptor = os.open(f"rank-{rank}.{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(descriptor, number)
+    faulthandler.enable(2)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
     if prelude is not None:

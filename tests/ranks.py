@@ -13,6 +13,7 @@ called within, run on these ranks too. Every wait is bounded. One rank is this p
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import multiprocessing
 import pickle
 import shutil
@@ -24,6 +25,8 @@ from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
+
+from tests.stacks import abort
 
 TIMEOUT_S = 120.0
 GRACE_S = 5.0
@@ -44,7 +47,8 @@ def run_ranks(
     """Results of ``function(ranks, *args)`` on each of ``size`` ranks, in their order.
 
     The first exception among the ranks is raised here, with its traceback there as a note;
-    TimeoutError where a rank is not done in time. Function, arguments and results are pickled.
+    TimeoutError with the stacks of all where a rank is not done in time. Function, arguments and
+    results are pickled.
     """
     if size == 1:
         from foretaste.distributed.collectives import Ranks
@@ -95,14 +99,19 @@ class _Group:
         except (EOFError, OSError) as error:
             self.close()
             raise RuntimeError(f"one of {self.size} ranks ended") from error
+        stacks = ""
         if len(answers) < self.size:
+            abort(self.processes)
+            paths = sorted(self.directory.glob("rank-*.stacks"))
+            stacks = "".join(f"\n{path.stem}:\n{path.read_text()}" for path in paths)
             self.close()
         for _, error in answers.values():
             if error is not None:
                 raise error
         if len(answers) < self.size:
             missing = sorted({*range(self.size)} - {*answers})
-            raise TimeoutError(f"ranks {missing} of {self.size} were not done in {timeout_s} s")
+            message = f"ranks {missing} of {self.size} were not done in {timeout_s} s"
+            raise TimeoutError(message + stacks)
         return [answers[rank][0] for rank in range(self.size)]
 
     def close(self) -> None:
@@ -132,6 +141,8 @@ def _serve(pipe: Connection, rank: int, size: int, store: Path) -> None:
 
     from foretaste.distributed.collectives import Ranks
 
+    stacks = store.with_name(f"rank-{rank}.stacks").open("w")  # open as long as the rank lives
+    faulthandler.enable(stacks)
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -144,6 +145,15 @@ def test_ops_stand_on_torch_alone() -> None:
         if room == "ops" and not found.is_typing_only
     }
     assert libraries - sys.stdlib_module_names <= {"torch", "triton", "foretaste"}
+
+
+def test_private_parts_of_torch_are_in_one_file() -> None:
+    users = {
+        str(file.relative_to(PACKAGE))
+        for file in sources()
+        if re.search(r"\btorch(\.\w+)*\._(?!_version__)", file.read_text(encoding="utf-8"))
+    }
+    assert users == {"ops/torch_internals.py"}
 
 
 def test_ranks_stay_at_the_door() -> None:

@@ -31,7 +31,7 @@ def test_damaged_runs_are_named_and_left_out_of_what_programs_read(foretaste: Fo
     Path("runs/gmf/config.json").write_text("{")
     done = foretaste("runs runs")
     assert done.status == 0
-    assert "\nruns/gmf damaged: runs/gmf/config.json is torn or not JSON: " in done.out
+    assert "\nruns/gmf cannot be read: runs/gmf/config.json is torn or not JSON: " in done.out
     assert set(foretaste("runs --quiet").out.split()) == {"runs/popularity", "runs/vae"}
     records = {record["path"]: record for record in json.loads(foretaste("runs --format json").out)}
     assert records["runs/gmf"]["is_damaged"]

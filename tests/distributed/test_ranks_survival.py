@@ -22,6 +22,7 @@ from foretaste.models.base import FitProgress
 from foretaste.models.baselines.ease import Ease
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs import Run
+from foretaste.runs.files import STATE
 from foretaste.training.state import TrainingState
 from tests.launched import Launched, launched
 from tests.training.trainings import numbers_of, weights_of
@@ -322,7 +323,7 @@ def test_ranks_that_torchrun_restarts_go_on_with_their_run(
     with launched(2, line, tmp_path, prelude=slowed) as ranks:
         for attempt, killed in enumerate((1, 0)):
             ranks.wait_for(tmp_path / "rank-0.stdout", "\nepoch", attempt + 1)
-            time.sleep(0.3)
+            ranks.wait_for_save(tmp_path / "run" / STATE)
             ranks.send(killed, signal.SIGKILL)
             assert ranks.statuses([1 - killed]) == [2]
             ranks.start(line, 2, prelude=slowed)

@@ -8,7 +8,12 @@ import pytest
 
 from tests.docs.pages import ROOT, page
 
-HEADINGS = ("Files are never trusted", "Requests are never trusted")
+HEADINGS = (
+    "What is trusted",
+    "Files are never trusted",
+    "Requests are never trusted",
+    "What is left to you",
+)
 ROWS = [row for heading in HEADINGS for row in page("security.md").rows(heading)]
 
 
@@ -21,3 +26,12 @@ def test_a_sentence_names_its_tests(row: list[str]) -> None:
         file, _, name = named.partition("::")
         code = (ROOT / "tests" / file).read_text(encoding="utf-8")
         assert re.search(rf"^ *(?:async )?def {name}\(", code, re.MULTILINE), named
+
+
+def test_no_sentence_is_without() -> None:
+    """Beside the tables there are headings and one paragraph, which says what the tables are."""
+    lines = page("security.md").text.split("\n## ", 1)[1].splitlines()
+    assert [line for line in lines if line and not line.startswith("|")] == [
+        HEADINGS[0],
+        *(f"## {heading}" for heading in HEADINGS[1:]),
+    ]

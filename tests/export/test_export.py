@@ -93,6 +93,18 @@ def test_only_an_export_is_replaced(run: Run, tmp_path: Path) -> None:
     assert (output / "model.pt2").is_file()
 
 
+def test_an_export_of_another_format_is_not_replaced(run: Run, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    export_run(run, output, format="torch", k=2)
+    signature = output / "export.json"
+    text = signature.read_text().replace('"format_version": 1', '"format_version": 2')
+    signature.write_text(text)
+    expected = "holds an export in format 2, and this foretaste reads format 1; update foretaste"
+    with pytest.raises(SettingError, match=expected):
+        export_run(run, output, format="torch", overwrite=True)
+    assert signature.read_text() == text
+
+
 def test_a_list_is_no_longer_than_the_catalogue(run: Run, tmp_path: Path) -> None:
     made = export_run(run, tmp_path / "out", format="torch", k=10_000)
     assert made.k == run.num_items

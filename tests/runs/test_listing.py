@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -56,12 +57,22 @@ def test_what_is_not_finished_or_damaged_is_said_to_be(folder: Path) -> None:
     *_, last = listed = list_runs(folder)
     assert by_name(listed)["c begun"].state == "not finished"
     assert last.path.name == "d damaged"
-    assert last.state.startswith(f"damaged: {folder}/d damaged/metrics.jsonl, line 1 is damaged")
+    log = folder / "d damaged" / "metrics.jsonl"
+    assert last.state.startswith(f"cannot be read: {log}, line 1 is damaged")
     (folder / "a trained" / "config.json").write_text("{}")
     (folder / "b fitted" / "metrics.jsonl").unlink()
     damaged = {run.path.name: run.state for run in list_runs(folder) if run.is_damaged}
     assert "is not the config of a foretaste run" in damaged["a trained"]
     assert "metrics.jsonl is missing" in damaged["b fitted"]
+
+
+def test_a_run_of_another_format_is_not_said_to_be_damaged(folder: Path) -> None:
+    document = {"format": "foretaste run", "format_version": 99}
+    path = folder / "a trained" / "config.json"
+    path.write_text(json.dumps(document))
+    state = by_name(list_runs(folder))["a trained"].state
+    assert state.startswith(f"cannot be read: {path} was written in format 99, and this foretaste")
+    assert "damaged" not in state
 
 
 def test_a_run_in_training_names_the_process(folder: Path) -> None:

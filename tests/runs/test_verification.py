@@ -16,7 +16,7 @@ from foretaste.data import Dataset
 from foretaste.errors import RunError
 from foretaste.runs import Run, verify
 from foretaste.runs.config import WrittenFile
-from tests.runs.tiny import edit_config, flip_byte, make_run, parameters
+from tests.runs.tiny import FIRST_USER, edit_config, flip_byte, items_of, make_run, parameters
 
 FILES = ["config.json", "users.parquet", "items.parquet", "histories.parquet", "metrics.jsonl"]
 
@@ -42,6 +42,22 @@ def test_what_was_written_is_right(tmp_path: Path, dataset: Dataset, model: str)
 def test_a_changed_file_is_named(run: Run, name: str) -> None:
     flip_byte(run.path / name, (run.path / name).stat().st_size - 20)
     assert only_problem(run).startswith(f"{run.path / name} is torn or was changed")
+
+
+def test_a_run_that_was_rewritten_with_its_digest_is_taken(run: Run) -> None:
+    edit_config(run, created="1999-01-01T00:00:00+00:00")
+    assert verify(run.path) == []
+    assert Run.open(run.path).config.created.startswith("1999")
+
+
+def test_ids_and_histories_are_there_for_whoever_reads_the_files(run: Run) -> None:
+    user_ids = pq.read_table(run.path / "users.parquet")["user_id"].to_pylist()
+    item_ids = pq.read_table(run.path / "items.parquet")["item_id"].to_pylist()
+    rows = pq.read_table(run.path / "histories.parquet").to_pylist()
+    user_id = FIRST_USER + 1
+    found = {item_ids[row["item_index"]] for row in rows if user_ids[row["user_index"]] == user_id}
+    assert found
+    assert found <= {*items_of(1)}
 
 
 @pytest.mark.parametrize("name", FILES[1:])

@@ -6,16 +6,18 @@ import http.client
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
 from foretaste.serve.config import ServeConfig
+from tests.stacks import END_S
 
 LIMIT_S = 60.0
 SOURCE = Path(sys.modules[ServeConfig.__module__].__file__ or "").parents[2]
@@ -63,7 +65,10 @@ class Served:
 
 @contextmanager
 def serve(*arguments: object, cwd: Path | None = None) -> Iterator[Served]:
-    """Yield a service once it says that it answers; its processes end with the block."""
+    """Yield a service once it says that it answers; its processes end with the block.
+
+    An error of a limit gets its log and the stacks of its processes as a note.
+    """
     command = [sys.executable, "-m", "foretaste", "serve", *map(str, arguments), "--port", "0"]
     path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = subprocess.Popen(
@@ -72,7 +77,8 @@ def serve(*arguments: object, cwd: Path | None = None) -> Iterator[Served]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
+        env=os.environ
+        | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", "PYTHONFAULTHANDLER": "1"},
         start_new_session=True,
     )
     lines: list[str] = []
@@ -87,6 +93,13 @@ def serve(*arguments: object, cwd: Path | None = None) -> Iterator[Served]:
         served = Served(process, int(found[1]))
         served.lines, served.said = lines, said
         yield served
+    except (TimeoutError, subprocess.TimeoutExpired) as error:
+        # `faulthandler` writes the stacks of all processes of the service to their stderr.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGABRT)
+        reader.join(END_S)
+        error.add_note("".join(lines))
+        raise
     finally:
         if process.poll() is None:
             process.terminate()
@@ -124,9 +137,10 @@ def is_running(process: int) -> bool:
 
 
 def wait_for(condition: Any) -> Any:
-    """The first true value of a condition; AssertionError where it never is."""
+    """The first true value of a condition; TimeoutError where it never is."""
     ends = monotonic() + LIMIT_S
     while not (found := condition()):
-        assert monotonic() < ends, "waited in vain"
+        if monotonic() > ends:
+            raise TimeoutError("waited in vain")
         sleep(0.05)
     return found

@@ -335,5 +335,19 @@ def test_the_examples_of_the_document_are_answered_as_it_says(client: TestClient
             RESPONSES[path].model_validate_json(response.content, strict=True, extra="forbid")
 
 
+def test_no_users_are_named_but_those_who_are_asked_for(client: TestClient) -> None:
+    naming = {
+        path
+        for path, response in RESPONSES.items()
+        if "user_id" in json.dumps(response.model_json_schema())
+    }
+    assert naming == {"/v1/recommend", "/v1/history"}
+    users = [{"user_id": KNOWN}, {"history": [1, 5]}]
+    answers = recommend(client, users=users)["answers"]
+    assert [answer["user_id"] for answer in answers] == [KNOWN, None]
+    assert client.get("/v1/history", params={"user_id": KNOWN}).json()["user_id"] == KNOWN
+    assert client.get("/v1/history").status_code == 422
+
+
 def test_a_reload_takes_no_model(client: TestClient) -> None:
     assert client.post("/v1/reload", json={"model": "vae"}).status_code == 422

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from foretaste import __version__
 from foretaste.data import open_dataset
 from foretaste.errors import SettingError
 from foretaste.recommend import load
@@ -216,24 +217,29 @@ def test_users_without_a_name_are_answered_where_the_events_cannot_be_read(
     assert tries == [{"ana", "ben"}]
 
 
-COLUMNS = "sequence INTEGER PRIMARY KEY, event_id, user_id, item_id, time"
+COLUMNS = "sequence INTEGER PRIMARY KEY, event_id UNIQUE, user_id, item_id, time"
+OURS = f"{COLUMNS}, event_type"
 
 
 @pytest.mark.parametrize(
-    "made",
+    ("made", "said"),
     [
-        "CREATE TABLE events (id)",
-        f"CREATE TABLE events ({COLUMNS})",
-        f"CREATE TABLE kept ({COLUMNS}); CREATE VIEW events AS SELECT * FROM kept",
+        ("CREATE TABLE events (id)", f"was made by another foretaste than {__version__}, or by"),
+        (f"CREATE TABLE events ({COLUMNS})", "was made by another foretaste than"),
+        (f"CREATE TABLE events ({OURS}, more NOT NULL)", "was made by another foretaste than"),
+        (
+            f"CREATE TABLE kept ({OURS}); CREATE VIEW events AS SELECT * FROM kept",
+            "as foretaste makes it",
+        ),
     ],
 )
 def test_a_table_that_takes_no_events_is_refused_at_the_start(
-    made: str, runs: Path, tmp_path: Path
+    made: str, said: str, runs: Path, tmp_path: Path
 ) -> None:
     for statement in made.split("; "):
         write_sqlite(tmp_path / "shop.db", statement)
     with pytest.raises(
-        SettingError, match=r"cannot be stored in .*; it needs UTF-8, and table events as"
+        SettingError, match=rf"cannot be stored in .* table events {said}.*; name another file or"
     ):
         serve([runs / "ease"], ServeConfig(events=str(tmp_path / "shop.db"), port=0))
 

@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from foretaste.serve.events import EventStore
 from tests import programs
 from tests.cli.conftest import call
 from tests.databases import require_adbc
@@ -18,15 +20,20 @@ from tests.serve import processes
 
 ROWS = "".join(f"{user},{(user * 5 + step * step) % 12},{step}\n" for user in range(40)
                for step in range(4))  # fmt: skip
+HEADINGS = "user_id,item_id,timestamp\n"
 ITEMS = "item_id,title\n" + "".join(f"{item},Wine {item}\n" for item in (*range(12), 99))
 TRAIN = "train ease ratings.csv --items items.csv --protocol none --device cpu"
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the script uses GNU mv")
-def test_what_is_collected_is_trained_on_and_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="the script uses GNU mv"),
+]
+
+
+@pytest.fixture
+def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The command of the page's script, written to a folder that is the current one."""
     require_adbc()
     programs.find("curl")
     monkeypatch.chdir(tmp_path)
@@ -37,10 +44,19 @@ def test_what_is_collected_is_trained_on_and_served(
     Path("bin/foretaste").write_text(f'#!/bin/sh\nexec {sys.executable} -m foretaste "$@"\n')
     Path("bin/foretaste").chmod(0o755)
     monkeypatch.setenv("PATH", f"{Path('bin').absolute()}:{os.environ['PATH']}")
-    Path("ratings.csv").write_text("user_id,item_id,timestamp\n" + ROWS)
+    return ["sh", "nightly.sh"]
+
+
+def train_first(rows: str) -> None:
+    """Train the model that answers on the first night."""
+    Path("ratings.csv").write_text(HEADINGS + rows)
     Path("items.csv").write_text(ITEMS)
     assert call(*TRAIN.split(), "--run", "runs/first").status == 0
     Path("runs/current").symlink_to("first")
+
+
+def test_what_is_collected_is_trained_on_and_served(nightly: list[str], tmp_path: Path) -> None:
+    train_first(ROWS)
     with processes.serve("runs/current", "--events", "events.db", cwd=tmp_path) as served:
         events = [
             {"event_id": item, "user_id": 77, "item_id": item, "time": item}
@@ -61,7 +77,7 @@ def test_what_is_collected_is_trained_on_and_served(
         asking = threading.Thread(target=ask)
         asking.start()
         try:
-            command = ["sh", "nightly.sh", f"http://127.0.0.1:{served.port}"]
+            command = [*nightly, f"http://127.0.0.1:{served.port}"]
             done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         finally:
             is_done.set()
@@ -78,3 +94,21 @@ def test_what_is_collected_is_trained_on_and_served(
         assert items["items"] == [], "it was withdrawn"
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "nothing new")
+
+
+def test_a_trial_that_is_clearly_worse_stops_the_night(nightly: list[str]) -> None:
+    # Two tastes: items 0 to 5, and 6 to 11. Each user has four of one, and takes a fifth today.
+    taken = [(user, user % 2 * 6 + (user + step) % 6, step) for user in range(60)
+             for step in range(5)]  # fmt: skip
+    train_first("".join("{},{},{}\n".format(*row) for row in taken if row[2] < 4))
+    rows = [*taken, *((user, (user + step) % 12, 9) for user in range(1000, 1600)
+                      for step in (0, 6))]  # fmt: skip
+    # Six hundred others come with pairs across the tastes: too few items each to be compared on.
+    Path("ratings.csv").write_text(HEADINGS + "".join("{},{},{}\n".format(*row) for row in rows))
+    with closing(EventStore("events.db")) as store:
+        store.create()
+    done = subprocess.run(nightly, capture_output=True, text=True, timeout=600)
+    assert done.returncode != 0
+    assert "-try is clearly worse than runs/current" in done.stderr
+    assert Path("runs/current").readlink() == Path("first")
+    assert len(list(Path("runs").iterdir())) == 3, "no run but the trial is beside first, current"

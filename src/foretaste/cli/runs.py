@@ -20,12 +20,12 @@ def runs(
     format: MetricsFormat = "table",
     quiet: Annotated[bool, FLAG] = False,
 ) -> None:
-    """List the runs of a folder, the oldest first and damaged ones last.
+    """List the runs of a folder, the oldest first and unreadable ones last.
 
     Args:
         folder: Folder of the runs.
         format: Format of the printed list; csv and json have more of each run.
-        quiet: Print the directories of undamaged runs and nothing else, one per line.
+        quiet: Print the directories of readable runs and nothing else, one per line.
     """
     from foretaste.runs import list_runs
 

@@ -18,20 +18,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 import foretaste
 from foretaste._util.process import Launch, launch
 from foretaste.distributed.collectives import ALONE, Ranks
 from foretaste.errors import RankError, Report, report_of, with_report
-
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store
 
 JOIN_TIMEOUT = "FORETASTE_JOIN_TIMEOUT_S"
 """Environment variable: seconds that ranks wait for each other at the start."""

@@ -14,7 +14,7 @@ from foretaste import __version__
 from foretaste._util.atomic import atomic_directory, is_empty_directory
 from foretaste._util.files import file_sha256, read_document
 from foretaste._util.settings import Count, checked
-from foretaste._util.signed_json import signed_text
+from foretaste._util.signed_json import other_format, signed_text
 from foretaste.errors import SettingError, UnsupportedError
 from foretaste.export.formats import FILES, Format, check_format, load, write
 from foretaste.export.parity import NEAR, Parity, compare_lists
@@ -97,9 +97,13 @@ def _check_output(path: Path, *, overwrite: bool) -> None:
         raise SettingError(f"output {path} exists already; name another, or use --overwrite")
     try:
         document = json.loads(read_document(path / SIGNATURE))
-        own = {SIGNATURE, *document["files"]} if document["format"] == _FORMAT else set()
+        number = document["format_version"] if document["format"] == _FORMAT else None
+        own = {SIGNATURE, *document["files"]} if number else set()
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        own = set()
+        number, own = None, set()
+    if number not in (None, _FORMAT_VERSION):
+        why = other_format(number, _FORMAT_VERSION, "name another directory")
+        raise SettingError(f"output {path} holds an export {why}")
     others = sorted(set(os.listdir(path)) - own) if path.is_dir() else [path.name]  # noqa: PTH208
     if others:
         raise SettingError(

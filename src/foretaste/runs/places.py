@@ -199,14 +199,16 @@ def _named_in(file: IO[bytes]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ListedRun:
-    """Entries of a run's config and log; for a damaged run only its path and the reason."""
+    """Entries of a run's config and log; of an unreadable one only its path and the reason."""
 
     path: Path
 
     state: str
-    """``finished``, ``not finished``, ``in training (process 123 on host)``, or the damage."""
+    """``finished``, ``not finished``, ``in training (process 123 on host)``, or why the run
+    cannot be read."""
 
     is_damaged: bool = False
+    """True if the run cannot be read: its files are torn, changed or of another format."""
 
     model: str | None = None
 
@@ -235,7 +237,7 @@ class ListedRun:
 
 
 def list_runs(folder: Path | str) -> list[ListedRun]:
-    """The runs in a folder, oldest first and damaged ones last; of a run's own directory that run.
+    """The runs in a folder, oldest first and unreadable last; of a run's own directory that run.
 
     Raises RunError if there is no such folder.
     """
@@ -260,7 +262,7 @@ def _listed(path: Path) -> ListedRun:
         is_finished = summary_of(events) is not None
         found = _results(config, *events[-2:]) if is_finished else {}
     except RunError as error:
-        return ListedRun(path=path, state=f"damaged: {error}", is_damaged=True)
+        return ListedRun(path=path, state=f"cannot be read: {error}", is_damaged=True)
     state = "finished"
     if not is_finished:
         holder = lock_holder(path)

@@ -31,6 +31,7 @@ from sqlalchemy import (
     bindparam,
     create_engine,
     event,
+    inspect,
     select,
     update,
 )
@@ -38,6 +39,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
+from foretaste import __version__
 from foretaste._util.formatting import shown, without_password
 from foretaste.errors import MissingExtraError, SettingError
 from foretaste.serve.errors import events_unavailable
@@ -157,10 +159,20 @@ class EventStore:
                 connection.execute(self._insert, Event("foretaste", "user", "☕", 0.0)._asdict())
                 connection.execute(self._insert, Event("withdrawn", None, None, 0.0)._asdict())
         except (SQLAlchemyError, UnicodeError) as error:
+            needs = "it needs UTF-8, and table events as foretaste makes it"
+            if self._has_other_columns():
+                needs = f"table events was made by another foretaste than {__version__}, or by hand"
             raise SettingError(
-                f"events cannot be stored in {self._name}: {_reason(error)}; it needs UTF-8, and "
-                "table events as foretaste makes it; name another file or database"
+                f"events cannot be stored in {self._name}: {_reason(error)}; {needs}; "
+                "name another file or database"
             ) from None
+
+    def _has_other_columns(self) -> bool:
+        """True if there is a table events whose columns are not ours."""
+        with suppress(SQLAlchemyError):
+            columns = inspect(self.engine).get_columns(EVENTS.name)
+            return {column["name"] for column in columns} != set(EVENTS.columns.keys())
+        return False
 
     def start(self) -> None:
         """Begin to write; called once, in the process that writes."""
