@@ -78,7 +78,7 @@ def test_what_is_collected_is_trained_on_and_served(nightly: list[str], tmp_path
         asking.start()
         try:
             command = [*nightly, f"http://127.0.0.1:{served.port}"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600)
         finally:
             is_done.set()
             asking.join()
