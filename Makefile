@@ -64,7 +64,7 @@ release: $(STAMP)
 compare-release: release
 	git worktree add --force --detach build/since $(SINCE)
 	$(BIN)/python -m benchmarks.leaderboard --data build/bare/demo --datasets dataset \
-		--seeds 1 2 3 --threads 1 --beside build/since
+		--models ease ials vae neumf --seeds 1 2 3 --threads 1 --beside build/since
 	git worktree remove --force build/since
 
 clean:

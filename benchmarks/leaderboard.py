@@ -5,8 +5,8 @@
 FOLDER holds prepared datasets by name. Each run is the command that a user gives, in a process of
 its own, start-up and every evaluation included, with the default settings. With ``--beside`` the
 other checkout, which must write runs of the same format, takes its turn before each of ours, and
-the quality of both runs is compared on the same test users by this checkout. Where other programs
-run, compare CPU seconds with one thread.
+the quality of both runs is compared on the same test users by this checkout. The last line names
+what moved. Where other programs run, compare CPU seconds with one thread.
 """
 
 from __future__ import annotations
@@ -31,13 +31,17 @@ from benchmarks.show import summary
 from foretaste._util.terminal import run_command
 from foretaste.bench.rows import COMMIT_VARIABLE, OURS, Row, environment
 from foretaste.errors import SettingError
+from foretaste.evaluation.config import default_metric
+from foretaste.models.registry import config_class
 from foretaste.report.evaluate_runs import compare_runs
 from foretaste.runs.run import Run
 
 DATASETS = ("lastfm", "steam", "ml-1m")
-MODELS = ("vae", "recvae", "neumf", "mlp", "gmf")
+MODELS = ("ease", "itemknn", "rp3beta", "ials", "vae", "recvae", "neumf", "mlp", "gmf")
 SHARE = 0.98
 """Of the best validation value of a run: the quality that is nearly all of its own."""
+MOVED = 0.1
+"""Share by which the CPU seconds of two checkouts must differ, with every seed, to be named."""
 
 _CLOCK = "foretaste train, from the start of its process to the end"
 _PARENT = "beside"
@@ -77,6 +81,30 @@ def measure(given: argparse.Namespace) -> None:
                         with given.output.open("a", encoding="utf-8") as file:
                             file.write(json.dumps(document, allow_nan=False) + "\n")
     print(f"\n{summary(rows).to_markdown()}")
+    if given.beside:
+        print(f"\nMoved: {'; '.join(moved(rows)) or 'nothing'}")
+
+
+def moved(rows: Sequence[Row]) -> list[str]:
+    """Differences whose interval excludes 0, and CPU seconds that every seed finds changed."""
+    found = []
+    times: dict[str, list[float]] = {}
+    for row in rows:
+        if "difference" in row.measured:
+            name = f"{row.model} on {row.case['dataset']}"
+            value, low, high = row.measured["difference"]
+            if low > 0 or high < 0:
+                interval = f"{value:+.4f} ({low:+.4f} to {high:+.4f})"
+                found.append(
+                    f"{name}, seed {row.case['seed']}: {row.measured['metric']} {interval}"
+                )
+            times.setdefault(name, []).append(row.measured["times_cpu_s"])
+    for name, values in times.items():
+        if min(values) > 1 + MOVED or max(values) < 1 - MOVED:
+            found.append(
+                f"{name}: {_PARENT} took {min(values):.2f} to {max(values):.2f} times our CPU time"
+            )
+    return found
 
 
 def _environment(checkout: Path) -> dict[str, Any]:
@@ -136,7 +164,9 @@ def train(
 ) -> dict[str, Any]:
     """Seconds, epochs and quality of one command, run with the sources of a checkout."""
     command = [sys.executable, "-m", "foretaste", "train", model, str(data), "--quiet"]
-    command += ["--seed", str(seed), "--run", str(run), "--device", "cpu"]
+    command += ["--run", str(run), "--device", "cpu"]
+    if config_class(model).has_epochs:  # the others draw nothing, and have no seed
+        command += ["--seed", str(seed)]
     more = {"PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": str(threads)}
     before, since, began = os.times(), time.perf_counter(), time.time()
     done = subprocess.run(command, env=os.environ | more, stdout=subprocess.DEVNULL)
@@ -147,20 +177,23 @@ def train(
     final, of_run, history = opened.metrics, opened.log.summary, opened.log.read()
     assert final is not None
     assert of_run is not None
-    metric = opened.config.resolved["select_by"]
+    # A model that is fitted in one pass chooses no epoch.
+    metric = opened.config.resolved.get("select_by") or default_metric(final.protocol)
     values = [
         (event["time"], event["evaluation"]["metrics"][metric]["value"])
         for event in history
         if event["event"] == "evaluation" and event["evaluation"]["split"] == "validation"
     ]
-    enough = SHARE * max(value for _, value in values)
-    reached = next(at for at, value in values if value >= enough)
+    enough = SHARE * max((value for _, value in values), default=0.0)
+    # A model that is fitted in one pass has no evaluation on the way: it is there at its end.
+    reached = next((at for at, value in values if value >= enough), None)
+    to_98_s = datetime.fromisoformat(reached).timestamp() - began if reached else elapsed_s
     return {
         "elapsed_s": elapsed_s,
         "cpu_s": sum(getattr(after, n) - getattr(before, n) for n in _CHILDREN),
-        "to_98_s": datetime.fromisoformat(reached).timestamp() - began,
+        "to_98_s": to_98_s,
         "epochs": sum(event["event"] == "epoch" for event in history),
-        "best_epoch": of_run["best_epoch"],
+        "best_epoch": of_run.get("best_epoch"),
         "metric": metric,
         "quality": final[metric],
     }

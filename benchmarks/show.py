@@ -72,6 +72,8 @@ def _time_to_quality(row: Row) -> str:
     if "difference" in row.measured:
         value, low, high = row.measured["difference"]
         quality += f", {value:+.4f} ({low:+.4f} to {high:+.4f})"
+        times = [row.measured[f"times_{name}"] for name in ("elapsed_s", "cpu_s")]
+        quality += f", beside / ours: elapsed {times[0]:.2f}, CPU {times[1]:.2f}"
     return f"{seconds[0]}, CPU {seconds[1]}, 98 % at {seconds[2]}, {quality}"
 
 

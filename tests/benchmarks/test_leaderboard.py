@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import leaderboard, show
+from foretaste.bench.rows import Row
 from foretaste.data import GenerateConfig, PrepareConfig, generate, prepare
 
 ROOT = Path(__file__).parents[2]
@@ -62,9 +63,33 @@ def test_both_checkouts_train_and_are_compared(
         assert row["commit"]
     assert ours["measured"]["difference"] == [0.0, 0.0, 0.0]
     assert ours["measured"]["quality"] == parent["measured"]["quality"]
-    capsys.readouterr()
+    assert capsys.readouterr().out.endswith("\nMoved: nothing\n")
     show.main([str(output)])
-    assert "+0.0000 (+0.0000 to +0.0000)" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "+0.0000 (+0.0000 to +0.0000), beside / ours: elapsed 1.00, CPU 1.00" in shown
+
+
+def test_a_model_without_epochs_is_there_at_its_end(data: Path, tmp_path: Path) -> None:
+    measured = leaderboard.train(ROOT, "ease", data / "tiny", tmp_path / "run", 1, 1)
+    assert measured["to_98_s"] == measured["elapsed_s"]
+    assert measured["metric"] == "ndcg@100"
+
+
+def test_what_moved_is_named() -> None:
+    def row(model: str, seed: int, difference: list[float], times: float) -> Row:
+        numbers = {"metric": "ndcg@10", "difference": difference, "times_cpu_s": times}
+        case = {"dataset": "tiny", "seed": seed}
+        return Row(
+            benchmark="", model=model, side="foretaste", case=case, clock="", measured=numbers
+        )
+
+    same = [0.001, -0.001, 0.003]
+    rows = [row("ease", 1, same, 1.2), row("ease", 2, same, 1.13)]
+    rows += [row("vae", 1, same, 1.2), row("vae", 2, [-0.01, -0.015, -0.005], 0.8)]
+    assert leaderboard.moved(rows) == [
+        "vae on tiny, seed 2: ndcg@10 -0.0100 (-0.0150 to -0.0050)",
+        "ease on tiny: beside took 1.13 to 1.20 times our CPU time",
+    ]
 
 
 def test_a_command_that_fails_is_one_error(
