@@ -92,7 +92,7 @@ def test_what_is_collected_is_trained_on_and_served(nightly: list[str], tmp_path
         assert [(item["item_id"], item["title"]) for item in items["items"]] == [(99, "Wine 99")]
         _, items = served.ask("GET", "/v1/items?query=98")
         assert items["items"] == [], "it was withdrawn"
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
         assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "nothing new")
 
 
