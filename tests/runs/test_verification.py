@@ -115,8 +115,8 @@ def test_weights_may_be_missing_only_before_the_end(run: Run) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda tensors: tensors.popitem(), "lacks"),
-        (lambda tensors: tensors.update(extra=torch.zeros(1)), "holds 'extra'"),
+        (lambda tensors: tensors.popitem(), "has shape none, gmf expects ["),
+        (lambda tensors: tensors.update(extra=torch.zeros(1)), "'extra' has shape [1]"),
         (lambda tensors: tensors.update({n: one[:-1] for n, one in tensors.items() if one.ndim}),
          "has shape"),
         (lambda tensors: next(iter(tensors.values())).fill_(float("nan")), "not finite"),

@@ -423,7 +423,7 @@ def check_weights(run: Run, model: RecommenderModel, weights: SavedTensors) -> N
     expected = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
     found = {name: list(tensor.shape) for name, tensor in weights.tensors.items()}
     for name in sorted(expected | found):
-        here, shape = found.get(name), expected.get(name)
+        here, shape = found.get(name, "none"), expected.get(name, "none")
         if here != shape:
             raise RunError(f"{path}: {name!r} has shape {here}, {name_of_model} expects {shape}")
         tensor = weights.tensors[name]
