@@ -56,7 +56,7 @@ def test_comparison_in_markdown() -> None:
     grid = comparison_grid({"a": FOUND, "b": evaluation(hr_10=1.0)}, ["hr@10", "ndcg@5"])
     assert grid.to_markdown().splitlines()[2:] == [
         "| a | 0.6000 (0.5900–0.6100) | 0.2500 (0.2400–0.2600) |",
-        "| b | 1.0000 (0.9900–1.0100) | - |",
+        "| b | 1.0000 (0.9900–1.0000) | - |",
     ]
 
 

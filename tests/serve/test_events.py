@@ -299,7 +299,9 @@ def test_places_that_cannot_be_are_refused(tmp_path: Path) -> None:
             store.create()
 
     refused("mysql://host/shop", "must be a file such as events.db, or the URL")
-    refused(str(tmp_path / "none" / "events.db"), r"events\.db: unable to open database file")
+    refused(
+        str(tmp_path / "none" / "events.db"), r"events\.db cannot be stored: there is no directory"
+    )
     (tmp_path / "text.db").write_text("no database at all, but text" * 99)
     refused(str(tmp_path / "text.db"), r"text\.db: file is not a database")
 
