@@ -123,6 +123,7 @@ def test_pairs_are_counted_alike_in_the_table_and_beside_it(
     ):
         monkeypatch.setattr(sparse_ease, "_MOST_POPULAR", num_popular)
         monkeypatch.setattr(sparse_ease, "_NUMBERS_OF_ROWS", of_rows)
+        monkeypatch.setattr(sparse_ease, "_ROWS_PER_ITEM", 0)
         monkeypatch.setitem(sparse_ease._NUMBERS_AT_ONCE, "cpu", at_once)
         sizes.clear()
         model = fitted(dense, 9)
