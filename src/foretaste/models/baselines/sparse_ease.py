@@ -55,14 +55,16 @@ _MOST_POPULAR = 6_000
 """Items whose pairs are counted in a table, of 137 MiB."""
 
 _NUMBERS_OF_ROWS = 1 << 25
+"""Most numbers of the rows of G that are held beside the table, one for each pair of a candidate
+that is not popular and a candidate of the same system; more for many items, by the next."""
+
 _ROWS_PER_ITEM = 4
-"""Numbers of the rows of G that are held beside the table, one for each pair of a candidate that is
-not popular and a candidate of the same system: the first, or so many rows for each item."""
+"""Rows of so many candidates for each item may always be held."""
 
 _NUMBERS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 24}
 """Pairs, cells or numbers of systems that a thread has at once, or those of one item."""
 
-_CELLS_OF_ROWS = 32
+_CELLS_OF_ROWS = {"cpu": 32, "cuda": 4}
 """Cells of tables in which rows of G are counted, for each number at once."""
 
 _BYTES_PER_PAIR = 100
@@ -93,7 +95,8 @@ class SparseEase(NeighborsModel):
         pairs = _BYTES_PER_PAIR * min(at_once, self.num_users * num_items**2)
         rows = 0
         if num_items > _MOST_POPULAR:
-            rows = min(_numbers_of_rows(num_items, width), num_numbers) + _CELLS_OF_ROWS * at_once
+            rows = min(_numbers_of_rows(num_items, width), num_numbers)
+            rows += _CELLS_OF_ROWS[device.type] * at_once
         system = max(min(at_once, num_numbers), width**2)
         # The C library keeps the memory of the pairs, so it is added and not used again.
         work = pairs + 4 * rows + _BYTES_PER_NUMBER * system
@@ -198,10 +201,10 @@ class _Neighborhoods:
             return (rare_before[stop] - rare_before[start] + stop - start) * sizes[stop - 1]
 
         start = bisect_right(sizes, 0)
-        at_once = _numbers_of_rows(*self.rank_IK.shape)
+        most = _numbers_of_rows(*self.rank_IK.shape)
         while start < self.num_items:
             ends = range(start + 1, self.num_items + 1)
-            stop = start + max(1, bisect_right(ends, at_once, key=num_taken))
+            stop = start + max(1, bisect_right(ends, most, key=num_taken))
             for num_done in self._solve_block(
                 target_I[start:stop], sizes[start:stop], rows_of_rare
             ):
@@ -278,7 +281,8 @@ class _RowsOfRare:
         rank_D, num_D = torch.unique_consecutive(rank_n, return_counts=True)
         first_D = starts_of(num_D)
         num_columns = self._histories.num_items + 1
-        cost_D = self._num_pairs_R[rank_D] + num_D * width + num_columns // _CELLS_OF_ROWS
+        cost_of_table = num_columns // _CELLS_OF_ROWS[device.type]
+        cost_D = self._num_pairs_R[rank_D] + num_D * width + cost_of_table
         groups = list(blocks_of(starts_of(cost_D), self._at_once))
         num_rows = max((group.stop - group.start for group in groups), default=0)
         tables: SimpleQueue[Tensor] = SimpleQueue()
