@@ -155,9 +155,9 @@ def explained(error: CycloptsError) -> str:
                 f"Unknown option: {option}, which belongs to foretaste prepare. Prepare the files "
                 f"first: foretaste prepare SOURCES {option} ..."
             )
-        else:  # `--user` begins `--user-column`, and Cyclopts takes the nearest by letters
-            if longer := sorted(name for name in names if name.startswith(f"{option}-")):
-                message = f"Unknown option: {option}. Did you mean {' or '.join(longer)}?"
+        elif longer := sorted(name for name in names if name.startswith(f"{option}-")):
+            # `--user` begins `--user-column`, and Cyclopts takes the nearest by letters.
+            message = f"Unknown option: {option}. Did you mean {' or '.join(longer)}?"
     elif isinstance(error, MissingArgumentError):
         assert error.argument is not None
         is_place = not error.argument.name.startswith("-")
