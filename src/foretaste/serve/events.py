@@ -10,6 +10,7 @@ reads the events of its users anew.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -38,6 +39,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from foretaste import __version__
 from foretaste._util.formatting import shown, without_password
@@ -150,9 +152,14 @@ class EventStore:
         SettingError if the database cannot be opened, or its table takes no events.
         """
         try:
-            with suppress(DBAPIError):  # another process may create it at the same moment
-                _METADATA.create_all(self.engine)
-            _METADATA.create_all(self.engine)
+            try:
+                self._make_table()
+            except DBAPIError:
+                # Another process may do so at the same moment. Then PostgreSQL says that a name is
+                # taken, and SQLite that the file is locked while the other changes to WAL, whatever
+                # the timeout (10 of 2,400 creations, eight at a time).
+                time.sleep(1)
+                self._make_table()
             with self.engine.connect() as connection:
                 # A trial, rolled back at the end of the block. It fails for another table, a view,
                 # and an encoding that lacks characters.
@@ -166,6 +173,13 @@ class EventStore:
                 f"events cannot be stored in {self._name}: {_reason(error)}; {needs}; "
                 "name another file or database"
             ) from None
+
+    def _make_table(self) -> None:
+        # Not create_all, which first asks whether the table exists and then creates it.
+        with self.engine.begin() as connection:
+            connection.execute(CreateTable(EVENTS, if_not_exists=True))
+            for index in EVENTS.indexes:
+                connection.execute(CreateIndex(index, if_not_exists=True))
 
     def _has_other_columns(self) -> bool:
         """True if there is a table events whose columns are not ours."""
