@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
@@ -115,5 +116,15 @@ def text() -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", whole)
 
 
+def untold(stored: str, found: str, changelog: str) -> list[str]:
+    """Names that came or went and that the changelog does not have."""
+    old, new, told = (set(re.findall(r"-*\w[\w-]*", one)) for one in (stored, found, changelog))
+    return sorted((old ^ new) - told)
+
+
 if __name__ == "__main__":
-    FILE.write_text(text(), encoding="utf-8")
+    new = text()
+    changelog = FILE.parents[1].joinpath("CHANGELOG.md").read_text(encoding="utf-8")
+    if missing := untold(FILE.read_text(encoding="utf-8"), new, changelog):
+        sys.exit(f"say first in CHANGELOG.md what users do now: {', '.join(missing)}")
+    FILE.write_text(new, encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import unified_diff
 
-from tests.public_surface import FILE, text
+from tests.public_surface import FILE, text, untold
 
 
 def test_the_public_surface_is_as_it_was_stored() -> None:
@@ -17,3 +17,12 @@ def test_the_public_surface_is_as_it_was_stored() -> None:
             *differences,
         ]
     )
+
+
+def test_a_change_is_stored_once_the_changelog_has_its_names() -> None:
+    stored, found = (
+        "train: --run --seed\nfoo.fit(data, seed: int)\n",
+        "train: --run\nfoo.fit(data)\n",
+    )
+    assert untold(stored, found, "") == ["--seed", "int", "seed"]
+    assert untold(stored, found, "| `fit(seed: int)`, `--seed` | leave it out |") == []
