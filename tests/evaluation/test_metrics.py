@@ -3,24 +3,10 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretaste.errors import SettingError
-from foretaste.evaluation.evaluator import evaluate
-from foretaste.evaluation.metrics import (
-    TargetRanks,
-    hr,
-    mrr,
-    ndcg,
-    recall,
-    recall_all,
-    user_metrics,
-)
-from tests.evaluation.worlds import TableModel, random_held_out
-
-ON_ARRAYS = {"hr": hr, "ndcg": ndcg, "recall": recall, "recall_all": recall_all, "mrr": mrr}
+from foretaste.evaluation.metrics import TargetRanks, user_metrics
 
 
 def ranks(rows: list[list[tuple[int, int]]], num_targets: list[int] | None = None) -> TargetRanks:
@@ -126,76 +112,3 @@ def test_many_users_at_once_equal_one_by_one(monkeypatch: pytest.MonkeyPatch) ->
     for name, values in together.items():
         assert values.tolist() == in_pieces[name].tolist()
         assert values.tolist() == [user_metrics(ranks([row]), (2, 5))[name][0] for row in rows]
-
-
-def test_metrics_of_arrays_worked_by_hand() -> None:
-    # First row: relevant in ranks 2 and 4. Second: one of three equal scores in ranks 2 to 4.
-    scores = [[0.9, 0.7, 0.5, 0.2], [0.8, 0.6, 0.6, 0.6]]
-    relevant = [[False, True, False, True], [False, False, True, False]]
-    assert hr(scores, relevant, 3) == pytest.approx([1, 2 / 3])
-    assert mrr(scores, relevant, 3) == pytest.approx([1 / 2, (1 / 2 + 1 / 3) / 3])
-    assert recall(scores, relevant, 3) == pytest.approx([1 / 2, 2 / 3])
-    assert recall_all(scores, relevant, 1).tolist() == [0, 0]
-    ideal = discount(1) + discount(2)
-    tied = (discount(2) + discount(3)) / 3
-    assert ndcg(scores, relevant, 3) == pytest.approx([discount(2) / ideal, tied])
-    gained = discount(2) + discount(4)
-    assert ndcg(scores, relevant, 10**12) == pytest.approx([gained / ideal, tied + discount(4) / 3])
-
-
-def test_a_score_of_minus_infinity_is_no_candidate() -> None:
-    absent = float("-inf")
-    # A known item is hidden before it, a shorter row is padded behind it.
-    assert mrr([[absent, 2, 1], [1, absent, absent]], [[0, 0, 1], [1, 0, 0]], 3).tolist() == [
-        0.5,
-        1,
-    ]
-    # What is relevant and no candidate is a miss.
-    assert recall([[2, absent, absent]], [[1, 1, 0]], 3).tolist() == [0.5]
-    assert hr([[2, absent]], [[0, 1]], 2).tolist() == [0]
-
-
-def test_metrics_of_arrays_keep_the_shape_of_the_users() -> None:
-    scores = np.arange(24.0).reshape(2, 3, 4)
-    relevant = np.zeros((2, 3, 4), dtype=bool)
-    relevant[..., 2] = True
-    for metric in ON_ARRAYS.values():
-        found = metric(scores, relevant, 2)
-        assert (found.shape, found.dtype) == ((2, 3), np.float64)
-        assert metric(scores[0, 0], relevant[0, 0], 2) == found[0, 0]
-        assert metric(scores[:0], relevant[:0], 2).shape == (0, 3)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    seed=st.integers(0, 2**32 - 1), num_levels=st.sampled_from([1, 3, 1000]), k=st.integers(1, 9)
-)
-def test_metrics_of_arrays_are_those_of_evaluate(seed: int, num_levels: int, k: int) -> None:
-    generator = np.random.default_rng(seed)
-    heldout = random_held_out(generator, num_users=8, num_items=12, most_targets=4)
-    scores = generator.integers(num_levels, size=(8, 12)).astype(np.float32)
-    evaluated = evaluate(TableModel(torch.tensor(scores)), heldout, k=(k,))
-    scores[heldout.known.row_index(), heldout.known.item_index] = -np.inf
-    relevant = np.zeros(scores.shape, dtype=bool)
-    relevant[heldout.target.row_index(), heldout.target.item_index] = True
-    for name, metric in ON_ARRAYS.items():
-        found = metric(scores, relevant, k)
-        assert found.tolist() == evaluated.per_user[f"{name}@{k}"].tolist()
-        assert ((found >= 0) & (found <= 1)).all()
-
-
-@pytest.mark.parametrize(
-    ("scores", "relevant", "k", "message"),
-    [
-        ([[1, 2]], [[1, 0, 0]], 1, r"scores have shape \(1, 2\) and relevant \(1, 3\)"),
-        ([[1, 2], [1, math.nan]], [[1, 0], [1, 0]], 1, "row 1 .* a score that is not a number"),
-        ([[1, 2], [1, 2]], [[1, 0], [0, 0]], 1, "row 1 .* no relevant candidate; leave such users"),
-        ([[1, 2], [3]], [[1, 0], [1]], 1, "must be numbers in rows of one length"),
-        ([[1, 2]], [[1, 0]], 0, "k is "),
-    ],
-)
-def test_arrays_that_cannot_be_ranked(
-    scores: object, relevant: object, k: int, message: str
-) -> None:
-    with pytest.raises(SettingError, match=message):
-        ndcg(scores, relevant, k)  # type: ignore[arg-type]

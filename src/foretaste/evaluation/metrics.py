@@ -1,30 +1,23 @@
 """Ranking metrics of every user in closed form, ties counted by expectation.
 
-`hr`, `ndcg`, `recall`, `recall_all` and `mrr` take scores and what is relevant as arrays;
-`evaluate` comes to the same numbers by the same code, `user_metrics`.
-
 A target with ``above`` candidates scored higher and ``tied`` scored the same (itself included)
 has any of the ranks above + 1 .. above + tied with equal chance (McSherry & Najork 2008,
 "Computing information retrieval performance measures efficiently in the presence of tied
 scores"). So a constant scorer scores what chance scores.
 
-Shape suffixes: U users, C candidates per user, T targets of all users, F those in each user's
-first group, P ranks of the longest list.
+Shape suffixes: U users, T targets of all users, F those in each user's first group, P ranks of the
+longest list.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from foretaste.errors import SettingError
-from foretaste.evaluation.config import checked_lengths, metric_name
-from foretaste.evaluation.ranking import ABSENT, target_ranks
+from foretaste.evaluation.config import metric_name
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -33,105 +26,6 @@ Integers = NDArray[np.int64]
 _CELLS_AT_ONCE = 1 << 20
 # The number above the first target of a user none of whose targets could be ranked.
 _BELOW_EVERY_LIST = 1 << 40
-
-
-def hr(scores: ArrayLike, relevant: ArrayLike, k: int) -> Floats:
-    """Hit rate of each user: the chance that any relevant candidate is among the first k.
-
-    HR@k = 1 if min rank(t) <= k over the relevant t, else 0 (He et al. 2017, arXiv 1708.05031).
-
-    Args:
-        scores: [..., C] of each user's candidates, higher is better; ranks serve when negated.
-            ``-inf`` is no candidate: it pads rows of different lengths and hides known items, and
-            where it is relevant it is a miss. Equal scores count by expectation.
-        relevant: bool [..., C], at least one in each row: leave out users with none.
-        k: length of the list, at least 1; beyond C, all candidates.
-
-    Returns float64 [...] in [0, 1], a value for each user; the metric is their mean. Raises
-    SettingError for other shapes and values, NaN among them.
-    """
-    return _at_length("hr", scores, relevant, k)
-
-
-def ndcg(scores: ArrayLike, relevant: ArrayLike, k: int) -> Floats:
-    """Normalised discounted cumulative gain of each user, with a gain of 1.
-
-    NDCG@k = DCG@k / ideal, DCG@k = sum of 1 / log2(1 + rank(t)) over relevant t of rank <= k, ideal
-    = the same over ranks 1 .. min(k, relevant) (Järvelin & Kekäläinen 2002). Arguments and result
-    are those of `hr`.
-    """
-    return _at_length("ndcg", scores, relevant, k)
-
-
-def recall(scores: ArrayLike, relevant: ArrayLike, k: int) -> Floats:
-    """Recall of each user over what the list has room for.
-
-    Recall@k = relevant among the first k / min(k, relevant) (Liang et al. 2018, arXiv 1802.05814).
-    Arguments and result are those of `hr`.
-    """
-    return _at_length("recall", scores, relevant, k)
-
-
-def recall_all(scores: ArrayLike, relevant: ArrayLike, k: int) -> Floats:
-    """Plain recall of each user: relevant among the first k / relevant.
-
-    Arguments and result are those of `hr`.
-    """
-    return _at_length("recall_all", scores, relevant, k)
-
-
-def mrr(scores: ArrayLike, relevant: ArrayLike, k: int) -> Floats:
-    """Reciprocal rank of each user's first relevant candidate, 0 beyond k; its mean is the MRR.
-
-    MRR@k = 1 / min rank(t) if that is <= k, else 0 (Voorhees 1999). Arguments and result are those
-    of `hr`.
-    """
-    return _at_length("mrr", scores, relevant, k)
-
-
-def _at_length(kind: str, scores: ArrayLike, relevant: ArrayLike, k: int) -> Floats:
-    (k,) = checked_lengths((k,))
-    score, is_relevant = _as_arrays(scores, relevant)
-    shape, num_candidates = score.shape[:-1], score.shape[-1]
-    length = max(1, min(k, num_candidates))
-    score_UC = np.ascontiguousarray(score.reshape(math.prod(shape), num_candidates))
-    is_relevant_UC = is_relevant.reshape(score_UC.shape)
-    target_UC = torch.from_numpy(np.where(is_relevant_UC, score_UC, ABSENT))
-    above_UC, tied_UC = target_ranks(torch.from_numpy(score_UC), target_UC, length)
-    # What is relevant and no candidate has no rank: `num_targets_U` counts it, as a miss.
-    user_T, column_T = np.nonzero(is_relevant_UC & (score_UC > ABSENT))
-    ranks = TargetRanks(
-        user_T=user_T,
-        above_T=above_UC.numpy()[user_T, column_T],
-        tied_T=tied_UC.numpy()[user_T, column_T],
-        item_T=column_T,
-        num_targets_U=is_relevant_UC.sum(-1),
-    )
-    return user_metrics(ranks, (length,))[metric_name(kind, length)].reshape(shape)
-
-
-def _as_arrays(scores: ArrayLike, relevant: ArrayLike) -> tuple[Floats, NDArray[np.bool_]]:
-    """Both as arrays of one shape; SettingError says which row cannot be ranked."""
-    try:
-        score, is_relevant = np.asarray(scores, np.float64), np.asarray(relevant, np.bool_)
-    except (TypeError, ValueError) as error:
-        raise SettingError(
-            f"scores and relevant must be numbers in rows of one length: {error}; pad shorter rows "
-            "with -inf in scores and False in relevant"
-        ) from None
-    if score.ndim == 0 or score.shape != is_relevant.shape:
-        raise SettingError(
-            f"scores have shape {score.shape} and relevant {is_relevant.shape}; give both "
-            "[users, candidates]"
-        )
-    for problem, is_wrong in (
-        ("a score that is not a number", np.isnan(score).any(-1)),
-        ("no relevant candidate; leave such users out", ~is_relevant.any(-1)),
-    ):
-        if is_wrong.any():
-            row = int(np.flatnonzero(is_wrong)[0])
-            raise SettingError(f"row {row} (of {is_wrong.size}, from 0) has {problem}")
-    return score, is_relevant
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -157,11 +51,13 @@ class TargetRanks:
 def user_metrics(ranks: TargetRanks, k: Sequence[int]) -> dict[str, Floats]:
     """Values [U] in [0, 1] of HR, NDCG, Recall, plain recall and MRR at each list length.
 
-    - ``hr@k``: chance that any target is among the first k
+    - ``hr@k``: chance that any target is among the first k (He et al. 2017, arXiv 1708.05031)
     - ``ndcg@k``: DCG@k / ideal DCG over min(k, targets); DCG@k = sum of 1 / log2(1 + rank)
-    - ``recall@k``: targets among the first k / min(k, targets) (Liang et al. 2018)
+      (Järvelin & Kekäläinen 2002)
+    - ``recall@k``: targets among the first k / min(k, targets) (Liang et al. 2018, arXiv
+      1802.05814)
     - ``recall_all@k``: targets among the first k / targets
-    - ``mrr@k``: 1 / rank of the first target, 0 beyond k
+    - ``mrr@k``: 1 / rank of the first target, 0 beyond k (Voorhees 1999)
     """
     # A list that is longer than the last rank of any target, and than any user has targets, has the
     # metrics of that length. So a `k` of a million makes no table of a million ranks.
