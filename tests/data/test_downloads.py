@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretaste.data import downloads
-from foretaste.data.downloads import download
+from foretaste.data import movielens
+from foretaste.data.movielens import download
 from foretaste.errors import InputError
 from tests.data.file_server import FileServer, serving
 
@@ -43,7 +43,7 @@ def fetch(server: FileServer, tmp_path: Path) -> Callable[..., Path]:
 def test_a_file_comes_whole_and_says_how_far_it_is(
     fetch: Callable[..., Path], server: FileServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(downloads, "_BLOCK_BYTES", 100_000)
+    monkeypatch.setattr(movielens, "_BLOCK_BYTES", 100_000)
     reports: list[str] = []
     assert fetch(reports.append).read_bytes() == CONTENT
     assert [path.name for path in tmp_path.iterdir()] == ["set.zip"]
@@ -94,7 +94,7 @@ def test_a_server_that_falls_silent_is_given_up(
     fetch: Callable[..., Path], server: FileServer, monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path, stall_after: int,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(downloads, "_SILENCE_S", 0.5)
+    monkeypatch.setattr(movielens, "_SILENCE_S", 0.5)
     server.stall_after = stall_after
     with pytest.raises(InputError, match=r"cannot be downloaded: .*timed out\. Try again"):
         fetch()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 import warnings
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 
 import pandas as pd
@@ -178,33 +176,10 @@ def test_python_is_given_the_notes_as_warnings_where_it_called(tmp_path: Path) -
         assert "user ids: kept as text: '1.0' is an integer written as a float" in text
 
 
-@pytest.mark.parametrize("name", ["event_type", "action", "Event Name"])
-def test_events_of_several_kinds_are_said_to_count_alike(prepared: PrepareText, name: str) -> None:
-    rows = "1,10,view\n1,20,cart\n1,30,Purchase\n2,10,view\n2,20,\n"
-    notes = prepared(f"user,item,{name}\n{rows}", protocol="none").manifest.notes
-    assert notes["events"] == (
-        f"{name!r} has 'Purchase', 'cart', 'view', and all count alike; "
-        f"--event-column {shlex.quote(name)} --events Purchase keeps the rows of one (docs/data.md)"
-    )
-
-
-@pytest.mark.parametrize(
-    ("header", "values"),
-    [
-        ("user,item,event_type", ["view"]),
-        ("user,item,event_type", [f"session-{n}" for n in range(40)]),
-        ("user,item,colour", ["red", "blue"]),
-        ("user,event,place", ["Oslo", "Bergen"]),
-    ],
-    ids=["one kind", "too many", "another column", "the item"],
-)
-def test_other_columns_are_no_event_types(
-    prepared: PrepareText, header: str, values: list[str]
-) -> None:
-    rows = "".join(f"{n % 3},{n},{value}\n" for n, value in enumerate(values * 2))
-    config = {"item_column": header.split(",")[1]}
-    dataset = prepared(f"{header}\n{rows}", protocol="none", **config)
-    assert "events" not in dataset.manifest.notes
+def test_a_column_of_events_is_pointed_at(prepared: PrepareText) -> None:
+    notes = prepared("user,item,Event Name\n1,10,view\n2,10,buy\n", protocol="none").manifest.notes
+    advice = "--events with --event-column 'Event Name' takes some of its kinds"
+    assert notes == {"not used": f"'Event Name'; {advice}"}
 
 
 def test_titles_in_the_interactions_are_pointed_at(write: WriteFile, tmp_path: Path) -> None:
@@ -288,72 +263,11 @@ def test_events_in_milliseconds_beside_an_export_in_seconds(
     assert "units of time" in prepare(sources, tmp_path / "out").manifest.notes
 
 
-@pytest.mark.parametrize(
-    ("value", "is_said"),
-    [
-        (lambda user, item: f"12/{item + 1}/2010 8:26", True),
-        (lambda user, item: f"2010-12-0{item + 1}T08:26:00Z", True),
-        (lambda user, item: f'"Dec {item + 1}, 2010"', True),
-        (lambda user, item: f'"09 1{item}, 2009"', True),
-        (lambda user, item: f"{item} Dec 2010", True),
-        (lambda user, item: f"size {item}", False),
-        (lambda user, item: "", False),
-        (lambda user, item: f"2010-12-01 {item}" if user else "never", False),
-    ],
-)
-def test_a_column_that_looks_like_a_time_and_is_not_used(
-    prepared: PrepareText, value: Callable[[int, int], object], is_said: bool
-) -> None:
-    text = rows("user_id,item_id,bought", value)
-    said = (
-        "'bought' looks like a time and is not used, which decides the protocol; --time-column "
-        "(time_column=... in Python) names one"
-    )
-    assert prepared(text).manifest.notes.get("maybe times") == (said if is_said else None)
-    asked = prepared(text, "asked", protocol="held-out-users").manifest.notes
-    assert "maybe times" not in asked
-
-
-def test_a_column_of_timestamps_that_is_not_used(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"user": [1, 2, 3, 4] * 9, "item": range(36)})
-    frame["bought"] = pd.Timestamp("2020-01-01")
-    assert "'bought' looks" in prepare(frame, tmp_path / "out").manifest.notes["maybe times"]
-
-
-def test_numbers_below_zero_are_said(prepared: PrepareText, tmp_path: Path) -> None:
-    name = "Menge"
-    said = (
-        f"{name!r} has numbers down to -2 in the first 1,000 rows: where these are returns or "
-        "dislikes, they count as interactions too (--rating-column with --min-rating leaves them "
-        "out)"
-    )
-    text = rows(f"user_id,item_id,{name}", lambda user, item: item - 2)
-    frame = pd.read_csv(StringIO(text))
-    for notes in (
-        prepared(text).manifest.notes,
-        prepare(frame, tmp_path / "frame").manifest.notes,
-    ):
-        assert notes["below 0"] == said
-    rated = {"rating_column": name, "min_rating": 1}
-    assert "below 0" not in prepared(text, "rated", **rated).manifest.notes
-    assert "below 0" not in prepared(text.replace("-", ""), "above").manifest.notes
-
-
-def test_numbers_below_zero_in_several_columns(write: WriteFile, tmp_path: Path) -> None:
-    source = write("user,item,Menge,code,Saldo\n1,2,-3,-x,-1.5\n1,3,4,-y,0\n2,3,,-1,2\n")
-    said = prepare(source, tmp_path / "out", ALL).manifest.notes["below 0"]
-    numbers = "'Menge' has numbers down to -3, 'Saldo' has numbers down to -1.5"
-    assert said.startswith(f"{numbers} in the first 1,000 rows: ")
-
-
 def test_what_is_not_read_need_not_be_text(write: WriteFile, tmp_path: Path) -> None:
     lines = [f"u{n % 9},i{n},caf\xe9,{n % 9 - 1},2024-01-0{n % 9 + 1},\xe4,\xe9" for n in range(40)]
     text = "\n".join(["user,item,Bezeichnung,Menge,Tag,event_type,Quantity", *lines, ""])
     source = write(text.encode("latin-1"))
-    notes = prepare(source, tmp_path / "out").manifest.notes
-    assert notes["below 0"].startswith("'Menge' has numbers down to -1 in the first")
-    assert notes["maybe times"].startswith("'Tag' looks like a time")
-    assert "events" not in notes
+    prepare(source, tmp_path / "out")
     with pytest.raises(InputError, match="line 2: is not UTF-8 text; give its encoding with"):
         prepare(source, tmp_path / "read", item_column="Bezeichnung")
 
@@ -371,12 +285,12 @@ def test_long_lists_of_columns_are_cut(write: WriteFile, tmp_path: Path) -> None
 
 
 def test_warnings_name_the_arguments_of_python(write: WriteFile, tmp_path: Path) -> None:
-    text = rows("user,item,Quantity,bought", lambda user, item: f"{item - 2},2020-01-0{item + 1}")
+    text = rows("user,item,rating,event", lambda user, item: f"{item},view")
     with pytest.warns(DataWarning) as given:
         prepare(write(text), tmp_path / "out")
     said = " ".join(str(warning.message) for warning in given)
-    assert "(rating_column with min_rating leaves them out)" in said
-    assert "; time_column names one" in said
+    assert "rating_column with min_rating leaves low ones out" in said
+    assert "; events with event_column event takes some of its kinds" in said
     assert "--" not in said
 
 

@@ -323,7 +323,7 @@ def test_a_clearly_better_blend_is_told_of_and_the_best_single_model_taken() -> 
     assert "blend" not in replace(board, entries=(entries[0], little)).advice()
 
 
-def test_advice_is_by_quality_then_by_time() -> None:
+def test_advice_is_by_quality() -> None:
     worse = Difference(name="ndcg@10", value=-0.02, low=-0.03, high=-0.01)
     alike = Difference(name="ndcg@10", value=-0.001, low=-0.01, high=0.008)
     entries = (
@@ -335,17 +335,11 @@ def test_advice_is_by_quality_then_by_time() -> None:
     board = Leaderboard(path=Path(), select_by="ndcg@10", metrics=("ndcg@10",), entries=entries)
     assert board.advice() == (
         "take vae: ndcg@10 0.3000 (0.2900–0.3100), the best of 4 models, though gmf is not clearly "
-        "worse; where new users and items arrive daily take ease: it is trained anew in 2.0 s, "
-        "vae in 300.0 s, and keeps 96% of the quality"
+        "worse"
     )
     assert f"\n{board.advice()}" in str(board)
     assert entries[0].users_per_s == 200
-    poor = entry("ease", 0.265, 2.0, worse)
-    board = replace(board, entries=(entries[0], poor, entries[3]))
-    assert "daily" not in board.advice(), "it keeps less than nine tenths"
-    slow = replace(entries[2], elapsed_s=181.0)
-    board = replace(board, entries=(entries[0], slow, replace(entries[3], to_best=alike)))
-    assert "daily" not in board.advice(), "two minutes are the least that is worth it"
+    board = replace(board, entries=(entries[0], replace(entries[3], to_best=alike)))
     assert "better than popularity, so look for more data" in board.advice()
     assert entries[0].evaluation is not None
     unknown = replace(entries[0].evaluation, num_users_unknown=180, num_users=200)
@@ -354,6 +348,3 @@ def test_advice_is_by_quality_then_by_time() -> None:
     assert "another split first (--protocol leave-one-out or held-out-users): 90% of the users" in (
         new.advice()
     )
-    nothing = tuple(entry(one.model, 0.0, one.elapsed_s or 0.0, alike) for one in entries)
-    board = replace(board, entries=(replace(nothing[0], to_best=None), *nothing[1:]))
-    assert "daily" not in board.advice(), "nine tenths of nothing"

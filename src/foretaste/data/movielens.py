@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
-from foretaste._util.atomic import atomic_directory
+from foretaste import __version__
+from foretaste._util.atomic import atomic_directory, atomic_file
 from foretaste._util.files import cache_directory, why_not_written
 from foretaste._util.formatting import did_you_mean
 from foretaste.data.config import PrepareConfig, Progress
-from foretaste.data.downloads import download, file_md5
 from foretaste.data.manifest import check_output
 from foretaste.errors import InputError, SettingError
 
@@ -26,6 +30,8 @@ _URL = "https://files.grouplens.org/datasets/movielens"
 
 # A name that may be meant for a set or a folder: no ending as of a file, no * as of a pattern.
 _WORD = re.compile(r"[\w/-]{1,100}")
+_SILENCE_S = 30.0
+_BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,3 +226,44 @@ def _check_or_download(named: NamedSet, archive: Path, progress: Progress) -> No
         f"(source_dir=... in Python), or name a mirror in {URL_VARIABLE}",
         progress=progress,
     )
+
+
+def download(url: str, target: Path, *, md5: str, otherwise: str, progress: Progress) -> None:
+    """Download ``url`` into ``target``, which appears whole and with the right md5 or not at all.
+
+    ``md5`` is in hexadecimal; ``otherwise`` tells, in an error, another way to get the file. Raises
+    InputError if the server refuses, falls silent or cannot be reached, and if the md5 differs.
+    """
+    request = Request(url, headers={"User-Agent": f"foretaste/{__version__}"})
+    with atomic_file(target) as temporary:
+        with temporary.open("wb") as file:
+            for block in _blocks(request, otherwise):
+                file.write(block)
+                progress(f"download {target.name}: {file.tell() / 1e6:,.1f} MB")
+        progress(f"check {target.name}")
+        found = file_md5(temporary)
+        if found != md5:
+            raise InputError(
+                f"{url}: what came has md5 {found}, not {md5}: it was damaged on the way or is "
+                f"another file, and nothing of it was kept. Try again, or {otherwise}"
+            )
+
+
+def _blocks(request: Request, otherwise: str) -> Iterator[bytes]:
+    """The content; InputError if it does not come."""
+    try:
+        with urlopen(request, timeout=_SILENCE_S) as response:
+            while block := response.read(_BLOCK_BYTES):
+                yield block
+    except (OSError, HTTPException) as error:
+        if isinstance(error, HTTPError):  # holds the connection
+            error.close()
+        raise InputError(
+            f"{request.full_url}: cannot be downloaded: {error}. Try again, or {otherwise}"
+        ) from None
+
+
+def file_md5(path: Path) -> str:
+    """The md5 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

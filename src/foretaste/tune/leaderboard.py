@@ -16,14 +16,8 @@ from foretaste.tune.directory import flattery
 BLEND = "blend"
 """Name of the last row of a competition, a blend of the models."""
 
-NEARLY = 0.9
-"""Least share of the best model's metric for the advice of a quicker model."""
-
 LEVEL = 0.05
 """Probability of at least one star if no model differs from the best."""
-
-QUICKER_S = 120.0
-"""Least seconds of training that a quicker model must save."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +175,7 @@ class Leaderboard(Tabular):
         ]
 
     def advice(self) -> str:
-        """A sentence with the model to take, and with the model for data that change daily."""
+        """A sentence with the model to take."""
         best, name = self.best, self.select_by
         value = best.evaluation and best.evaluation.metrics[name]
         num_measured = len(self._single())
@@ -210,13 +204,6 @@ class Leaderboard(Tabular):
                     f"{best.evaluation.share_unknown:.0%} of the users are new to every model and "
                     "answered in popularity order"
                 )
-        quick = self._quick()
-        if quick is not best:
-            text += (
-                f"; where new users and items arrive daily take {quick.model}: it is trained "
-                f"anew in {_seconds(quick.elapsed_s)}, {best.model} in {_seconds(best.elapsed_s)}, "
-                f"and keeps {self._value(quick) / self._value(best):.0%} of the quality"
-            )
         return text
 
     def rows(self) -> list[dict[str, Any]]:
@@ -227,22 +214,9 @@ class Leaderboard(Tabular):
             for entry in self.entries
         ]
 
-    def _value(self, entry: Entry) -> float:
-        return 0.0 if entry.evaluation is None else entry.evaluation[self.select_by]
-
     def _single(self) -> list[Entry]:
         """The models with metrics, without the blend."""
         return [one for one in self.entries if one.evaluation and one.model != BLEND]
-
-    def _quick(self) -> Entry:
-        """The quickest model of those nearly as good as the best; the best if that saves little."""
-        if not self._value(self.best):
-            return self.best
-        enough = NEARLY * self._value(self.best)
-        able = [one for one in self._single() if self._value(one) >= enough]
-        quickest = min(able, key=lambda one: one.elapsed_s or 0.0)
-        is_quicker = (self.best.elapsed_s or 0.0) - (quickest.elapsed_s or 0.0) >= QUICKER_S
-        return quickest if is_quicker else self.best
 
 
 def _seconds(number: float | None) -> str:

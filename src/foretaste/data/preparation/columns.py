@@ -7,14 +7,14 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from foretaste._util.formatting import counted, shown, spelled_like
 from foretaste.data.config import InputConfig, PairsConfig
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.reading import naming
 from foretaste.data.sources.arrow import Frame
-from foretaste.data.sources.source import TIMES, Column, Source, identifier
+from foretaste.data.sources.source import Source, identifier
 from foretaste.data.sources.text import TextFile
 from foretaste.errors import InputError, SettingError
 
@@ -65,20 +65,6 @@ _EVENTS = frozenset((
     "event", "eventtype", "eventname", "action", "actiontype", "interaction", "interactiontype",
     "behavior", "behaviour", "behaviortype", "behaviourtype", "activity", "activitytype",
 ))  # fmt: skip
-_MOST_EVENTS = 30
-"""Most values that a column of event types has; one with more holds something else."""
-_PURCHASE = re.compile("purchase|buy|bought|order|sale|transaction", re.IGNORECASE)
-
-_NUMBER = re.compile(r"[-+]?\d*\.?\d+")
-_MONTH_AND_DAY = r"([a-z]{3,9}[ -]\d{1,2}|\d{1,2}[ -][a-z]{3,9})"
-_DATE = re.compile(
-    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})"
-    rf"|\d{{1,2}} \d{{1,2}},? \d{{4}}|([a-z]+,? )?{_MONTH_AND_DAY}[ ,-]+\d{{2,4}})"
-    r"(?!\d).*",
-    re.IGNORECASE | re.DOTALL,
-)
-_SAMPLE_ROWS = 1000
-_NUMBERS = ("integer", "real", "decimal", "wide")
 
 # Without "name": in interactions it may be the user's.
 _TITLES = frozenset(SPELLINGS["title"]) - {"name"}
@@ -169,107 +155,12 @@ def describe_unused(
             "; every row counts as one (--weight-column takes ratings or counts for weights, "
             "--rating-column with --min-rating leaves low ones out)"
         )
+    if events := [name for name in unused if _plain(name) in _EVENTS]:
+        reason += f"; --events with --event-column {shlex.quote(events[0])} takes some of its kinds"
     titles = [name for name in unused if _plain(name) in _TITLES]
     if titles and items is None:
         reason += f"; --items with this file takes titles from {shown(titles[0])}"
     return {"not used": _few(unused) + reason}
-
-
-def describe_times_not_used(
-    engine: Engine, source: Source, used: Collection[str]
-) -> dict[str, str]:
-    """A note on unused columns that look like times; empty if there are none."""
-    unused = {name: column for name, column in source.columns.items() if name not in used}
-    found = [shown(name) for name, column in unused.items() if column.storage in TIMES]
-    for name, values in _first_values(engine, unused, source.relation).items():
-        if values and all(map(_DATE.fullmatch, values)):
-            found.append(shown(name))
-    if not found:
-        return {}
-    looks = "looks like a time and is" if len(found) == 1 else "look like times and are"
-    return {
-        "maybe times": f"{', '.join(found)} {looks} not used, which decides the protocol; "
-        "--time-column (time_column=... in Python) names one"
-    }
-
-
-def describe_negatives(engine: Engine, source: Source, used: Collection[str]) -> dict[str, str]:
-    """A note on numbers below zero in the first rows of unused columns; empty if there are none."""
-    unused = {name: column for name, column in source.columns.items() if name not in used}
-    found = []
-    for name, values in _first_values(engine, unused, source.relation).items():
-        numbers = [float(value) for value in values if _NUMBER.fullmatch(value)]
-        if len(numbers) > len(values) / 2 and min(numbers) < 0:
-            found.append(f"{shown(name)} has numbers down to {min(numbers):g}")
-    if not found:
-        return {}
-    return {
-        "below 0": f"{', '.join(found)} in the first {_SAMPLE_ROWS:,} rows: where these are "
-        "returns or dislikes, they count as interactions too (--rating-column with --min-rating "
-        "leaves them out)"
-    }
-
-
-def _first_values(
-    engine: Engine, columns: Mapping[str, Column], relation: str
-) -> dict[str, list[str]]:
-    """The values of the first rows, as text and without blanks, in the columns of text and of
-    numbers."""
-    texts = {
-        name: f"CAST({column.sql} AS STRING)"
-        for name, column in columns.items()
-        # A column with an empty name cannot stand in SQL.
-        if name and column.storage in ("text", *_NUMBERS)
-    }
-    if not texts:
-        return {}
-    end = f"FROM {relation} LIMIT {_SAMPLE_ROWS}"
-    rows = _rows_of_text(engine, f"SELECT {', '.join(texts.values())} {end}")
-    found = {name: [row[n] for row in rows] for n, name in enumerate(texts)}
-    if not rows:  # one column that is not in the encoding fails all, so each is read alone
-        for name, sql in texts.items():
-            found[name] = [value for (value,) in _rows_of_text(engine, f"SELECT {sql} {end}")]
-    return {
-        name: [value.strip() for value in values if value and value.strip()]
-        for name, values in found.items()
-    }
-
-
-def _rows_of_text(engine: Engine, query: str) -> list[tuple[Any, ...]]:
-    """The rows of a query of unused columns; none if they cannot be read. An unused column never
-    refuses a file."""
-    try:
-        return engine.run(query)
-    except InputError:
-        return []
-
-
-def describe_event_types(
-    engine: Engine, sources: Sequence[Source], used: Collection[str]
-) -> dict[str, str]:
-    """A note on unused columns with several event types, such as view and purchase; empty if there
-    are none."""
-    found = []
-    for name in dict.fromkeys(name for source in sources for name in source.columns):
-        if name in used or _plain(name) not in _EVENTS:
-            continue
-        values: set[str] = set()
-        for source in sources:
-            if name in source.columns:
-                query = (
-                    f"SELECT DISTINCT CAST({source.columns[name].sql} AS STRING) "
-                    f"FROM {source.relation} LIMIT {_MOST_EVENTS + 1}"
-                )
-                values |= {value for (value,) in _rows_of_text(engine, query) if value}
-        if not 1 < len(values) <= _MOST_EVENTS:
-            continue
-        first = min(values, key=lambda value: (not _PURCHASE.search(value), value))
-        found.append(
-            f"{shown(name)} has {_few(sorted(values))}, and all count alike; "
-            f"--event-column {shlex.quote(name)} --events {shlex.quote(first)} keeps the rows of "
-            "one (docs/data.md)"
-        )
-    return {"events": "; ".join(found)} if found else {}
 
 
 def find_spelling(

@@ -159,13 +159,6 @@ class DuckDBEngine(Engine):
     def rename(self, table: str, name: str) -> None:
         self.run(f"ALTER TABLE {table} RENAME TO {name}")
 
-    def first(self, sql: str) -> tuple[Any, ...]:
-        # For errors only, which name the first bad row of the file.
-        self.run("SET preserve_insertion_order = true")
-        (row,) = self.run(f"{sql} LIMIT 1")
-        self.run("SET preserve_insertion_order = false")
-        return row
-
     def write(self, query: str, path: Path) -> None:
         self.run(f"COPY ({query}) TO {quoted(real_path(path))} (FORMAT parquet)")
 

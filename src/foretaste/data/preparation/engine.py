@@ -69,10 +69,6 @@ class Engine(ABC):
         """Rename a table."""
 
     @abstractmethod
-    def first(self, sql: str) -> tuple[Any, ...]:
-        """The first row, in the order of the source, of a query without ORDER BY."""
-
-    @abstractmethod
     def write(self, query: str, path: Path) -> None:
         """Write the rows of a query, ordered by its first columns, as one Parquet file."""
 

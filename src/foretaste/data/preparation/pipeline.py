@@ -15,9 +15,6 @@ from foretaste.data.preparation.candidates import Candidates
 from foretaste.data.preparation.casts import Kind
 from foretaste.data.preparation.columns import (
     ItemDescriptions,
-    describe_event_types,
-    describe_negatives,
-    describe_times_not_used,
     describe_unused,
 )
 from foretaste.data.preparation.inputs import Inputs
@@ -68,7 +65,7 @@ class Pipeline:
         progress("read")
         config = self._config
         types = {"user_id": config.user_id_type, "item_id": config.item_id_type}
-        kinds, sources, num_dropped = read_raw(
+        kinds, num_dropped = read_raw(
             engine,
             inputs.interactions,
             plan.columns,
@@ -84,10 +81,6 @@ class Pipeline:
         notes = describe_times(engine, kinds) if "time" in kinds else {}
         items = None if inputs.items is None else ItemDescriptions(inputs.items, self._config)
         notes |= describe_unused(names, used, items, has_weights=plan.weight_scale is not None)
-        if "time" not in kinds and config.protocol in ("auto", "leave-one-out") and not plan.parts:
-            notes |= describe_times_not_used(engine, sources[0], used)
-        notes |= describe_negatives(engine, sources[0], used)
-        notes |= describe_event_types(engine, sources, used)
         notes |= describe_suspicious_ids(engine, kinds)
         item_columns = [] if items is None else items.read(engine)
         candidates = None

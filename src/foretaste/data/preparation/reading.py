@@ -81,9 +81,9 @@ def read_raw(
     time_format: str | None = None,
     empty_ids: EmptyIds | None = None,
     id_types: Mapping[str, IdType] | None = None,
-) -> tuple[dict[str, Kind], Sequence[Source], int]:
-    """Make table ``raw`` of the columns given by role. Returns the kind of each column, the sources
-    as they were read, and the number of rows dropped for an empty id.
+) -> tuple[dict[str, Kind], int]:
+    """Make table ``raw`` of the columns given by role. Returns the kind of each column, and the
+    number of rows dropped for an empty id.
 
     Without a column, ``rating`` is 0, ``time`` is the number of the source's part, and ``weight``
     and ``event`` are absent. Times that are text are read by ``time_format``. With ``empty_ids``
@@ -132,7 +132,7 @@ def read_raw(
                     problem = f"{role} {shown(example)} holds a NUL character"
                     raise _error_at(source, columns[role], example, problem, count)
     kinds = {role: "integer" if kind == "short" else kind for role, kind in kinds.items()}
-    return kinds, sources, num_dropped
+    return kinds, num_dropped
 
 
 @contextmanager
@@ -343,13 +343,13 @@ def _bad_value(
             # DuckDB crashes as it turns some times into text, so the message has the type only.
             text = f"CASE WHEN {column.sql} IS NOT NULL THEN {quoted(column.type_name)} END"
         misfits = f"{source.relation} WHERE {cast(engine.sql, column, kind)} IS NULL"
-        count, num_empty = engine.row(f"SELECT count(*), count(*) - count({text}) FROM {misfits}")
+        query = f"SELECT count(*), count(*) - count({text}), min({text}) FROM {misfits}"
+        count, num_empty, example = engine.row(query)
         if num_empty:
             is_option = empty_ids is not None and role in ("user_id", "item_id")
             advice = _DROP_EMPTY if is_option else _advice(role, "")
             return _error_at(source, name, None, f"{role} is empty", num_empty, advice)
         if count:
-            (example,) = engine.first(f"SELECT {text} FROM {misfits}")
             advice = _advice(role, example)
             if role == "time":
                 problem = _UNFIT_TIME

@@ -85,9 +85,6 @@ class SparkEngine(Engine):
         self._spark.session.catalog.dropTempView(table)
         self._keep(name, self._places.pop(table), schema)
 
-    def first(self, sql: str) -> tuple[Any, ...]:
-        return self.row(f"{sql} LIMIT 1")
-
     def count(self, relation: str) -> int:
         if relation not in self._places:
             return super().count(relation)

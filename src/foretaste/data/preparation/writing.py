@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from foretaste.data.histories import is_strictly_sorted
 from foretaste.data.manifest import TRAIN_FILE, Part
 from foretaste.data.part_files import PAIR_COLUMNS, WEIGHT_COLUMN
 from foretaste.data.preparation import steps
-from foretaste.errors import DatasetError, InputError
+from foretaste.errors import DatasetError
 
 if TYPE_CHECKING:
     from foretaste.data.preparation.casts import Kind
@@ -50,27 +49,17 @@ def write_parts(
         item_columns="".join(f", {name}" for name in item_columns),
         described=steps.DESCRIBED if item_columns else "",
     )
-    with _naming(directory / TRAIN_FILE):
-        weight = f", {WEIGHT_COLUMN}" if has_weights else ""
-        train = steps.PAIRS_FILE.format(rows="train", weight=weight)
-        train_files = engine.write_train(train, directory, num_rows)
+    weight = f", {WEIGHT_COLUMN}" if has_weights else ""
+    train = steps.PAIRS_FILE.format(rows="train", weight=weight)
+    train_files = engine.write_train(train, directory, num_rows)
     parts = _described(directory, *train_files)
     train_digest = ""
     if train_files != [TRAIN_FILE]:
         train_digest = content_digest(*(directory / name for name in train_files))
     for name, query in queries.items():
-        with _naming(directory / f"{name}.parquet"):
-            engine.write(query, directory / f"{name}.parquet")
+        engine.write(query, directory / f"{name}.parquet")
         parts |= _described(directory, f"{name}.parquet")
     return parts, train_digest
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except InputError as error:
-        raise DatasetError(f"{path}: cannot be written: {error}") from None
 
 
 def _described(directory: Path, *names: str) -> dict[str, Part]:

@@ -16,7 +16,7 @@ from foretaste.data.config import FileFormat
 from foretaste.data.sources.arrow import Frame, open_parquet, refuse_rows
 from foretaste.data.sources.database import Database, is_database
 from foretaste.data.sources.json_lines import JsonLinesFile
-from foretaste.data.sources.source import READ_COMPRESSIONS, Source, refuse_by_name
+from foretaste.data.sources.source import READ_COMPRESSIONS, Source
 from foretaste.data.sources.text import TextFile, whole_lines
 from foretaste.errors import InputError, SettingError
 
@@ -58,10 +58,7 @@ def open_sources(
                     "table:shop.plays are read by --engine spark (engine='spark' in Python)"
                 )
             return [opener(_ONE_SLASH.sub("://", str(source)))]
-        paths = _expand(Path(source))
-        for path in paths:
-            refuse_by_name(path)
-        return [_open_file(path, format) for path in paths]
+        return [_open_file(path, format) for path in _expand(Path(source))]
     if isinstance(source, Sequence):
         refuse_rows(source)
         opened = [file for part in source for file in open_sources(part, format, table, opener)]

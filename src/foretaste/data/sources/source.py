@@ -23,21 +23,18 @@ TIMES: tuple[Storage, ...] = ("moment", "instant")
 READ_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 """Compressions that are read directly, by suffix."""
 
-# Files that are not read. DuckDB reads 0 rows from bz2, xz and zip, without an error.
-_PACKED = {".bz2", ".xz", ".lzma", ".lz4", ".br", ".z", ".zip", ".7z", ".rar",
-           ".tar", ".tgz", ".tbz2", ".txz"}  # fmt: skip
-_NO_TEXT = {".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".pickle", ".pkl", ".npz", ".npy"}
-
+# DuckDB reads 0 rows from bz2, xz and zip, without an error.
+_UNPACK, _SAVE = "unpack it", "save it as CSV or Parquet"
 _STARTS = (
-    (rb"\x1f\x8b", ".gz"),
-    (rb"\x28\xb5\x2f\xfd", ".zst"),
-    (rb"BZh[1-9]1AY&SY", ".bz2"),
-    (rb"\xfd7zXZ\x00", ".xz"),
-    (rb"PK\x03\x04.{26}(?:\[Content_Types\]|_rels/|docProps/|xl/)", ".xlsx"),
-    (rb"PK\x03\x04", ".zip"),
-    (rb"7z\xbc\xaf\x27\x1c", ".7z"),
-    (rb"Rar!\x1a\x07", ".rar"),
-    (rb"PAR1", ".parquet"),
+    (rb"\x1f\x8b", ".gz", "rename it to end in .gz"),
+    (rb"\x28\xb5\x2f\xfd", ".zst", "rename it to end in .zst"),
+    (rb"BZh[1-9]1AY&SY", ".bz2", _UNPACK),
+    (rb"\xfd7zXZ\x00", ".xz", _UNPACK),
+    (rb"PK\x03\x04.{26}(?:\[Content_Types\]|_rels/|docProps/|xl/)", ".xlsx", _SAVE),
+    (rb"PK\x03\x04", ".zip", _UNPACK),
+    (rb"7z\xbc\xaf\x27\x1c", ".7z", _UNPACK),
+    (rb"Rar!\x1a\x07", ".rar", _UNPACK),
+    (rb"PAR1", ".parquet", "rename it to end in .parquet"),
 )
 
 
@@ -144,30 +141,15 @@ def unreadable(name: str, error: OSError) -> InputError:
     return InputError(f"{name}: cannot be read: {error.strerror or error}")
 
 
-def refuse_by_name(path: Path) -> None:
-    """Raise InputError for a file whose name has the ending of a format that is not read."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    suffix = "".join(suffixes[-2:] if ".tar" in suffixes[-2:-1] else suffixes[-1:])
-    if suffix in _PACKED or suffix.startswith(".tar"):
-        raise InputError(f"{path}: is packed as {suffix}, which is not read; unpack it")
-    if suffix in _NO_TEXT:
-        raise InputError(f"{path}: is no text; save it as CSV or Parquet")
-
-
 def refuse_by_content(path: Path) -> None:
     """Raise InputError for a file that is text by its name, and by its first bytes is not."""
     if path.suffix.lower() in READ_COMPRESSIONS:
         return
     with path.open("rb") as file:
         start = file.read(64)
-    matches = (kind for pattern, kind in _STARTS if re.match(pattern, start, re.DOTALL))
-    kind = next(matches, None)
-    if kind is None:
-        return
-    advice = "unpack it" if kind in _PACKED else f"rename it to end in {kind}"
-    if kind in _NO_TEXT:
-        advice = "save it as CSV or Parquet"
-    raise InputError(f"{path}: is not text but a {kind} file, whatever its name; {advice}")
+    for pattern, kind, advice in _STARTS:
+        if re.match(pattern, start, re.DOTALL):
+            raise InputError(f"{path}: is not text but a {kind} file, whatever its name; {advice}")
 
 
 def refuse_nul(names: Iterable[str], where: str) -> None:
