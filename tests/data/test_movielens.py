@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from foretaste.data import Dataset, PrepareConfig, open_or_prepare, prepare
+from foretaste.data import movielens as named_sets
 from foretaste.data.movielens import NAMED_SETS, named_set
 from foretaste.errors import DatasetError, InputError, SettingError
 from tests.data import movielens
@@ -296,3 +297,17 @@ def test_what_another_process_has_unpacked_meanwhile_is_taken(
             unpack("ml-1m", folder)
 
     assert prepare("ml-1m", progress=unpack_first).manifest.num_users == movielens.NUM_USERS
+
+
+def test_what_another_process_unpacks_as_this_one_begins_is_taken(
+    mirror: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = named_sets.check_output
+
+    def unpack_first(folder: Path, overwrite: bool) -> None:
+        if folder.name == "ml-1m" and not folder.exists():
+            unpack("ml-1m", folder)
+        check(folder, overwrite)
+
+    monkeypatch.setattr(named_sets, "check_output", unpack_first)
+    assert prepare("ml-1m").manifest.num_users == movielens.NUM_USERS

@@ -18,7 +18,9 @@ from foretaste.data import (
     GenerateConfig,
     PrepareConfig,
     generate,
+    open_dataset,
     open_or_prepare,
+    preparation,
     prepare,
 )
 from foretaste.data.manifest import FILE_NAME
@@ -338,6 +340,25 @@ def test_foreign_directories_are_never_replaced(write: WriteFile, tmp_path: Path
     ):
         prepare(source, out, config, overwrite=True)
     assert (out / "notes").is_dir()
+
+
+def test_a_dataset_that_another_process_has_just_made_is_kept(
+    write: WriteFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came after the last look at the place, while this one's files went to the disk."""
+    source, out = write("user_id,item_id\n1,1\n"), tmp_path / "out"
+    theirs = prepare(source, tmp_path / "theirs", protocol="none")
+    check = preparation.check_output
+
+    def made_after_the_last_look(path: Path, overwrite: bool) -> None:
+        check(path, overwrite)
+        if list(tmp_path.glob(".*.tmp.out/out/manifest.json")):
+            theirs.path.rename(path)
+
+    monkeypatch.setattr(preparation, "check_output", made_after_the_last_look)
+    with pytest.raises(DatasetError, match="out: cannot be written: File exists"):
+        prepare(source, out, protocol="none", seed=2)
+    assert open_dataset(out).manifest == theirs.manifest
 
 
 def test_an_output_that_cannot_be_written(write: WriteFile) -> None:

@@ -252,12 +252,12 @@ def test_processes_that_start_together_make_one_table(place: str) -> None:
 
 
 def test_a_file_that_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
-    """SQLite refuses to change to WAL at once, as the other may wait for this one."""
+    """SQLite does not wait for it by itself where it has to change to WAL."""
     path = tmp_path / "events.db"
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
         other.execute("BEGIN IMMEDIATE")
         other.execute("CREATE TABLE another (column)")
-        commit = threading.Timer(0.1, other.execute, ["COMMIT"])
+        commit = threading.Timer(1.2, other.execute, ["COMMIT"])
         commit.start()
         with closing(EventStore(str(path))) as store:
             store.create()

@@ -153,3 +153,16 @@ def test_an_unfinished_run_is_refused(experiment: Run) -> None:
     log.write_text("".join(lines[:-1]), encoding="utf-8")
     with pytest.raises(RunError, match="was never finished, so its best epoch is not known"):
         rerun_settings(Run.open(experiment.path))
+
+
+def test_a_run_that_another_process_has_just_finished_keeps_its_weights(
+    experiment: Run, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This one read that it is not finished, and then waited for its lock."""
+    before = weights_of(experiment)
+    settings = {"config": ASKED, "model_config": GMFConfig(factors=3, negatives=2)}
+    monkeypatch.setattr(Run, "unfinished", classmethod(lambda _, path: Run.open(path)))
+    with pytest.raises(RunError, match="experiment is finished: another process has just trained"):
+        train("gmf", dataset, run=experiment.path, **settings)  # type: ignore[arg-type]
+    assert weights_of(experiment) == before
+    assert Run.open(experiment.path).is_finished

@@ -29,11 +29,12 @@ from foretaste.models.config import Between, SearchSpace
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.report import evaluate_run
 from foretaste.runs import Run
+from foretaste.runs.places import LOCK
 from foretaste.training import Callback
 from foretaste.training.callbacks import EpochReport
 from foretaste.training.config import TrainingConfig
 from foretaste.tune import Search, compete, tune_model
-from foretaste.tune.directory import SETTINGS
+from foretaste.tune.directory import SETTINGS, trainings_at
 from foretaste.tune.study import Study
 from tests.cli.conftest import call
 from tests.tune.test_competition import Trained
@@ -155,6 +156,12 @@ def test_settings_that_a_killed_process_left_half_written_are_passed_over(tmp_pa
     assert proposals(tmp_path / "first", killed=0) == whole
     assert proposals(tmp_path / "later", killed=2) == whole
     assert len({one["a"] for one in whole}) == 4
+
+
+def test_a_directory_that_a_killed_process_had_just_begun_is_gone_on_with(tmp_path: Path) -> None:
+    (tmp_path / LOCK).touch()
+    with trainings_at(tmp_path, {"trials": 3}):
+        assert (tmp_path / SETTINGS).is_file()
 
 
 def test_auto_is_tried_first_and_then_numbers(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def _put(new: Path, path: Path, *, replace: bool) -> None:
         if not os.path.lexists(path):
             raise
         if not replace:
-            raise FileExistsError(path) from error
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
         if exchange(new, path):
             return
         # Without an exchange of names there is a gap between two renames. After a kill in it,

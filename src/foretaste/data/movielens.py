@@ -21,7 +21,7 @@ from foretaste._util.files import cache_directory, why_not_written
 from foretaste._util.formatting import did_you_mean
 from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.manifest import check_output
-from foretaste.errors import InputError, SettingError
+from foretaste.errors import DatasetError, InputError, SettingError
 
 URL_VARIABLE = "FORETASTE_MOVIELENS_URL"
 """Environment variable with the address of another folder of the same archives."""
@@ -198,10 +198,13 @@ def _unpacked(named: NamedSet, source_dir: Path | None, progress: Progress) -> P
                 ):
                     shutil.copyfileobj(member, file, 1 << 20)
         downloaded.unlink(missing_ok=True)
-    except OSError as error:
-        if not (folder / named.interactions).is_file():  # else another process has unpacked it
-            why = why_not_written(error, "keep downloads elsewhere with XDG_CACHE_HOME")
-            raise InputError(f"{error.filename or folder}: {why}") from None
+    except (OSError, DatasetError) as error:
+        if (folder / named.interactions).is_file():  # another process has unpacked it
+            return folder
+        if isinstance(error, DatasetError):
+            raise
+        why = why_not_written(error, "keep downloads elsewhere with XDG_CACHE_HOME")
+        raise InputError(f"{error.filename or folder}: {why}") from None
     return folder
 
 

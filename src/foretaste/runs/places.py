@@ -31,8 +31,8 @@ _MARK = f'"format": "{FORMAT}"'.encode()
 _MOST_LOOKED_AT = 1 << 24
 
 # A process that asks for the holder (`lock_holder`) has the lock itself for a moment, so one
-# refusal does not mean a training.
-_NUM_TRIES, _PAUSE_S = 5, 0.01
+# refusal does not mean a training; a busy machine may stop it within that moment.
+_NUM_TRIES, _PAUSE_S = 25, 0.01
 
 
 def resume_command(path: Path) -> str:

@@ -262,10 +262,13 @@ class Run:
             yield
 
     def begin_anew(self) -> None:
-        """Discard weights and log of an earlier start. If the log is damaged, raises RunError and
-        changes nothing."""
+        """Discard weights and log of an earlier start. If the log is damaged, or the run is
+        finished, raises RunError and changes nothing."""
         # The whole log is read first: a damaged one is an error before anything is removed.
         first = self.log.lines()[:1]
+        # Who waited for the lock of the run may have read before that it is not finished.
+        if self.is_finished:
+            raise RunError(f"{self.path} is finished: another process has just trained it")
         self._discard(WEIGHTS)
         self.log.cut(first)
 

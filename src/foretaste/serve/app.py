@@ -244,8 +244,9 @@ class Service:
         async with self._reloading:
             self._next_reload = None
             failed, self._refused = None, ()
-            found = await asyncio.to_thread(self.store.look)
+            found: Sequence[object] = ()
             try:
+                found = await asyncio.to_thread(self.store.look)
                 await asyncio.to_thread(self.store.load)
                 log("reload", digests=self._digests())
             except Exception as error:

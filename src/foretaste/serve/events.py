@@ -79,6 +79,8 @@ _IDS_AT_ONCE = 500
 """Ids in one statement; databases limit its parameters."""
 _BUSY_S = 5
 """Longest wait for another process that writes to the same file, or for a server."""
+_TAKEN = ("23505", "42P07", "42710")
+"""States of PostgreSQL for a table or a type that another transaction has just made."""
 _ON_CONNECT = {
     # In WAL mode a commit is synced to the disk only with FULL. Killing the process cannot show the
     # difference, since the page cache survives; a power cut does.
@@ -152,14 +154,7 @@ class EventStore:
         SettingError if the database cannot be opened, or its table takes no events.
         """
         try:
-            try:
-                self._make_table()
-            except DBAPIError:
-                # Another process may do so at the same moment. Then PostgreSQL says that a name is
-                # taken, and SQLite that the file is locked while the other changes to WAL, whatever
-                # the timeout (10 of 2,400 creations, eight at a time).
-                time.sleep(1)
-                self._make_table()
+            self._make_table()
             with self.engine.connect() as connection:
                 # A trial, rolled back at the end of the block. It fails for another table, a view,
                 # and an encoding that lacks characters.
@@ -175,11 +170,25 @@ class EventStore:
             ) from None
 
     def _make_table(self) -> None:
-        # Not create_all, which first asks whether the table exists and then creates it.
-        with self.engine.begin() as connection:
-            connection.execute(CreateTable(EVENTS, if_not_exists=True))
-            for index in EVENTS.indexes:
-                connection.execute(CreateIndex(index, if_not_exists=True))
+        """Create the table unless it exists, while other processes may do so too."""
+        ends = time.monotonic() + _BUSY_S
+        while True:
+            try:
+                # Not create_all, which first asks whether the table exists and then creates it.
+                with self.engine.begin() as connection:
+                    connection.execute(CreateTable(EVENTS, if_not_exists=True))
+                    for index in EVENTS.indexes:
+                        connection.execute(CreateIndex(index, if_not_exists=True))
+                return
+            except DBAPIError as error:
+                # SQLite says at once that a file is locked that another process changes to WAL,
+                # whatever the timeout (10 of 2,400 creations, eight at a time).
+                is_made_now = getattr(error.orig, "sqlstate", None) in _TAKEN
+                if not is_made_now and "locked" not in str(error.orig):
+                    raise
+                if time.monotonic() > ends:
+                    raise
+                time.sleep(0.1)
 
     def _has_other_columns(self) -> bool:
         """True if there is a table events whose columns are not ours."""

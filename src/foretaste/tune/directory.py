@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.atomic import atomic_file, is_empty_directory
+from foretaste._util.atomic import atomic_file, remove_leftovers
 from foretaste._util.files import read_document
 from foretaste._util.formatting import shown
 from foretaste._util.signed_json import SHA256, check_signed, signed_text
@@ -18,7 +18,7 @@ from foretaste.data.dataset import Dataset
 from foretaste.errors import Interrupted, RunError, SettingError
 from foretaste.report.tables import Grid
 from foretaste.runs.files import CONFIG, reading, writing
-from foretaste.runs.places import training_lock
+from foretaste.runs.places import LOCK, training_lock
 from foretaste.runs.run import Run
 from foretaste.training.callbacks import Callback
 from foretaste.training.verbs import resume, train
@@ -35,15 +35,16 @@ def trainings_at(path: Path, settings: Mapping[str, Any]) -> Iterator[None]:
     """
     asked = json.loads(json.dumps(settings))
     with writing(path):
-        if path.exists() and not (path / SETTINGS).exists() and not is_empty_directory(path):
+        path.mkdir(parents=True, exist_ok=True)
+    with training_lock(path):
+        remove_leftovers(path / SETTINGS)
+        if (path / SETTINGS).exists():
+            _check_same(path, asked)
+        elif any(one.name != LOCK for one in path.iterdir()):
             raise SettingError(
                 f"{path} holds other files; name a new or empty directory with --output "
                 "(output=... in Python)"
             )
-        path.mkdir(parents=True, exist_ok=True)
-    with training_lock(path):
-        if (path / SETTINGS).exists():
-            _check_same(path, asked)
         else:
             with writing(path), atomic_file(path / SETTINGS) as temporary:
                 temporary.write_text(signed_text(asked, indent=2), encoding="utf-8")

@@ -217,11 +217,12 @@ def _prepare(
     plan = make_plan(config, inputs.interactions, inputs.parts)
     try:
         check_output(output, overwrite)
-        with atomic_directory(output, replace=True) as directory:
+        with atomic_directory(output, replace=overwrite) as directory:
             with _engine(spark, config, directory / "scratch") as engine:
                 manifest = Pipeline(engine, inputs, plan).run(directory, progress)
             manifest.write(directory)
-            # Again, as a preparation takes minutes: of two writers the first is kept.
+            # Again, as a preparation takes minutes. Of two writers the first is kept, up to the
+            # renaming, which replaces nothing unless it is asked to.
             check_output(output, overwrite)
     except OSError as error:
         raise DatasetError(f"{output}: {why_not_written(error, 'write elsewhere')}") from None
