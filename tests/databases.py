@@ -53,9 +53,9 @@ def postgresql_server() -> Iterator[str]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         if as_user:
             shutil.chown(home, "nobody")
+        run("initdb", "-U", "shop", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C")
         with closing(socket.create_server(("127.0.0.1", 0))) as free:
             port = free.getsockname()[1]
-        run("initdb", "-U", "shop", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C")
         options = f"-k {home} -p {port} -c listen_addresses=127.0.0.1"
         # Left open, the pipe of its output would be waited for.
         run("pg_ctl", "-w", "-l", f"{home}/log", "-o", options, "start")

@@ -41,8 +41,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory, dataset: Dataset) -> Path:
 def serving(
     *paths: Path, cache_bytes: int = CACHE_BYTES, **settings: Any
 ) -> Iterator[tuple[TestClient, Service]]:
-    """Yield a client of a service of these runs that is ready."""
-    config = ServeConfig(**{"device": "cpu", "access_log": False} | settings)
+    """Yield a client of a service of these runs that is ready.
+
+    Requests have a minute: tests hold some back, on busy machines too.
+    """
+    given = {"device": "cpu", "access_log": False, "deadline_s": 60.0} | settings
+    config = ServeConfig(**given)
     store = ModelStore(paths, "cpu", cache_bytes, rules_file=config.rules_file, items=config.items)
     service = Service(store, config)
     if service.event_store is not None:

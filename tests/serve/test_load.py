@@ -109,7 +109,7 @@ def test_beyond_the_queue_requests_are_told_to_come_again(runs: Path) -> None:
 def test_a_deadline_that_passes_is_said_and_the_work_not_done(runs: Path) -> None:
     body = {"users": [{"user_id": FIRST_USER}]}
     scored: list[int] = []
-    with serving(runs / "ease", deadline_s=0.2) as (client, service):
+    with serving(runs / "ease", deadline_s=1.0) as (client, service):
         served = service.store.get(None)
         score = served.recommend
 

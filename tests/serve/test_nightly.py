@@ -57,7 +57,9 @@ def train_first(rows: str) -> None:
 
 def test_what_is_collected_is_trained_on_and_served(nightly: list[str], tmp_path: Path) -> None:
     train_first(ROWS)
-    with processes.serve("runs/current", "--events", "events.db", cwd=tmp_path) as served:
+    with processes.serve(
+        "runs/current", "--events", "events.db", "--deadline-s", 60, cwd=tmp_path
+    ) as served:
         events = [
             {"event_id": item, "user_id": 77, "item_id": item, "time": item}
             for item in (1, 2, 99, 98)

@@ -152,7 +152,7 @@ def assert_close(found: Tensor, expected: Tensor, precision: str, name: str) -> 
 
 def check(case: Case, size: int) -> None:
     (alone,) = run_ranks(updates, 1, case)
-    parts = run_ranks(updates, size, case, [each.weights for each in alone], timeout_s=30.0)
+    parts = run_ranks(updates, size, case, [each.weights for each in alone])
     rows_of = model_of(Ranks(0, size), case)
     for number, expected in enumerate(alone):
         found = [part[number] for part in parts]
@@ -269,7 +269,7 @@ def overflowing(ranks: Ranks) -> tuple[float, bool]:
 
 
 def test_a_step_that_overflows_on_one_rank_is_skipped_on_all() -> None:
-    assert run_ranks(overflowing, 2, timeout_s=30.0) == [(1, True)] * 2
+    assert run_ranks(overflowing, 2) == [(1, True)] * 2
 
 
 def measured(ranks: Ranks, case: Case) -> tuple[list[str], list[int], int]:
@@ -308,7 +308,7 @@ def test_the_next_batch_is_made_while_gradients_are_summed() -> None:
         ("fp32", ["batch", "batch", "wait", "batch", "wait", "wait"]),
         ("fp16", ["batch", "wait"] * 3),  # their overflow is looked at at once
     ):
-        for events, _, _ in run_ranks(measured, 2, Case(precision=precision), timeout_s=30.0):
+        for events, _, _ in run_ranks(measured, 2, Case(precision=precision)):
             assert events == expected
 
 
@@ -318,10 +318,10 @@ def test_an_update_communicates_the_items_and_the_tower() -> None:
     num_items = sum(model.get_parameter(name).numel() for name in model.item_rows)
     num_users = sum(model.get_parameter(name).numel() for name in model.user_rows)
     others = 4 * (sum(p.numel() for p in model.parameters()) - num_items - num_users)
-    found = run_ranks(measured, 2, Case(), timeout_s=30.0)
+    found = run_ranks(measured, 2, Case())
     assert [num_bytes for _, num_bytes, _ in found] == [[others + 4 * num_items] * 3] * 2
     (alone,) = run_ranks(updates, 1, Case(batch_size=10))
-    found = run_ranks(measured, 2, Case(batch_size=10), timeout_s=30.0)
+    found = run_ranks(measured, 2, Case(batch_size=10))
     touched = [len(update.samples[1].unique()) for update in alone[:3]]
     expected = [others + NUM_ITEMS + 4 * count * num_items // NUM_ITEMS for count in touched]
     assert [num_bytes for _, num_bytes, _ in found] == [expected] * 2
