@@ -183,10 +183,8 @@ class EventStore:
             except DBAPIError as error:
                 # SQLite says at once that a file is locked that another process changes to WAL,
                 # whatever the timeout (10 of 2,400 creations, eight at a time).
-                is_made_now = getattr(error.orig, "sqlstate", None) in _TAKEN
-                if not is_made_now and "locked" not in str(error.orig):
-                    raise
-                if time.monotonic() > ends:
+                is_taken = getattr(error.orig, "sqlstate", None) in _TAKEN
+                if not (is_taken or "locked" in str(error.orig)) or time.monotonic() > ends:
                     raise
                 time.sleep(0.1)
 
