@@ -46,10 +46,9 @@ from foretaste._util.formatting import shown, without_password
 from foretaste.errors import MissingExtraError, SettingError
 from foretaste.serve.errors import events_unavailable
 
-_METADATA = MetaData()
 EVENTS = Table(
     "events",
-    _METADATA,
+    MetaData(),
     Column("sequence", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("event_id", Text, nullable=False, unique=True),
     Column("user_id", Text),

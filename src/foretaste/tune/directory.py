@@ -37,6 +37,8 @@ def trainings_at(path: Path, settings: Mapping[str, Any]) -> Iterator[None]:
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
     with training_lock(path):
+        # Within the lock, as another process may just begin it. One that was killed before it wrote
+        # the settings leaves the lock's file alone.
         remove_leftovers(path / SETTINGS)
         if (path / SETTINGS).exists():
             _check_same(path, asked)

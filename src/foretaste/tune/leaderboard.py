@@ -219,5 +219,5 @@ class Leaderboard(Tabular):
         return [one for one in self.entries if one.evaluation and one.model != BLEND]
 
 
-def _seconds(number: float | None) -> str:
-    return f"{number:,.1f} s" if number and number >= 1 else f"{number or 0:.2g} s"
+def _seconds(number: float) -> str:
+    return f"{number:,.1f} s" if number >= 1 else f"{number:.2g} s"
