@@ -5,8 +5,9 @@
 FOLDER holds prepared datasets by name. Each run is the command that a user gives, in a process of
 its own, start-up and every evaluation included, with the default settings. With ``--beside`` the
 other checkout, which must write runs of the same format, takes its turn before each of ours, and
-the quality of both runs is compared on the same test users by this checkout. The last line names
-what moved. Where other programs run, compare CPU seconds with one thread.
+the quality of both runs is compared on the same test users by this checkout. ``--beside .
+--beside-options "--learning-rate-schedule constant"`` compares settings of one checkout. The last
+line names what moved. Where other programs run, compare CPU seconds with one thread.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -56,6 +58,7 @@ def main(tokens: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--beside", type=Path, help="another checkout, trained in turns")
+    parser.add_argument("--beside-options", type=shlex.split, default=[], help="of its trainings")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--output", type=Path, help="JSON lines to append to")
     run_command(lambda: measure(parser.parse_args(tokens)))
@@ -65,15 +68,20 @@ def measure(given: argparse.Namespace) -> None:
     """Train every model on every dataset; write and print a row for each run."""
     torch.set_num_threads(given.threads)
     here = Path(foretaste.__file__).parents[2]
-    checkouts = ({_PARENT: given.beside.resolve()} if given.beside else {}) | {OURS: here}
-    environments = {side: _environment(checkout) for side, checkout in checkouts.items()}
+    sides: dict[str, tuple[Path, list[str]]] = {}
+    if given.beside:
+        sides[_PARENT] = given.beside.resolve(), given.beside_options
+    sides[OURS] = here, []
+    environments = {side: _environment(checkout) for side, (checkout, _) in sides.items()}
     rows: list[Row] = []
     for dataset in given.datasets:
         for model in given.models:
             for seed in given.seeds:
                 case = {"dataset": dataset, "seed": seed, "threads": given.threads}
+                if given.beside_options:
+                    case["beside_options"] = shlex.join(given.beside_options)
                 data = given.data / dataset
-                for row in _turn(checkouts, model, data, case, given.threads):
+                for row in _turn(sides, model, data, case):
                     rows.append(row)
                     print(summary([row]).to_markdown().splitlines()[-1], flush=True)
                     if given.output:
@@ -130,14 +138,16 @@ def copy_gb_per_s() -> float:
 
 
 def _turn(
-    checkouts: Mapping[str, Path], model: str, data: Path, case: dict[str, Any], threads: int
+    sides: Mapping[str, tuple[Path, Sequence[str]]], model: str, data: Path, case: dict[str, Any]
 ) -> Iterator[Row]:
-    """A row for each checkout's run, and in ours the difference to the one before."""
+    """A row for each side's run, and in ours the difference to the one before."""
     with tempfile.TemporaryDirectory() as folder:
         measured: dict[str, dict[str, Any]] = {}
-        for side, checkout in checkouts.items():
-            run = Path(folder, side)
-            measured[side] = train(checkout, model, data, run, case["seed"], threads)
+        for side, (checkout, options) in sides.items():
+            command = [model, str(data), "--run", str(Path(folder, side)), *options]
+            if config_class(model).has_epochs:  # the others draw nothing, and have no seed
+                command += ["--seed", str(case["seed"])]
+            measured[side] = train(checkout, command, Path(folder, side), case["threads"])
         if _PARENT in measured:
             paths = [Path(folder, side) for side in (_PARENT, OURS)]
             metric = measured[OURS]["metric"]
@@ -159,14 +169,9 @@ def _turn(
         )
 
 
-def train(
-    checkout: Path, model: str, data: Path, run: Path, seed: int, threads: int
-) -> dict[str, Any]:
+def train(checkout: Path, options: Sequence[str], run: Path, threads: int) -> dict[str, Any]:
     """Seconds, epochs and quality of one command, run with the sources of a checkout."""
-    command = [sys.executable, "-m", "foretaste", "train", model, str(data), "--quiet"]
-    command += ["--run", str(run), "--device", "cpu"]
-    if config_class(model).has_epochs:  # the others draw nothing, and have no seed
-        command += ["--seed", str(seed)]
+    command = [sys.executable, "-m", "foretaste", "train", *options, "--quiet", "--device", "cpu"]
     more = {"PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": str(threads)}
     before, since, began = os.times(), time.perf_counter(), time.time()
     done = subprocess.run(command, env=os.environ | more, stdout=subprocess.DEVNULL)
