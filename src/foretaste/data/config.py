@@ -274,7 +274,7 @@ class PrepareConfig(InputConfig):
 
     engine: EngineName = "duckdb"
     """The engine that runs the steps: ``duckdb`` on this machine, ``spark`` on one or many
-    (``pip install "pyspark>=4,<5"``, and Java 17). Both give the same dataset."""
+    (``pip install "pyspark>=4.3,<5"``, and Java 17). Both give the same dataset."""
 
     spark_master: str | None = None
     """Spark's master URL: ``yarn``, ``spark://host:7077``, ``local[4]``. Default: that of Spark's

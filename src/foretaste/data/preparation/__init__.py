@@ -238,7 +238,7 @@ def _spark(config: PrepareConfig | None) -> Iterator[Spark | None]:
         return
     if find_spec("pyspark") is None:
         raise MissingExtraError(
-            'engine spark needs PySpark, which is missing: pip install "pyspark>=4,<5"'
+            'engine spark needs PySpark, which is missing: pip install "pyspark>=4.3,<5"'
         )
     from foretaste.data.preparation.spark_session import Spark
 
