@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -17,16 +14,15 @@ from foretaste._util.system import ENDING
 from foretaste.errors import RankError, Report, with_report
 
 _OTHERS = (
-    ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("mpirun", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"),
-    ("mpirun", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    ("horovodrun", "HOROVOD_SIZE", "HOROVOD_RANK", "HOROVOD_LOCAL_SIZE"),
+    ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ("mpirun", "PMI_SIZE", "PMI_RANK"),
+    ("mpirun", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"),
+    ("horovodrun", "HOROVOD_SIZE", "HOROVOD_RANK"),
     # The variables of a step, which only srun sets. SLURM_NTASKS is also set in the shell of sbatch
     # and salloc, where no process was started yet.
-    ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_TASKS_PER_NODE"),
+    ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
 )
-"""Launchers other than torchrun, with their variables: number of processes, number of this one,
-number of processes on this machine."""
+"""Launchers other than torchrun, with their variables: number of processes, number of this one."""
 
 
 class CaughtSignals:
@@ -116,31 +112,16 @@ def launch() -> Launch:
 
 
 def _check_no_other() -> None:
-    for launcher, size_name, rank_name, local_name in _OTHERS:
+    for launcher, size_name, rank_name in _OTHERS:
         size = _number(size_name)
         if size is None or size < 2 or rank_name not in os.environ:
             continue
-        here = os.environ.get(local_name, "").partition("(")[0]
         error = RankError(
             f"{launcher} started this {size} times, and each process would do the whole work; "
-            f"start torchrun once on each machine instead: {_torchrun(size, here)} (to run it "
-            f"{size} times on purpose, unset {size_name})"
+            "start it once on each machine by torchrun instead: torchrun --nproc-per-node N -m -- "
+            f"foretaste ... (to run it {size} times on purpose, unset {size_name})"
         )
         raise with_report(error, Report(is_printed=_number(rank_name) != 0))
-
-
-def _torchrun(size: int, here: str) -> str:
-    """The command that starts ``size`` ranks of this program, ``here`` of them on this machine."""
-    num_here = int(here) if here.isdecimal() and 0 < int(here) <= size else size
-    words = ["torchrun"]
-    if num_here < size:
-        words += ["--nnodes", str(-(-size // num_here)), "--rdzv-backend", "c10d"]
-        words += ["--rdzv-endpoint", "HOST:29500"]
-    program = Path(sys.argv[0])
-    is_ours = program.name in ("foretaste", "__main__.py")
-    words += ["--nproc-per-node", str(num_here)]
-    words += ["-m", "--", "foretaste"] if is_ours else [str(program)]
-    return shlex.join([*words, *sys.argv[1:]])
 
 
 def _number(name: str) -> int | None:

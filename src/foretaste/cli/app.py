@@ -167,14 +167,13 @@ def _as_one(started: Launch) -> Iterator[None]:
 
 def run_tokens(tokens: Sequence[str], size: int) -> None:
     """Run the command of ``tokens`` in one of ``size`` processes that torchrun started."""
-    lines: Sequence[Sequence[str]] = [tokens]
     notes: Sequence[str] = ()
     if Command.of(tokens) is not None:  # a command that NVIDIA's scripts had
         from foretaste.cli.nvidia import modern
 
-        lines, notes = modern(tokens)
-    for line in lines if size > 1 else []:
-        name = " ".join(line[: 2 if "bench" in line[:1] else 1])
+        tokens, notes = modern(tokens)
+    if size > 1:
+        name = " ".join(tokens[: 2 if "bench" in tokens[:1] else 1])
         if name and not name.startswith("-") and name not in _OF_RANKS:
             raise RankError(
                 f"foretaste {name} works in one process, and torchrun started {size}; run it "
@@ -183,13 +182,7 @@ def run_tokens(tokens: Sequence[str], size: int) -> None:
     for note in notes:
         print_error(f"note: {note}")
     try:
-        for line in lines:
-            app(
-                line,
-                console=TerminalConsole(),
-                exit_on_error=False,
-                print_error=False,
-            )
+        app(tokens, console=TerminalConsole(), exit_on_error=False, print_error=False)
     except CycloptsError as error:
         raise SettingError(explained(error)) from error
     except Exception as error:

@@ -7,7 +7,6 @@ command of foretaste.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -87,13 +86,13 @@ _TABLE: Mapping[tuple[str, ...], Mapping[str, Row]] = {
         "--xla": Row(idle),
         "--checkpoint-dir": Row("--run {}", ("RUN {}", paths.run)),
         "--load-checkpoint-path": Row(None, ("RUN {}", paths.run)),
-        "--data": Row(None, ("--dataset {}", paths.dataset), ("--shape {}", paths.shape)),
+        "--data": Row(None, "--dataset {}", ("--shape {}", paths.shape)),
         "--data-dir": Row(None, ("--dataset {}", paths.dataset_in), ("--shape {}", paths.shape_in)),
         "--topk --top-results": Row(None, "--k {}", "--k {}"),
         "--log-path": Row(None, None, "--output {}"),
     },
     NCF_MODELS: {
-        "--data": Row(("DATASET {}", paths.dataset), None, None),
+        "--data": Row("DATASET {}", None, None),
         "--load-checkpoint-path": Row(("--from {}", paths.run), None, None),
         "--amp --fp16": Row(half_precision),
         "--valid-users-per-batch": _EVALUATION_BATCH,
@@ -140,35 +139,33 @@ _DOES = {"train": {"train"}, "evaluate": {"evaluate"}}
 class Modern(NamedTuple):
     """The translation of a command line of the scripts."""
 
-    lines: list[list[str]]
-    """Our command lines: one, or two for ``prepare`` without arguments, one for each guide."""
+    line: list[str]
+    """Our command line."""
     notes: Sequence[str] = ()
     """Notes for the user."""
 
 
 def modern(tokens: Sequence[str]) -> Modern:
-    """The command lines to run, with our options in place of the scripts', and notes.
+    """The command line to run, with our options in place of the scripts', and notes.
 
     Raises SettingError if two options contradict each other, or name a missing file.
     """
     typed = Command.of(tokens)
     rest = list(tokens[len(typed.words) :]) if typed else []
-    if typed == Command("prepare") and not rest:
-        return Modern(*paths.prepared_as_in_the_guides())
     if typed is None or not rest:
-        return Modern([[*tokens]])
+        return Modern([*tokens])
     command, is_theirs = _choose(typed, rest)
     is_test = command != typed and command.verb == "evaluate"
     rules = _rules(command, is_test=is_test)
     options = take_options(rules, rest)
     # In an evaluation the run may be given as a checkpoint, so the line is translated too.
     if not (is_theirs or options or command.verb == "evaluate"):
-        return Modern([[*tokens]])
+        return Modern([*tokens])
     has_dataset = command != typed and rest and not rest[0].startswith("-")
     path = rest.pop(0) if has_dataset else None
     line = Line(command, typed.model, kept=rest)
     if path is not None:
-        named: Rule = ("--dataset {}", paths.dataset) if is_test else ("--shape {}", paths.shape)
+        named: Rule = "--dataset {}" if is_test else ("--shape {}", paths.shape)
         _apply(named, line, "DATASET", path)
     if typed.verb == "evaluate" and (checkpoint := line.take_place()):
         _apply(("RUN {}", paths.run), line, "RUN", checkpoint)
@@ -184,8 +181,8 @@ def modern(tokens: Sequence[str]) -> Modern:
     elif is_theirs:
         _train_as_theirs(line)
     if not is_theirs or line.has("--quiet"):
-        return Modern([line.tokens()])
-    return Modern([line.tokens()], [*line.notes, *_general_notes(line)])
+        return Modern(line.tokens())
+    return Modern(line.tokens(), [*line.notes, *_general_notes(line)])
 
 
 def _rules(command: Command, *, is_test: bool) -> dict[str, Rule]:
@@ -295,20 +292,13 @@ _IDLE = {
 }
 """The reason why options are ignored, by our command."""
 
-_LOSS_SCALING = "TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING"
-
 
 def _general_notes(line: Line) -> Iterator[str]:
-    """Notes on options that act here only, on TensorFlow's loss scaling, and on ignored options."""
+    """Notes on options that act here only, and on ignored options."""
     for option, text in _ACTS_HERE.items() if line.command.verb == "train" else ():
         written, value = line.written_for(option), line.value_of(option)
         is_theirs = written == "--lam" if option == "--l2" else line.script_model in NCF_MODELS
         if written is not None and is_theirs:
             yield f"{written} {value}: {text}"
-    if line.command.verb != "prepare" and _LOSS_SCALING in os.environ:
-        yield (
-            f"{_LOSS_SCALING}={os.environ[_LOSS_SCALING]} is for TensorFlow and ignored here: bf16 "
-            "has no loss scale, and that of fp16 adapts or is given by --loss-scale"
-        )
     if line.idle:
         yield f"{', '.join(dict.fromkeys(line.idle))}: {_IDLE[line.command.verb]}"

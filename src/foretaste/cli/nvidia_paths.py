@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -37,28 +36,6 @@ def run(line: Line, written: str, path: str) -> str:
     return str(directory) if is_named else path
 
 
-def dataset(line: Line, written: str, path: str) -> str:
-    """The dataset at a path.
-
-    If the path is in the scripts' folder and missing, it is the only dataset of that name with the
-    protocol of the model.
-    """
-    missing = Path(path)
-    if missing.exists() or not missing.is_relative_to(DATA):
-        return path
-    named = [
-        found
-        for root in (DATA, SUCCESSOR)
-        for found in _datasets_below(root)
-        if found.name == missing.name or found.name.startswith(f"{missing.name}-")
-    ]
-    fitting = _of_protocol(named, line.script_model)
-    if len(fitting) != 1:
-        return path
-    line.notes.append(f"{written} {path} does not exist; {fitting[0]} is taken")
-    return str(fitting[0])
-
-
 def dataset_in(line: Line, written: str, directory: str) -> str:
     """The only dataset in a directory; for a training, the one that is named."""
     name = line.take_place() if line.command.verb == "train" else None
@@ -67,7 +44,7 @@ def dataset_in(line: Line, written: str, directory: str) -> str:
 
 def shape(line: Line, written: str, value: str) -> str:
     """The sizes of a dataset, for generated data of the same sizes."""
-    manifest = Manifest.read(Path(dataset(line, written, value)))
+    manifest = Manifest.read(Path(value))
     sizes = manifest.num_train_users, manifest.num_items, manifest.num_interactions
     return "x".join(map(str, sizes))
 
@@ -88,22 +65,6 @@ def prepared_in(line: Line, written: str, value: str) -> None:
         if (raw := _raw_ml_20m(value)) and not line.has("--source-dir"):
             line.add(written, "--source-dir", raw)
     line.add(written, "--output", str(_place_in(value, Path(name).name.partition(".")[0])))
-
-
-def prepared_as_in_the_guides() -> tuple[list[list[str]], list[str]]:
-    """The lines of ``prepare`` without arguments, MovieLens 20M for both scripts, and a note."""
-    root = DATA if DATA.is_dir() and os.access(DATA, os.W_OK) else SUCCESSOR
-    ncf = _place_in(str(root / "cache"), "ml-20m")
-    raw = _raw_ml_20m(str(root))
-    start = ["prepare", "ml-20m", *(("--source-dir", raw) if raw else ())]
-    lines = [
-        [*start, "--validation", "none", "--output", str(ncf)],
-        [*start, "--protocol", "held-out-users", "--output", str(_place_in(str(root), "ml-20m"))],
-    ]
-    return lines, [
-        "no SOURCES: MovieLens 20M is prepared for NCF and for the VAE, as NVIDIA's guides do; "
-        f"both below {root}"
-    ]
 
 
 def split_as_theirs(line: Line, model: str | None) -> None:
@@ -154,7 +115,7 @@ def default_dataset(model: str | None) -> str:
             return _dataset_below(str(root), model)
     raise SettingError(
         f"DATASET is needed and not given, and neither {DATA} nor {SUCCESSOR} has a dataset in it; "
-        "make one: foretaste prepare"
+        "make one: foretaste prepare ml-20m"
     )
 
 
