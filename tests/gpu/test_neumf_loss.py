@@ -16,11 +16,10 @@ if not triton_support.is_installed():
 
 from foretaste.errors import UnsupportedError
 from foretaste.ops import neumf_loss
-from foretaste.ops.kernels import require_right
 from foretaste.ops.neumf_loss import reference
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
 from foretaste.ops.triton import neumf_loss as triton_loss
-from foretaste.ops.triton.checks import CASES
+from foretaste.ops.triton.checks import CASES, require_right
 from tests.ops.cases import rms
 from tests.ops.neumf_loss.test_chunked import Shape, moved
 from tests.ops.neumf_loss.triton_cases import *  # noqa: F403

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from foretaste.errors import UnsupportedError
-from foretaste.ops.kernels import require_right
 from foretaste.ops.triton import checks
 from foretaste.ops.triton import neumf_loss as triton_loss
+from foretaste.ops.triton.checks import require_right
 from foretaste.training.strategy import ALONE
 from tests.ops.cases import random_histories
 from tests.training.plans import make_plan

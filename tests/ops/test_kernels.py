@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from foretaste.errors import UnsupportedError
-from foretaste.ops.kernels import require_right
 from foretaste.ops.triton import support
+from foretaste.ops.triton.checks import require_right
 
 
 @pytest.mark.parametrize(("capability", "is_installed"), [((7, 5), True), ((9, 0), False)])

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from foretaste.ops.torch_internals import (
     Adam,
-    add_relu,
     compute_alone,
     keep_freed_memory,
     relu_backward,
@@ -64,24 +63,6 @@ def test_a_step_is_not_differentiated() -> None:
     optimizer.step()
     assert weight.grad_fn is None
     assert torch.is_grad_enabled()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_relu_of_a_sum(dtype: torch.dtype, generator: torch.Generator) -> None:
-    left = torch.randn(5, 19, generator=generator).to(dtype)
-    right = torch.randn(3, 1, 19, generator=generator).to(dtype)
-    expected = (left + right).relu()
-    out = torch.full((3, 5, 19), torch.nan, dtype=dtype)
-    assert add_relu(left, right, out=out, is_finite=True).data_ptr() == out.data_ptr()
-    assert torch.equal(out, expected)
-
-
-def test_what_is_not_finite_stays_so() -> None:
-    left = torch.tensor([torch.inf, torch.nan, 3e38, -torch.inf, 1.0]).repeat(20)
-    right = left.flip(0)
-    out = torch.empty(100)
-    add_relu(left, right, out=out, is_finite=False)
-    torch.testing.assert_close(out, (left + right).relu(), equal_nan=True, rtol=0.0, atol=0.0)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")

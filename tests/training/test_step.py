@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from foretaste.errors import SettingError, UnsupportedError
-from foretaste.models.base import NeuralModel
+from foretaste.models.base import Implementation, NeuralModel
 from foretaste.models.batches import Batches
 from foretaste.models.config import TrainingSize
 from foretaste.models.neumf.batches import InteractionBatches
@@ -25,7 +25,6 @@ from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.models.vae.recvae import RecVAE
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.kernels import Form
 from foretaste.ops.neumf_loss import chunked as neumf_chunked
 from foretaste.ops.neumf_loss import product
 from foretaste.ops.softmax_loss import chunked as softmax_chunked
@@ -252,7 +251,7 @@ def _meta_as_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kernels", ["chunked", "triton"])
 @pytest.mark.parametrize("name", WITHOUT_VALUES)
 def test_a_step_waits_for_the_device_where_it_says_so(
-    name: str, kernels: Form, precision: Precision, histories: HistoryTensors
+    name: str, kernels: Implementation, precision: Precision, histories: HistoryTensors
 ) -> None:
     """Tensors of ``meta`` have no values, so whoever asks for one, or for a shape made of one,
     fails; all else of a step is that of a GPU."""
@@ -284,7 +283,7 @@ def test_a_step_waits_for_the_device_where_it_says_so(
 @pytest.mark.parametrize("kernels", ["chunked", "triton"])
 @pytest.mark.parametrize("name", WITHOUT_VALUES)
 def test_batches_are_padded_for_recorded_steps_alone(
-    name: str, kernels: Form, histories: HistoryTensors, monkeypatch: pytest.MonkeyPatch
+    name: str, kernels: Implementation, histories: HistoryTensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = build_model(name, WITHOUT_VALUES[name], NUM_USERS, NUM_ITEMS)
     assert isinstance(model, NeuralModel)

@@ -10,7 +10,7 @@ from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
 from foretaste.bench.train import CLOCKS, measure_training, training_cases
 from foretaste.errors import SettingError, UnsupportedError
-from foretaste.ops.kernels import Form
+from foretaste.models.base import Implementation
 from foretaste.training.kernels import FORMS, case_of, keep_verdict
 
 
@@ -26,7 +26,7 @@ def bench_kernels(session: Session, options: TrainBench) -> None:
             "form of the operations"
         )
     for part, plan in training_cases(session, options):
-        epoch_s: dict[Form, float] = {}
+        epoch_s: dict[Implementation, float] = {}
         refused = None
         for form in FORMS:
             try:

@@ -135,17 +135,6 @@ def has_sampled_products() -> bool:
         return False
 
 
-def add_relu(left: Tensor, right: Tensor, *, out: Tensor, is_finite: bool) -> Tensor:
-    """``relu(left + right)``, written to ``out``; not differentiable.
-
-    ``is_finite`` promises that every sum is: only then does one pass do what two would.
-    """
-    if is_finite and left.device.type == "cpu" and left.dtype == torch.float32:
-        result: Tensor = torch.ops.aten._add_relu.out(left, right, out=out)
-        return result
-    return torch.add(left, right, out=out).relu_()
-
-
 def relu_backward(gradient: Tensor, result: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The gradient where ``result`` of a relu is positive, zero elsewhere."""
     if out is None:

@@ -13,11 +13,10 @@ from foretaste._util.settings import Count, fields_of
 from foretaste.data.dataset import Dataset, Split
 from foretaste.errors import RunError, SettingError
 from foretaste.evaluation.config import LIST_METRICS, default_metric, metric_name, parse_metric
-from foretaste.models.base import IterativeModel, RecommenderModel
+from foretaste.models.base import Implementation, IterativeModel, RecommenderModel
 from foretaste.models.config import ModelConfig, TrainingSize
 from foretaste.models.registry import config_class, model_class
 from foretaste.ops.device import computes_tf32
-from foretaste.ops.kernels import Form
 from foretaste.runs.config import recorded
 from foretaste.runs.files import CONFIG
 from foretaste.runs.run import Run
@@ -47,7 +46,7 @@ class TrainingPlan(TrainingConfig):
     eval_every: Count
     patience: int
     precision: Precision
-    kernels: Form
+    kernels: Implementation
 
     def evaluates(self, epoch: int) -> bool:
         """True of an epoch, counted from 1, that ends with an evaluation."""

@@ -17,12 +17,12 @@ import torch
 from foretaste._util.atomic import atomic_file
 from foretaste._util.files import cache_directory, why_not_written
 from foretaste.errors import SettingError
+from foretaste.models.base import Implementation
 from foretaste.models.config import ModelConfig
-from foretaste.ops.kernels import Form
 from foretaste.ops.triton import support as triton_support
 from foretaste.training.config import Kernels
 
-FORMS: tuple[Form, ...] = get_args(Form)
+FORMS: tuple[Implementation, ...] = get_args(Implementation)
 
 _SIZES = ("factors", "layers", "hidden", "latent", "negatives", "loss", "batch_layout")
 """Settings of models that the time of an operation, or whether there is a kernel, depends on."""
@@ -30,7 +30,7 @@ _SIZES = ("factors", "layers", "hidden", "latent", "negatives", "loss", "batch_l
 
 def chosen(
     kernels: Kernels, device: str, model: ModelConfig, batch_size: int, precision: str
-) -> Form:
+) -> Implementation:
     """The form that ``kernels`` is; SettingError for Triton's on a CPU.
 
     ``auto`` is the form that was measured to be the fastest in this very case, and the chunked one
@@ -70,7 +70,7 @@ def case_of(
     }
 
 
-def keep_verdict(case: Mapping[str, Any], epoch_s: Mapping[Form, float]) -> Path:
+def keep_verdict(case: Mapping[str, Any], epoch_s: Mapping[Implementation, float]) -> Path:
     """Keep which form took the fewest seconds, in place of an earlier verdict; returns the file."""
     others = [verdict for verdict in _verdicts() if verdict["case"] != case]
     fastest = min(epoch_s, key=lambda form: epoch_s[form])

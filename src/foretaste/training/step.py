@@ -11,8 +11,8 @@ from torch import Tensor
 
 from foretaste.models.base import IterativeModel, NeuralModel, SweepModel
 from foretaste.models.batches import Batch, Batches, WholeData
-from foretaste.ops.kernels import require_right
 from foretaste.ops.spans import span
+from foretaste.ops.triton.checks import require_right
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.optimizer import (
     GroupOptimizer,

@@ -11,8 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from foretaste._util.formatting import duration, memory
-from foretaste._util.system import free_bytes
+from foretaste._util.formatting import memory
 from foretaste.models.base import FitProgress, RecommenderModel, UserState
 from foretaste.models.baselines.config import EaseConfig
 from foretaste.models.baselines.item_weights import (
@@ -33,9 +32,6 @@ from foretaste.ops.segments import sum_bags
 _FIT_BYTES = 13
 """Of each item pair while fitting: the float32 weights, the float64 matrix that is inverted in its
 place, and parts of both."""
-
-_LONG_S = 60.0
-"""Seconds from which on the note on fitting names another model."""
 
 _MULTIPLIED_PER_PAIR = 8192
 """A CPU of two cores does so many products of a matrix multiplication in the time that it takes to
@@ -74,19 +70,8 @@ class Ease(ItemWeightsModel):
 
     def fitting_note(self) -> str:
         size = f"{self.num_items:,}"
-        needed = self.training_bytes(self.device)
-        note = f"inverting a {size} × {size} matrix, which takes about {memory(needed)} of memory"
-        if self.device.type != "cpu":
-            return note
-        needed_s = self._inverting_s()
-        if needed_s < _LONG_S and needed < free_bytes() / 2:
-            return note
-        return f"{note} and about {duration(needed_s)}; --neighbors 100 takes a small part of both"
-
-    def _inverting_s(self) -> float:
-        """Seconds that inverting takes on this CPU, about: 17,000 items took five minutes on two
-        busy cores."""
-        return 300.0 * (self.num_items / 17_000) ** 3 * 2 / torch.get_num_threads()
+        needed = memory(self.training_bytes(self.device))
+        return f"inverting a {size} × {size} matrix, which takes about {needed} of memory"
 
     @torch.no_grad()
     def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:

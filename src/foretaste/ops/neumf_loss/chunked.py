@@ -24,7 +24,6 @@ from foretaste.ops.neumf_loss import product
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout, loss_scale_of
 from foretaste.ops.neumf_loss.tower import Tower, accumulator
 from foretaste.ops.segments import Segments
-from foretaste.ops.torch_internals import add_relu
 
 # Activations of larger chunks leave a CPU's cache.
 _SAMPLES_AT_ONCE = {"cpu": 1 << 13, "cuda": 1 << 18}
@@ -90,19 +89,12 @@ def catalogue_logits(inputs: InteractionInputs) -> Tensor:
     pairs_at_once = _PAIRS_AT_ONCE[inputs.device.type]
     num_pairs = min(logits_BI.numel(), pairs_at_once)
     tower_SH = inputs.item_tower_IH.new_empty(num_pairs, tower.width)
-    # PyTorch's fused sum and relu turned 8 of 1,000 nan into 0, so it is taken only where no sum
-    # can be nan.
-    is_finite = False  # unknown on a GPU, which would have to be waited for
-    sides = (inputs.user_tower_BH, inputs.item_tower_IH)
-    if inputs.device.type == "cpu" and all(side.numel() > 0 for side in sides):
-        largest = [torch.stack(side.aminmax()).abs().amax() for side in sides]
-        is_finite = bool((largest[0] + largest[1]).isfinite())
     for rows in _slices(inputs.num_rows, inputs.num_items, pairs_at_once):
         for items in _slices(inputs.num_items, rows.stop - rows.start, pairs_at_once):
             logits_cK = logits_BI[rows, items]
             tower_cKH = tower_SH[: logits_cK.numel()].view(*logits_cK.shape, tower.width)
             item_tower_KH, user_tower_cH = inputs.item_tower_IH[items], inputs.user_tower_BH[rows]
-            add_relu(item_tower_KH, user_tower_cH[:, None], out=tower_cKH, is_finite=is_finite)
+            torch.add(item_tower_KH, user_tower_cH[:, None], out=tower_cKH).relu_()
             _add_tower_logits(tower, tower_cKH, logits_cK)
     return logits_BI
 

@@ -1,20 +1,26 @@
 """Checks of the kernels on small ragged cases: value and gradients must be as near to float64's as
-those of the plain code in the same dtype."""
+those of the plain code in the same dtype.
+
+A kernel that compiles may still be wrong on an architecture that nobody tried, so each passes its
+check before it is used.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from foretaste.errors import UnsupportedError
 from foretaste.ops import embedding_bag, neumf_loss, softmax_loss
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.neumf_loss import reference as neumf_reference
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
 from foretaste.ops.precision_flags import EXACT, float32_products
+from foretaste.ops.triton import support
 
 Implementation = Literal["reference", "triton"]
 Case = Callable[[Implementation, torch.dtype, torch.device], list[Tensor]]
@@ -31,14 +37,33 @@ _LARGEST = 8.0
 """The largest error of one value, in errors of all: rounding stays far below."""
 
 
+def require_right(
+    dtypes: Mapping[str, torch.dtype], device: torch.device, float32: str = EXACT
+) -> None:
+    """UnsupportedError where a kernel is wrong on ``device``, or does not run there.
+
+    ``dtypes`` has the dtype of each operation, by its name in `CASES`; ``float32`` is the precision
+    of float32 products, ``ieee`` or ``tf32``.
+    """
+    if device.type == "cuda" and not support.can_run(device):
+        raise UnsupportedError(
+            "kernels is triton, which needs Triton and an NVIDIA GPU of compute capability 8.0 or "
+            "newer; leave it out"
+        )
+    for operation, dtype in dtypes.items():
+        if (problem := problem_of(operation, dtype, device, float32)) is not None:
+            gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+            raise UnsupportedError(
+                f"kernels is triton, and on {gpu} the kernel of {operation} in {dtype} is not "
+                f"right: {problem}; leave it out"
+            )
+
+
 @cache
 def problem_of(
     operation: str, dtype: torch.dtype, device: torch.device, float32: str = EXACT
 ) -> str | None:
-    """The error of the kernel of an operation of `CASES`, in words, or None.
-
-    ``float32`` is the precision of float32 products, ``ieee`` or ``tf32``.
-    """
+    """The error of the kernel of an operation of `CASES`, in words, or None."""
     case = CASES[operation]
     rounding = (
         _TF32_ROUNDING if float32 != EXACT and dtype.itemsize == 4 else torch.finfo(dtype).eps
