@@ -88,6 +88,7 @@ class Histories:
         """Bounds of contiguous parts with about equal numbers of interactions, as
         `Dataset.user_bounds`: [num_parts + 1]."""
         first = self.num_interactions * np.arange(1, num_parts) // num_parts
+        # The user whose row has that interaction: `right` passes over users without any.
         inner = np.searchsorted(self.offsets, first, side="right") - 1
         return [0, *inner.tolist(), self.num_users]
 
@@ -116,6 +117,7 @@ class Histories:
     def padded(self, num_users: int, first: int = 0) -> Histories:
         """These rows with ``first`` empty rows before them, and empty rows up to ``num_users``."""
         assert num_users >= first + self.num_users, "padding cannot take rows away"
+        # Empty rows behind repeat the last offset.
         offsets = np.full(num_users + 1, self.offsets[-1])
         offsets[:first] = 0
         offsets[first : first + len(self.offsets)] = self.offsets
@@ -132,6 +134,7 @@ class Histories:
         """These rows with only the entries marked in the mask ``kept``, [num_interactions]."""
         running = np.concatenate(([0], np.cumsum(kept, dtype=np.int64)))
         return Histories(
+            # The number of entries kept before an offset is the offset among those kept.
             offsets=running[self.offsets],
             item_index=self.item_index[kept],
             num_items=self.num_items,
@@ -145,6 +148,7 @@ class Histories:
             return np.full(other.num_interactions, -1)
         num_items = max(self.num_items, other.num_items)
         keys, wanted = self._keys(num_items), other._keys(num_items)
+        # A key above all others would stand one past the end.
         position = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         return np.where(keys[position] == wanted, position, -1)
 
@@ -170,4 +174,5 @@ def is_strictly_sorted(users: Indexes, items: Indexes) -> bool:
 
 
 def _without_repeats(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    # Keys are 0 or more, so the first always differs from the -1 before it.
     return keys[np.diff(keys, prepend=-1) > 0]

@@ -30,6 +30,8 @@ Id = int | str
 Ids = Id | Iterable[Id]
 """Ids, or a single one."""
 
+# `int` alone reads 042, 1_000 and " 42 " too. 19 digits hold every int64; its bounds are checked
+# apart.
 _EXACT_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _INTEGERS = (int, np.integer)
 # Bounds of int64. `numpy.iinfo` has the same numbers, and asking it takes ten times as long.

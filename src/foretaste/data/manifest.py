@@ -147,8 +147,11 @@ class Manifest:
         digests = {
             name: part.content_digest for name, part in self.parts.items() if name not in partitions
         }
+        # Several training files count as the one they would be: how many an engine writes changes
+        # no digest.
         if self.train_digest:
             digests[TRAIN_FILE] = self.train_digest
+        # Keys are sorted below: the order in which parts were written decides nothing.
         described = {"protocol": self.protocol, "seed": self.seed, "parts": digests}
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 

@@ -80,9 +80,11 @@ class PartFiles:
         for user_index, item_index in self._rows_of(users, PAIR_COLUMNS):
             counts = np.bincount(user_index - user_index[0])
             start = user_index[0] - users.start + 1
+            # Added, as the pairs of a user may go on in the next row group.
             lengths[start : start + len(counts)] += counts
             found[num_found : num_found + len(item_index)] = item_index
             num_found += len(item_index)
+        # In place: a copy would hold the pairs twice.
         found.resize(num_found, refcheck=False)
         return Histories(
             offsets=np.cumsum(lengths), item_index=found, num_items=self.manifest.num_items
@@ -149,6 +151,7 @@ class PartFiles:
                 for number in range(file.num_row_groups):
                     described = file.metadata.row_group(number)
                     if described.num_rows:
+                        # From the file's footer: no rows are read for it.
                         users = described.column(0).statistics
                         groups.append(
                             _Group(name, number, described.num_rows, users.min, users.max)

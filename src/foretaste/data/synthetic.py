@@ -176,6 +176,8 @@ def _histories(catalogue: _Catalogue) -> Histories:
     mean = config.num_interactions / config.num_users
     least = min(max(1.0, mean / 6), 20.0)
     most = max(config.num_items // 2, 1)
+    # The total grows with the scale, so it is found by halving; 100 times are more than a float has
+    # bits.
     low, high = 0.0, 2 * most / share_U.min()
     for _ in range(100):
         scale = (low + high) / 2
@@ -236,6 +238,8 @@ def _draw_pairs(
     bounds = catalogue.cluster_bounds
     cell = np.repeat(np.arange(counts.size), counts.ravel())
     user, cluster = np.divmod(cell, counts.shape[1])
+    # Inverse transform: a uniform point on the running sum of popularity falls into an item's share
+    # of it.
     point = bounds[cluster] + rng.random(len(cell)) * (bounds[cluster + 1] - bounds[cluster])
     position = np.searchsorted(catalogue.weight_end, point, side="right") - 1
     item = catalogue.item_by_cluster[np.minimum(position, len(catalogue.item_by_cluster) - 1)]

@@ -105,6 +105,7 @@ class Ranks(Parts):
         return self.max_(tensor.clone())
 
     def before(self, tensor: Tensor) -> Tensor:
+        # [ranks, 1, ...]: those before this one, added up; zeros on the first.
         return torch.stack(self.gathered(tensor[None]))[: self.rank].sum(0)[0]
 
     def sum_(self, *tensors: Tensor) -> None:
@@ -204,6 +205,7 @@ class Ranks(Parts):
         return value if self.size == 1 else self._of_first(value, None)
 
     def _of_first(self, value: Any, group: ProcessGroup | None) -> Any:
+        # JSON, and not `broadcast_object_list`: that unpickles what another process sends.
         text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
         # The length goes first: a broadcast takes tensors of one shape on all ranks.
         length = torch.tensor(len(text))

@@ -225,6 +225,7 @@ def _store(started: Launch, timeout_s: float) -> Store:
     # torch waits for ever where another program listens and is silent, and writes its stack where
     # nobody listens.
     with _silent_stderr():
+        # A daemon: one that waits for ever does not keep the process.
         thread = threading.Thread(target=make, daemon=True)
         thread.start()
         thread.join(timeout_s)
@@ -282,5 +283,6 @@ def _facts() -> dict[str, Any]:
         "numpy": ".".join(version("numpy").split(".")[:2]),
         "Python": ".".join(platform.python_version_tuple()[:2]),
         "the command": " ".join(sys.argv[1:]),
+        # Sums on a CPU depend on it in their last digits, and metrics must agree bit by bit.
         "the number of threads": torch.get_num_threads(),
     }

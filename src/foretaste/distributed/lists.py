@@ -61,6 +61,7 @@ class SharedWriting(Writing):
             directory = Path(ranks.on_first(lambda: str(stack.enter_context(made))))
             file = directory / output.part_name(ranks.rank, ranks.size)
             yield file
+            # On the disk before the directory takes its name.
             flush(file)
             ranks.barrier()  # all are written
             ranks.on_first(stack.close)

@@ -235,6 +235,8 @@ class Ranking:
         with scoring(self._model):
             self.begin()
             for rows, own in batches:
+                # At full float32, whatever flags the application has set: coarser products make
+                # ties, which change ranks.
                 with span("evaluate"), float32_products(self._model.device):
                     self._rank(rows, own)
                 num_done += own.stop - own.start
@@ -315,6 +317,7 @@ class Ranking:
         top = top_k(score_BC, self._k) if has_lists else None
         if top is not None and self._coverage:
             rank_K = torch.arange(top.score_BK.shape[1], device=device)
+            # A place without an item has rank k, which is in no list.
             rank_BK = torch.where(top.score_BK == ABSENT, self._k, rank_K)
             # One best rank for each item gives the coverage of every list length.
             self.best_rank_I.scatter_reduce_(
@@ -367,5 +370,6 @@ def pad(histories: HistoryTensors) -> tuple[Tensor, Tensor]:
     longest = int(length_B.max()) if len(histories) else 0  # sync
     is_item_BT = torch.arange(longest, device=histories.device) < length_B[:, None]
     item_BT = torch.zeros_like(is_item_BT, dtype=torch.int64)
+    # True places are taken row by row, in the order of the entries.
     item_BT[is_item_BT] = histories.item_index.long()
     return item_BT, is_item_BT

@@ -125,6 +125,7 @@ def _first_target(ranks: TargetRanks, k: Sequence[int]) -> tuple[Floats, Floats]
         users = slice(start, start + num_at_once)
         # Given that no target has an earlier rank of the group, rank p holds none with chance
         # (left - targets) / left, where `left` ranks of the group are not passed yet.
+        # Ranks of the group before rank p, [U, P]: below 0 where the group has not begun.
         passed_UP = rank_P - 1 - above_U[users, None]
         left_UP = tied_U[users, None] - passed_UP
         others_UP = np.maximum(left_UP - targets_U[users, None], 0)

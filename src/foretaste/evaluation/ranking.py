@@ -128,6 +128,7 @@ def to_device(histories: Histories, device: torch.device) -> HistoryTensors:
 
 def mask_items_(score_BI: Tensor, histories: HistoryTensors) -> Tensor:
     """The scores themselves, now `ABSENT` for the items of each user's history."""
+    # `view` needs one block of memory; callers go on with what is returned, as it may be a copy.
     score_BI = score_BI.contiguous()
     # Places in the flat scores take a third of the time of rows and columns.
     place_N = histories.row_index() * score_BI.shape[1] + histories.item_index
@@ -162,7 +163,9 @@ def top_k(score_BC: Tensor, k: int) -> TopK:
         equal_RC = score_BC[cut_B] == last_B1[cut_B]
         room_R1 = at_last_BK[cut_B].sum(1, keepdim=True)
         stays_RC = equal_RC & (equal_RC.cumsum(1, dtype=torch.int32) <= room_R1)
+        # Both sides go row by row, and a row has as many places as columns that stay.
         candidate_BK[at_last_BK & cut_B[:, None]] = stays_RC.nonzero()[:, 1]
+    # By column, then stably by score: equal scores stay in the order of columns.
     candidate_BK, order_BK = candidate_BK.sort(dim=1)
     score_BK, order_BK = score_BK.gather(1, order_BK).sort(dim=1, descending=True, stable=True)
     candidate_BK = candidate_BK.gather(1, order_BK)

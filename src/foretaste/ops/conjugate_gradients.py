@@ -84,6 +84,7 @@ def improve_rows(
         interactions = _Interactions(
             fixed.vector_ND, histories.item_index[places], offsets, weight_S
         )
+        # Both terms of C are float64: their sum is rounded once.
         diagonal_cD = (shared_D + ridge_R[rows, None]).to(start_RD.dtype)
         # Into the eigenbasis, and out of it below: there the Gramian is the diagonal.
         vector_cD, loss = _improved(interactions, diagonal_cD, start_RD[rows] @ fixed.basis_DD)
@@ -147,6 +148,7 @@ def _improved(
     interactions: _Interactions, diagonal_cD: Tensor, start_cD: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The vectors after the steps, and the loss of all."""
+    # Of a row without items the system is C w = 0: it starts at its solution and stays there.
     vector_cD = start_cD * (interactions.lengths_c > 0)[:, None]
     # What each interaction's score lacks to 1. It is kept up to date below with the products that
     # a step makes anyway, so the loss at the end costs no further pass.
@@ -158,6 +160,7 @@ def _improved(
         # z = C⁻¹ r, beta = (r, z) / (r, z before), p = z + beta p; w += p (r, z) / (p, A p) below.
         scaled_cD = residual_cD / diagonal_cD
         last_square_c, square_c = square_c, (residual_cD * scaled_cD).sum(1)
+        # The first direction before is zero, so in the first step this factor changes nothing.
         kept_c1 = (square_c / last_square_c.clamp(min=_TINY))[:, None]
         direction_cD = torch.addcmul(scaled_cD, kept_c1, direction_cD)
         image_S = interactions.products(direction_cD)
@@ -167,6 +170,7 @@ def _improved(
         step_c = square_c / curvature_c.clamp(min=_TINY)
         vector_cD = torch.addcmul(vector_cD, step_c[:, None], direction_cD)
         lacking_S = lacking_S - interactions.of_rows(step_c) * image_S
+    # |t - X w|² + w'C w: in the eigenbasis C has the unobserved pairs and the ridge.
     loss = interactions.weighted(lacking_S.square()).sum(dtype=torch.float64)
     return vector_cD, loss + (vector_cD.square() * diagonal_cD).sum(dtype=torch.float64)
 

@@ -136,6 +136,8 @@ def activate_(value: Tensor, activation: FusedActivation | None) -> Tensor:
     if activation == "relu":
         return value.relu_()
     if activation == "tanh":
+        # tanh(x) = 2 sigmoid(2 x) - 1. Half precision takes PyTorch's: there 1 is rounded too
+        # coarsely.
         if value.device.type == "cpu" and value.dtype.itemsize >= 4:
             # to within a rounding of 1; PyTorch's own takes eight times as long
             return value.mul_(2.0).sigmoid_().mul_(2.0).sub_(1.0)
@@ -217,6 +219,7 @@ def sum_of_samples(rows_SM: Tensor, dtype: torch.dtype) -> Tensor:
     # `sum(dtype=...)` would copy all rows into that dtype first. embedding_bag adds each piece up
     # in float32 and rounds it once, without a copy.
     row_S = torch.arange(len(rows_SM))
+    # [S / 64, M], in the dtype of the rows.
     pieces = F.embedding_bag(row_S, rows_SM, row_S[::_ROWS_OF_PIECE], mode="sum")
     return pieces.sum(0, dtype=dtype)
 
@@ -248,6 +251,7 @@ def candidate_products(vector_BD: Tensor, table_ID: Tensor, index_BK: Tensor) ->
         vector_cD, index_cK = vector_BD[rows], index_BK[rows]
         if samples:
             num_products, num_candidates = index_cK.numel(), index_cK.shape[1]
+            # CSR offsets: every row has K products.
             offsets = torch.arange(0, num_products + 1, num_candidates, dtype=index_cK.dtype)
             found_S = sampled_products(vector_cD, table_ID, offsets, index_cK.reshape(-1))
             products_BK[rows] = found_S.view_as(index_cK)

@@ -46,7 +46,11 @@ def keep_mask(
     """
     words_per_sample = -(-width // 8)
     sample_S1 = torch.arange(num_samples, device=device)[:, None]
+    # Each sample has 2**32 words of its own: a chunk or a rank that begins at another sample draws
+    # the same ones.
     counter_SW = (sample_S1 << 32) + torch.arange(words_per_sample, device=device)
+    # [S, 8 W] as bytes, on a little-endian machine the lowest first: so the GPU's kernel shifts
+    # them out.
     return hash_words(key, counter_SW).view(torch.uint8)[:, :width] >= drop_threshold(rate)
 
 
@@ -67,6 +71,8 @@ def keep_entries(histories: HistoryTensors, rate: float, key: int | Tensor) -> T
     word_W = hash_words(key, counter_W)
     word_W ^= _SIGNS  # which lets a signed comparison order unsigned bits
     keep_C = word_W.view(torch.int16) >= drop_threshold(rate, ENTRY_BITS) - (1 << 15)
+    # A row begins at a whole word. So an entry's 16 bits are number 4 * (first word of its row) +
+    # (its place in the row) of all.
     position_N = torch.arange(histories.item_index.numel(), device=offsets.device)
     position_N += torch.repeat_interleave(
         4 * first_word_B - offsets[:-1], lengths_B, output_size=position_N.numel()

@@ -52,11 +52,13 @@ def encode(
         return triton.encode(table_IH, histories, dropout=dropout, key=key)
     # A history of n ones has the length root of n. One factor for each user is applied to the
     # sum, in place of one for each entry.
+    # An empty history sums to zero; 1 in place of 0 keeps zero times infinity away.
     weight_B = histories.lengths().clamp_(min=1).to(table_IH.dtype).rsqrt_()
     if dropout > 0.0:
         item_index_N = histories.item_index
         # nonzero() waits for a GPU, as the number kept decides a shape. Triton's form has no wait.
         kept_n = keep_entries(histories, dropout, key).nonzero().squeeze(1)
+        # As `kept_n` ascends, the entries kept before an offset are its offset among those kept.
         offsets = torch.searchsorted(kept_n, histories.offsets)
         item_index_n = item_index_N.index_select(0, kept_n)
         histories = HistoryTensors(offsets, item_index_n, histories.num_items)
@@ -81,6 +83,7 @@ class _Bags(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *upstream: Any) -> Any:
         sums_IH = Segments(ctx.histories.item_index, ctx.histories.num_items).sum(
+            # The user's factor goes into [B, H] once, not into a row for each interaction.
             upstream[0] * ctx.weight_B1,
             ctx.histories.row_index(),
             buffers=ctx.buffers,
@@ -99,6 +102,7 @@ def encode_dense(
     reference systems' dropout on the normalised input does. An empty history encodes to zero.
     """
     row_index_N = histories.row_index()
+    # The factor of an empty history is infinite, and no entry reads it.
     weight_N = histories.lengths().to(table_IH.dtype).rsqrt_()[row_index_N]
     if dropout > 0.0:
         keep_N = keep_entries(histories, dropout, key)

@@ -66,10 +66,13 @@ class HistoryTensors:
         lengths = self.lengths()
         if self.weight is None:
             return lengths.double()
+        # `unsafe` leaves out the check of the lengths, for which the host would read them from a
+        # GPU.
         return torch.segment_reduce(self.weight.double(), "sum", lengths=lengths, unsafe=True)
 
     def row_index(self) -> Tensor:
         """The row each entry of ``item_index`` belongs to, int64 [N]."""
+        # Without `output_size` the host would wait for a GPU to add the lengths up.
         return torch.repeat_interleave(self.lengths(), output_size=self.item_index.numel())
 
     def rows(self, row_index_B: Tensor, num_entries: int | None = None) -> HistoryTensors:

@@ -33,6 +33,7 @@ def invert_(matrix_NN: Tensor, progress: Callable[[int], None]) -> None:
         inverse_bb = torch.cholesky_inverse(torch.linalg.cholesky(column_Nb[block]))
         swept_Nb = column_Nb @ inverse_bb
         for other in blocks:
+            # The block's own row and column are changed too, and written over below.
             rows = slice(other.start, num_rows)
             # The Schur complement A_oo - A_ob A_b^-1 A_bo. Only its lower part is computed: half
             # the products.

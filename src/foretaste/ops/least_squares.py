@@ -34,6 +34,7 @@ from foretaste.ops.workers import alone, of_each
 _NUMBERS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 26}
 """Numbers of the gathered vectors of a chunk, and of its systems; they fit a CPU's cache."""
 
+# Rows whose product is float32; the products of blocks are added up in float64.
 _ROWS_OF_BLOCK = 1 << 12
 
 TERMS_AT_ONCE = 1 << 14
@@ -186,6 +187,8 @@ def _solve_by_items(
     system_cll.diagonal(dim1=1, dim2=2).add_(1.0)
     position_l = torch.arange(index_cl.shape[1], device=index_cl.device)
     is_item_cl = (position_l < length_c[:, None]).to(vector_ND.dtype)
+    # r = (1 + YY')^-1 1 = 1 - Xw: what the score of each item lacks of 1. A padded item has a row
+    # of zeros, so its equation is r = 0.
     residual_cl, failure_c = solve_systems(system_cll, is_item_cl)
     whitened_cD = torch.bmm(residual_cl[:, None], whitened_clD)[:, 0]
     return whitened_cD.mul_(scale_cD), failure_c
@@ -206,6 +209,7 @@ def _solve_by_width(
         torch.bmm(gathered_cpD.mT, gathered_cpD, out=piece_cDD)
         if number:
             system_cDD += piece_cDD
+        # Each row of an index of two dimensions is a bag; padding adds the row of zeros.
         sum_cD += F.embedding_bag(index_cp, vector_ND, mode="sum")
     # C + X'X; rows here have at least as many items as the width.
     system_cDD.diagonal(dim1=1, dim2=2).add_(diagonal_cD)
@@ -243,6 +247,8 @@ def solve_systems(system_css: Tensor, right_cs: Tensor) -> tuple[Tensor, Tensor]
         factor_coo.diagonal(dim1=1, dim2=2)[:, size:] = 1.0
         right_cs = F.pad(right_cs, (0, order - size))
     failure_c = torch.empty(num_rows, dtype=torch.int32, device=system_css.device)
+    # `cholesky` raises, for which the host would wait for a GPU; this one writes failures into a
+    # tensor.
     torch.linalg.cholesky_ex(factor_coo, out=(factor_coo, failure_c))
     # On a CPU, a twentieth of the time of `torch.cholesky_solve`.
     half_co1 = torch.linalg.solve_triangular(factor_coo, right_cs[:, :, None], upper=False)

@@ -14,6 +14,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
+# Odd, so multiplying by it is one to one modulo 2**64: no two counters of a stream share a word.
 GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 """Distance between neighbouring counters before mixing: word n is ``mix(n * GOLDEN + key)``."""
 _MIX_1 = 0xBF58476D1CE4E5B9
@@ -80,6 +81,8 @@ def from_row(key: Tensor, first_row: int | Tensor, *, out: Tensor | None = None)
 
     Its rows 0, 1... are the rows ``first_row``, ``first_row + 1``... of the stream.
     """
+    # (n + r 2**32) GOLDEN + key = n GOLDEN + (r 2**32 GOLDEN + key): rows are skipped in the key
+    # alone.
     distance = first_row * _ROW
     if isinstance(distance, int):
         distance = _signed(distance & _MASK_64)
@@ -139,6 +142,7 @@ def normals(key: int | Tensor, counter: Tensor) -> Tensor:
     """Two standard normal values of each word, float32 [*counter.shape, 2] (Box & Muller 1958)."""
     word = hash_words(key, counter)
     # The half keeps the logarithm finite; float32 rounds the last words up to 1, whose radius is 0.
+    # sqrt(-2 ln u) (cos(2 pi v), sin(2 pi v)), for u and v of the upper and the lower 32 bits.
     radius = (logical_shift_right(word, 32).float() + 0.5).mul_(2.0**-32)
     angle = (word & 0xFFFFFFFF).float().mul_(2.0 * torch.pi / 2.0**32)
     radius = radius.clamp_(max=1.0).log_().mul_(-2.0).sqrt_()
@@ -161,6 +165,7 @@ def fill_normal_(table: Tensor, key: int, std: float, first_row: int = 0) -> Non
 def fill_uniform_(table: Tensor, key: int, bound: float, first_row: int = 0) -> None:
     """Fill ``table`` with uniform values in [-bound, bound], by the words of `fill_normal_`."""
     for rows, counter_RW in _words_of_rows(table, first_row):
+        # Words [R, W] as [R, 2 W] integers from -2**31 to 2**31 - 1.
         halves_RC = hash_words(key, counter_RW).view(torch.int32)[:, : rows.shape[1]]
         rows.copy_(halves_RC * (bound * 2.0**-31))
 
@@ -239,6 +244,8 @@ class Permutation:
         width = self.sides[1]
         point = [index // width, index % width]
         for side, table in self.rounds:
+            # What is added depends on the other coordinate alone, so subtracting it undoes the
+            # round, whatever the table holds.
             point[side].add_(table[point[1 - side]]).remainder_(self.sides[side])
         return point[0].mul_(width).add_(point[1])
 
@@ -247,12 +254,15 @@ def _grid(size: int) -> tuple[int, int]:
     """The sides of a grid of ``size`` points or a few more: at least 2, within a factor of 4."""
     root = math.isqrt(max(size - 1, 0)) + 1
     heights = range(max(2, (root + 1) // 2), max(2, root) + 1)
+    # `-size % height` points lie beyond ``size``. The fewest win, and of equal ones the highest
+    # grid.
     height = min(reversed(heights), key=lambda height: -size % height)
     return height, max(2, -(-size // height))
 
 
 def _next_key(key: int, part: int) -> int:
     """``mix(key + (part + 1) * GOLDEN)`` modulo 2**64."""
+    # Parts count from 1, as `mix(0)` is 0: with seed 0 and part 0 the key would stay 0.
     word = (key + (part + 1) * GOLDEN) & _MASK_64
     word = ((word ^ (word >> 30)) * _MIX_1) & _MASK_64
     word = ((word ^ (word >> 27)) * _MIX_2) & _MASK_64

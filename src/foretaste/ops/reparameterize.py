@@ -112,6 +112,8 @@ def divergence_from_mixture(
         share_MBL = log_density_MBL.sub_(prior_BL).exp_()
         slope_BL = offset_BL.mul_(precision_BL).mul_(share_MBL[1])
         slope_BL.addcmul_(latent_BL, share_MBL[0].add_(share_MBL[2], alpha=wide_precision))
+        # d log q / dv = -1/2 for v the log variance, as the noise stays. Backward scales gradients
+        # in place, so the expanded one becomes memory of its own.
         weight_B1 = weight_B[:, None]
         gradients = [slope_BL.mul_(weight_B1), (-0.5 * weight_B1).expand_as(slope_BL).clone()]
     return with_gradients(value, inputs, gradients)

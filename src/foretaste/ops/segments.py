@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from foretaste.ops.buffers import Buffers
 
 _BYTES_AT_ONCE = 10 * 2**20
+# Bits of a nonnegative int16, which NumPy's stable sort orders by radix.
 _DIGIT_BITS = 15
 _FEW_SUMMANDS = 1 << 10
 """At most so many are added up in turn on a CPU; more are sorted. Half precision is always sorted:
@@ -86,6 +87,7 @@ def _by_counting(index_S: Tensor, num_segments: int) -> tuple[Tensor, Tensor]:
     """The order of the rows of all segments, and the offset at which each begins, then the end."""
     # sorting by two bytes takes half as long as by four and a quarter of eight
     dtype = torch.int16 if num_segments < 1 << _DIGIT_BITS else torch.int32
+    # What is in no segment may be any number; one above the segments it fits the narrow dtype.
     index_S = index_S.clamp(max=num_segments).to(dtype)
     num_before = F.pad(torch.bincount(index_S, minlength=num_segments).cumsum(0), (1, 0))
     offsets = num_before[: num_segments + 1]
@@ -97,6 +99,7 @@ def _by_searching(index_S: Tensor, num_segments: int) -> tuple[Tensor, Tensor]:
     """As `_by_counting`, waiting for no device; rows of no segment come last in the order."""
     sorted_S, order_S = torch.sort(index_S, stable=True)
     bounds = torch.arange(num_segments + 1, device=index_S.device).to(index_S.dtype)
+    # Not `bincount`, which reads the largest index from the device to size its result.
     return order_S, torch.searchsorted(sorted_S, bounds)
 
 
@@ -105,6 +108,8 @@ def stable_order(index_S: Tensor, largest: int) -> Tensor:
     order."""
     if len(index_S) >= _FEW:
         return torch.sort(index_S, stable=True).indices
+    # From the lowest digit up, each pass stable: rows with the same digit keep the order of the
+    # lower digits.
     order_S = torch.arange(len(index_S))
     for shift in range(0, largest.bit_length(), _DIGIT_BITS):
         digit_S = (index_S.index_select(0, order_S) >> shift & (1 << _DIGIT_BITS) - 1).short()

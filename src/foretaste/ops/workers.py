@@ -27,6 +27,8 @@ def of_each(
     other at its end, thousands of times, on a busy machine for most of the time.
     """
     num_threads = torch.get_num_threads()
+    # `map` computes a chunk when its result is asked for, the pool begins at once: callers take all
+    # results.
     if device.type != "cpu" or len(chunks) <= 1 or num_threads == 1:
         return map(work, chunks)
     return _pool(num_threads).map(work, chunks)

@@ -107,6 +107,7 @@ class Answer(ConvertibleAnswers):
             zip(item_ids, self.items, because, strict=True), start=1
         ):
             title = "" if item.title is None else f"  {_on_one_line(item.title)}"
+            # z: what is rounded to -0.0000 is written 0.0000.
             lines.append(f"{rank:4}.  {item_id:>{width}}  {item.score:z9.4f}{title}")
             if nearest:
                 names = [_on_one_line(str(one.title or one.item_id)) for one in nearest]

@@ -71,6 +71,7 @@ class ItemFilter:
             contents = "candidate{s} in the catalogue"
         if condition is not None:
             is_allowed &= condition.is_met
+            # The text is formatted later, and a condition may hold braces.
             contents += f" meeting {condition.words}".replace("{", "{{").replace("}", "}}")
         index, more_notes = _in_catalogue(items, num_items, "exclude", exclude)
         if len(index):

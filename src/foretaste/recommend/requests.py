@@ -117,6 +117,7 @@ def _of_one_filter(
     top = ranker.rank(users, left_out)
     lists = []
     for request, each, rows in zip(asked, filters, pairwise(ends), strict=True):
+        # Ties have one order, so a shorter list is the beginning of a longer one.
         part = top if len(asked) == 1 else top[slice(*rows)].first(request.k)
         missing = [] if request.include_seen else ["in the history"]
         missing += [] if max_per is None else [f"beyond {max_per}"]

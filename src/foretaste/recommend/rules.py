@@ -158,6 +158,8 @@ class ItemRules:
             counts = ", ".join(f"count({sql})" for sql in casts.values())
             found = database.execute(f"SELECT {counts} FROM texts").fetchone()
             # A column without values is NULL, which compares with numbers and with text.
+            # The last count is of the text itself: the first type with as many values fits all of
+            # them.
             fitting = [*casts.values()][found.index(found[-1])] if found[-1] else "NULL"
             selected.append(f"{fitting} AS {name}")
         database.execute(f"CREATE VIEW items AS SELECT {', '.join(selected)} FROM texts")
@@ -184,6 +186,8 @@ class ItemRules:
         if len(kinds) != 2 or kinds[1] != "BOOLEAN" or len(index) != len(self._texts):
             raise SettingError(f"{what}: is no condition, true or false for each item")
         is_met = np.zeros(len(index), dtype=bool)
+        # By index, as SQL promises no order of rows. NULL is false: an item without a value meets
+        # nothing.
         is_met[index] = np.ma.filled(found["is_met"], False)
         return is_met
 

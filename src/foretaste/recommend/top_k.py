@@ -103,6 +103,7 @@ class TopItems:
             item_index_BK = item_index_C[item_index_BK]
         self.item_index[rows] = item_index_BK.cpu().numpy()
         self.score[rows] = score = score_BK.cpu().numpy()
+        # Absent columns come last, so the others are the list and their number its length.
         self.length[rows] = np.count_nonzero(score != ABSENT, axis=1)
 
     def __getitem__(self, rows: slice) -> TopItems:
@@ -247,6 +248,7 @@ class UserRanker(_Ranker):
             return score_BC
         item_index_N = left_out.item_index.long()
         column_N = torch.searchsorted(item_index_C, item_index_N).clamp_(max=len(item_index_C) - 1)
+        # `searchsorted` says where an item would stand; it is listed only where it stands there.
         is_listed_N = item_index_C[column_N] == item_index_N
         absent_BC = torch.zeros_like(score_BC, dtype=torch.bool)
         absent_BC[left_out.row_index()[is_listed_N], column_N[is_listed_N]] = True
@@ -297,6 +299,8 @@ def nearest_in_history(
     at_once = users_at_once(model.num_items, device)
     with scoring(model), float32_products(device):
         found = [
+            # From the history to the listed item: weights between items, as of EASE, have a
+            # direction.
             model.similarity(item_index_C[start : start + at_once], item_index_B)
             for start in range(0, len(history), at_once)
         ]

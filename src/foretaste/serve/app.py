@@ -238,6 +238,7 @@ class Service:
         """Reload, and return why it failed. All requests during a reload share the next one."""
         if self._next_reload is None:
             self._next_reload = asyncio.create_task(self._reload_in_turn())
+        # The deadline of one request must not cancel the reload that others wait for.
         return await asyncio.shield(self._next_reload)
 
     async def _reload_in_turn(self) -> str | None:
@@ -284,6 +285,7 @@ class Service:
         declared = request.headers.get("content-length", "0")
         if declared.isdecimal() and int(declared) > limit:
             raise too_long
+        # The header may be missing, or lower than what is sent: bytes are counted too.
         chunks, num_bytes = [], 0
         async for chunk in request.stream():
             chunks.append(chunk)

@@ -52,6 +52,7 @@ class Batcher:
         self._batch_users = batch_users
         self._wait_s = wait_s
         self._observe = observe
+        # The event loop appends, the thread takes from the left: a deque needs no lock for that.
         self._queue: deque[Job] = deque()
         self._wanted = 1
         self._wake = threading.Event()
@@ -94,6 +95,7 @@ class Batcher:
                     return
                 continue
             answers = self._answered(jobs)
+            # Futures of asyncio belong to the loop: setting one from this thread would not wake it.
             self._loop.call_soon_threadsafe(deliver, jobs, answers)
             num_last, ended = len(jobs), monotonic()
             # The thread may wait for long, and jobs refer to their run: a swapped run must go.

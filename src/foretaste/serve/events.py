@@ -278,6 +278,7 @@ class EventStore:
         each request gets the number of its own."""
         if not requests:
             return
+        # Backwards, so that the first of several events with one id stays.
         first = {one.event_id: one for request in requests[::-1] for one in request.events[::-1]}
         # Sorted: two PostgreSQL transactions that insert the same ids in other orders deadlock.
         rows = [first[event_id] for event_id in sorted(first)]
@@ -294,6 +295,7 @@ class EventStore:
             return
         for request in requests:
             mine = {one.event_id for one in request.events} & done
+            # An id that two requests sent is new for the first of them alone.
             done -= mine
             request.num_done.set_result(len(mine))
 

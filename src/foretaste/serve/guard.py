@@ -45,6 +45,7 @@ class Guard:
         # Not Starlette's TrustedHostMiddleware: it answers in plain text and cannot allow all IP
         # addresses.
         for name, value in headers:  # HTTP/1.0 may have no Host; browsers send one
+            # latin-1 decodes every byte: a Host of odd bytes is refused like any other.
             if name == b"host" and not self._is_ours(value.decode("latin-1")):
                 words = "this name is not among those of the service: --allowed-hosts adds names"
                 return ServiceError(421, "misdirected", words).response()

@@ -54,6 +54,7 @@ class _ItemParts(dict[int, bytes]):
         titles = self._items.titles(index)
         title = b"" if titles is None else b',"title":' + to_json(titles[0])
         item_id = to_json(self._items.ids(index)[0])
+        # The part is a format for the score: a % of an id or a title is doubled.
         before, after = (text.replace(b"%", b"%%") for text in (item_id, title))
         self[row] = part = b'{"item_id":' + before + b',"score":%b' + after + b"}"
         return part
@@ -93,6 +94,7 @@ class ListWriter:
         parts = self._parts
         lists = zip(top.item_index.tolist(), top.score.tolist(), top.length.tolist(), strict=True)
         for item_index, scores, length in lists:
+            # One call for all scores of a list: its brackets go, and its commas part the numbers.
             texts = to_json(scores[:length])[1:-1].split(b",")
             yield [parts[row] % text for row, text in zip(item_index[:length], texts, strict=False)]
 

@@ -76,6 +76,7 @@ class ServedModel:
         """A copy of this run with the rules and columns of items now in these files."""
         served, served.recommender = copy(self), copy(self.recommender)
         served.recommender.read_rules(rules_file, items)
+        # The lists cached before were made by other rules.
         served._cache = ListCache(self._cache.max_bytes)
         return served
 
@@ -289,6 +290,7 @@ class ServedModel:
     def items_by_popularity(self) -> NDArray[np.int64]:
         """Items of the catalogue by their number of users in training, most first."""
         counts = self.recommender.model.item_count_I.cpu().numpy()
+        # Stable: items of as many users stay in the order of the catalogue.
         return np.argsort(-counts, kind="stable")
 
     @cached_property
@@ -357,6 +359,7 @@ class ModelStore:
 
     def get(self, name: str | None) -> ServedModel:
         """The run of a name, by default the first; ServiceError if there is none."""
+        # Read once, as a reload may swap it between two lines.
         models = self._models
         if name is None:
             return next(iter(models.values()))
@@ -405,6 +408,8 @@ class ModelStore:
         cannot be loaded, if another run is being trained, or if the ids of a run change between
         integers and text.
         """
+        # The files are looked at before they are read: one that changes meanwhile differs at the
+        # next look.
         models, files = {}, self._files()
         for name, path in self._paths.items():
             # Resolve a link once: all files are then of one run, even if the link moves meanwhile.

@@ -46,6 +46,7 @@ def _as_one(union: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     return custom_error_schema(handler(union), "id", custom_error_message=message)
 
 
+# Strict: by default pydantic takes true for 1, and another user would be answered.
 AnyId = Annotated[
     Annotated[StrictInt, Field(ge=-_INT64, lt=_INT64)]
     | Annotated[str, StringConstraints(strict=True, max_length=_MAX_ID)],

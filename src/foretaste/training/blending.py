@@ -265,6 +265,7 @@ def _with_more(weights: tuple[float, ...], number: int, by: float) -> tuple[floa
     if not others:  # it is alone, and nothing says how the others share the rest
         return weights
     return tuple(
+        # Rounded: a weighting that sums of steps reach twice is one key, and is measured once.
         round(share if n == number else weight * (1.0 - share) / others, 4)
         for n, weight in enumerate(weights)
     )

@@ -51,6 +51,7 @@ class Checkpoints:
         state = self.state
         # Ranks update their shared parameters while the next batch is made: that must be over.
         self.step.finish()
+        # A state that has diverged must not replace the good one on the disk.
         state.check_finite(self.step.model)  # sync
         with state.clock.standing():
             tensors = self.step.state_dict() | {LOSSES: state.losses()}

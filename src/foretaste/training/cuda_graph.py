@@ -151,6 +151,7 @@ class RecordedStep(Step):
         """Record the step of such a batch."""
         if self.recorder is None:
             return
+        # A copy: every replay reads this memory, and the batch's own is given out again.
         static = batch.with_tensors(tuple(tensor.clone() for tensor in batch.tensors()))
         step = super().__call__
 

@@ -57,6 +57,7 @@ def fit(
         step.finish()
         loss = state.mean_loss()  # sync: the first of the epoch, which the clock waits for
         state.clock.stop()
+        # Outside the clock, as it reads every loss and weight.
         state.check_finite(model)
         step.scaler.check_updates(state.num_done)
         evaluation, value = None, None

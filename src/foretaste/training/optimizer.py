@@ -188,6 +188,7 @@ class LossScaler(Scaler):
         gradients = [
             parameter.grad
             for parameter in parameters_of(optimizers)
+            # The largest magnitude of nothing is an error: a rank may have no rows of a table.
             if parameter.grad is not None and parameter.numel()
         ]
         # The largest magnitude is infinite or nan if any gradient is: one number on the device.

@@ -173,6 +173,8 @@ class Search:
             yield model
             return
         assert isinstance(model, SweepModel)
+        # Of all interactions, of which `histories` may be a sample: what is auto gets the value of
+        # the training.
         model.count_items(to_device(self.dataset.train, self.device))
         model.reset_parameters(self.config.seed)
         batch = model.make_batches(histories, batch_size=1, seed=self.config.seed)

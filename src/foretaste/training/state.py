@@ -157,6 +157,7 @@ class TrainingState:
 
     def count(self, loss: Tensor, num_samples: int) -> None:
         """Count an update and the mean loss of its samples; does not wait for the device."""
+        # The mean times its samples: the last, shorter batch counts by what it holds.
         torch.mul(loss, num_samples, out=self.loss_S[self.num_done])
         self.num_done += 1
 
@@ -192,9 +193,11 @@ class TrainingState:
         loss_S = self.losses()
         is_finite_S = loss_S.isfinite()
         if not bool(is_finite_S.all()):
+            # Of equal values `argmin` gives the first: the first update that is not finite.
             first = int(is_finite_S.long().argmin())
             raise self._diverged(f"the loss became {loss_S[first].item()}", first + 1, model)
         # The two ends of a tensor show all that is infinite or nan in it, without a copy of it.
+        # `aminmax` of an empty tensor is an error.
         ends = [torch.stack(weight.aminmax()) for weight in model.parameters() if weight.numel()]
         num_bad = (~torch.cat(ends).isfinite()).count_nonzero()
         if bool(self.total(num_bad)):

@@ -151,6 +151,8 @@ class Step:
         return time.perf_counter() - since
 
     def _add_gradients(self, batch: Batch) -> Tensor:
+        # With None, backward hands its gradients over; to zeros it would add them, in one more pass
+        # over all tables.
         self.model.zero_grad(set_to_none=True)
         with self.precision.products():
             with span("forward"):

@@ -87,6 +87,8 @@ class Pipeline:
         if inputs.candidates:
             candidates = Candidates(engine, inputs.candidates, plan)
             candidates.read(self._config)
+        # Once all is read: a file that somebody writes to meanwhile is refused, not taken by
+        # halves.
         inputs.check_unchanged()
         decay = self.decay(kinds)
         progress("filter")
@@ -256,6 +258,7 @@ class Pipeline:
                 f"{shown(self._plan.columns['time'])} are not all seconds, all milliseconds, all "
                 "microseconds or all nanoseconds since 1970; leave half_life out"
             )
+        # `!r` writes as many digits as give the number back.
         return steps.DECAY.format(half_life=f"CAST({half_life_s * per_second!r} AS DOUBLE)")
 
     def check_weights(self, rows: str) -> None:

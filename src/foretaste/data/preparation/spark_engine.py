@@ -23,6 +23,7 @@ from foretaste.data.sources.source import Source
 from foretaste.errors import DatasetError, InputError
 
 _ROWS_OF_FILE = 10_000_000
+# As many as DuckDB writes into a row group.
 _ROWS_OF_GROUP = 122_880
 
 

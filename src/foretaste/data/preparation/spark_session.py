@@ -33,6 +33,7 @@ _BESIDE_HEAP_BYTES = 512 << 20
 _LEAST_HEAP_BYTES = 512 << 20
 
 _SETTINGS = {
+    # As in DuckDB, a cast that does not fit is an error, and double quotes are for names.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "true",
     "spark.sql.caseSensitive": "true",

@@ -170,6 +170,7 @@ def _connected(url: str, name: str, dialect: _Dialect) -> Iterator[Any]:
         path = Path(url.removeprefix(_SQLITE))
         if not path.is_file():
             raise InputError(f"{name}: there is no such file{did_you_mean(path)}")
+        # Read only: nothing is ever written to a source.
         place = f"file:{quote(real_path(path))}?mode=ro"
     try:
         with driver.connect(place) as connection, connection.cursor() as cursor:

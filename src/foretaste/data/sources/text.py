@@ -292,6 +292,7 @@ def _likely_delimiter(text: str, columns: tuple[str, ...] | None) -> str:
         num_fields = len(_first_row(line, delimiter, has_quotes, strict=False))
         return columns is not None and num_fields == len(columns), num_fields
 
+    # Of equally good ones `max` takes the first.
     return max(_DELIMITERS, key=rank)
 
 

@@ -76,6 +76,7 @@ class FoldInScorer(Scorer):
         solution_BD = torch.zeros_like(residual_BD)
         square_B1 = residual_BD.square().sum(1, keepdim=True)
         for _ in range(self.num_steps):
+            # Y'Y p by the scores of all items, of which those outside the history become zero.
             scores_BI = (direction_BD * scale_BD) @ self.item_ID.T
             image_BD = direction_BD + (scores_BI * known_BI) @ self.item_ID * scale_BD
             curvature_B1 = (direction_BD * image_BD).sum(1, keepdim=True)

@@ -93,6 +93,7 @@ class ItemWeightsModel(ClosedFormModel):
 
     def by_popularity_below_zero(self) -> Tensor:
         """Scores [I] of items without a relation to the history: below zero, by popularity."""
+        # -1 / (1 + n) rises with n and stays below 0.
         return (1 + self.item_count_I).reciprocal_().neg_()
 
     def _known_users(

@@ -273,6 +273,8 @@ class RP3beta(SimilarityModel):
         of_item_I, of_target_I = total_I.pow(-self.config.alpha), total_I.pow(-self.config.beta)
 
         def weights(sum_P: Tensor, item_P: Tensor, target_P: Tensor) -> Tensor:
+            # n_i^-alpha (sum over users of n_u^-alpha) n_j^-beta: the steps out of the item and out
+            # of the user.
             return sum_P * of_item_I[item_P] * of_target_I[target_P]
 
         weight_U = stepped(total_U.where(total_U > 0, 1).pow(-self.config.alpha), _STEP)
@@ -335,6 +337,7 @@ class ItemPairs:
             self._step,
         )
         item_P, other_P = cell_P // histories.num_items + items.start, cell_P % histories.num_items
+        # An item shares all its users with itself.
         is_pair_P = item_P != other_P
         return item_P[is_pair_P], other_P[is_pair_P], sum_P[is_pair_P]
 
@@ -361,6 +364,8 @@ def _sums_of_rows(
     )
     # A table with few sums in it takes longer to clear and to search than the pairs to sort.
     if num_rows > 1 and num_cells > _CELLS_PER_PAIR * int(pairs_before[-1]):
+        # One part has them all: several rows are together only while they have ``at_once`` pairs at
+        # most.
         cell_P, weight_P = next(summands)
         cell_P, index_P = torch.unique(cell_P, return_inverse=True)
         return cell_P, weight_P.new_zeros(len(cell_P)).index_add_(0, index_P, weight_P)
@@ -389,6 +394,8 @@ def strongest(item_P: Tensor, weight_P: Tensor, k: int) -> tuple[Tensor, Tensor]
 
     ``item_P`` ascends; the second tensor counts from 0 for the highest weight of an item.
     """
+    # By weight, then stably by item: within an item the weights descend and equal ones keep their
+    # order, so ties have one outcome.
     order_P = torch.sort(weight_P, descending=True, stable=True).indices
     order_P = order_P[torch.sort(item_P[order_P], stable=True).indices]
     place_P = _places(item_P)

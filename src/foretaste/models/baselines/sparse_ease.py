@@ -216,6 +216,7 @@ class _Neighborhoods:
     ) -> Iterator[int]:
         """Solve the systems of some items, of ascending sizes; yields how many are done."""
         width, dropout = sizes[-1], self.config.dropout
+        # Ranks descend and a missing candidate has rank I, so the candidates are a row's last ones.
         rank_tw = self.rank_IK[target_t, -width:]
         is_rare_tw = (rank_tw >= self.num_popular) & (rank_tw < self.num_items)
         place_n = is_rare_tw.flatten().nonzero()[:, 0]

@@ -161,5 +161,6 @@ class _BlendScorer(Scorer):
 
 def _statistics(scores_BI: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation [B, 1] of each row; a deviation of 0 is given as 1."""
+    # Divided by I, not I - 1: the catalogue is no sample.
     deviation_B1, mean_B1 = torch.std_mean(scores_BI, dim=1, correction=0, keepdim=True)
     return mean_B1, torch.where(deviation_B1 > 0.0, deviation_B1, 1.0)

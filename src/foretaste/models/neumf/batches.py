@@ -131,6 +131,7 @@ class InteractionBatches:
         key = stream_key(self.seed, Purpose.NEGATIVES, number)
         first_update = number * self.num_batches
         updates = torch.arange(first_update, first_update + self.num_batches, device=row_N.device)
+        # By the number of the update: an epoch that is resumed in its middle has the same keys.
         keys = stream_keys(self.seed, Purpose.DROPOUT, updates)
         drawn = self._drawn(rows[first_batch:], key)
         for batch in range(first_batch, self.num_batches):

@@ -76,6 +76,7 @@ class UserPrior:
             mean_D = _mean_of_rows(table_UD, num_rows, parts)
             square_D = _mean_of_rows(table_UD, num_rows, parts, squared_from=mean_D)
             means.append(mean_D.to(table_UD.dtype)[None])
+            # One number for a table: the root of the mean of its columns' variances.
             deviations.append(square_D.mean().sqrt_().clamp_(min=1e-6).to(table_UD.dtype))
         return cls(means, deviations, weight)
 
@@ -172,6 +173,8 @@ def _fit(
         inputs = with_users(frozen, *of_interactions)
         _, found = chunked.value_and_gradients(inputs, turns[step % len(turns)])
         by_sides = [
+            # Without the factor that `logit_adjustment` has added to the items
+            # (`with_item_scores`).
             sum_bags(by_interaction, position_N, histories.offsets)[:, : side.shape[1]]
             for by_interaction, side in zip(
                 (found.user_product_BF, found.user_tower_BH), sides, strict=True
@@ -215,6 +218,7 @@ def _turns(
     item_key = stream_key(0, Purpose.FOLD_IN_NEGATIVES)
     item_word_N = hash_words(item_key, histories.item_index.long())
     key_B = torch.zeros(len(histories), dtype=torch.int64, device=item_word_N.device)
+    # int64 sums wrap around, and are the same in any order of the items.
     key_B.index_add_(0, row_index_N, item_word_N)
     word_NK = hash_words(key_B[row_index_N, None], draw_NK)
     rank_NK = bounded(word_NK, num_others_B[row_index_N, None])
@@ -228,6 +232,8 @@ def _turns(
     stands_for = num_negatives / num_at_once
     if is_bce:
         weight_BK[:, 1:] *= stands_for
+        # 1 for the item and N / a for each of a negatives come to 1 + N: a user's weights still add
+        # up to one.
         weight_BK *= (1 + num_at_once) / (1 + num_negatives)
     objective = replace(objective, negative_shift=math.log(stands_for))
     weight_NK = weight_BK.index_select(0, row_index_N)

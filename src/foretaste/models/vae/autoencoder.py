@@ -72,6 +72,7 @@ class HistoryAutoencoder(NeuralModel):
         """Transpose the output layer in memory, up to a size that each process can afford."""
         weight_ID = self.output.weight
         if self.device.type == "cpu" and weight_ID.nbytes <= _MAX_LAID_OUT_BYTES:
+            # Shape and values stay, only the strides change: `scores_of` looks at them.
             weight_ID.data = weight_ID.data.T.contiguous().T
 
     def scorer(self, *, known_users: bool) -> Scorer:

@@ -185,6 +185,7 @@ class AlternatingBatches:
         first_pass, skipped = divmod(first_batch, self.one_pass.num_batches)
         for pass_number in range(first_pass, self.encoder_passes + 1):
             phase: Phase = "encoder" if pass_number < self.encoder_passes else "decoder"
+            # Passes are numbered through all epochs: each has its own order and random words.
             overall = number * (self.encoder_passes + 1) + pass_number
             for batch in self.one_pass.epoch(overall, skipped):
                 begins_epoch = pass_number == 0 and skipped == 0

@@ -140,6 +140,8 @@ class Objective:
     ) -> tuple[Tensor, Tensor]:
         """`loss` and its gradient by the logits [B, K], which are written over."""
         if self.name == "bce":
+            # -y log s(z) - (1 - y) log(1 - s(z)) = softplus(z) - y z, for s the sigmoid: no
+            # logarithm of 0.
             losses_BK = F.softplus(logits_BK) - logits_BK * label_BK
             # d/dz (softplus(z) - y z) = sigmoid(z) - y.
             slope_BK = (logits_BK.sigmoid_() - label_BK).mul_(weight_BK)
@@ -150,6 +152,7 @@ class Objective:
         if self.negative_shift:
             logits_BK[:, 1:] += self.negative_shift
         logits_BK = torch.log_softmax(logits_BK, dim=1)
+        # The minus makes a copy; `exp_` below writes over the column.
         loss_B = -logits_BK[:, 0]
         # d/dz_k of -log softmax(z)_0 is softmax(z)_k, less 1 for k = 0, the positive.
         logits_BK.exp_()[:, 0] -= 1.0

@@ -75,6 +75,7 @@ def _sums_by_item(
     num_rows, num_candidates = slope_bK.shape
     if slope_bK.device.type == "cpu" and num_items <= _DENSE_ITEMS * num_candidates:
         slope_bI = slope_bK.new_zeros(num_rows, num_items)
+        # Added, not set: an item may be drawn twice for a row. On a CPU this repeats bit for bit.
         return slope_bI.scatter_add_(1, index_bK.long(), slope_bK).T @ weighted_bF
     segments = Segments(index_bK.reshape(-1), num_items)
     row_b = torch.arange(num_rows, dtype=torch.int32, device=slope_bK.device)

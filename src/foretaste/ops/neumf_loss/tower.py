@@ -50,6 +50,7 @@ class Tower:
             keys_L = layer_keys(dropout, len(widths), inputs.device)
             self.masks = LayerMasks(keys_L, widths, dropout.rate, max_samples, dtype)
         self._pack_for = max_samples if num_samples >= _WORTH_PACKING else 0
+        # Scaled before they are rounded to half precision: each weight is rounded once.
         self._plain_weights = [(weight * self.scale).to(dtype) for weight, _ in layers]
         self.weights = [self._laid_out(weight) for weight in self._plain_weights]
         self.biases = [bias.to(dtype) for _, bias in layers]

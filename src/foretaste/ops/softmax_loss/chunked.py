@@ -110,6 +110,7 @@ class _Pass:
             self.weight_ID = self._empty("weight", (padded, width), dtype)
             self.weight_ID[:num_items] = weight_ID
             self.weight_ID[num_items:] = 0.0
+            # exp(-inf) is 0: the padding has no share in any user's total.
             self.bias_I = F.pad(bias_I, (0, padded - num_items), value=-math.inf)
         self.chunks = _chunks(len(targets), self.weight_ID)
         self.fused, self.exponentials = self._exponentials(targets, implementation)

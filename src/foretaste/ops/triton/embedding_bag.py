@@ -25,6 +25,8 @@ from foretaste.ops.triton.functions import hash_words
 from foretaste.ops.triton.segments import Pieces, sum_rows
 from foretaste.ops.triton.support import kernel, launch
 
+# Table rows of a block are in registers: of 1,024 columns, 64 float32 numbers for each of 256
+# threads.
 _ENTRIES_AT_ONCE = 16
 
 
@@ -101,6 +103,7 @@ def _encode(
 ) -> None:
     row = tl.program_id(0).to(tl.int64)
     start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
+    # Unsigned, as `>>` of a signed word shifts in its sign.
     key = tl.load(key_1).to(tl.uint64, bitcast=True)
     column_H = tl.arange(0, PADDED)
     total_H = tl.zeros((PADDED,), tl.float32)

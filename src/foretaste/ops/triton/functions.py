@@ -36,6 +36,7 @@ def load_rows(
 ) -> tl.tensor:
     """Columns of rows of a table [rows, WIDTH] from ``first`` on, float32; zeros if not valid."""
     column_C = tl.arange(0, COLUMNS) + first
+    # In int64: positions in a table of 2**31 numbers and more overflow int32.
     position_SC = row_S.to(tl.int64)[:, None] * WIDTH + column_C[None, :]
     mask_SC = valid_S[:, None] & (column_C < WIDTH)[None, :]
     return tl.load(pointer + position_SC, mask=mask_SC, other=0.0).to(tl.float32)
@@ -96,5 +97,6 @@ def keep_mask(
     first_S = (sample_S.to(tl.uint64) << 32) * _GOLDEN + key
     word_SW = _mix(first_S[:, None] + (word_W * _GOLDEN)[None, :])
     shift_8 = 8 * tl.arange(0, 8).to(tl.uint64)
+    # [S, W, 8] read row by row is [S, 8 W]: column c is byte c % 8 of word c // 8.
     byte_SW8 = (word_SW[:, :, None] >> shift_8[None, None, :]).to(tl.uint8)
     return tl.reshape(byte_SW8, (sample_S.shape[0], COLUMNS)) >= THRESHOLD

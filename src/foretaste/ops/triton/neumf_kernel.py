@@ -149,6 +149,8 @@ def interaction_step(
         logit_S += tl.sum(last_SW * output_W[None, :], axis=1)
         logit_S += tl.load(weights.output_bias_1).to(tl.float32)
         loss_S, slope_S = _losses(compared, logit_S, tile, candidate_S)
+        # A place for each tile, not for each program: the sums are the same however many programs
+        # share the tiles.
         sums = written.sums + number * shape.num_sums
         position_R = tl.arange(0, shape.padded_rows)
         row_R = number * TILE_ROWS + position_R
@@ -158,6 +160,8 @@ def interaction_step(
         tl.store(sums + 1, tl.sum(slope_S, axis=0))
         _store_sum(sums + 2, slope_S[:, None] * product_SF)
         _store_sum(sums + 2 + shape.padded_factors, slope_S[:, None] * last_SW)
+        # d logit / d u = h * i, for h the output weights; the row's sum over its candidates
+        # follows.
         item_SF *= slope_S[:, None] * output_F[None, :]
         product_RF = inverse * _by_row(item_SF, shape.product_precision, shape)
         store_rows(written.user_product_BF, rows[0], rows[1], product_RF, 0, shape.factors)
@@ -301,6 +305,7 @@ def _by_row(values_SW: tl.tensor, PRECISION: tl.constexpr, shape: tl.tuple) -> t
     position_S = tl.arange(0, shape.block)
     # A matrix product on the tensor cores adds a row's samples up, in place of a reduction whose
     # groups are no power of two.
+    # [R, S]; zeros and ones are exact in every precision, so only the values are rounded.
     belongs_RS = position_R[:, None] == (position_S // shape.candidates)[None, :]
     return tl.dot(belongs_RS.to(values_SW.dtype), values_SW, input_precision=PRECISION)
 
@@ -403,6 +408,7 @@ def forward(
     if len(shape.widths) > 1:
         product_SW = tl.zeros((shape.block, shape.padded[1]), tl.float32)
         for number in tl.static_range(len(chunks)):
+            # A weight is held once, as [out, C]: forward takes it transposed, backward as it is.
             weight_CW = tl.trans(first_weights[number])
             product_SW = tl.dot(
                 chunks[number], weight_CW, product_SW, input_precision=shape.precision

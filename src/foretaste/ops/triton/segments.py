@@ -21,6 +21,7 @@ from foretaste.ops.segments import Segments
 from foretaste.ops.triton.functions import load_rows, load_vector
 from foretaste.ops.triton.support import kernel, launch
 
+# Rows that one program adds up, and how many of them it has in registers at once.
 _PIECE_LENGTH = 256
 _ROWS_AT_ONCE = 16
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.triton.support import kernel, launch
 
+# Logits of a block, in registers: 8 for each of the 256 threads of a program.
 _ITEMS_AT_ONCE = 2048
 _TARGETS_AT_ONCE = 128
 _LOWEST = tl.constexpr(-3e38)
@@ -91,6 +92,7 @@ def _likelihood(
         slope_T = tl.exp2(logit_T - highest) - share
         slope_T = slope_T.to(logits_cI.dtype.element_ty)
         tl.store(logits_I + item_T, slope_T, mask=entry_T < stop)
+    # -sum over the n items of log2 p = n log2(sum of 2^z) - sum of z.
     tl.store(value_c + row, count * (highest + tl.log2(total)) - chosen)
     tl.store(factor_c + row, count / total)
 
