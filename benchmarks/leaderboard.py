@@ -78,7 +78,7 @@ def measure(given: argparse.Namespace) -> None:
         for model in given.models:
             for seed in given.seeds:
                 case = {"dataset": dataset, "seed": seed, "threads": given.threads}
-                if given.beside_options:
+                if given.beside and given.beside_options:
                     case["beside_options"] = shlex.join(given.beside_options)
                 data = given.data / dataset
                 for row in _turn(sides, model, data, case):

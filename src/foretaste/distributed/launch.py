@@ -225,7 +225,7 @@ def _store(started: Launch, timeout_s: float) -> Store:
     # torch waits for ever where another program listens and is silent, and writes its stack where
     # nobody listens.
     with _silent_stderr():
-        # A daemon: one that waits for ever does not keep the process.
+        # A daemon: one that waits for ever does not keep the process from ending.
         thread = threading.Thread(target=make, daemon=True)
         thread.start()
         thread.join(timeout_s)

@@ -112,5 +112,5 @@ def choose_users(user_index: NDArray[np.integer], num_wanted: int, seed: int) ->
         return np.arange(len(user_index))
     counter = torch.tensor(user_index, dtype=torch.int64)
     word = hash_words(stream_key(seed, Purpose.VALIDATION_USERS), counter)
-    # Users of the smallest hashes: more wanted users keep those of fewer.
+    # Users of the smallest hashes: a larger number has the users of a smaller one.
     return np.sort(np.argsort(word.numpy(), kind="stable")[:num_wanted])

@@ -107,7 +107,7 @@ def with_first_items(heldout: HeldOut, length: int) -> HeldOut:
     """
     history = heldout.history
     row_N = history.row_index()
-    # One number for each pair; users times items exceed 32 bits.
+    # One number for each pair; users times items may exceed 32 bits.
     counter_N = heldout.user_index[row_N].astype(np.int64) * history.num_items + history.item_index
     key = stream_key(heldout.seed, Purpose.HISTORY_LENGTHS)
     word_N = hash_words(key, torch.from_numpy(counter_N)).numpy()

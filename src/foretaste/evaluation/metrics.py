@@ -123,12 +123,12 @@ def _first_target(ranks: TargetRanks, k: Sequence[int]) -> tuple[Floats, Floats]
     num_at_once = max(1, _CELLS_AT_ONCE // max(k))
     for start in range(0, num_users, num_at_once):
         users = slice(start, start + num_at_once)
-        # Given that no target has an earlier rank of the group, rank p holds none with chance
-        # (left - targets) / left, where `left` ranks of the group are not passed yet.
         # Ranks of the group before rank p, [U, P]: below 0 where the group has not begun.
         passed_UP = rank_P - 1 - above_U[users, None]
         left_UP = tied_U[users, None] - passed_UP
         others_UP = np.maximum(left_UP - targets_U[users, None], 0)
+        # Given that no target has an earlier rank of the group, rank p holds none with chance
+        # (left - targets) / left, where `left` ranks of the group are not passed yet.
         not_here_UP = np.where(passed_UP < 0, 1.0, others_UP / np.maximum(left_UP, 1))
         not_yet_UP = np.cumprod(not_here_UP, axis=1)
         # MRR = sum over p of P(first target at rank p) / p, and HR@k = 1 - P(none up to k).

@@ -127,8 +127,8 @@ def to_device(histories: Histories, device: torch.device) -> HistoryTensors:
 
 
 def mask_items_(score_BI: Tensor, histories: HistoryTensors) -> Tensor:
-    """The scores themselves, now `ABSENT` for the items of each user's history."""
-    # `view` needs one block of memory; callers go on with what is returned, as it may be a copy.
+    """The scores, `ABSENT` for the items of each user's history; masked in place if contiguous."""
+    # `view` needs one block of memory: other scores are copied, so callers use the result.
     score_BI = score_BI.contiguous()
     # Places in the flat scores take a third of the time of rows and columns.
     place_N = histories.row_index() * score_BI.shape[1] + histories.item_index

@@ -193,14 +193,14 @@ class RecommenderModel(nn.Module, ABC):
         """Learned vectors of the items, [I, D]."""
         raise UnsupportedError(
             f"{self.name} learns nothing about items that could be compared; "
-            "train neumf, vae or ease for similar items"
+            "train ials, neumf, vae or ease for similar items"
         )
 
     def user_vectors(self, state: UserState) -> Tensor:
         """Vectors of users, [B, D]: the learned part of their state."""
         parts = [part for part in state.parts if isinstance(part, Tensor)]
         if not parts:
-            reason = f"{self.name} has no vectors of users; train neumf or vae for them"
+            reason = f"{self.name} has no vectors of users; train ials, neumf or vae for them"
             raise UnsupportedError(reason)
         return torch.cat(parts, dim=1)
 

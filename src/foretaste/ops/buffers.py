@@ -35,11 +35,11 @@ class Buffers:
         storage = self._storages.get(name)
         # One use is this dictionary's. More mean that a tensor still looks at the memory, such as a
         # parameter's gradient, so it is left alone and the next step gets new memory.
-        # A smaller tensor takes the front of a larger memory: the short last batch allocates
-        # nothing.
         if storage is None or storage.nbytes() < num_bytes or storage_use_count(storage) > 1:
             storage = torch.empty(num_bytes, dtype=torch.uint8).untyped_storage()
             self._storages[name] = storage
+        # A smaller tensor takes the front of a larger memory: the short last batch allocates
+        # nothing.
         return torch.empty(0, dtype=dtype).set_(storage, 0, tuple(shape))  # type: ignore[call-overload, no-any-return]
 
     def clear(self) -> None:

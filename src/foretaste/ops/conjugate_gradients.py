@@ -160,7 +160,7 @@ def _improved(
         # z = C⁻¹ r, beta = (r, z) / (r, z before), p = z + beta p; w += p (r, z) / (p, A p) below.
         scaled_cD = residual_cD / diagonal_cD
         last_square_c, square_c = square_c, (residual_cD * scaled_cD).sum(1)
-        # The first direction before is zero, so in the first step this factor changes nothing.
+        # The direction before the first is zero, so there this factor changes nothing.
         kept_c1 = (square_c / last_square_c.clamp(min=_TINY))[:, None]
         direction_cD = torch.addcmul(scaled_cD, kept_c1, direction_cD)
         image_S = interactions.products(direction_cD)

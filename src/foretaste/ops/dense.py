@@ -136,8 +136,8 @@ def activate_(value: Tensor, activation: FusedActivation | None) -> Tensor:
     if activation == "relu":
         return value.relu_()
     if activation == "tanh":
-        # tanh(x) = 2 sigmoid(2 x) - 1. Half precision takes PyTorch's: there 1 is rounded too
-        # coarsely.
+        # tanh(x) = 2 sigmoid(2 x) - 1. Half precision takes PyTorch's: its numbers near 1 are so
+        # far apart that tanh(0.001) would be 0 in bfloat16.
         if value.device.type == "cpu" and value.dtype.itemsize >= 4:
             # to within a rounding of 1; PyTorch's own takes eight times as long
             return value.mul_(2.0).sigmoid_().mul_(2.0).sub_(1.0)

@@ -46,8 +46,8 @@ def keep_mask(
     """
     words_per_sample = -(-width // 8)
     sample_S1 = torch.arange(num_samples, device=device)[:, None]
-    # Each sample has 2**32 words of its own: a chunk or a rank that begins at another sample draws
-    # the same ones.
+    # 2**32 words for each sample: `from_row` begins the stream at any sample, as chunks and ranks
+    # do.
     counter_SW = (sample_S1 << 32) + torch.arange(words_per_sample, device=device)
     # [S, 8 W] as bytes, on a little-endian machine the lowest first: so the GPU's kernel shifts
     # them out.

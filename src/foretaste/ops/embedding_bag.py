@@ -58,7 +58,7 @@ def encode(
         item_index_N = histories.item_index
         # nonzero() waits for a GPU, as the number kept decides a shape. Triton's form has no wait.
         kept_n = keep_entries(histories, dropout, key).nonzero().squeeze(1)
-        # As `kept_n` ascends, the entries kept before an offset are its offset among those kept.
+        # The number of entries kept before an offset is its offset among those kept.
         offsets = torch.searchsorted(kept_n, histories.offsets)
         item_index_n = item_index_N.index_select(0, kept_n)
         histories = HistoryTensors(offsets, item_index_n, histories.num_items)

@@ -141,8 +141,8 @@ def bounded(word: Tensor, bound: Tensor | int) -> Tensor:
 def normals(key: int | Tensor, counter: Tensor) -> Tensor:
     """Two standard normal values of each word, float32 [*counter.shape, 2] (Box & Muller 1958)."""
     word = hash_words(key, counter)
-    # The half keeps the logarithm finite; float32 rounds the last words up to 1, whose radius is 0.
     # sqrt(-2 ln u) (cos(2 pi v), sin(2 pi v)), for u and v of the upper and the lower 32 bits.
+    # The half keeps the logarithm finite; float32 rounds the last words up to 1, whose radius is 0.
     radius = (logical_shift_right(word, 32).float() + 0.5).mul_(2.0**-32)
     angle = (word & 0xFFFFFFFF).float().mul_(2.0 * torch.pi / 2.0**32)
     radius = radius.clamp_(max=1.0).log_().mul_(-2.0).sqrt_()

@@ -87,7 +87,7 @@ def _by_counting(index_S: Tensor, num_segments: int) -> tuple[Tensor, Tensor]:
     """The order of the rows of all segments, and the offset at which each begins, then the end."""
     # sorting by two bytes takes half as long as by four and a quarter of eight
     dtype = torch.int16 if num_segments < 1 << _DIGIT_BITS else torch.int32
-    # What is in no segment may be any number; one above the segments it fits the narrow dtype.
+    # What is in no segment may be any larger number; `num_segments` fits the narrow dtype.
     index_S = index_S.clamp(max=num_segments).to(dtype)
     num_before = F.pad(torch.bincount(index_S, minlength=num_segments).cumsum(0), (1, 0))
     offsets = num_before[: num_segments + 1]

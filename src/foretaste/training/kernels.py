@@ -23,6 +23,7 @@ from foretaste.ops.triton import support as triton_support
 from foretaste.training.config import Kernels
 
 FORMS: tuple[Implementation, ...] = get_args(Implementation)
+"""Forms of the operations that may be measured."""
 
 _SIZES = ("factors", "layers", "hidden", "latent", "negatives", "loss", "batch_layout")
 """Settings of models that the time of an operation, or whether there is a kernel, depends on."""

@@ -41,7 +41,7 @@ def run(*arguments: str, **variables: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("cases", ["triton_cases.py", "../kernels_cases.py"])
+@pytest.mark.parametrize("cases", ["triton_cases.py", "../triton_checks_cases.py"])
 def test_kernels_are_right_in_the_interpreter(cases: str) -> None:
     path = str(HERE / cases)
     output = run("-m", "pytest", "-q", "-p", "no:cacheprovider", path, TRITON_INTERPRET="1")

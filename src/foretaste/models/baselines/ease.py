@@ -89,8 +89,8 @@ class Ease(ItemWeightsModel):
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
             raise nothing_to_solve(self.config.l2) from error
         # By columns: W = -P / diag(P), for P the inverse.
-        # A copy of the diagonal, as `div_` writes over it.
-        self.weight_II.copy_(precision_II.div_(-precision_II.diagonal().clone()))
+        # The minus makes a copy of the diagonal, which `div_` writes over.
+        self.weight_II.copy_(precision_II.div_(-precision_II.diagonal()))
         self.weight_II.fill_diagonal_(0.0)
 
     def _count_pairs(
@@ -115,7 +115,6 @@ class Ease(ItemWeightsModel):
         for start in range(0, num_users, users_at_once):
             part = slice(start, start + users_at_once)
             dense_cI = histories[part].to_dense()
-            # G += X_c' V X_c, for V the weights of the users.
             self.weight_II.addmm_(dense_cI.T * weight_U[part].float(), dense_cI)
             progress("counting pairs of items", min(start + users_at_once, num_users), num_users)
 

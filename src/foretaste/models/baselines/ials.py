@@ -141,7 +141,7 @@ class IALS(SweepModel):
 
     def _ridges(self, histories: HistoryTensors, unobserved_weight: float, ridge: float) -> Tensor:
         """Weight of each row's squared vector, float64 [R]."""
-        # n of Rendle et al. 2022 with nu = 1: a row's interactions and a times all of its pairs.
+        # n of the docstring: a row's c and a times its pairs (Rendle et al. 2022, exponent 1).
         num_pairs = unobserved_weight * histories.num_items
         return ridge * (histories.total_weights() + num_pairs)
 

@@ -74,7 +74,7 @@ class ItemWeightsModel(ClosedFormModel):
     def item_vectors(self) -> Tensor:
         raise UnsupportedError(
             f"{self.name} has no vectors of items, only weights between them; "
-            "train neumf or vae for them"
+            "train ials, neumf or vae for them"
         )
 
     @torch.no_grad()

@@ -264,7 +264,6 @@ class NeuMF(NeuralModel):
         item_tower_IH = item_rows[1]
         if self.tower:
             first, width = self._layers()[0], item_rows[1].shape[1]
-            # The input is [u ; i]: the item's columns come last.
             item_tower_IH = linear(item_rows[1], first.weight[:, width:], first.bias, dtype)
         factors = user_rows[0].shape[1]
         # A logit is linear in the output weights: the temperature divides these, not each logit.

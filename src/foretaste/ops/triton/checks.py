@@ -22,8 +22,8 @@ from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDro
 from foretaste.ops.precision_flags import EXACT, float32_products
 from foretaste.ops.triton import support
 
-Implementation = Literal["reference", "triton"]
-Case = Callable[[Implementation, torch.dtype, torch.device], list[Tensor]]
+_Side = Literal["reference", "triton"]
+Case = Callable[[_Side, torch.dtype, torch.device], list[Tensor]]
 """Value and gradients of a case; float64 asks for the truth."""
 
 _BUDGET = 1.5
@@ -63,7 +63,10 @@ def require_right(
 def problem_of(
     operation: str, dtype: torch.dtype, device: torch.device, float32: str = EXACT
 ) -> str | None:
-    """The error of the kernel of an operation of `CASES`, in words, or None."""
+    """The error of the kernel of an operation of `CASES`, in words, or None.
+
+    Arguments are as of `require_right`.
+    """
     case = CASES[operation]
     rounding = (
         _TF32_ROUNDING if float32 != EXACT and dtype.itemsize == 4 else torch.finfo(dtype).eps
@@ -110,9 +113,7 @@ def _ragged_histories(device: torch.device) -> HistoryTensors:
     return HistoryTensors(offsets, (row_N + 9 * step_N).int() % 70, 70)
 
 
-def encoded(
-    implementation: Implementation, dtype: torch.dtype, device: torch.device
-) -> list[Tensor]:
+def encoded(implementation: _Side, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
     (table_IH,) = _leaves([(70, 24)], dtype, device)
     encoded_BH = embedding_bag.encode(
         table_IH, _ragged_histories(device), dropout=0.5, key=3, implementation=implementation
@@ -120,9 +121,7 @@ def encoded(
     return [encoded_BH.detach(), *torch.autograd.grad(encoded_BH.square().sum(), [table_IH])]
 
 
-def likelihood(
-    implementation: Implementation, dtype: torch.dtype, device: torch.device
-) -> list[Tensor]:
+def likelihood(implementation: _Side, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
     sizes: list[tuple[int, ...]] = [(13, 24), (70, 24), (70,)]
     weights = _leaves(sizes, torch.promote_types(dtype, torch.float32), device)
     # the reference computes in the dtype of its inputs
@@ -140,9 +139,7 @@ def likelihood(
     return [value.detach(), *torch.autograd.grad(value, weights)]
 
 
-def interaction(
-    implementation: Implementation, dtype: torch.dtype, device: torch.device
-) -> list[Tensor]:
+def interaction(implementation: _Side, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
     """Of 29 rows with five candidates each, of 17 items."""
     tables: list[tuple[int, ...]] = [(29, 20), (17, 20), (29, 70), (17, 70)]
     layers: list[tuple[int, ...]] = [(20,), (24,), (1,), (40, 70), (40,), (24, 40), (24,)]
