@@ -22,7 +22,6 @@ from foretaste.ops.dense import (
     candidate_products,
     dense,
     linear,
-    packed,
     product,
     slope,
     sum_of_samples,
@@ -148,7 +147,6 @@ def test_products_are_as_accurate_as_plain_ones(
         (linear(input_SN, weight_MN, bias_M), F.linear),
         (linear(input_SN, weight_MN, bias_M, "relu"), lambda *given: F.linear(*given).relu()),
         (linear(input_SN, weight_MN, bias_M, "sigmoid"), lambda *given: F.linear(*given).sigmoid()),
-        (linear(input_SN, packed(weight_MN, num_samples), bias_M), F.linear),
     ):
         truth = plain(input_SN.double(), weight_MN.double(), bias_M.double())
         rough = plain(input_SN, weight_MN, bias_M)
@@ -163,10 +161,10 @@ def test_products_are_as_accurate_as_plain_ones(
 def test_products_work_on_older_processors(instructions: str) -> None:
     """oneDNN has no bf16 products without AVX-512, which most laptops lack."""
     code = (
-        "import torch; from foretaste.ops.dense import linear, packed; "
+        "import torch; from foretaste.ops.dense import linear; "
         "ones = torch.ones(16, 16, dtype=torch.bfloat16); "
         "assert (linear(ones, ones) == 16).all(); "
-        "assert (linear(ones, packed(ones, 16), ones[0], 'relu') == 17).all()"
+        "assert (linear(ones, ones, ones[0], 'relu') == 17).all()"
     )
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": instructions, "PYTHONPATH": SOURCES}
     done = subprocess.run(

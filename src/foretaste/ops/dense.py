@@ -21,7 +21,6 @@ from foretaste.ops.torch_internals import (
     fused_linear,
     has_fused_linear,
     has_sampled_products,
-    packed_weight,
     relu_backward,
     sampled_products,
     tanh_backward,
@@ -174,16 +173,6 @@ def linear(
     if fuses(input_SN):
         return fused_linear(input_SN, weight_MN, bias_M, activation or "none")
     return activate_(F.linear(input_SN, weight_MN, bias_M), activation)
-
-
-def packed(weight_MN: Tensor, num_samples: int) -> Tensor:
-    """The weight laid out for many products of about ``num_samples`` rows: 2 to 5 % faster.
-
-    Only `linear` can read it.
-    """
-    if not fuses(weight_MN):
-        return weight_MN
-    return packed_weight(weight_MN, num_samples)
 
 
 def fuses(tensor: Tensor) -> bool:

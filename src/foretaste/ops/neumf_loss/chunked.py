@@ -66,7 +66,7 @@ def logits(
     """
     weighted_BF = inputs.user_product_BF * inputs.output_product_F
     logits_BK = weighted_BF.new_empty(item_index_BK.shape)
-    tower = _scoring_tower(inputs, item_index_BK.numel(), compute_dtype)
+    tower = _scoring_tower(inputs, compute_dtype)
     user_tower_BH = inputs.user_tower_BH.to(tower.dtype)
     item_tower_IH = inputs.item_tower_IH.to(tower.dtype)
     pairs_at_once = _PAIRS_AT_ONCE[inputs.device.type]
@@ -86,7 +86,7 @@ def catalogue_logits(inputs: InteractionInputs) -> Tensor:
     """Logits [B, I] of every item for every row; beside the result, memory stays bounded."""
     weighted_BF = inputs.user_product_BF * inputs.output_product_F
     logits_BI = torch.addmm(inputs.output_bias_1, weighted_BF, inputs.item_product_IF.T)
-    tower = _scoring_tower(inputs, logits_BI.numel())
+    tower = _scoring_tower(inputs)
     pairs_at_once = _PAIRS_AT_ONCE[inputs.device.type]
     num_pairs = min(logits_BI.numel(), pairs_at_once)
     tower_SH = inputs.item_tower_IH.new_empty(num_pairs, tower.width)
@@ -108,11 +108,9 @@ def _add_tower_logits(tower: Tower, activation_cKH: Tensor, logits_cK: Tensor) -
     logits_cK.view(-1).addmv_(activation_SD.to(tower.output_D.dtype), tower.output_D)
 
 
-def _scoring_tower(
-    inputs: InteractionInputs, num_pairs: int, dtype: torch.dtype | None = None
-) -> Tower:
+def _scoring_tower(inputs: InteractionInputs, dtype: torch.dtype | None = None) -> Tower:
     dtype = dtype or inputs.item_tower_IH.dtype
-    return Tower(inputs, None, dtype, num_pairs, _PAIRS_AT_ONCE[inputs.device.type])
+    return Tower(inputs, None, dtype, _PAIRS_AT_ONCE[inputs.device.type])
 
 
 class _Pass:
@@ -135,9 +133,7 @@ class _Pass:
         self.objective = samples.objective
         self.num_candidates = shape[1]
         max_samples = _rows_at_once(shape[1], _SAMPLES_AT_ONCE[inputs.device.type]) * shape[1]
-        num_samples = shape.numel()
-        max_samples = min(max_samples, num_samples)
-        self.tower = Tower(inputs, dropout, dtype, num_samples, max_samples)
+        self.tower = Tower(inputs, dropout, dtype, min(max_samples, shape.numel()))
         self.item_tower_IH = inputs.item_tower_IH.to(dtype)
         self.user_tower_BH = inputs.user_tower_BH.to(dtype)
         self.needs_items = (

@@ -14,20 +14,16 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from foretaste.ops.dense import linear, packed, product_of_samples, sum_of_samples
+from foretaste.ops.dense import linear, product_of_samples, sum_of_samples
 from foretaste.ops.dropout import LayerMasks, keep_rate
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, TowerDropout, layer_keys
 from foretaste.ops.torch_internals import relu_backward
-
-_WORTH_PACKING = 1 << 14
-"""With fewer samples the packed layout costs more time than it saves."""
 
 
 class Tower:
     """Weights in the dtype of the products, and the sums of their gradients in float32 at least.
 
     Args:
-        num_samples: of all chunks together.
         max_samples: of the largest chunk.
     """
 
@@ -36,7 +32,6 @@ class Tower:
         inputs: InteractionInputs,
         dropout: TowerDropout | None,
         dtype: torch.dtype,
-        num_samples: int,
         max_samples: int,
     ) -> None:
         self.dtype = dtype
@@ -49,10 +44,8 @@ class Tower:
             widths = [self.width, *(weight.shape[0] for weight, _ in layers)]
             keys_L = layer_keys(dropout, len(widths), inputs.device)
             self.masks = LayerMasks(keys_L, widths, dropout.rate, max_samples, dtype)
-        self._pack_for = max_samples if num_samples >= _WORTH_PACKING else 0
         # Scaled before they are rounded to half precision: each weight is rounded once.
-        self._plain_weights = [(weight * self.scale).to(dtype) for weight, _ in layers]
-        self.weights = [self._laid_out(weight) for weight in self._plain_weights]
+        self.weights = [(weight * self.scale).to(dtype) for weight, _ in layers]
         self.biases = [bias.to(dtype) for _, bias in layers]
         self.output_D = inputs.output_tower_D * self.scale
         self.frozen = not any(tensor.requires_grad for tensor in inputs.hidden)
@@ -61,10 +54,7 @@ class Tower:
     @cached_property
     def backward_weights(self) -> list[Tensor]:
         """The weights for backward."""
-        return [self._laid_out(weight.T.contiguous()) for weight in self._plain_weights]
-
-    def _laid_out(self, weight: Tensor) -> Tensor:
-        return packed(weight, self._pack_for) if self._pack_for else weight
+        return [weight.T.contiguous() for weight in self.weights]
 
     def forward(self, activation_SH: Tensor, first_sample: int = 0) -> list[Tensor]:
         """Activations [S, width] of every layer, given the first's; dropout changes it in place."""
