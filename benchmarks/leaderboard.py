@@ -144,10 +144,10 @@ def _turn(
     with tempfile.TemporaryDirectory() as folder:
         measured: dict[str, dict[str, Any]] = {}
         for side, (checkout, options) in sides.items():
-            command = [model, str(data), "--run", str(Path(folder, side)), *options]
+            asked = [model, str(data), *options]
             if config_class(model).has_epochs:  # the others draw nothing, and have no seed
-                command += ["--seed", str(case["seed"])]
-            measured[side] = train(checkout, command, Path(folder, side), case["threads"])
+                asked += ["--seed", str(case["seed"])]
+            measured[side] = train(checkout, asked, Path(folder, side), case["threads"])
         if _PARENT in measured:
             paths = [Path(folder, side) for side in (_PARENT, OURS)]
             metric = measured[OURS]["metric"]
@@ -169,9 +169,13 @@ def _turn(
         )
 
 
-def train(checkout: Path, options: Sequence[str], run: Path, threads: int) -> dict[str, Any]:
-    """Seconds, epochs and quality of one command, run with the sources of a checkout."""
-    command = [sys.executable, "-m", "foretaste", "train", *options, "--quiet", "--device", "cpu"]
+def train(checkout: Path, asked: Sequence[str], run: Path, threads: int) -> dict[str, Any]:
+    """Seconds, epochs and quality of one command, run with the sources of a checkout.
+
+    ``asked`` are its model, dataset and options, without ``--run``.
+    """
+    command = [sys.executable, "-m", "foretaste", "train", *asked, "--run", str(run)]
+    command += ["--quiet", "--device", "cpu"]
     more = {"PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": str(threads)}
     before, since, began = os.times(), time.perf_counter(), time.time()
     done = subprocess.run(command, env=os.environ | more, stdout=subprocess.DEVNULL)

@@ -39,16 +39,14 @@ def test_both_checkouts_train_and_are_compared(
     """The two are one, so it trains once."""
     train, done = leaderboard.train, tmp_path / "done"
     numbers: dict[str, Any] = {}
-    asked: list[list[str]] = []
+    commands: list[list[str]] = []
 
-    def once(checkout: Path, options: list[str], run: Path, threads: int) -> dict[str, Any]:
+    def once(checkout: Path, asked: list[str], run: Path, threads: int) -> dict[str, Any]:
         assert checkout == ROOT
-        asked.append([option for option in options if option != str(run)])
+        commands.append(asked)
         if not numbers:
-            numbers.update(train(checkout, options, run, threads))
-            shutil.copytree(run, done)
-        else:
-            shutil.copytree(done, run)
+            numbers.update(train(checkout, asked, done, threads))
+        shutil.copytree(done, run)
         return dict(numbers)
 
     monkeypatch.setattr(leaderboard, "train", once)
@@ -56,8 +54,8 @@ def test_both_checkouts_train_and_are_compared(
     options = f"--data {data} --datasets tiny --models vae --threads 1 --output {output}"
     beside = ["--beside", str(ROOT), "--beside-options", "--ema 0.9"]
     leaderboard.main([*options.split(), *beside])
-    common = ["vae", str(data / "tiny"), "--run"]
-    assert asked == [[*common, "--ema", "0.9", "--seed", "1"], [*common, "--seed", "1"]]
+    common = ["vae", str(data / "tiny")]
+    assert commands == [[*common, "--ema", "0.9", "--seed", "1"], [*common, "--seed", "1"]]
     parent, ours = map(json.loads, output.read_text().splitlines())
     assert [parent["side"], ours["side"]] == ["beside", "foretaste"]
     case = {"dataset": "tiny", "seed": 1, "threads": 1, "beside_options": "--ema 0.9"}
@@ -78,8 +76,7 @@ def test_both_checkouts_train_and_are_compared(
 
 
 def test_a_model_without_epochs_is_there_at_its_end(data: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    measured = leaderboard.train(ROOT, ["ease", str(data / "tiny"), "--run", str(run)], run, 1)
+    measured = leaderboard.train(ROOT, ["ease", str(data / "tiny")], tmp_path / "run", 1)
     assert measured["to_98_s"] == measured["elapsed_s"]
     assert measured["metric"] == "ndcg@100"
 
