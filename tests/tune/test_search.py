@@ -30,7 +30,7 @@ from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.report import evaluate_run
 from foretaste.runs import Run
 from foretaste.runs.places import LOCK
-from foretaste.training import Callback
+from foretaste.training import Callback, train
 from foretaste.training.callbacks import EpochReport
 from foretaste.training.config import TrainingConfig
 from foretaste.tune import Search, compete, tune_model
@@ -60,6 +60,22 @@ def test_the_first_trial_has_the_defaults(search: Search) -> None:
     assert search.trials[0].settings == {"learning_rate": 0.002, "factors": 64}
     assert config.model_config["factors"] == 64
     assert len({tuple(one.settings.values()) for one in search.trials}) > 3
+
+
+@pytest.mark.parametrize("model", ["ease", "ials", "itemknn"])
+def test_the_first_trial_has_what_train_chooses(
+    dataset: Dataset, tmp_path: Path, model: str
+) -> None:
+    usual = train(model, dataset, run=tmp_path / "usual", callback=Callback())
+    given = {"output": tmp_path / "it", "callback": Callback()}
+    search = tune_model(model, dataset, trials=1, **given)
+    tried = Run.open(search.best.run)
+    assert tried.config.model_config.items() >= usual.config.search["settings"].items()
+    assert tried.metrics is not None
+    assert usual.metrics is not None
+    assert tried.metrics.metrics == usual.metrics.metrics
+    if model == "ease":  # it is no setting of a trial, and would be chosen anew
+        assert "--neighbors" in search.command()
 
 
 def test_the_best_trial_is_the_best_by_validation(search: Search) -> None:
@@ -140,7 +156,8 @@ def test_settings_that_a_killed_process_left_half_written_are_passed_over(tmp_pa
     def proposals(path: Path, *, killed: int | None) -> list[dict[str, Any]]:
         path.mkdir()
         for number in range(4):
-            study = Study(path, space, seed=3, first={"a": 2.0, "b": ("y",)})
+            study = Study(path, space, seed=3)
+            study.begin(lambda: {"a": 2.0, "b": ("y",)})
             if number == killed:
                 if killed == 0:
                     study._study.enqueue_trial({"a": 1.0, "b": 1})
@@ -166,7 +183,8 @@ def test_a_directory_that_a_killed_process_had_just_begun_is_gone_on_with(tmp_pa
 
 def test_auto_is_tried_first_and_then_numbers(tmp_path: Path) -> None:
     space: SearchSpace = {"w": Between(0.01, 1.0, log=True), "n": Between(2, 8)}
-    study = Study(tmp_path, space, seed=3, first={"w": "auto", "n": "auto"})
+    study = Study(tmp_path, space, seed=3)
+    study.begin(lambda: {"w": "auto", "n": "auto"})
     trial = study.next_trial()
     assert study.settings(trial) == {"w": "auto", "n": "auto"}
     assert trial.params == {"w": pytest.approx(0.1), "n": 5}
@@ -178,7 +196,8 @@ def test_auto_is_tried_first_and_then_numbers(tmp_path: Path) -> None:
 def test_a_trial_that_does_worse_than_the_median_is_stopped(
     dataset: Dataset, tmp_path: Path
 ) -> None:
-    study = Study(tmp_path, {"a": Between(0.0, 1.0)}, seed=1, first={"a": 0.5})
+    study = Study(tmp_path, {"a": Between(0.0, 1.0)}, seed=1)
+    study.begin(lambda: {"a": 0.5})
     from foretaste.tune.study import Pruned, Pruning
     from tests.tune.test_competition import entry
 

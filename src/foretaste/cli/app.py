@@ -82,9 +82,9 @@ _VERBS = {
     digests.""",
     "tune": """Search the settings of a model by its validation part, with Optuna.
 
-    Each trial is one training. The first trial has the defaults, and TPE proposes the others.
-    Trials worse than the median are stopped. Settings that are given are not searched. After an
-    interruption the same command goes on; every run is kept.""",
+    Each trial is one training. The first has the settings that train chooses, and TPE proposes
+    the others. Trials worse than the median are stopped. Settings that are given are not searched.
+    After an interruption the same command goes on; every run is kept.""",
     "compete": """Train every model on a dataset, one after another, and advise which to take.
 
     The table has metrics with intervals, differences to the best model on the same users, seconds

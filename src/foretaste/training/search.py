@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from foretaste._util.memory import was_refused
 from foretaste.data.dataset import Dataset, HeldOut
 from foretaste.errors import TrainingError, UnsupportedError
 from foretaste.evaluation.candidates import choose_users
@@ -137,8 +138,10 @@ class Search:
         try:
             for model in self._fitted(config):
                 values.append(self._evaluated(model))
-        except (TrainingError, UnsupportedError):
-            return _FAILED
+        except Exception as error:  # memory that is refused too: a candidate may need more
+            if isinstance(error, TrainingError | UnsupportedError) or was_refused(error):
+                return _FAILED
+            raise
         # The best of 2, 4 and 8 sweeps: settings are compared, not the number of sweeps.
         # `_FAILED` is negative, so the first value is above it by any factor.
         if (value := max(values)) > _LEAST_GAIN * self.value:

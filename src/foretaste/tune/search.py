@@ -30,6 +30,7 @@ from foretaste.training.auto import (
 )
 from foretaste.training.callbacks import Callback, Callbacks, displayed
 from foretaste.training.config import TrainingConfig, acting
+from foretaste.training.search import chosen_settings
 from foretaste.tune.config import SEARCHES, TRIALS
 from foretaste.tune.directory import finished_run, trainings_at, write_tables
 from foretaste.tune.trials import Search, Trial
@@ -54,9 +55,9 @@ def tune_model(
     """Search settings of ``model`` for ``dataset`` with Optuna; returns the trials.
 
     Each trial is a training, and its value is its best validation metric. The first trial has the
-    defaults, and TPE proposes the others. A trial below the median of earlier ones is stopped. The
-    test part decides nothing. After an interruption, a call with the same arguments goes on; with
-    more ``trials`` it continues a finished search.
+    settings that `train` chooses, and TPE proposes the others. A trial below the median of earlier
+    ones is stopped. The test part decides nothing. After an interruption, a call with the same
+    arguments goes on; with more ``trials`` it continues a finished search.
 
     Args:
         model: a model whose config has a ``search_space``.
@@ -122,8 +123,13 @@ def tune_model(
     with (
         computing_with(threads),
         trainings_at(task.path, about),
-        open_study(task.path, space, config.seed, task.defaults(space)) as study,
+        open_study(task.path, space, config.seed, lambda: task.first(space)) as study,
     ):
+        # What `train` would choose beside the searched settings is the same in every trial, and
+        # in the command that repeats the best one.
+        common = {name: value for name, value in study.first.items() if name not in space}
+        task = replace(task, model_config=replace(task.model_config, **common))
+        given |= common
         while len(study.finished) < trials:
             task.try_next(study)
             if time_s is not None and time.monotonic() - began >= time_s:
@@ -165,18 +171,25 @@ class _Task:
         kind = type(self.model_config)
         return {**changed(acting(self.config, kind)), **changed(self.model_config)}
 
-    def defaults(self, space: SearchSpace) -> dict[str, Any]:
-        """The default values of the searched settings.
+    def first(self, space: SearchSpace) -> dict[str, Any]:
+        """The settings of the first trial, as `train` chooses them: by a few fits on the validation
+        part, and by rules. They are those of ``space``, and others that only these fits choose.
 
         If they contradict the given settings, the choices that differ least from them.
         """
-        usual = self._resolved(self.config, self.model_config)
+        device = resolve_device(self.config.device)
+        made_of = (self.dataset, self.model, self.model_config, self.config, device)
+        with displayed(self.callback, self.config) as shown:
+            found = chosen_settings(*made_of, shown.fitting).get("settings", {})
+        usual = self._resolved(self.config, replace(self.model_config, **found))
         nearest = max(
             self._fitting(space),
             key=lambda one: sum(usual[name] == value for name, value in one.items()),
         )
-        values = self._resolved(**self._arguments(nearest))
-        return {name: values[name] for name in space}
+        values = self._resolved(**self._arguments(found | nearest))
+        candidates = sized(self.model_config, self.dataset).candidates()
+        fitted = [name for name, _ in candidates if getattr(self.model_config, name) == "auto"]
+        return {name: values[name] for name in [*space, *fitted]}
 
     def _resolved(self, config: TrainingConfig, model_config: ModelConfig) -> dict[str, Any]:
         """All settings by name, with values in place of ``auto``."""

@@ -7,7 +7,7 @@ does not keep the state of the sampler, so a new sampler is made for each trial.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,9 @@ _AUTO = "auto"
 settings, and they have no place in the searched range. Also the key, in that trial's record, of the
 list of these settings and of those with a default outside of the range."""
 
+_FIRST = "first"
+"""Key of the first trial's settings: choosing them takes a few fits, which are not repeated."""
+
 _DIGITS = 4
 """Significant digits of a proposed number; more would make command lines long."""
 
@@ -50,9 +53,9 @@ _DIGITS = 4
 class Study:
     """The trials in a directory, for one process at a time."""
 
-    def __init__(self, path: Path, space: SearchSpace, seed: int, first: Mapping[str, Any]) -> None:
-        """Open or create the trials in ``path``; the first trial has the settings ``first``."""
-        self._space, self._seed, self._first = space, seed, first
+    def __init__(self, path: Path, space: SearchSpace, seed: int) -> None:
+        """Open or create the trials in ``path``."""
+        self._space, self._seed = space, seed
         self._distributions = {name: _distribution(values) for name, values in space.items()}
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         # As a URI with a quoted name: an ordinary URL would end at a question mark in the name.
@@ -68,6 +71,17 @@ class Study:
                 _NUM_NOT_PRUNED, _EPOCHS_NOT_PRUNED, n_min_trials=_NUM_NOT_PRUNED
             ),
         )
+
+    def begin(self, first: Callable[[], Mapping[str, Any]]) -> None:
+        """Have the first trial take the settings that ``first`` returns; they are kept."""
+        if _FIRST not in self._study.user_attrs:
+            self._study.set_user_attr(_FIRST, dict(first()))
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """Settings of the first trial, also ones that are not searched."""
+        kept = self._study.user_attrs[_FIRST].items()
+        return {name: tuple(one) if isinstance(one, list) else one for name, one in kept}
 
     def close(self) -> None:
         """Close the file."""
@@ -94,7 +108,7 @@ class Study:
             self._end(one, TrialState.FAIL)
         waiting = self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
         if not whole and not waiting:
-            space, first = self._space, self._first
+            space, first = self._space, self.first
             positions = {name: _position(values, first[name]) for name, values in space.items()}
             unplaced = [
                 name
@@ -116,7 +130,7 @@ class Study:
         for name, values in self._space.items():
             value = trial.params[name]
             if name in trial.user_attrs.get(_AUTO, ()):
-                found[name] = self._first[name]
+                found[name] = self.first[name]
                 continue
             is_real = isinstance(values, Between) and isinstance(value, float)
             choice = value if isinstance(values, Between) else values[value]
@@ -145,11 +159,12 @@ class Study:
 
 @contextmanager
 def open_study(
-    path: Path, space: SearchSpace, seed: int, first: Mapping[str, Any]
+    path: Path, space: SearchSpace, seed: int, first: Callable[[], Mapping[str, Any]]
 ) -> Iterator[Study]:
-    """Yield a `Study`, closed at the end; RunError if its file fails, as on a full disk."""
+    """Yield a begun `Study`, closed at the end; RunError if its file fails, as on a full disk."""
     try:
-        with closing(Study(path, space, seed, first)) as study:
+        with closing(Study(path, space, seed)) as study:
+            study.begin(first)
             yield study
     except (StorageInternalError, SQLAlchemyError) as error:
         cause: BaseException = error
