@@ -188,7 +188,9 @@ def test_each_answer_is_that_of_the_digest_it_names_while_runs_are_swapped(
             assert answer == expected[answer["digest"]][number]
         assert {answer["digest"] for _, answer in found} == expected.keys()
         metrics = client.get("/metrics").text
-        assert counted(metrics, "foretaste_reloads_total", outcome="done") == 8
+        # The watch may find a link that has just moved, and reloads then too.
+        assert counted(metrics, "foretaste_reloads_total", outcome="done") >= 8
+        assert counted(metrics, "foretaste_reloads_total", outcome="failed") == 0
 
 
 def test_a_batch_under_way_keeps_the_run_it_began_with(
