@@ -279,13 +279,19 @@ class IdTable:
         )
         if not is_sound:
             raise wrong("index", index, f"rows of the table, from 0 to {len(self) - 1}")
+        if rows.size and name == "id" and self.is_integer:  # a hundred take 15 us; one by one, 100
+            return list(self._integers[rows].tolist())
         if len(rows) <= _FEW:
             return [column[row].as_py() for row in rows.tolist()]
         return list(column.take(pa.array(rows)).to_pylist())
 
     @cached_property
+    def _integers(self) -> NDArray[np.int64]:
+        return numbers(self.table.column("id"))
+
+    @cached_property
     def _sorted_integers(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        ids = numbers(self.table.column("id"))
+        ids = self._integers
         order = np.argsort(ids, kind="stable")
         return ids[order], order
 
