@@ -46,7 +46,8 @@ def test_a_schema_changes_with_its_number_alone(kind: str, schemas: dict[str, An
     for name, entries in stored[place].items():
         assert schemas[place].get(name) == entries, (
             f"{name}: what a {kind} holds has changed; raise its format number, then run "
-            "python -m tests.fixtures.write"
+            "python -m tests.fixtures.write; or, for a new setting of a preparation, name it in "
+            "_ABSENT_IF_NONE of data/config.py"
         )
 
 

@@ -36,7 +36,7 @@ _MAX_DELIMITER_BYTES = 4
 _MEMORY_LIMIT = re.compile(r"([1-9][0-9]*(?:\.[0-9]+)?) ?([KMGT])(i?)B", re.IGNORECASE)
 # A query is not content: the rows that it returns are, and they have a checksum.
 _NOT_CONTENT = frozenset({"engine", "spark_master", "memory_limit", "threads", "query"})
-_OF_WEIGHTS = ("weight_column", "event_column", "events", "half_life", "weight_scale")
+_ABSENT_IF_NONE = ("weight_column", "event_column", "events", "half_life", "weight_scale")
 _HALF_LIFE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([hdw])")
 _SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 MOST_WEIGHT = 1e9
@@ -358,9 +358,9 @@ class PrepareConfig(InputConfig):
             for name, value in values.items()
             if name not in _NOT_CONTENT
         }
-        # The digest of these settings names the dataset's folder. Absent settings of weights are
-        # left out, so that a dataset without weights keeps the folder of versions before them.
-        for name in _OF_WEIGHTS:
+        # The digest of these settings names the dataset's folder. Settings younger than the format
+        # are left out where they are not given: such a dataset keeps its format and its folder.
+        for name in _ABSENT_IF_NONE:
             if content[name] is None:
                 del content[name]
         return content
