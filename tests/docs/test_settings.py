@@ -16,30 +16,17 @@ from foretaste.cli.app import app
 from foretaste.data.config import PrepareConfig
 from foretaste.data.preparation.columns import find_spelling
 from foretaste.evaluation.config import EvaluationConfig
-from foretaste.models.baselines.config import (
-    EaseConfig,
-    IALSConfig,
-    ItemKNNConfig,
-    RP3betaConfig,
-)
-from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.registry import MODEL_NAMES, config_class
-from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.serve.config import ServeConfig
 from foretaste.training.config import LogConfig, PretrainingConfig, TrainingConfig
 from tests.docs.pages import Block, Page, page, pages
 
 TABLES = [
-    ("models.md", "Settings of neumf", NeuMFConfig),
-    ("models.md", "Settings of gmf", GMFConfig),
-    ("models.md", "Settings of mlp", MLPConfig),
-    ("models.md", "Settings of vae", VAEConfig),
-    ("models.md", "Settings of dae", DAEConfig),
-    ("models.md", "Settings of recvae", RecVAEConfig),
-    ("models.md", "Settings of ials", IALSConfig),
-    ("models.md", "Settings of ease", EaseConfig),
-    ("models.md", "Settings of itemknn", ItemKNNConfig),
-    ("models.md", "Settings of rp3beta", RP3betaConfig),
+    *(
+        ("models.md", f"Settings of {name}", config_class(name))
+        for name in MODEL_NAMES
+        if fields(config_class(name))
+    ),
     ("training.md", "Settings of training", TrainingConfig),
     ("training.md", "Settings of pretraining", PretrainingConfig),
     ("training.md", "Settings of logs", LogConfig),

@@ -19,6 +19,7 @@ from foretaste.models.baselines.config import (
     RP3betaConfig,
 )
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
+from foretaste.models.registry import MODEL_NAMES
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.training import TrainingConfig, train
 from tests.training.trainings import numbers_of, weights_of
@@ -230,6 +231,7 @@ def test_every_model_setting_matters(name: str, setting: str, trainings: Trainin
 
 def test_no_setting_was_forgotten() -> None:
     assert names(TrainingConfig) == TRAINING_CHANGES.keys() | ELSEWHERE
+    assert MODELS.keys() == set(MODEL_NAMES)
     for config, changes in MODELS.values():
         assert names(type(config)) == changes.keys()
 
