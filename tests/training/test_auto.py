@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -15,11 +16,12 @@ from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
 from foretaste.models.registry import config_class
 from foretaste.models.vae.config import RecVAEConfig, VAEConfig
-from foretaste.models.vae.model import MultVAE
+from foretaste.models.vae.model import MultDAE, MultVAE
 from foretaste.models.vae.recvae import RecVAE
 from foretaste.training import TrainingConfig
 from foretaste.training.auto import TrainingPlan, resolve
 from foretaste.training.config import acting
+from tests.docs.pages import page
 
 
 def plan_of(
@@ -174,6 +176,30 @@ def test_the_autoencoders_below_it_take_smaller_batches(
     assert (plan.beta1, plan.beta2) == (0.9, 0.999)
     larger = plan_of(config, num_users=2 * num_users, model=MultVAE)
     assert larger.batch_size >= plan.batch_size
+
+
+@pytest.mark.parametrize(
+    ("num_users", "falling", "constant"),
+    [(600, 64, 64), (1_280, 128, 128), (99_999, 256, 8_192)],
+)
+@pytest.mark.parametrize("model", [MultVAE, MultDAE])
+def test_the_autoencoders_batch_is_a_tenth_of_the_users_between_bounds(
+    model: type[IterativeModel], num_users: int, falling: int, constant: int
+) -> None:
+    plans = [plan_of(asked, num_users=num_users, model=model) for asked in (None, CONSTANT)]
+    assert [plan.batch_size for plan in plans] == [falling, constant]
+
+
+def test_the_page_has_the_batches_of_the_autoencoders() -> None:
+    def batch(model: type[IterativeModel], num_users: int, asked: TrainingConfig | None) -> int:
+        return plan_of(asked, num_users=num_users, model=model).batch_size
+
+    rows = [row[1:] for row in page("training.md").rows("Choices of auto") if "batch" in row[0]]
+    vae, recvae = ([int(n) for n in re.findall(r"\d+", " ".join(row))] for row in rows[1:])
+    falling = [batch(MultVAE, num_users, None) for num_users in (100_000, 1, 99_999)]
+    assert vae == [*falling, batch(MultVAE, 99_999, CONSTANT)]
+    falling = [batch(RecVAE, num_users, None) for num_users in (50_000, 49_999, 9_999, 1, 1_999)]
+    assert recvae == [*falling, batch(RecVAE, 49_999, CONSTANT)]
 
 
 def test_the_autoencoders_rate_falls_to_0_below_it() -> None:

@@ -14,12 +14,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from foretaste.models.batches import power_of_two
 from foretaste.models.parts import WHOLE, Parts
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import Permutation, Purpose, stream_key, stream_keys
 
 _DEVIATIONS = 6.0
 """A padded batch has room for this many standard deviations more entries than the mean."""
+
+
+def small_batch(num_users: int, largest: int) -> int:
+    """A tenth of the users, rounded down to a power of two, from 64 to ``largest``."""
+    return power_of_two(num_users // 10, 64, largest)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,10 +12,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from foretaste.models.batches import power_of_two
 from foretaste.models.config import ModelConfig, TrainingSize
 from foretaste.models.vae.autoencoder import HistoryAutoencoder, Layer
-from foretaste.models.vae.batches import HistoryBatch
+from foretaste.models.vae.batches import HistoryBatch, small_batch
 from foretaste.models.vae.config import MANY_USERS, DAEConfig, VAEConfig
 from foretaste.ops.dense import Activation, activated, dense
 from foretaste.ops.histories import HistoryTensors
@@ -70,10 +69,10 @@ class MultVAE(HistoryAutoencoder):
             return shape | adam | {"patience": 5}
         adam = {"beta1": 0.9, "beta2": 0.999}
         if size.constant_rate:
-            batch_size = power_of_two(size.num_users // 10, 1 << 6, 1 << 13)
+            batch_size = small_batch(size.num_users, 1 << 13)
             shape = {"epochs": 200, "batch_size": batch_size, "eval_every": 5}
             return shape | adam | {"learning_rate": 0.001, "ema": 0.999, "patience": 5}
-        batch_size = power_of_two(size.num_users // 10, 1 << 6, 1 << 8)
+        batch_size = small_batch(size.num_users, 1 << 8)
         updates_per_epoch = -(-size.num_users // (size.batch_size or batch_size))
         epochs = min(max(_UPDATES // updates_per_epoch, _FEWEST_EPOCHS), _MOST_EPOCHS)
         shape = {"epochs": epochs, "batch_size": batch_size, "eval_every": 5, "patience": 0}

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foretaste.models.batches import Batch, Batches, power_of_two
+from foretaste.models.batches import Batch, Batches
 from foretaste.models.config import ModelConfig, TrainingSize
 from foretaste.models.parts import WHOLE, Parts
 from foretaste.models.vae.autoencoder import HistoryAutoencoder, Layer
-from foretaste.models.vae.batches import AlternatingBatches, HistoryBatches, PhaseBatch
+from foretaste.models.vae.batches import AlternatingBatches, HistoryBatches, PhaseBatch, small_batch
 from foretaste.models.vae.config import RecVAEConfig
 from foretaste.ops.dense import dense
 from foretaste.ops.histories import HistoryTensors
@@ -74,11 +74,11 @@ class RecVAE(HistoryAutoencoder):
             shape: dict[str, Any] = {"epochs": 50, "batch_size": 500, "eval_every": 1}
             return shape | adam | {"learning_rate": 0.0005, "patience": 5}
         if size.constant_rate:
-            batch_size = power_of_two(size.num_users // 10, 1 << 6, 1 << 8)
+            batch_size = small_batch(size.num_users, 1 << 8)
             shape = {"epochs": 200, "batch_size": batch_size, "eval_every": 2}
             return shape | adam | {"learning_rate": 0.001, "ema": 0.999, "patience": 5}
         _, epochs, largest, rate = next(row for row in _FALLING if size.num_users < row[0])
-        batch_size = power_of_two(size.num_users // 10, 1 << 6, largest)
+        batch_size = small_batch(size.num_users, largest)
         shape = {"epochs": epochs, "batch_size": batch_size, "eval_every": 5, "patience": 0}
         return shape | adam | {"learning_rate": rate, "learning_rate_schedule": "cosine"}
 
