@@ -7,6 +7,7 @@ import json
 import re
 import signal
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from foretaste.errors import (
     UnsupportedError,
 )
 from foretaste.evaluation.result import Difference, Evaluation, Metric
+from foretaste.models import registry
 from foretaste.models.baselines.ease import Ease
 from foretaste.report import compare_runs
 from foretaste.runs import Run
@@ -167,6 +169,18 @@ def test_the_quick_ones_are_first_and_the_rest_is_forecast(
     assert said[:3] == ["1 of 4: popularity", "2 of 4: ease", "3 of 4: gmf"]
     assert re.fullmatch(r"4 of 4: mlp; about \d:\d\d:\d\d for the last 1", said[3])
     assert sorted(entry.model for entry in board.entries) == sorted(models)
+
+
+def test_a_closed_form_of_another_package_is_quick(
+    dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = EntryPoint("other-ease", f"{Ease.__module__}:Ease", "foretaste.models")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "other_models", lambda: {other.name: other})
+        models = ["gmf", other.name, "ease"]
+        compete(dataset, models=models, output=tmp_path / "it", epochs=1, search=False)
+    said = [line for line in capsys.readouterr().err.splitlines() if " of 3: " in line]
+    assert said == ["1 of 3: ease", "2 of 3: other-ease", "3 of 3: gmf"]
 
 
 def test_an_interrupted_competition_goes_on(

@@ -37,8 +37,8 @@ from foretaste.tune.directory import chose_on_test, finished_run, trainings_at, 
 from foretaste.tune.leaderboard import BLEND, Entry, Leaderboard
 from foretaste.tune.search import check_validation, tune_model
 
-_QUICK = ("popularity", "ials", "rp3beta", "itemknn", "ease")
-"""Models without epochs or with few; the quickest first."""
+_QUICKEST = ("popularity", "ials", "rp3beta", "itemknn", "ease")
+"""Models without gradient steps, the quickest first; those of other packages come after them."""
 
 
 def compete(
@@ -166,9 +166,10 @@ def _trained(
     all failed, the first error is raised."""
     runs: dict[str, Run] = {}
     reasons, errors = [], []
-    quick = [model for model in _QUICK if model in names]
-    for number, model in enumerate([*quick, *(one for one in names if one not in _QUICK)]):
-        slow_s = [elapsed_s(run.log.read()) for name, run in runs.items() if name not in _QUICK]
+    places = {model: place for place, model in enumerate(_QUICKEST)}
+    ordered = sorted(names, key=lambda one: (_is_slow(one), places.get(one, len(places))))
+    for number, model in enumerate(ordered):
+        slow_s = [elapsed_s(run.log.read()) for name, run in runs.items() if _is_slow(name)]
         rest = ""
         if slow_s:
             num_left = len(names) - number
@@ -182,6 +183,12 @@ def _trained(
     if not runs:
         raise errors[0]
     return {name: runs[name] for name in names if name in runs}, reasons
+
+
+def _is_slow(model: str) -> bool:
+    """True for a model that is trained by gradient steps."""
+    kind = config_class(model)
+    return kind.has_epochs and kind.has_steps
 
 
 def _without_numbers(model: str, error: Exception) -> Entry:
