@@ -53,7 +53,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> foretaste.Dataset:
 def test_numbers_are_those_stored(
     model: str, precision: str, dataset: foretaste.Dataset, tmp_path: Path
 ) -> None:
-    stored = json.loads(TABLE.read_text(encoding="utf-8"))[f"{model} {precision}"]
+    stored = json.loads(TABLE.read_text(encoding="utf-8")).get(f"{model} {precision}")
+    assert stored, "it is not stored: run python -m tests.training.test_stored_numbers"
     found = numbers_of(model, precision, dataset, tmp_path / "run")
     assert found["losses"] == pytest.approx(stored["losses"], rel=LOSS_TOLERANCE[precision])
     tolerance = METRIC_TOLERANCE[precision]
