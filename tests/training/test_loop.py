@@ -142,7 +142,9 @@ class Watched:
         def evaluate() -> Evaluation:
             self.was_training_at_evaluation.append(self.model.training)
             self.evaluated.append(self.model.weight.item())
-            return evaluation_of(next(remaining))
+            value = next(remaining, None)
+            assert value is not None, "training went on past the given values"
+            return evaluation_of(value)
 
         class Watching(Callback):
             def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:

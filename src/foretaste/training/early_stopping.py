@@ -16,6 +16,7 @@ class EarlyStopping:
     """
 
     plan: TrainingPlan
+    # The fields below are keys of a saved state: another name needs another format of runs.
     best_epoch: int = 0
     best_value: float | None = None
     target_epoch: int | None = None
