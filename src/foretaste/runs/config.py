@@ -52,7 +52,7 @@ class DatasetReference:
     protocol: str
     """Name of its split, as printed."""
     seed: int
-    """Seed of the split."""
+    """Seed of the split; sampled candidates and validation users are drawn by it."""
     num_users: int
     """Number of users, with those unseen in training."""
     num_train_users: int

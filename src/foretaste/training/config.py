@@ -95,9 +95,9 @@ class TrainingConfig:
     and without that part, they go by a rule."""
 
     validation_users: Count = 10_000
-    """The epoch is chosen by at most this many users, who are drawn by hash; final numbers use
-    everyone. Without a validation part the test part chooses; a target or sampled candidates then
-    use everyone."""
+    """The epoch is chosen by at most this many users, drawn by the dataset's seed; final numbers
+    use everyone. Without a validation part the test part chooses; a target or sampled candidates
+    then use everyone."""
 
     evaluation_batch: Count | None = None
     """Users ranked at once; unless given, as many as fit a CPU's cache (8 MiB of scores, or 64
