@@ -103,7 +103,7 @@ class Manifest:
     """The settings that were asked for."""
 
     filters: dict[str, float]
-    """The filters that were applied; empty where every row was kept."""
+    """The filters of ``--min-...`` and ``--filters`` that were applied; empty without any."""
 
     columns: dict[str, str]
     """The column that was read as ``user_id``, ``item_id``, ``rating``, ``time``, ``weight`` and

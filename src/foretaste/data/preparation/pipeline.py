@@ -40,7 +40,8 @@ _MOST_EVENTS = 10
 """Most event types in the message about absent ones."""
 
 # For each filter: its setting, its column of ids, its SQL, and the name of the count of dropped
-# rows. The SQL is a condition, or with a column of ids the query of the ids to keep.
+# rows, whose reason is in `_LEFT_OUT` of manifest.py. The SQL is a condition, or with a column of
+# ids the query of the ids to keep.
 _FILTERS = (
     ("min_rating", None, steps.RATED, "num_rows_rated_too_low"),
     ("min_item_users", "item_id", steps.FREQUENT_ITEMS, "num_rows_of_rare_items"),

@@ -36,7 +36,7 @@ class Plan:
     """The protocol as printed beside every metric."""
 
     filters: dict[str, float]
-    """The filters that apply: ``min_rating``, ``min_item_users``, ``min_user_interactions``."""
+    """The filters that apply, by setting."""
 
     columns: dict[str, str]
     """The columns to read, by role."""
@@ -155,10 +155,12 @@ def _check_columns_for(config: PrepareConfig, protocol: str, found: dict[str, st
     time = found.get("time")
     # A rank orders the interactions of one user, and cannot compare those of two.
     if protocol == "temporal" or config.half_life is not None:
-        problem = None
         if protocol == "given":
-            problem = "those of a given split are not read"
-        elif time is None:
+            raise SettingError(
+                "half_life needs real times, and those of a given split are not read; leave it out"
+            )
+        problem = None
+        if time is None:
             problem = "there is no time column"
         elif is_rank(time):
             problem = f"{time!r} is a rank"

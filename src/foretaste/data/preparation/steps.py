@@ -1,9 +1,9 @@
-"""The steps of preparation as SQL texts, in the order they run.
+"""The steps of preparation as SQL texts, by subject; `Pipeline.run` has their order.
 
 Each text is a query whose result the caller keeps as a table, ``PAIRS`` as ``pairs`` and so on. The
-first reads ``raw``, with one row per row of the source: ``user_id, item_id, rating, time`` and, if
-asked for, ``weight`` and ``event``. The SQL is common to DuckDB and Spark. Spellings that differ
-are filled in for names in braces, as are all other parameters.
+first to run reads ``raw``, with one row per row of the source: ``user_id, item_id, rating, time``
+and, if asked for, ``weight`` and ``event``. The SQL is common to DuckDB and Spark. Spellings
+that differ are filled in for names in braces, as are all other parameters.
 
 ``*_code`` numbers the sorted distinct ids that were kept. ``*_index`` numbers the rows of the
 finished dataset, training's first. ``time`` is constant without a time column.
