@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,9 @@ def test_models_are_listed_the_default_first(client: TestClient, runs: Path) -> 
     run = load(runs / "ease", "cpu").run
     digest = run.loaded_digest[:16]
     assert (models[0]["digest"], models[0]["num_items"]) == (digest, run.num_items)
+    now = datetime.now(UTC)
+    for model in models:
+        assert now - timedelta(hours=1) < datetime.fromisoformat(model["loaded_at"]) <= now
 
 
 def test_a_run_that_is_not_served_is_refused_with_those_that_are(client: TestClient) -> None:

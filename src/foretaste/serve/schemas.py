@@ -294,7 +294,9 @@ class ModelInfo(BaseModel):
     num_users: int
     num_items: int
     rules: Annotated[list[str], Field(description="Names of the rules for requests.")]
-    loaded_at: Annotated[str, Field(description="Time in UTC, ISO 8601.")]
+    loaded_at: Annotated[
+        str, Field(description="When its weights were loaded: a time in UTC, ISO 8601.")
+    ]
 
 
 class ModelsResponse(BaseModel):
