@@ -151,11 +151,12 @@ def lists(evaluations: Mapping[str, Evaluation], dataset: Dataset) -> Section:
 
     is_tail_I = item_groups(count_I) == ITEM_GROUPS.index("tail")
     share = float(count_I[is_tail_I].sum() / count_I.sum())
-    references = {"coverage": None, "long_tail": share, "popularity_lift": 0.0, "novelty": None}
+    references = {"coverage": None, "long_tail": share, "popularity_lift": 0.0}
     charts = []
-    for kind, reference in references.items():
+    for kind in dict.fromkeys((*references, *LIST_METRICS)):
         name = metric_name(kind, _LIST_LENGTH)
         if _measured(evaluations, name):
+            reference = references.get(kind)
             charts.append(plots.dots(name, _of_runs(evaluations, name), labels, reference))
     names = [metric_name(kind, _LIST_LENGTH) for kind in ("coverage", *LIST_METRICS)]
     names = [name for name in names if _measured(evaluations, name)]
