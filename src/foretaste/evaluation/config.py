@@ -21,7 +21,8 @@ METRICS = {
     "min(k, number of held-out items) items can reach",
     "recall": "held-out items among the first k, over min(k, number of held-out items)",
     "recall_all": "held-out items among the first k, over all held-out items",
-    "mrr": "1 / rank of the first held-out item, 0 if it is not among the first k",
+    "mrr": "mean reciprocal rank: 1 / rank of the first held-out item, 0 if it is not among the "
+    "first k",
     "coverage": "share of the catalogue found in at least one user's first k "
     "(candidates full only; of equal scores the lower item index comes first)",
     "novelty": "mean self-information of the first k in bits, -log2 of the share of training users "
@@ -32,7 +33,8 @@ METRICS = {
     "histories, less 1: 0 is no bias, 1 is twice as popular",
 }
 LIST_METRICS = ("novelty", "long_tail", "popularity_lift")
-"""Metrics of lists alone: they need ``more`` and candidates full."""
+"""Metrics of lists alone: they need ``more`` and candidates full. lists.py measures them in this
+order."""
 
 GROUPS = {
     "activity": "users by activity: in quarters by the number of items in their history",

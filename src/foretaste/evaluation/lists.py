@@ -111,7 +111,8 @@ class ListMeasures:
         return measured
 
     def _of_lists(self, top: TopK) -> list[Floats]:
-        """Novelty, share of the long tail and popularity of the lists, each [B, L]."""
+        """The measures of the lists in the order of `LIST_METRICS`, each [B, L]. That of
+        popularity_lift is the popularity, which `per_user` divides."""
         is_item_BK = (top.score_BK != ABSENT).cpu().numpy()
         item_BK = top.candidate_BK.cpu().numpy()
         last_L = np.minimum(self._k, item_BK.shape[1]) - 1
