@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 _USERS_AT_ONCE = 4096
 
-Ids = Annotated[tuple[str, ...], Parameter(show_default=False)]
+Words = Annotated[tuple[str, ...], Parameter(show_default=False)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """Users to recommend to, given in one of these ways."""
 
-    user: Ids = ()
+    user: Words = ()
     """Ids of users known to the run: --user 7 11."""
 
     users_file: Path | None = None
     """File of user ids: Parquet, CSV or TSV with a column of ids, or one id per line."""
 
-    history: Ids = ()
+    history: Words = ()
     """Ids of the items that a new user has: --history 1 5."""
 
     histories_file: Path | None = None
@@ -89,23 +89,23 @@ class Lists:
     k: int | None = None
     """Items per list; 10 by default."""
 
-    exclude: Ids = ()
+    exclude: Words = ()
     """Ids of items to leave out: --exclude 3 4, or a file, --exclude @sold.csv."""
 
-    candidates: Ids = ()
+    candidates: Words = ()
     """Ids of items that may be recommended, such as those in stock: --candidates 3 4, or a file,
     --candidates @stock.csv: Parquet, CSV or TSV with a column of ids, or one id per line."""
 
     include_seen: Annotated[bool, FLAG] = False
     """Also recommend items that the user has already."""
 
-    rules: Ids = ()
+    rules: Words = ()
     """Names of rules; items must meet all of them: --rules in-stock wine."""
 
     where: str | None = None
     """SQL condition on the columns of items, which items must meet: --where "stock > 0"."""
 
-    max_per: Ids = ()
+    max_per: Words = ()
     """Most items of a list with the same value in a column: --max-per brand=2."""
 
     rules_file: Path | None = None
@@ -234,7 +234,7 @@ def similar(
     run: Path,
     /,
     *,
-    item: Ids = (),
+    item: Words = (),
     all: Annotated[bool, FLAG] = False,
     k: int | None = None,
     options: Answering = None,
