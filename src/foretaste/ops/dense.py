@@ -26,7 +26,7 @@ from foretaste.ops.torch_internals import (
     tanh_backward,
 )
 
-Activation = Literal["tanh", "relu"]
+Activation = Literal["tanh", "relu"]  # their slopes follow from results: see `slope`
 FusedActivation = Literal["tanh", "relu", "sigmoid"]
 """Activations that `linear` can end in."""
 
@@ -171,9 +171,9 @@ def linear(
     # In float32 PyTorch's own reached 210 GFLOP/s on these shapes and oneDNN 407 to 496, in bf16
     # 760 to 960. `set_float32_matmul_precision` is no way there: it rounds to tf32 on CUDA.
     # One row reads every weight once. There a BLAS took 43 us for 600 x 400 and 0.8 ms for
-    # 600 x 3,706 numbers, and oneDNN 100 us and 1.2 ms.
-    is_one = len(input_SN) == 1 and input_SN.dtype == torch.float32
-    if fuses(input_SN) and not is_one:
+    # 600 x 3,706 numbers, and oneDNN 100 us and 1.2 ms. `fuses` comes first: it is False in an
+    # export, where a look at the rows would fix their number.
+    if fuses(input_SN) and not (len(input_SN) == 1 and input_SN.dtype == torch.float32):
         return fused_linear(input_SN, weight_MN, bias_M, activation or "none")
     return activate_(F.linear(input_SN, weight_MN, bias_M), activation)
 

@@ -72,7 +72,7 @@ class PlainVAE(nn.Module):
         return F.linear(hidden, weight, bias)
 
     def _activate(self, hidden: Tensor) -> Tensor:
-        return torch.tanh(hidden) if self.config.activation == "tanh" else F.relu(hidden)
+        return {"tanh": torch.tanh, "relu": F.relu}[self.config.activation](hidden)
 
 
 def kept_entries(batch: HistoryBatch, dropout: float) -> Tensor:

@@ -184,7 +184,7 @@ def _first_layer(
         first = number * shape.chunk
         user_SC = load_rows(tables.user_tower_BH, row_S, valid_S, first, shape.chunk, WIDTH)
         item_SC = load_rows(tables.item_tower_IH, tile.item_S, valid_S, first, shape.chunk, WIDTH)
-        chunk_SC = activated(user_SC + item_SC, key, tile.sample_S, 0, first, shape)
+        chunk_SC = relu_dropped(user_SC + item_SC, key, tile.sample_S, 0, first, shape)
         if len(shape.widths) > 1:
             store_rows(written.activations[0], tile.sample_S, valid_S, chunk_SC, first, WIDTH)
         chunks = chunks + (chunk_SC,)  # noqa: RUF005
@@ -352,7 +352,7 @@ def load_weight(
 
 
 @kernel
-def activated(
+def relu_dropped(
     preactivation_SC: tl.tensor,
     key: tl.tuple,
     sample_S: tl.tensor,
@@ -390,7 +390,7 @@ def next_activation(
 ) -> tl.tensor:
     """The activation of a layer after the first, from the product with its weights."""
     bias_W = load_vector(biases[LAYER - 1], shape.widths[LAYER], shape.padded[LAYER])
-    return activated(product_SW + bias_W[None, :], key, sample_S, LAYER, 0, shape)
+    return relu_dropped(product_SW + bias_W[None, :], key, sample_S, LAYER, 0, shape)
 
 
 @kernel
