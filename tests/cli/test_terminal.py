@@ -88,6 +88,16 @@ def test_tables_show_escapes(hostile: Path) -> None:
     assert not set(done.out) & set("\x1b\u202e\x9b")
 
 
+def test_names_of_runs_and_datasets_show_escapes(hostile: Path, tmp_path: Path) -> None:
+    dataset, run = tmp_path / HOSTILE, tmp_path / f"run {HOSTILE}"
+    line = ["prepare", hostile / "ratings.csv", "--protocol", "none", "--output", dataset]
+    assert call(*line).status == 0
+    assert call("train", "popularity", dataset, "--run", run).status == 0
+    done = call("runs", tmp_path)
+    assert f" run {SHOWN}   popularity   {SHOWN} " in done.out
+    assert not set(done.out) & set("\x1b\u202e\x9b")
+
+
 def test_messages_show_escapes() -> None:
     for line in (["recommend", HOSTILE, "--user", "1"], [HOSTILE], ["verify", HOSTILE]):
         done = call(*line)

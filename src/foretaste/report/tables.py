@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from foretaste._util.formatting import html_table
+from foretaste._util.terminal import printable
 from foretaste.evaluation.config import METRICS, metric_name, parse_metric
 
 if TYPE_CHECKING:
@@ -63,10 +64,12 @@ class Grid:
             table.add_column(heading, justify="right" if number else "left", no_wrap=number > 0)
         for label, cells in self.rows:
             drawn = [
-                Text(cell.value).append(f"\n{cell.interval}" if cell.interval else "", "dim")
+                Text(printable(cell.value)).append(
+                    f"\n{cell.interval}" if cell.interval else "", "dim"
+                )
                 for cell in cells
             ]
-            table.add_row(Text(label), *drawn)
+            table.add_row(Text(printable(label)), *drawn)
         return table
 
     def to_markdown(self) -> str:
@@ -120,7 +123,8 @@ def comparison_grid(evaluations: Mapping[str, Evaluation], names: Sequence[str])
 def difference_grid(
     numbers: Mapping[str, Mapping[str, Metric | Difference]], names: Sequence[str]
 ) -> Grid:
-    """A table of paired differences by label and metric; a star marks intervals without zero."""
+    """A table of metrics or paired differences by label and name; a star marks differences whose
+    interval leaves out zero."""
     rows = [
         (label, tuple(metric_cell(found.get(name)) for name in names))
         for label, found in numbers.items()
