@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from torch import Tensor
 
 import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import SettingError
+from foretaste.evaluation import ranking
 from foretaste.report import RunsReport, plots, report_runs
 from foretaste.report.records import settings
 from foretaste.report.tables import LENGTHS
@@ -224,6 +226,25 @@ def test_lists_are_those_that_were_measured(report: RunsReport, runs: list[foret
         marks = [item in targets for item in answer.item_ids]
         assert [is_found for _, is_found in person.lists[EASE]] == marks
     assert any(is_found for person in report.people for _, is_found in person.lists[EASE])
+
+
+def test_people_are_ranked_a_batch_at_a_time(
+    report: RunsReport, runs: list[foretaste.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    top_k = ranking.top_k
+
+    def counted(score: Tensor, k: int) -> ranking.TopK:
+        sizes.append(len(score))
+        return top_k(score, k)
+
+    monkeypatch.setattr(ranking, "top_k", counted)
+    monkeypatch.setattr(ranking, "users_at_once", lambda *_: 2)
+    found = report_runs(runs[:1], metrics=METRICS, num_people=5).people
+    assert sizes == [2, 2, 1]
+    for person, before in zip(found, report.people, strict=True):
+        ((label, shown),) = person.lists.items()
+        assert shown == before.lists[label]
 
 
 def test_runs_can_be_told_apart_in_plots_and_their_keys() -> None:

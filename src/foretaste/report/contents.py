@@ -241,13 +241,15 @@ def _top_items(measured: Measured, rows: NDArray[np.int64]) -> list[NDArray[np.i
         to_device,
         top_k,
         user_batches,
+        users_at_once,
     )
     from foretaste.ops.precision_flags import float32_products
 
     model, people = measured.model, measured.heldout.rows(rows)
     num_train_users = people.num_train_users
     found: dict[int, NDArray[np.int64]] = {}
-    for batch in user_batches(people.user_index, num_train_users, max(1, len(rows))):
+    at_once = users_at_once(model.num_items, model.device)
+    for batch in user_batches(people.user_index, num_train_users, at_once):
         part = people.rows(batch)
         with scoring(model), float32_products(model.device):
             history = to_device(part.history, model.device)
