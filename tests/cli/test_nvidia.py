@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from foretaste.cli.app import app
 from foretaste.cli.nvidia import modern
+from foretaste.cli.nvidia_line import FLAGS, NCF_MODELS, VAE_MODELS
 from foretaste.data import open_dataset
 from foretaste.errors import ForetasteError
 from foretaste.runs import Run
 from tests.cli.conftest import Done, call
 from tests.cli.test_nvidia_options import EVALUATIONS, TRAININGS
+from tests.docs.test_settings import commands_of
 
 Foretaste = Callable[..., Done]
 CONSTANT = "--learning-rate-schedule constant"
@@ -311,6 +314,17 @@ def test_checkpoints_of_tensorflow_are_refused_as_such(foretaste: Foretaste) -> 
 def test_a_checkpoint_in_a_run_is_the_run() -> None:
     assert ours("evaluate runs/gmf/model.ckpt -k 5") == "evaluate runs/gmf -k 5"
     assert ours("evaluate runs/gmf/model.ckpt-1600") == "evaluate runs/gmf"
+    assert ours("evaluate --more runs/gmf/model.ckpt") == "evaluate runs/gmf --more"
+
+
+def test_every_option_without_a_value_is_known_as_one() -> None:
+    """The word after it is no value, so it may be the dataset or run."""
+    commands = commands_of(app)
+    for model in (*NCF_MODELS, *VAE_MODELS):
+        for command in ("evaluate", "prepare", f"train {model}"):
+            for argument in commands[f"foretaste {command}"].assemble_argument_collection():
+                if argument.hint in (bool, bool | None):
+                    assert argument.names[0] in FLAGS
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from itertools import takewhile
 from foretaste.cli.arguments import SHORT_NAMES
 from foretaste.errors import SettingError
 
-_FLAGS = frozenset(
+FLAGS = frozenset(
     {
         *("--amp", "--fp16", "--xla", "--no-neg-trick", "--verbose", "--trace"),
         *("--train", "--test", "--inference-benchmark"),
         *("--tensorboard", "--overwrite", "--verified-negatives", "--cuda-graphs"),
-        *("--quiet", "-q"),
+        *("--more", "--search", "--quiet", "-q"),
     }
 )
 """Options without a value, of the scripts and of foretaste."""
@@ -89,7 +89,7 @@ def take_options(names: Collection[str], tokens: list[str]) -> list[Option]:
             numbers = list(takewhile(_NUMBERS.fullmatch, tokens))
             del tokens[: len(numbers)]
             value = " ".join(numbers)
-        elif name not in _FLAGS and not equals:
+        elif name not in FLAGS and not equals:
             if not tokens or tokens[0].startswith("--"):
                 raise SettingError(f"{written} needs a value")
             value = tokens.pop(0)
@@ -165,7 +165,7 @@ class Line:
                 takes_value = False
             elif token.startswith("-"):
                 name = canonical(token)
-                takes_value = not ("=" in token or name in _FLAGS or name.startswith("--no-"))
+                takes_value = not ("=" in token or name in FLAGS or name.startswith("--no-"))
             elif not takes_value:
                 return number
             else:
