@@ -75,11 +75,7 @@ _VERBS = {
     Every run is measured in the same way, on the common dataset or on that of `--dataset`. The
     differences to the first run are over the same users, so they have smaller intervals than the
     metrics themselves.""",
-    "report": """Write a report on trained models: one file with plots.
-
-    It has metrics with intervals and differences, by list length and by group of users and items,
-    learning curves, properties of the lists, times, users with their lists, settings and
-    digests.""",
+    "report": "Write a report on trained models: one file with plots.",
     "tune": """Search the settings of a model by its validation part, with Optuna.
 
     Each trial is one training. The first has the settings that train chooses, and TPE proposes
@@ -96,8 +92,8 @@ _VERBS = {
     any more. The validation part chooses how much each run counts.""",
     "runs": """List the runs of a folder.
 
-    Each run has its model and dataset, its best metric and its seconds of training. Damaged and
-    unfinished runs are marked.""",
+    Each run has its model and dataset, its best metric and its seconds of training, the oldest
+    first and unreadable ones last. Damaged and unfinished runs are marked.""",
     "recommend": """Recommend items to known users, to new ones, or to all users.
 
     Items that a user has already are left out. A list that is short or in popularity order has a
@@ -120,6 +116,7 @@ _VERBS = {
 
     The rows of all measurements go to `--output FILE`; a table is printed at the end.""",
 }
+"""Help of each command; the first lines of the functions' docstrings are not shown."""
 
 _OF_RANKS = ("train", "evaluate", "recommend", "bench train")
 """Commands that several ranks of torchrun share."""
