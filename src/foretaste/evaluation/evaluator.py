@@ -160,7 +160,8 @@ def evaluate(
 
 
 def validation_rows(heldout: HeldOut, limit: int = 10_000) -> NDArray[np.int64]:
-    """Rows of ``heldout`` to validate on: at most ``limit`` users with a target, chosen by hash."""
+    """Rows of ``heldout`` with a target, at most ``limit``, chosen by hash: to validate on, or to
+    show."""
     rows = np.flatnonzero(heldout.target.lengths())
     return rows[choose_users(heldout.user_index[rows], limit, heldout.seed)]
 

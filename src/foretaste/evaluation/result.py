@@ -366,6 +366,8 @@ def _metrics_of(values: Mapping[str, Any]) -> dict[str, Metric]:
     return {name: Metric(**metric) for name, metric in values["metrics"].items()}
 
 
+# Every field but those of the second line is in metrics.jsonl: a new one raises FORMAT_VERSION of
+# runs/config.py.
 _NOT_IN_JSON = {
     *("metrics", "of_known", "groups", "matching"),
     *("user_index", "per_user", "dataset_digest"),
@@ -379,6 +381,7 @@ class Difference:
 
     name: str
     value: float
+    # Of mean ± 1.96 standard errors: p_value works back from them.
     low: float | None
     high: float | None
 
