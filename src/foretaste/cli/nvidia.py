@@ -39,8 +39,8 @@ def idle(line: Line, written: str, value: str) -> None:
 
 def half_precision(line: Line, written: str, value: str) -> None:
     """Use bf16 if the device computes it, otherwise fp16; fp16 with a fixed loss scale."""
-    # --loss-scale is in _FIRST, so it has been handled. Any option that wins over --amp must be named
-    # in both places.
+    # --loss-scale is in _FIRST, so it has been handled. Any option that wins over --amp must be
+    # named in both places.
     if canonical(line.written_for("--precision") or "") == "--loss-scale":
         return
     from foretaste.ops.device import resolve_device
