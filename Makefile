@@ -5,7 +5,8 @@ STAMP := $(VENV)/.installed
 
 # Where pip finds PyTorch; empty is pip's own index, whose build is for CUDA.
 TORCH_INDEX ?= $(if $(shell command -v nvidia-smi 2>/dev/null),,https://download.pytorch.org/whl/cpu)
-PIP_OPTIONS := --quiet --disable-pip-version-check --constraint constraints.txt
+# pip would compile every module, which is half of its work. Python compiles those that it imports.
+PIP_OPTIONS := --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 .PHONY: demo test test-lowest test-newest check check-pins format docs release compare-release clean
 
