@@ -78,6 +78,21 @@ def test_the_first_trial_has_what_train_chooses(
         assert "--neighbors" in search.command()
 
 
+def test_the_command_has_the_rule_beside_a_chosen_value(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = {"settings": {"regularization": 0.001}}
+    monkeypatch.setattr("foretaste.tune.search.chosen_settings", lambda *_: chosen)
+    search = tune_model(
+        "ials", dataset, trials=1, output=tmp_path / "it", epochs=2, callback=Callback()
+    )
+    assert search.best.settings == {"unobserved_weight": "auto", "regularization": 0.001}
+    done = call(*shlex.split(search.command())[1:], "--run", tmp_path / "again")
+    assert done.status == 0, done.err
+    again, best = Run.open(tmp_path / "again"), Run.open(search.best.run)
+    assert again.config.resolved["unobserved_weight"] == best.config.resolved["unobserved_weight"]
+
+
 def test_the_best_trial_is_the_best_by_validation(search: Search) -> None:
     assert [one.number for one in search.trials] == list(range(6))
     assert {one.state for one in search.trials} <= {"complete", "pruned"}

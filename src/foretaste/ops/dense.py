@@ -219,7 +219,7 @@ def sum_of_samples(rows_SM: Tensor, dtype: torch.dtype) -> Tensor:
 def product(left: Tensor, right: Tensor) -> Tensor:
     """``left @ right``; either may be a transposed view."""
     # oneDNN is twice as fast in float32, even where it has to copy a view; in bfloat16 `@` reaches
-    # the same kernels. oneDNN refuses a product over no columns.
+    # the same kernels. `linear` leaves one row to a BLAS. oneDNN refuses a product over no columns.
     if left.device.type == "cpu" and left.dtype == torch.float32 and left.numel():
         return linear(left, right.T)
     return left @ right
