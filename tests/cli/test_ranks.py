@@ -1,17 +1,14 @@
-"""Commands that ranks share: each number and line is printed once, each file is written once."""
+"""Commands that ranks share: each number and line is printed once."""
 
 from __future__ import annotations
 
-import errno
 import json
-import re
 import socket
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import torch
 
-from tests.cli.conftest import SHAPE, call
+from tests.cli.conftest import call
 from tests.launched import launched
 
 
@@ -26,42 +23,6 @@ def test_evaluate_prints_and_logs_once_what_one_process_does(shop: Path, tmp_pat
     assert (ranks.stdout, ranks.stderr) == (alone.out, "")
     events = [json.loads(text) for text in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [event["event"] for event in events][1:] == ["evaluation"]
-
-
-def test_everyone_to_a_directory(shop: Path, tmp_path: Path) -> None:
-    line = f"recommend {shop}/runs/vae --all -k 3 --output"
-    with launched(2, f"{line} lists/", tmp_path) as ranks:
-        assert ranks.statuses() == [0, 0]
-    num_users = SHAPE.num_users
-    assert ranks.stdout == f"Wrote {3 * num_users} rows for {num_users} users: lists\n"
-    assert re.fullmatch(rf"{num_users} users in \S+ s on 2 ranks: \S+( k)? users/s\n", ranks.stderr)
-    assert pq.read_table(tmp_path / "lists").num_rows == 3 * num_users
-    with launched(2, f"{line} one.csv", tmp_path) as ranks:
-        assert ranks.statuses() == [2, 2]
-    assert len(ranks.errors()) == 1
-    assert "output one.csv is one file, and 2 ranks write one each" in ranks.errors()[0]
-
-
-def full_disk(rank: int) -> None:
-    from foretaste.recommend import export
-
-    def no_room(*arguments: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    if rank == 1:
-        export._lists_table = no_room  # type: ignore[assignment]
-
-
-def test_a_disk_that_is_full_for_one_rank_ends_all_and_leaves_nothing(
-    shop: Path, tmp_path: Path
-) -> None:
-    line = f"recommend {shop}/runs/vae --all --output {tmp_path}/lists/"
-    (tmp_path / "there").mkdir()
-    with launched(2, line, tmp_path / "there", prelude=full_disk) as ranks:
-        assert ranks.statuses() == [2, 2]
-    assert len(ranks.errors()) == 1
-    assert "lists cannot be written: No space left on device" in ranks.errors()[0]
-    assert [file.name for file in tmp_path.iterdir()] == ["there"]
 
 
 def test_a_port_that_another_program_has_is_one_sentence_of_each_rank(tmp_path: Path) -> None:

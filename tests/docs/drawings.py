@@ -13,11 +13,13 @@ from tests.test_walls import BELOW, BESIDE, all_imports
 DRAWING = DOCS / "images" / "rooms.svg"
 
 _WIDTH, _ROW, _BOX, _TALL = 640, 84, 124, 40
+_BOW = 140
+"""How far the arrows that pass a row bend outwards, around the rooms in it."""
 
 
 @cache
 def imported() -> dict[str, set[str]]:
-    """The rooms that each room imports, but for what two look up through a door."""
+    """The rooms that each room imports, but for what one looks up through a door."""
     found: dict[str, set[str]] = {}
     for room, each in all_imports():
         if room and room not in BESIDE:
@@ -39,10 +41,9 @@ def drawing() -> str:
         for position, room in enumerate(row, start=1):
             place[room] = (_WIDTH * position / (len(row) + 1), 24 + _ROW * number)
     arrows = [
-        f'<line x1="{x:.0f}" y1="{y + _TALL:.0f}" x2="{to_x:.0f}" y2="{to_y:.0f}" '
-        'stroke="#37474f" stroke-width="1.2" marker-end="url(#tip)"/>'
-        for room, (x, y) in place.items()
-        for to_x, to_y in (place[target] for target in sorted(_direct(imports, room)))
+        _arrow(*place[room], *place[target])
+        for room in place
+        for target in sorted(_direct(imports, room))
     ]
     boxes = [
         f'<rect x="{x - _BOX / 2:.0f}" y="{y}" width="{_BOX}" height="{_TALL}" rx="6" '
@@ -60,6 +61,16 @@ def drawing() -> str:
         f'<rect width="{_WIDTH}" height="{tall}" rx="8" fill="#fff"/>'
     )
     return "\n".join([head, *arrows, *boxes, "</svg>", ""])
+
+
+def _arrow(x: float, y: float, to_x: float, to_y: float) -> str:
+    y += _TALL
+    bow = 0 if to_y - y < _ROW else _BOW if x >= _WIDTH / 2 else -_BOW
+    return (
+        f'<path d="M{x:.0f} {y:.0f}Q{(x + to_x) / 2 + bow:.0f} {(y + to_y) / 2:.0f} '
+        f'{to_x:.0f} {to_y:.0f}" fill="none" stroke="#37474f" stroke-width="1.2" '
+        'marker-end="url(#tip)"/>'
+    )
 
 
 def _rows(imports: dict[str, set[str]]) -> list[list[str]]:

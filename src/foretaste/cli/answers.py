@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from foretaste._util.formatting import counted
-from foretaste._util.process import launch
 from foretaste._util.terminal import print_data, printable
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import counting, note_if_unfinished, say, stderr_console, stdout_console
@@ -26,9 +25,8 @@ if TYPE_CHECKING:
 class AnswerOptions:
     """Options of every command that answers from a run."""
 
-    output: str | None = None
-    """File to write in place of printing: .parquet, .csv or .jsonl. A / at the end makes it a
-    directory of part files."""
+    output: Path | None = None
+    """File to write in place of printing: .parquet, .csv or .jsonl."""
 
     overwrite: Annotated[bool, FLAG] = False
     """Replace the output if it exists."""
@@ -54,29 +52,17 @@ class AnswerOptions:
                 )
             from foretaste.recommend.export import Output
 
-            output = Output.of(
-                self.output, overwrite=self.overwrite, spreadsheet_safe=self.spreadsheet_safe
-            )
-            if (size := launch().size) > 1:
-                from foretaste.distributed.lists import check_is_directory
-
-                check_is_directory(output, size)
+            Output(self.output, self.overwrite, self.spreadsheet_safe)
         elif all:
             raise SettingError("--all needs --output FILE: lists of all users are not printed")
 
-    @contextmanager
-    def opened(self, run: Run) -> Iterator[Recommender]:
-        """Yield the recommender of a run; the ranks leave the block together.
-
-        Prints a note if the training is not finished.
-        """
-        from foretaste.distributed.launch import joined
+    def open(self, run: Run) -> Recommender:
+        """The recommender of a run; prints a note if the training is not finished."""
         from foretaste.recommend import Recommender
 
-        with joined() as ranks:
-            recommender = Recommender.open(run, ranks.device(self.device))
-            note_if_unfinished(run, quiet=self.quiet)
-            yield recommender
+        recommender = Recommender.open(run, self.device)
+        note_if_unfinished(run, quiet=self.quiet)
+        return recommender
 
     def print(self, answers: Iterable[Answer]) -> None:
         """Print answers of one kind as they come.

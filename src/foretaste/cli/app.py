@@ -118,7 +118,7 @@ _VERBS = {
 }
 """Help of each command; the first lines of the functions' docstrings are not shown."""
 
-_OF_RANKS = ("train", "evaluate", "recommend", "bench train")
+_OF_RANKS = ("train", "evaluate", "bench train")
 """Commands that several ranks of torchrun share."""
 
 _MODULES = {"compare": "evaluate", "similar": "recommend", "verify": "runs"}

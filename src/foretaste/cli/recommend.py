@@ -145,7 +145,7 @@ def recommend(
 
     Args:
         run: Directory of the run.
-        threads: CPU threads of each rank; by default those of PyTorch.
+        threads: CPU threads; by default those of PyTorch.
     """
     request, options = request or Request(), options or AnswerOptions()
     lists = lists or Lists()
@@ -169,39 +169,37 @@ def recommend(
         )
     histories, user_ids = request.histories(files), request.user_ids(found.users, files)
     use_threads(threads)
-    with options.opened(found) as recommender:
-        recommender.read_rules(lists.rules_file, lists.items, files)
-        if options.output is not None:
-            export: Callable[..., Export]
-            if histories is None:
-                export = partial(
-                    recommender.recommend_all, user_ids=user_ids, unknown=request.unknown
-                )
-            else:
-                export = partial(recommender.recommend_all_for, histories=histories)
-            options.write("Recommending", "user", partial(export, **arguments), all=request.all)
-            return
-        arguments["reasons"] = lists.reasons
-        if isinstance(histories, dict):
-            named = map(dict, _parts([*histories.items()]))
-            options.print(
-                answer for part in named for answer in recommender.recommend_for(part, **arguments)
-            )
-        elif histories is not None:
-            options.print(recommender.recommend_for(histories, **arguments))
+    recommender = options.open(found)
+    recommender.read_rules(lists.rules_file, lists.items, files)
+    if options.output is not None:
+        export: Callable[..., Export]
+        if histories is None:
+            export = partial(recommender.recommend_all, user_ids=user_ids, unknown=request.unknown)
         else:
-            from foretaste.recommend.inputs import AskedUsers
+            export = partial(recommender.recommend_all_for, histories=histories)
+        options.write("Recommending", "user", partial(export, **arguments), all=request.all)
+        return
+    arguments["reasons"] = lists.reasons
+    if isinstance(histories, dict):
+        named = map(dict, _parts([*histories.items()]))
+        options.print(
+            answer for part in named for answer in recommender.recommend_for(part, **arguments)
+        )
+    elif histories is not None:
+        options.print(recommender.recommend_for(histories, **arguments))
+    else:
+        from foretaste.recommend.inputs import AskedUsers
 
-            # All users are looked up before the first is printed: an unknown one is then an error
-            # without half of the output.
-            users = AskedUsers.known(recommender.users, user_ids or [], request.unknown)
-            for note in users.notes:
-                say(stderr_console(quiet=options.quiet), f"note: {note}")
-            arguments["unknown"] = request.unknown
-            parts = _parts([*(users.ids or ())])
-            options.print(
-                answer for part in parts for answer in recommender.recommend(part, **arguments)
-            )
+        # All users are looked up before the first is printed: an unknown one is then an error
+        # without half of the output.
+        users = AskedUsers.known(recommender.users, user_ids or [], request.unknown)
+        for note in users.notes:
+            say(stderr_console(quiet=options.quiet), f"note: {note}")
+        arguments["unknown"] = request.unknown
+        parts = _parts([*(users.ids or ())])
+        options.print(
+            answer for part in parts for answer in recommender.recommend(part, **arguments)
+        )
 
 
 def _parts(entries: list[Any]) -> Iterator[list[Any]]:
@@ -255,10 +253,10 @@ def similar(
 
     from foretaste.runs import Run
 
-    with options.opened(Run.open(run)) as recommender:
-        arguments: dict[str, Any] = {} if k is None else {"k": k}
-        if options.output is None:
-            options.print(recommender.similar_items(item, **arguments))
-            return
-        export = partial(recommender.similar_all, item_ids=None if all else item, **arguments)
-        options.write("Looking for similar items", "item", export, all=all)
+    recommender = options.open(Run.open(run))
+    arguments: dict[str, Any] = {} if k is None else {"k": k}
+    if options.output is None:
+        options.print(recommender.similar_items(item, **arguments))
+        return
+    export = partial(recommender.similar_all, item_ids=None if all else item, **arguments)
+    options.write("Looking for similar items", "item", export, all=all)

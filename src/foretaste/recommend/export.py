@@ -1,13 +1,11 @@
-"""Writer of the lists of many users, batch by batch: one file of Parquet, CSV or JSON lines, or a
-directory of part files."""
+"""Writer of the lists of many users, batch by batch: one file of Parquet, CSV or JSON lines."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from foretaste._util.atomic import atomic_directory, atomic_file, is_empty_directory
+from foretaste._util.atomic import atomic_file
 from foretaste._util.formatting import compact, counted
 from foretaste._util.settings import check_settings, checked
 from foretaste.errors import SettingError
@@ -30,48 +27,34 @@ WriteTable = Callable[[pa.Table], None]
 
 _ROW_GROUP_ROWS = 131_072
 _FORMULA = r"^([=+\-@\t\r\n＝＋－＠])"
-_PART = re.compile(r"part-\d{5,}-of-\d{5,}\.\w+")
 
 
 @dataclass(frozen=True)
 class Output:
-    """A file or directory to write lists to; SettingError if it cannot be written."""
+    """A file to write lists to; SettingError if it cannot be written."""
 
     path: Path
     overwrite: bool
     spreadsheet_safe: bool
     """True to prefix text that a spreadsheet would compute with an apostrophe; CSV only."""
-    is_directory: bool
-    """True for a directory of part files, which together have the rows of one file."""
 
     @classmethod
     def of(cls, output: Path | str, *, overwrite: bool, spreadsheet_safe: bool) -> Output:
-        """The output of a path; a / at its end makes it a directory."""
-        path = checked("output", output, Path)
-        is_directory = isinstance(output, str) and output.endswith(("/", os.sep))
-        return cls(path, overwrite, spreadsheet_safe, is_directory)
-
-    @property
-    def ending(self) -> str:
-        """The ending of the files, which is their format; by default Parquet for part files."""
-        has_format = self.path.suffix in _WRITERS or not self.is_directory
-        return self.path.suffix if has_format else ".parquet"
+        """The output at a path, which may be text."""
+        return cls(checked("output", output, Path), overwrite, spreadsheet_safe)
 
     def __post_init__(self) -> None:
         check_settings(self)
         path = self.path
-        if self.ending not in _WRITERS:
+        if path.suffix not in _WRITERS:
             raise SettingError(
-                f"output {path} must end in {', '.join(_WRITERS)}: the ending chooses the format; "
-                "or in / for a directory of part files"
+                f"output {path} must end in {', '.join(_WRITERS)}: the ending chooses the format"
             )
         if not path.parent.is_dir():
             raise SettingError(f"output {path}: there is no directory {path.parent}")
-        if self.is_directory:
-            self._check_directory()
-        elif path.is_dir():
+        if path.is_dir():
             raise SettingError(f"output {path} is a directory; name a file in it")
-        if not self.overwrite and path.exists() and not is_empty_directory(path):
+        if path.exists() and not self.overwrite:
             raise self._exists()
 
     def _exists(self) -> SettingError:
@@ -80,35 +63,19 @@ class Output:
             "Python) or name another"
         )
 
-    def _check_directory(self) -> None:
-        """Raise SettingError if the directory holds anything but part files."""
-        if self.path.exists() and not self.path.is_dir():
-            raise SettingError(f"output {self.path}/ is a file; name another directory")
-        others = [file.name for file in self.path.glob("*") if not _PART.fullmatch(file.name)]
-        if others:
-            raise SettingError(
-                f"output {self.path}/ holds {min(others)!r}, which is no part file and would be "
-                "lost; name another directory"
-            )
-
     @contextmanager
-    def writer(self, schema: pa.Schema, writing: Writing) -> Iterator[WriteTable]:
-        """Yield a function that appends a table; the whole output appears at the end of the block.
+    def writer(self, schema: pa.Schema) -> Iterator[WriteTable]:
+        """Yield a function that appends a table; the whole file appears at the end of the block.
 
         SettingError if another process has written the output meanwhile, unless ``overwrite``.
         """
         path = self.path
-        writing.check(self)
         try:
             with (
-                (
-                    writing.part_file(self)
-                    if self.is_directory
-                    else atomic_file(path, replace=self.overwrite)
-                ) as file,
-                _WRITERS[self.ending](file, schema) as write,
+                atomic_file(path, replace=self.overwrite) as file,
+                _WRITERS[path.suffix](file, schema) as write,
             ):
-                if self.spreadsheet_safe and self.ending == ".csv":
+                if self.spreadsheet_safe and path.suffix == ".csv":
                     yield lambda table: write(without_formulas(table))
                 else:
                     yield write
@@ -118,40 +85,6 @@ class Output:
             # Without the error's own file name, which is that of a temporary file.
             reason = os.strerror(error.errno) if error.errno else error
             raise SettingError(f"output {path} cannot be written: {reason}") from error
-
-    def new_directory(self) -> AbstractContextManager[Path]:
-        """A context with a temporary directory, which becomes the output at its end."""
-        return atomic_directory(self.path, replace=self.overwrite)
-
-    def part_name(self, number: int, num_parts: int) -> str:
-        """The name of part file ``number`` of ``num_parts``."""
-        return f"part-{number:05d}-of-{num_parts:05d}{self.ending}"
-
-
-class Writing:
-    """Strategy of one process, which writes all lists.
-
-    In `foretaste.distributed.lists.SharedWriting` each of several processes writes some of them.
-    """
-
-    num_processes = 1
-
-    def check(self, output: Output) -> None:
-        """Raise SettingError if an output cannot be written in this way."""
-
-    def own(self, batches: Sequence[slice]) -> Sequence[slice]:
-        """The batches that this process writes."""
-        return batches
-
-    @contextmanager
-    def part_file(self, output: Output) -> Iterator[Path]:
-        """Yield the file of this process in an output that is a directory."""
-        with output.new_directory() as directory:
-            yield directory / output.part_name(0, 1)
-
-    def total(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sum of counts over all processes."""
-        return counts
 
 
 @contextmanager
@@ -248,15 +181,11 @@ class Export:
     """Remarks on the given ids and on the scores."""
     elapsed_s: float = 0.0
     """Seconds to make and write the lists."""
-    num_processes: int = 1
-    """Number of processes that wrote."""
 
     def speed(self, kind: str) -> str:
         """A line with the time and rate of the lists; ``kind`` is "user" or "item"."""
         rate = compact(self.num_users / max(self.elapsed_s, 1e-9))
-        by = f" on {self.num_processes} ranks" if self.num_processes > 1 else ""
-        lists = counted(self.num_users, kind)
-        return f"{lists} in {self.elapsed_s:.3g} s{by}: {rate} {kind}s/s"
+        return f"{counted(self.num_users, kind)} in {self.elapsed_s:.3g} s: {rate} {kind}s/s"
 
 
 _COUNTS = ("num_rows", "num_short_lists", "num_popularity_lists", "num_partial_histories")
@@ -287,39 +216,21 @@ def write_lists(
     if items.has_column("title"):
         fields.append(("title", item_fields.field("title").type))
     schema = pa.schema(fields)
-    with writing_here() as writing:
-        batches = writing.own(list(ranker.batches(len(about))))
-        num_own, num_done = sum(rows.stop - rows.start for rows in batches), 0
-        counts = np.zeros(len(_COUNTS), dtype=np.int64)
-        with output.writer(schema, writing) as write:
-            for rows in batches:
-                top = rank(rows)
-                write(_lists_table(about[rows], items, top, schema))
-                counts += _counts(top, ranker.k)
-                num_done += rows.stop - rows.start
-                if progress is not None:  # the share of this process stands for that of all
-                    progress(len(about) * num_done // num_own, len(about))
-        return Export(
-            path=output.path,
-            num_users=len(about),
-            notes=notes + ranker.notes,
-            elapsed_s=time.perf_counter() - started,
-            num_processes=writing.num_processes,
-            **dict(zip(_COUNTS, writing.total(counts).tolist(), strict=True)),
-        )
-
-
-@contextmanager
-def writing_here() -> Iterator[Writing]:
-    """Yield the strategy of writing: shared by the ranks of `torchrun`, if it started this process.
-
-    Raises the errors of `foretaste.distributed.launch.joined`.
-    """
-    # The only place where recommending deals with other processes.
-    from foretaste.distributed.lists import writing_of_ranks
-
-    with writing_of_ranks() as writing:
-        yield writing
+    counts = np.zeros(len(_COUNTS), dtype=np.int64)
+    with output.writer(schema) as write:
+        for rows in ranker.batches(len(about)):
+            top = rank(rows)
+            write(_lists_table(about[rows], items, top, schema))
+            counts += _counts(top, ranker.k)
+            if progress is not None:
+                progress(rows.stop, len(about))
+    return Export(
+        path=output.path,
+        num_users=len(about),
+        notes=notes + ranker.notes,
+        elapsed_s=time.perf_counter() - started,
+        **dict(zip(_COUNTS, counts.tolist(), strict=True)),
+    )
 
 
 def _counts(top: TopItems, k: int) -> list[int]:

@@ -281,8 +281,7 @@ class Recommender:
 
         The file has one row per recommended item: user_id, rank from 1, item_id, score and, if the
         run has titles, title. Lists are written as they are made, and ``output`` appears once it is
-        complete. With a / at its end, ``output`` is a directory with a part file of each rank. In
-        the order of their names, the part files have the rows of one file.
+        complete.
 
         ``progress`` is called with the number of users done and the number in all. Raises
         SettingError if ``output`` exists, unless ``overwrite``. ``spreadsheet_safe`` puts an
