@@ -1,4 +1,4 @@
-"""The command lines of the measurements, and the script for GPU machines."""
+"""The command lines of the measurements, and the scripts for GPU machines and of publications."""
 
 from __future__ import annotations
 
@@ -112,3 +112,55 @@ def test_the_gpu_script_asks_for_benchmarks_that_exist(tiny: str, tmp_path: Path
     for name, *tokens in commands:
         module = import_module(f"benchmarks.{name}")
         parser(module.NAME, module.OPTIONS).parse_args(tokens)
+
+
+NOTE = r"""printf '%s\t' "$@"; echo"""
+"""A program that only prints how it was called."""
+
+
+def papers(tmp_path: Path, command: str, *names: str) -> subprocess.CompletedProcess[str]:
+    """The script of publications, with a line of shell in place of the command."""
+    program = tmp_path / "bin" / "foretaste"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\n{command}\n")
+    program.chmod(0o755)
+    environment = os.environ | {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+    words = [ROOT / "benchmarks" / "papers.sh", tmp_path / "the data", tmp_path / "the runs"]
+    line = ["bash", *map(str, words), *names]
+    return subprocess.run(line, env=environment, capture_output=True, text=True)
+
+
+def noted(done: subprocess.CompletedProcess[str]) -> list[list[str]]:
+    assert done.returncode == 0, done.stderr
+    return [line.split("\t")[:-1] for line in done.stdout.splitlines() if "\t" in line]
+
+
+def test_the_commands_of_the_publications_can_be_read(tmp_path: Path) -> None:
+    lines = noted(papers(tmp_path, NOTE))
+    assert [line[0] for line in lines].count("train") == 10
+    for line in lines:
+        app.parse_args(line, exit_on_error=False, print_error=False)
+
+
+def test_a_publication_is_trained_and_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "the data" / "ml-1m"
+    folder.mkdir(parents=True)
+    pairs = [(user, (7 * user + step) % 150, step) for user in range(30) for step in range(25)]
+    text = "".join(f"{user}::{item}::4::{time}\n" for user, item, time in pairs)
+    (folder / "ratings.dat").write_text(text)
+    source = Path(foretaste.__file__).parents[1]
+    real = f'PYTHONPATH={shlex.quote(str(source))} exec {sys.executable} -m foretaste "$@"'
+    done = papers(tmp_path, real, "ials-revisited")
+    assert done.returncode == 0, done.stderr
+    result = done.stdout.partition("published: hr@10 0.731, ndcg@10 0.452")[2]
+    assert re.search(r"\n ials-1 +\d\.\d{4} +\d\.\d{4}", result)
+    again = noted(papers(tmp_path, NOTE, "ials-revisited"))
+    assert [line[0] for line in again] == ["evaluate"]
+
+
+def test_the_script_of_publications_ends_at_the_first_error(tmp_path: Path) -> None:
+    done = papers(tmp_path, f"{NOTE}; [ $1 = prepare ]")
+    assert done.returncode == 1
+    assert done.stdout.count("\t\n") == 2
+    assert "published" not in done.stdout
+    assert papers(tmp_path, NOTE, "no-such").returncode == 2
