@@ -90,12 +90,12 @@ def test_tune(foretaste: Foretaste) -> None:
     done = foretaste("tune gmf data --trials 2 --epochs 1 --negatives 4 --factors 4 --output it")
     assert done.status == 0, done.err
     header = done.out.strip().splitlines()[0].split()
-    assert {"trial", "learning_rate", "loss", "temperature", "ndcg@10"} <= {*header}
+    assert {"trial", "learning_rate", "temperature", "ndcg@10"} <= {*header}
     assert not {"negatives", "epochs", "factors"} & {*header}, "what is given is not searched"
     assert "the same again: foretaste train gmf" in done.out
     chosen = [line for line in done.err.splitlines() if line.startswith("  auto chose")]
     assert len(chosen) == 2
-    assert "--learning-rate" not in chosen[1]
+    assert "--learning-rate " not in chosen[1]
     assert "--batch-size" in chosen[1]
     searched = [line for line in done.err.splitlines() if line.startswith("  searched")]
     assert len(searched) == 2

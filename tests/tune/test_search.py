@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import shlex
 import signal
 import sys
@@ -45,7 +44,6 @@ GMF: dict[str, Any] = {
     "batch_size": 512,
     "negatives": 2,
     "loss": "bce",
-    "learning_rate_schedule": "constant",
 }
 
 
@@ -74,23 +72,23 @@ def test_the_first_trial_has_what_train_chooses(
     assert tried.metrics is not None
     assert usual.metrics is not None
     assert tried.metrics.metrics == usual.metrics.metrics
-    if model == "ease":  # it is no setting of a trial, and would be chosen anew
-        assert "--neighbors" in search.command()
+    assert "--no-search" in search.command()
 
 
+@pytest.mark.parametrize(
+    ("model", "chosen"), [("ials", {"regularization": 0.001}), ("ease", {"neighbors": 3})]
+)
 def test_the_command_has_the_rule_beside_a_chosen_value(
-    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, chosen: Any
 ) -> None:
-    chosen = {"settings": {"regularization": 0.001}}
-    monkeypatch.setattr("foretaste.tune.search.chosen_settings", lambda *_: chosen)
-    search = tune_model(
-        "ials", dataset, trials=1, output=tmp_path / "it", epochs=2, callback=Callback()
-    )
-    assert search.best.settings == {"unobserved_weight": "auto", "regularization": 0.001}
+    """The neighbours of ease are chosen as well, and are no setting of a trial."""
+    monkeypatch.setattr("foretaste.tune.search.chosen_settings", lambda *_: {"settings": chosen})
+    search = tune_model(model, dataset, trials=1, output=tmp_path / "it", callback=Callback())
     done = call(*shlex.split(search.command())[1:], "--run", tmp_path / "again")
     assert done.status == 0, done.err
-    again, best = Run.open(tmp_path / "again"), Run.open(search.best.run)
-    assert again.config.resolved["unobserved_weight"] == best.config.resolved["unobserved_weight"]
+    again, best = Run.open(tmp_path / "again").config, Run.open(search.best.run).config
+    assert (again.model_config, again.resolved) == (best.model_config, best.resolved)
+    assert best.model_config.items() >= chosen.items()
 
 
 def test_the_best_trial_is_the_best_by_validation(search: Search) -> None:
@@ -240,28 +238,6 @@ def test_a_trial_that_does_worse_than_the_median_is_stopped(
     assert study.finished[-1].state.name == "PRUNED"
 
 
-def test_trials_whose_learning_rate_falls_are_compared_only_with_their_like(
-    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from foretaste.tune.study import Pruning
-
-    reported = set()
-    monkeypatch.setattr(
-        Pruning, "epoch_done", lambda self, report: reported.add(self._trial.number)
-    )
-    search = tune_model(
-        "gmf", dataset, trials=6, output=tmp_path / "it", callback=Callback(), **SHORT
-    )
-    schedules = {one.number: one.settings["learning_rate_schedule"] for one in search.trials}
-    assert {*schedules.values()} == {"constant", "cosine"}
-    assert schedules[0] == "cosine", "what auto takes"
-    assert reported == {number for number in schedules if schedules[number] == "constant"}
-    reported.clear()
-    given = {"learning_rate_schedule": "cosine", **SHORT}
-    tune_model("gmf", dataset, trials=2, output=tmp_path / "cosine", callback=Callback(), **given)
-    assert reported == {0, 1}
-
-
 def test_no_trial_begins_after_the_time(dataset: Dataset, tmp_path: Path) -> None:
     arguments = {"output": tmp_path / "it", "callback": Callback()}
     search = tune_model("ease", dataset, trials=5, time_s=1e-6, **arguments)
@@ -373,8 +349,7 @@ def test_every_search_space_is_of_settings_and_holds_the_defaults(
         if defaults[name] in ("auto", None):
             assert isinstance(values, Between)
         elif isinstance(values, Between):
-            is_without = values.only is not None and not getattr(kind(), values.only)
-            assert is_without or values.low <= defaults[name] <= values.high, name
+            assert values.low <= defaults[name] <= values.high, name
         else:
             assert defaults[name] in values, name
 
@@ -390,46 +365,38 @@ def test_models_compete_with_searched_settings(dataset: Dataset, tmp_path: Path)
     assert (tmp_path / "popularity" / "config.json").exists()
 
 
-SHORT: dict[str, Any] = {"epochs": 1, "factors": 4, "batch_size": 2048, "negatives": 2}
+SHORT: dict[str, Any] = {"epochs": 1, "batch_size": 2048, "negatives": 2}
 
 
-def test_settings_that_do_not_act_are_left_out_of_a_trial(dataset: Dataset, tmp_path: Path) -> None:
-    search = tune_model(
-        "gmf", dataset, trials=8, output=tmp_path / "it", callback=Callback(), **SHORT
-    )
-    tried = [one.settings for one in search.trials]
-    divides = [one["loss"] == "softmax" for one in tried]
-    for name in ("temperature", "logit_adjustment"):
-        assert [(name in one) for one in tried] == divides
-    assert tried[0].items() >= {"loss": "softmax", "temperature": 0.15}.items()
-    assert {True, False} <= set(divides)
-    for one, trial in zip(tried, search.trials, strict=True):
-        settings = Run.open(trial.run).config.model_config
-        assert {name: settings[name] for name in one if name in settings} == {
-            name: value for name, value in one.items() if name in settings
-        }
-
-
-def test_choices_that_do_not_fit_what_is_given_are_not_tried(
-    dataset: Dataset, tmp_path: Path
+@pytest.mark.parametrize(
+    ("model", "given", "searched"),
+    [
+        ("gmf", {}, ["learning_rate", "factors", "temperature", "logit_adjustment"]),
+        ("gmf", {"loss": "bce"}, ["learning_rate", "factors"]),
+        ("mlp", {"batch_layout": "shuffled"}, ["learning_rate", "layers", "dropout"]),
+    ],
+)
+def test_what_does_not_fit_the_given_settings_is_not_tried(
+    dataset: Dataset, tmp_path: Path, model: str, given: dict[str, Any], searched: list[str]
 ) -> None:
-    """A temperature divides the cosines of softmax alone."""
-    rates = {"learning_rate", "learning_rate_schedule"}
-    for settings, searched in (
-        ({"batch_layout": "shuffled", "loss": "bce"}, rates),
-        ({"loss": "softmax"}, {*rates, "temperature", "logit_adjustment"}),
-        ({"temperature": 0.2}, {*rates, "logit_adjustment"}),
-    ):
-        path = tmp_path / "-".join(settings)
-        search = tune_model(
-            "gmf", dataset, trials=1, output=path, callback=Callback(), **SHORT, **settings
-        )
-        settings_of = json.loads((path / SETTINGS).read_text())
-        assert {name for name, one in settings_of.items() if "searched" in str(one)} == searched
-        assert search.trials[0].state == "complete"
-    with pytest.raises(SettingError, match=r"loss is softmax, .* use grouped or the loss bce"):
-        tune_model("gmf", dataset, output=tmp_path / "none", **SHORT, batch_layout="shuffled")
-    assert not (tmp_path / "none").exists()
+    """A temperature divides the cosines of softmax alone, which takes no shuffled batches."""
+    given = {"output": tmp_path / "it", "callback": Callback(), **SHORT, **given}
+    assert [*tune_model(model, dataset, trials=1, **given).best.settings] == searched
+
+
+def test_a_trial_whose_choices_contradict_each_other_fails(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = {"loss": ("softmax", "bce"), "batch_layout": ("grouped", "shuffled")}
+    monkeypatch.setattr(config_class("mlp"), "search_space", space)
+    given = {"output": tmp_path / "it", "callback": Callback(), "layers": (8, 4), **SHORT}
+    search = tune_model("mlp", dataset, trials=8, **given)
+    contradict = {"loss": "softmax", "batch_layout": "shuffled"}
+    failed = [one.settings == contradict for one in search.trials]
+    assert [one.state == "failed" for one in search.trials] == failed
+    assert {*failed} == {True, False}
+    reasons = [one.reason for one in search.trials if one.reason]
+    assert all("batch_layout is shuffled, which parts them" in reason for reason in reasons)
 
 
 def test_weights_are_tried_and_left_out(tmp_path: Path) -> None:

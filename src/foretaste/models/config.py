@@ -25,7 +25,8 @@ class Between:
     log: bool = False
     """Search by factors and not by differences: 0.01 to 0.1 is as far as 0.1 to 1."""
     only: str | None = None
-    """The model's setting or property that must be true for this one to be given."""
+    """A setting or property of the model. The range is searched where the given settings have it
+    true."""
 
 
 SearchSpace = dict[str, Between | tuple[Any, ...]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -126,15 +126,18 @@ def tune_model(
         open_study(task.path, space, config.seed, lambda: task.first(space)) as study,
     ):
         # What `train` would choose beside the searched settings is the same in every trial, and
-        # in the command that repeats the best one.
+        # in the command that repeats the best one. No trial chooses anew.
         common = {name: value for name, value in study.first.items() if name not in space}
-        task = replace(task, model_config=replace(task.model_config, **common))
-        given |= common
+        task = replace(
+            task,
+            model_config=replace(task.model_config, **common),
+            config=replace(config, search=False),
+        )
         while len(study.finished) < trials:
             task.try_next(study)
             if time_s is not None and time.monotonic() - began >= time_s:
                 break
-        search = task.result(study, given)
+        search = task.result(study, given | task.given())
         if not any(one.state == "complete" for one in search.trials):
             raise TrainingError(f"every trial in {task.path} failed: {search.trials[0].reason}")
         write_tables(task.path, search.grid(), search.notes(), search.rows())
@@ -173,89 +176,39 @@ class _Task:
 
     def first(self, space: SearchSpace) -> dict[str, Any]:
         """The settings of the first trial, as `train` chooses them: by a few fits on the validation
-        part, and by rules. They are those of ``space``, and others that only these fits choose.
-
-        If they contradict the given settings, the choices that differ least from them.
-        """
+        part, and by rules. They are those of ``space``, and others that these fits choose."""
         device = resolve_device(self.config.device)
         made_of = (self.dataset, self.model, self.model_config, self.config, device)
         with displayed(self.callback, self.config) as shown:
-            found = chosen_settings(*made_of, shown.fitting).get("settings", {})
-        usual = self._resolved(self.config, replace(self.model_config, **found))
-        nearest = max(
-            self._fitting(space),
-            key=lambda one: sum(usual[name] == value for name, value in one.items()),
-        )
-        values = self._resolved(**self._arguments(found | nearest))
-        candidates = sized(self.model_config, self.dataset).candidates()
-        fitted = [name for name, _ in candidates if getattr(self.model_config, name) == "auto"]
-        return {name: values[name] for name in [*space, *fitted]}
-
-    def _resolved(self, config: TrainingConfig, model_config: ModelConfig) -> dict[str, Any]:
-        """All settings by name, with values in place of ``auto``."""
-        model = sized(model_config, self.dataset)
-        device = str(resolve_device(self.config.device))
-        resolved = resolved_config(self.model, config, self.dataset, model, device)
-        return asdict(resolved) | asdict(model) | model.resolved_settings
-
-    @property
-    def whole_space(self) -> SearchSpace:
-        """The search space of the model. If it takes weights and the interactions have them,
-        ``ignore_weights`` is searched too."""
-        space = config_class(self.model).search_space
-        if self.dataset.manifest.mean_weight is None or not self.model_config.takes_weights:
-            return space
-        return space | {"ignore_weights": (False, True)}
+            found: dict[str, Any] = chosen_settings(*made_of, shown.fitting).get("settings", {})
+        model = sized(replace(self.model_config, **found), self.dataset)
+        resolved = resolved_config(self.model, self.config, self.dataset, model, str(device))
+        usual = asdict(resolved) | asdict(model) | model.resolved_settings
+        return found | {name: usual[name] for name in space}
 
     def space(self, given: Mapping[str, Any]) -> SearchSpace:
-        """The settings to search: ranges that can have an effect, and choices that fit the given
-        settings.
-
-        Raises SettingError if no choices fit.
+        """The settings to search: ranges that act beside the given settings, and choices that fit
+        them. If it takes weights and the interactions have them, ``ignore_weights`` is among them.
         """
-        whole = self.whole_space
-        free = {name: values for name, values in whole.items() if name not in given}
-        fitting = self._fitting(free)
-        models = [self._arguments(one)["model_config"] for one in fitting]
-        values = {**self.values(), **self.model_config.resolved_settings}
+        whole = type(self.model_config).search_space
+        if self.dataset.manifest.mean_weight is not None and self.model_config.takes_weights:
+            whole = whole | {"ignore_weights": (False, True)}
         space: SearchSpace = {}
-        for name, found in free.items():
-            if isinstance(found, Between):
-                if found.only is None or any(getattr(one, found.only) for one in models):
-                    space[name] = found
+        for name, values in whole.items():
+            if name in given:
                 continue
-            able = tuple(one for one in found if any(each[name] == one for each in fitting))
-            if able != (values[name],):
-                space[name] = able
+            if isinstance(values, Between):
+                if values.only is None or getattr(self.model_config, values.only):
+                    space[name] = values
+                continue
+            fitting = []
+            for one in values:
+                with suppress(SettingError):  # the given settings refuse this choice
+                    self._arguments({name: one})
+                    fitting.append(one)
+            if len(fitting) > 1:
+                space[name] = tuple(fitting)
         return space
-
-    def _fitting(self, free: SearchSpace) -> list[dict[str, Any]]:
-        """The combinations of choices that fit the given settings; SettingError if none does."""
-        choices = {name: one for name, one in free.items() if not isinstance(one, Between)}
-        fitting, reasons = [], []
-        for values in product(*choices.values()):
-            combination = dict(zip(choices, values, strict=True))
-            try:
-                self._arguments(combination)
-                fitting.append(combination)
-            except SettingError as error:
-                reasons.append(error)
-        if not fitting:
-            raise reasons[0]
-        return fitting
-
-    def acting(self, searched: Mapping[str, Any]) -> dict[str, Any]:
-        """The searched settings of a trial that have an effect beside its other settings."""
-        space = self.whole_space
-        conditions = {name: getattr(space[name], "only", None) for name in searched}
-        own = vars(self.model_config).keys() & searched.keys()
-        others = {name: searched[name] for name in own if conditions[name] is None}
-        model = replace(self.model_config, **others)
-        return {
-            name: searched[name]
-            for name, only in conditions.items()
-            if only is None or getattr(model, only)
-        }
 
     def run_path(self, number: int) -> Path:
         return self.path / f"trial-{number:03}"
@@ -265,20 +218,15 @@ class _Task:
         from foretaste.tune.study import Pruned, Pruning
 
         trial = study.next_trial()
-        path, searched = self.run_path(trial.number), self.acting(study.settings(trial))
+        path, searched = self.run_path(trial.number), study.settings(trial)
         try:
             configs = self._arguments(searched)
-        except SettingError as error:
-            # TPE proposes each choice alone, and some combinations contradict each other.
+        except SettingError as error:  # choices that contradict each other
             study.fail(trial, str(error))
             return
-        # A falling learning rate is behind a constant one until late epochs, so the pruner would
-        # stop it. If both are searched, trials with a falling rate are not compared.
-        is_compared = searched.get("learning_rate_schedule") != "cosine"
-        pruning = [Pruning(trial, self.select_by)] if is_compared else []
         try:
             with displayed(self.callback, configs["config"], searched) as shown:
-                callback = Callbacks(shown, *pruning)
+                callback = Callbacks(shown, Pruning(trial, self.select_by))
                 run = finished_run(path, self.model, self.dataset, callback, **configs)
             study.complete(trial, self._value(run))
         except Pruned:
@@ -295,10 +243,7 @@ class _Task:
 
     def _arguments(self, searched: Mapping[str, Any]) -> dict[str, Any]:
         """The configs of a trial; SettingError if its settings contradict each other."""
-        configs: dict[str, Any] = {
-            "config": replace(self.config, search=False),
-            "model_config": self.model_config,
-        }
+        configs: dict[str, Any] = {"config": self.config, "model_config": self.model_config}
         for name, config in configs.items():
             own = {one: searched[one] for one in searched if hasattr(config, one)}
             configs[name] = replace(config, **own)
@@ -331,7 +276,7 @@ class _Task:
             trials=tuple(
                 Trial(
                     number=one.number,
-                    settings=self.acting(study.settings(one)),
+                    settings=study.settings(one),
                     state={"FAIL": "failed"}.get(one.state.name, one.state.name.lower()),
                     value=next(reversed(one.intermediate_values.values()), None)
                     if one.value is None

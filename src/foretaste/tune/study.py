@@ -38,11 +38,6 @@ _NUM_NOT_PRUNED = 5
 _EPOCHS_NOT_PRUNED = 5
 """Number of first epochs of a trial that never prune it; early metrics say little."""
 
-_AUTO = "auto"
-"""Value of a setting that the model resolves, as it does None. Only the first trial has such
-settings, and they have no place in the searched range. Also the key, in that trial's record, of the
-list of these settings and of those with a default outside of the range."""
-
 _FIRST = "first"
 """Key of the first trial's settings: choosing them takes a few fits, which are not repeated."""
 
@@ -66,22 +61,19 @@ class Study:
             storage=self._storage,
             direction="maximize",
             load_if_exists=True,
-            # Trials that are not compared report no values, so a median needs enough others.
+            # Trials that end early do not report every epoch, so a median needs enough others.
             pruner=optuna.pruners.MedianPruner(
                 _NUM_NOT_PRUNED, _EPOCHS_NOT_PRUNED, n_min_trials=_NUM_NOT_PRUNED
             ),
         )
 
     def begin(self, first: Callable[[], Mapping[str, Any]]) -> None:
-        """Have the first trial take the settings that ``first`` returns; they are kept."""
+        """Have the first trial take the settings that ``first`` returns, also ones that are not
+        searched; they are kept."""
         if _FIRST not in self._study.user_attrs:
             self._study.set_user_attr(_FIRST, dict(first()))
-
-    @property
-    def first(self) -> dict[str, Any]:
-        """Settings of the first trial, also ones that are not searched."""
         kept = self._study.user_attrs[_FIRST].items()
-        return {name: tuple(one) if isinstance(one, list) else one for name, one in kept}
+        self.first = {name: tuple(one) if isinstance(one, list) else one for name, one in kept}
 
     def close(self) -> None:
         """Close the file."""
@@ -108,15 +100,9 @@ class Study:
             self._end(one, TrialState.FAIL)
         waiting = self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
         if not whole and not waiting:
-            space, first = self._space, self.first
-            positions = {name: _position(values, first[name]) for name, values in space.items()}
-            unplaced = [
-                name
-                for name, values in space.items()
-                if first[name] in (_AUTO, None)
-                or (isinstance(values, Between) and positions[name] != first[name])
-            ]
-            self._study.enqueue_trial(positions, user_attrs={_AUTO: unplaced})
+            space, first = self._space.items(), self.first
+            positions = {name: _position(values, first[name]) for name, values in space}
+            self._study.enqueue_trial(positions)
         # Trials that have all settings are counted. One that a kill left without some does not move
         # the seeds of those after it.
         number = len(self.finished)
@@ -126,12 +112,11 @@ class Study:
 
     def settings(self, trial: Any) -> dict[str, Any]:
         """The settings of a trial by name."""
+        if trial.number == self._whole()[0].number:  # values may have no place in their ranges
+            return {name: self.first[name] for name in self._space}
         found: dict[str, Any] = {}
         for name, values in self._space.items():
             value = trial.params[name]
-            if name in trial.user_attrs.get(_AUTO, ()):
-                found[name] = self.first[name]
-                continue
             is_real = isinstance(values, Between) and isinstance(value, float)
             choice = value if isinstance(values, Between) else values[value]
             found[name] = float(f"{value:.{_DIGITS}g}") if is_real else choice
@@ -213,7 +198,7 @@ def _position(values: Between | tuple[Any, ...], value: Any) -> Any:
     The middle of the range stands for auto, and the first choice for a value that is no choice.
     """
     if isinstance(values, Between):
-        if value in (_AUTO, None):
+        if value in ("auto", None):
             low, high = values.low, values.high
             value = (low * high) ** 0.5 if values.log else (low + high) / 2
             return int(value) if isinstance(low, int) and isinstance(high, int) else value

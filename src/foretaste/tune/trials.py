@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from foretaste._util.formatting import option_words
-from foretaste.models.registry import config_class
 from foretaste.report.tables import Cell, Grid, Tabular
 
 
@@ -50,11 +49,7 @@ class Search(Tabular):
 
     def command(self) -> str:
         """The command line of a training with the settings of the best trial."""
-        settings = {**self.fixed, **self.best.settings}
-        if "auto" in self.best.settings.values() and config_class(self.model).has_candidates:
-            # The trial had the value of the rule, where `train` would choose one.
-            settings["search"] = False
-        words = option_words(settings)
+        words = option_words({**self.fixed, **self.best.settings})
         return shlex.join(["foretaste", "train", self.model, str(self.dataset), *words])
 
     def grid(self) -> Grid:

@@ -26,10 +26,8 @@ _TOWERS: SearchSpace = {
 
 _SCORES: SearchSpace = {
     "learning_rate": Between(1e-4, 5e-2, log=True),
-    "learning_rate_schedule": ("constant", "cosine"),
     "negatives": Between(2, 128, log=True),
     "factors": Between(8, 256, log=True),
-    "loss": ("softmax", "bce"),
     "temperature": Between(0.05, 0.5, log=True, only="is_softmax"),
     "logit_adjustment": Between(0.0, 0.8, only="is_softmax"),
 }
