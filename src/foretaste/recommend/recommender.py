@@ -45,26 +45,6 @@ from foretaste.recommend.top_k import (
 )
 from foretaste.runs.run import Run, load_model
 
-# Smaller blocks would read the same row groups, of a million pairs, again and again.
-_USERS_AT_ONCE = 1 << 16
-
-
-class _InTurn:
-    """Reader of a run's histories in the order of users, which holds one block of users."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._users = range(0)
-
-    def rows(self, index: NDArray[np.integer]) -> Histories:
-        """The histories of ascending users; RunError if the file cannot be read."""
-        first, end = int(index[0]), int(index[-1]) + 1
-        if not self._users.start <= first < end <= self._users.stop:
-            num_users = self._run.config.dataset.num_users
-            self._users = range(first, max(end, min(first + _USERS_AT_ONCE, num_users)))
-            self._held = self._run.histories_of(self._users)
-        return self._held.rows(index - self._users.start)
-
 
 class Recommender:
     """Recommender of one model, in the customer's own ids.
@@ -291,10 +271,9 @@ class Recommender:
         """
         file = Output.of(output, overwrite=overwrite, spreadsheet_safe=spreadsheet_safe)
         ranker = self._ranker(k, exclude, candidates, include_seen, rules, where, max_per)
-        column, in_turn = self.users.table.column("id"), None
+        column = self.users.table.column("id")
         if user_ids is None:
             users = AskedUsers(ids=None, user_index=np.arange(len(self.users)))
-            in_turn = _InTurn(self.run) if self.run else None
         else:
             users = AskedUsers.known(self.users, user_ids, unknown)
             is_foreign = (users.user_index == len(self.users)).any()
@@ -305,7 +284,7 @@ class Recommender:
             )
 
         def rank(rows: slice) -> TopItems:
-            return ranker.rank(self._look_up(users, rows, in_turn))
+            return ranker.rank(self._look_up(users, rows))
 
         about = pa.table({COLUMNS["user"]: column})
         return write_lists(file, about, self.items, ranker, rank, progress, users.notes)
@@ -413,15 +392,10 @@ class Recommender:
         (top,) = self.lists(users, [request])
         return make_answers(users.kind, users.ids, top, self.items)
 
-    def _look_up(
-        self, asked: AskedUsers, rows: slice = slice(None), in_turn: _InTurn | None = None
-    ) -> UserHistories:
-        """The users, or some of them, with their histories from the run and the given items.
-        ``in_turn`` reads the histories of all users block by block."""
+    def _look_up(self, asked: AskedUsers, rows: slice = slice(None)) -> UserHistories:
+        """The users, or some of them, with their histories from the run and the given items."""
         user_index, num_items = asked.user_index[rows], self.model.num_items
-        if in_turn is not None:
-            histories = in_turn.rows(user_index).within(num_items)
-        elif (user_index < len(self.users)).any():
+        if (user_index < len(self.users)).any():
             histories = self.known_histories.rows(user_index)
         else:  # only new users: the run's histories need not be read
             histories = Histories.empty(num_users=len(user_index), num_items=num_items)

@@ -154,19 +154,13 @@ class Run:
 
     @cached_property
     def _histories(self) -> tuple[Histories, NDArray[np.bool_]]:
-        content = pa.BufferReader(self._content(HISTORIES))
-        return self._read_histories(content, range(self.config.dataset.num_users))
-
-    def histories_of(self, users: range) -> Histories:
-        """The histories of consecutive users, the first user in row 0. Only the row groups with
-        these users are read, and the digest is not checked."""
-        return self._read_histories(real_path(self.path / HISTORIES), users)[0]
-
-    def _read_histories(
-        self, source: str | pa.BufferReader, users: range
-    ) -> tuple[Histories, NDArray[np.bool_]]:
-        path, num_items = self.path / HISTORIES, self.config.dataset.num_all_items
-        return read_histories(path, source, users, num_items=num_items)
+        content, dataset = self._content(HISTORIES), self.config.dataset
+        try:
+            return read_histories(
+                content, num_users=dataset.num_users, num_items=dataset.num_all_items
+            )
+        except (ValueError, pa.ArrowException) as error:
+            raise RunError(f"{self.path / HISTORIES}: cannot be read: {error}") from error
 
     @property
     def metrics(self) -> Evaluation | None:
@@ -463,39 +457,22 @@ def write_histories(path: Path, dataset: Dataset) -> None:
 
 
 def read_histories(
-    path: Path, source: str | pa.BufferReader, users: range, *, num_items: int
+    content: pa.Buffer, *, num_users: int, num_items: int
 ) -> tuple[Histories, NDArray[np.bool_]]:
-    """The histories of these users, the first user in row 0, and a mask of the pairs that were in
-    training.
-
-    ``source`` is the file at ``path`` or its bytes. Raises RunError if its pairs cannot be read.
-    """
-    none = np.empty(0, dtype=np.int32)
-    user_index, item_index, in_training = [none], [none], [np.zeros(0, dtype=np.uint8)]
-    try:
-        with pq.ParquetFile(source) as file:
-            for number in range(file.num_row_groups):
-                # Users ascend through the file, so a row group's bounds tell whether to read it.
-                found = file.metadata.row_group(number).column(0).statistics
-                if found is not None and (found.max < users.start or found.min >= users.stop):
-                    continue
-                table = file.read_row_group(number)
-                of_group = numbers(table["user_index"])
-                rows = slice(*np.searchsorted(of_group, (users.start, users.stop)))
-                user_index.append(of_group[rows] - np.int32(users.start))
-                item_index.append(numbers(table["item_index"])[rows])
-                # Unpacked by hand: bits have no DLPack, `to_numpy` imports pandas, and `cast` would
-                # load Arrow's functions.
-                for chunk in table["in_training"].slice(rows.start, len(of_group[rows])).chunks:
-                    bytes_of = np.frombuffer(chunk.buffers()[1], dtype=np.uint8)
-                    bits = np.unpackbits(bytes_of, bitorder="little")
-                    in_training.append(bits[chunk.offset : chunk.offset + len(chunk)])
-        histories = Histories.from_sorted(
-            np.concatenate(user_index),
-            np.concatenate(item_index),
-            num_users=len(users),
-            num_items=num_items,
-        )
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise RunError(f"{path}: cannot be read: {error}") from error
+    """The histories in the bytes of their file, and a mask of the pairs that were in training."""
+    with pq.ParquetFile(pa.BufferReader(content)) as file:
+        table = file.read(use_threads=False)
+    histories = Histories.from_sorted(
+        numbers(table["user_index"]),
+        numbers(table["item_index"]),
+        num_users=num_users,
+        num_items=num_items,
+    )
+    # Unpacked by hand: bits have no DLPack, `to_numpy` imports pandas, and `cast` would load
+    # Arrow's functions.
+    in_training = [np.zeros(0, dtype=np.uint8)]
+    for chunk in table["in_training"].chunks:
+        bytes_of = np.frombuffer(chunk.buffers()[1], dtype=np.uint8)
+        bits = np.unpackbits(bytes_of, bitorder="little")
+        in_training.append(bits[chunk.offset : chunk.offset + len(chunk)])
     return histories, np.concatenate(in_training).astype(bool)
