@@ -15,6 +15,9 @@ from torch import Tensor
 from foretaste.ops.torch_internals import storage_use_count
 
 
+# glibc in its place (`M_MMAP_MAX` 0 while a model is trained) took as long, and up to 15 % more
+# memory in all: PyTorch asks for 64-byte alignment, so a freed block often does not fit the same
+# tensor again, and what is kept has no bound. In a thread, it mapped tensors of 64 MiB anew.
 class Buffers:
     """Large CPU tensors by name; memory is given out again once no tensor looks at it any more.
 

@@ -17,7 +17,6 @@ Shape suffixes: N fixed vectors, D width, R rows, c rows of a chunk, l items of 
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretaste.errors import TrainingError
-from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.workers import alone, of_each
 
@@ -43,16 +41,6 @@ standstill."""
 
 _Chunk = tuple[int, int]
 """The first row and the end, among rows in the order of their lengths."""
-
-
-class _Memory(threading.local):
-    """Memory that the chunks of a thread use, one after another."""
-
-    def __init__(self) -> None:
-        self.buffers = Buffers()
-
-
-_memory = _Memory()
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,8 +170,7 @@ def _solve_by_items(
     # Y = X C^-1/2 of the module's formula; the system is 1 + Y Y'.
     scale_cD = diagonal_cD.rsqrt().to(vector_ND.dtype)
     whitened_clD = _gathered(vector_ND, index_cl).mul_(scale_cD[:, None])
-    system_cll = _empty("system", (*index_cl.shape, index_cl.shape[1]), vector_ND)
-    torch.bmm(whitened_clD, whitened_clD.mT, out=system_cll)
+    system_cll = torch.bmm(whitened_clD, whitened_clD.mT)
     system_cll.diagonal(dim1=1, dim2=2).add_(1.0)
     position_l = torch.arange(index_cl.shape[1], device=index_cl.device)
     is_item_cl = (position_l < length_c[:, None]).to(vector_ND.dtype)
@@ -199,31 +186,25 @@ def _solve_by_width(
 ) -> tuple[Tensor, Tensor]:
     """As `_solve_by_items`, by a system of the width; a row's items are gathered piece by piece."""
     width = vector_ND.shape[1]
-    system_cDD = _empty("system", (len(index_cl), width, width), vector_ND)
+    system_cDD: Tensor | None = None
     sum_cD = vector_ND.new_zeros(len(index_cl), width)
     fitting = _NUMBERS_AT_ONCE[vector_ND.device.type] // (len(index_cl) * width)
     at_once = max(width, min(fitting, TERMS_AT_ONCE))
-    for number, index_cp in enumerate(torch.split(index_cl, at_once, dim=1)):
+    for index_cp in torch.split(index_cl, at_once, dim=1):
         gathered_cpD = _gathered(vector_ND, index_cp)
-        piece_cDD = _empty("piece", system_cDD.shape, vector_ND) if number else system_cDD
-        torch.bmm(gathered_cpD.mT, gathered_cpD, out=piece_cDD)
-        if number:
-            system_cDD += piece_cDD
+        piece_cDD = torch.bmm(gathered_cpD.mT, gathered_cpD)
+        system_cDD = piece_cDD if system_cDD is None else system_cDD.add_(piece_cDD)
         # Each row of an index of two dimensions is a bag; padding adds the row of zeros.
         sum_cD += F.embedding_bag(index_cp, vector_ND, mode="sum")
+    assert system_cDD is not None
     # C + X'X; rows here have at least as many items as the width.
     system_cDD.diagonal(dim1=1, dim2=2).add_(diagonal_cD)
     return solve_systems(system_cDD, sum_cD)
 
 
-def _empty(name: str, shape: Sequence[int], like: Tensor) -> Tensor:
-    return _memory.buffers.empty(name, shape, like.dtype, like.device)
-
-
 def _gathered(vector_ND: Tensor, index_cl: Tensor) -> Tensor:
-    gathered_clD = _empty("gathered", (*index_cl.shape, vector_ND.shape[1]), vector_ND)
-    torch.index_select(vector_ND, 0, index_cl.flatten(), out=gathered_clD.flatten(0, 1))
-    return gathered_clD
+    rows_SD = vector_ND.index_select(0, index_cl.flatten())
+    return rows_SD.view(*index_cl.shape, vector_ND.shape[1])
 
 
 def solve_systems(system_css: Tensor, right_cs: Tensor) -> tuple[Tensor, Tensor]:
@@ -241,7 +222,7 @@ def solve_systems(system_css: Tensor, right_cs: Tensor) -> tuple[Tensor, Tensor]
         order = max(136, (size + 7) // 8 * 8)
         order += 8 * (order % 256 == 0)
     if order > size:  # the added rows are the identity's
-        factor_coo = _empty("factor", (num_rows, order, order), system_css).mT
+        factor_coo = system_css.new_empty(num_rows, order, order).mT
         factor_coo[:, :size, :size] = system_css.mT
         factor_coo[:, size:] = 0.0
         factor_coo.diagonal(dim1=1, dim2=2)[:, size:] = 1.0
