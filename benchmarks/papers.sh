@@ -6,10 +6,12 @@
 # DATA holds ml-1m.zip and ml-20m.zip of grouplens.org, or the folders that these unpack to. RUNS gets
 # the datasets, and a folder of runs for each NAME; without NAME all six are trained. The first error
 # ends it. The same command again keeps what is finished in RUNS, and goes on with the rest. Data from
-# elsewhere are prepared by hand, by the options below, into the dataset's place in RUNS.
+# elsewhere are prepared by hand, by the options below, into the dataset's place in RUNS; whether they
+# are split so is not checked.
 #
-# SEED is 1 and PRECISION is fp32 unless set; each pair has runs of its own. The end of a training says
-# its seconds, those of all epochs without evaluation. Ranks share trainings and measurements behind
+# SEED is 1 and PRECISION is fp32 unless set. Each pair has runs of its own; gmf and ials, which compute
+# in fp32 alone, have one for each SEED. The end of a training says its seconds, those of all epochs
+# without evaluation. Ranks share trainings and measurements behind
 #
 #     LAUNCH="torchrun --nproc-per-node 2 -m --" bash benchmarks/papers.sh DATA RUNS
 set -euo pipefail
@@ -62,7 +64,7 @@ ncf-paper() {
         --beta2 0.999 --eps 1e4 --ema 0 --candidates sampled-99 --select-by hr@10 --eval-every 1 \
         --precision "$precision" --seed "$seed" --pretrained-gmf "$into/gmf-$seed" \
         --pretrained-mlp "$into/mlp-$of" --run "$into/neumf-pretrained-$of"
-    echo "published: NeuMF hr@10 0.705, ndcg@10 0.426; pretrained hr@10 0.730, ndcg@10 0.447"
+    echo "published, best epoch by test as ours: NeuMF hr@10 0.705, ndcg@10 0.426; pretrained 0.730, 0.447"
     for run in neumf neumf-pretrained; do
         foretaste evaluate "$into/$run-$of" --candidates sampled-99 --metrics hr@10 ndcg@10 --quiet
     done
@@ -78,7 +80,7 @@ nvidia-ncf() {
         --batch-size 1048576 --learning-rate 0.0045 --beta1 0.25 --beta2 0.5 --ema 0 \
         --candidates nvidia-100 --select-by hr@10 --eval-every 1 \
         --precision "$precision" --seed "$seed" --run "$into/neumf-$of"
-    echo "published: hr@10 0.9588; seconds to train: tf32 59.4, fp16 53.1, fp32 120.9"
+    echo "published, best epoch by test as ours: hr@10 0.9588; seconds to train: tf32 59.4, fp16 53.1, fp32 120.9"
     foretaste evaluate "$into/neumf-$of" --candidates nvidia-100 --metrics hr@10 --quiet
 }
 

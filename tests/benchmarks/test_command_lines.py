@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ import foretaste
 from benchmarks import show
 from benchmarks.command import parser, run
 from foretaste.cli.app import app
+from foretaste.data.config import PrepareConfig
+from foretaste.evaluation.config import EvaluationConfig, canonical_metrics
+from tests.cli.conftest import call
 
 ROOT = Path(__file__).parents[2]
 TINY = "--shape 60x50x600 --device cpu --repeats 2"
@@ -135,11 +139,34 @@ def noted(done: subprocess.CompletedProcess[str]) -> list[list[str]]:
     return [line.split("\t")[:-1] for line in done.stdout.splitlines() if "\t" in line]
 
 
-def test_the_commands_of_the_publications_can_be_read(tmp_path: Path) -> None:
-    lines = noted(papers(tmp_path, NOTE))
-    assert [line[0] for line in lines].count("train") == 10
-    for line in lines:
+def test_the_commands_of_the_publications_fit_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their values are read, and what one of them takes, an earlier one has made."""
+    trained: list[str] = []
+    # Called once the configs are made, which refuse wrong values.
+    monkeypatch.setattr("foretaste.cli.train._train", lambda model, *_, **__: trained.append(model))
+    made: set[str] = set()
+    for line in noted(papers(tmp_path, NOTE)):
         app.parse_args(line, exit_on_error=False, print_error=False)
+        values = dict(pairwise(line))
+        taken = {values[name] for name in ("--pretrained-gmf", "--pretrained-mlp") if name in line}
+        match line[0]:
+            case "prepare":
+                names = ("protocol", "validation", "filters")
+                given = {name: values[f"--{name}"] for name in names if f"--{name}" in line}
+                PrepareConfig(**given)
+            case "train":
+                done = call(*line)
+                assert done.status == 0, done.err
+                taken.add(line[2])
+            case "evaluate":
+                EvaluationConfig(candidates=values.get("--candidates", "full"))
+                assert canonical_metrics([word for word in line if "@" in word])
+                taken.add(line[1])
+        assert taken <= made
+        made.add(values.get("--output") or values.get("--run", ""))
+    assert len(trained) == 10
 
 
 def test_a_publication_is_trained_and_kept(tmp_path: Path) -> None:

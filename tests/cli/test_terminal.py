@@ -154,11 +154,11 @@ def test_without_a_terminal_long_work_has_a_line_every_half_minute(
         counting("Quiet", quiet=True) as quiet,
     ):
         now += 5.0  # of other work, which tells nothing of the time left
-        for done in range(1, 5):
-            now += 20.0
+        for done in range(5):
             progress(done, 8)
             step(f"part {done}")
             quiet(done, 8)
+            now += 20.0
     assert capsys.readouterr().err.splitlines() == [
         "Ranking test: 25%, 0:02:00 left",
         "Preparing: part 2",

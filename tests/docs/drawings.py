@@ -13,7 +13,7 @@ from tests.test_walls import BELOW, BESIDE, all_imports
 DRAWING = DOCS / "images" / "rooms.svg"
 
 _WIDTH, _ROW, _BOX, _TALL = 640, 84, 124, 40
-_BOW = 140
+_BOW = 234
 """How far the arrows that pass a row bend outwards, around the rooms in it."""
 
 
@@ -34,10 +34,15 @@ def drawing() -> str:
     are left out."""
     imports = imported()
     rows = _rows(imports)
+    depth = {room: number for number, row in enumerate(rows) for room in row}
     place: dict[str, tuple[float, float]] = {}
     for number, row in enumerate(rows):
         above = {room: [place[one][0] for one in imports if room in imports[one]] for room in row}
-        row.sort(key=lambda room: (sum(above[room]) / max(1, len(above[room])), room))
+        # Among equals those with the longest arrows come first, as these pass outside.
+        reach = {
+            room: max((depth[one] for one in _direct(imports, room)), default=0) for room in row
+        }
+        row.sort(key=lambda room: (sum(above[room]) / max(1, len(above[room])), -reach[room], room))
         for position, room in enumerate(row, start=1):
             place[room] = (_WIDTH * position / (len(row) + 1), 24 + _ROW * number)
     arrows = [

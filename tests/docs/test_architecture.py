@@ -23,6 +23,24 @@ def test_the_drawing_is_that_of_the_code() -> None:
     assert "images/rooms.svg" in page("architecture.md").text
 
 
+def test_no_arrow_of_the_drawing_passes_behind_a_room() -> None:
+    """A box that it touches is where it begins or ends."""
+    numbers = re.findall(r'<rect x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"', drawing())
+    boxes = [(x, y, x + wide, y + tall) for x, y, wide, tall in (map(int, one) for one in numbers)]
+    assert len(boxes) == len(imported())
+    curves = re.findall(r'd="M(-?\d+) (\d+)Q(-?\d+) (\d+) (-?\d+) (\d+)"', drawing())
+    assert curves
+    for x, y, bend_x, bend_y, to_x, to_y in (map(int, one) for one in curves):
+        for t in (step / 100 for step in range(1, 100)):
+            here_x = (1 - t) ** 2 * x + 2 * t * (1 - t) * bend_x + t * t * to_x
+            here_y = (1 - t) ** 2 * y + 2 * t * (1 - t) * bend_y + t * t * to_y
+            inside = [
+                (left, top) for left, top, right, bottom in boxes
+                if left <= here_x <= right and top < here_y < bottom
+            ]  # fmt: skip
+            assert not inside, (x, y, to_x, to_y)
+
+
 def test_every_room_has_a_paragraph() -> None:
     rooms = re.findall(r"^\*\*`(\w+)`\*\*", page("architecture.md").section("Rooms"), re.MULTILINE)
     assert set(rooms) == BELOW.keys()

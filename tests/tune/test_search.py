@@ -373,6 +373,7 @@ SHORT: dict[str, Any] = {"epochs": 1, "batch_size": 2048, "negatives": 2}
     [
         ("gmf", {}, ["learning_rate", "factors", "temperature", "logit_adjustment"]),
         ("gmf", {"loss": "bce"}, ["learning_rate", "factors"]),
+        ("gmf", {"temperature": 0.1}, ["learning_rate", "factors", "logit_adjustment"]),
         ("mlp", {"batch_layout": "shuffled"}, ["learning_rate", "layers", "dropout"]),
     ],
 )

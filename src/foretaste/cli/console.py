@@ -118,14 +118,13 @@ def counting(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int]
     Without a terminal it prints a line every half minute."""
     console = stderr_console(quiet=quiet)
     if not console.is_terminal:
-        pace: Pace | None = None
-        tell = PlainProgress(partial(say, console))
+        pace, tell = Pace(time.perf_counter(), 0), PlainProgress(partial(say, console))
 
         def told(done: int, total: int) -> None:
             nonlocal pace
             now = time.perf_counter()
-            # From the first call on: what came before it, as writing an export, is no part of it.
-            pace = pace or Pace(now, done)
+            if not done:  # said after other work, such as writing an export
+                pace = Pace(now, 0)
             tell(label, done / total, pace.seconds_to(total, now, done))
 
         yield told

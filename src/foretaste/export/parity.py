@@ -59,6 +59,8 @@ def compare_lists(
     """
     histories, user_index = _with_odd_ones(histories, user_index)
     counts, num_rows = np.zeros(3, dtype=np.int64), len(histories)
+    if progress is not None:
+        progress(0, num_rows)
     for start in [0, *range(1, num_rows, _USERS_AT_ONCE)]:
         rows = slice(start, min(start + _USERS_AT_ONCE, num_rows) if start else 1)
         own, users = histories[rows], user_index[rows]

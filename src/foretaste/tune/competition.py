@@ -33,7 +33,7 @@ from foretaste.training.blending import blend, blend_weights
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
 from foretaste.tune.config import COMPETITIONS
-from foretaste.tune.directory import chose_on_test, finished_run, trainings_at, write_tables
+from foretaste.tune.directory import finished_run, trainings_at, write_tables
 from foretaste.tune.leaderboard import BLEND, Entry, Leaderboard
 from foretaste.tune.search import check_validation, tune_model
 
@@ -227,10 +227,16 @@ def _ranked(
                 to_best=difference,
                 elapsed_s=elapsed_s(log),
                 memory_mib=log[-1]["memory_mib"],
-                epoch_of_test=chose_on_test(log),
+                epoch_of_test=_chose_on_test(log),
             )
         )
     return entries
+
+
+def _chose_on_test(log: Sequence[Mapping[str, Any]]) -> bool:
+    """True for the log of a run whose epoch was chosen, among several, on the test part."""
+    epochs = {one["epoch"] for one in log if one["event"] == "evaluation"}
+    return log[-1]["selection_split"] == "test" and len(epochs) > 1
 
 
 def _blended(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -87,24 +87,6 @@ def finished_run(
         return resume(run, dataset=dataset.path, callback=callback)
     run.discard_state()
     return run
-
-
-def chose_on_test(log: Sequence[Mapping[str, Any]]) -> bool:
-    """True for the log of a run whose epoch was chosen, among several, on the test part."""
-    epochs = {one["epoch"] for one in log if one["event"] == "evaluation"}
-    return log[-1]["selection_split"] == "test" and len(epochs) > 1
-
-
-def flattery(names: Iterable[str]) -> list[str]:
-    """A note on the named trainings, whose epochs were chosen on the test part; empty without
-    names."""
-    named = ", ".join(dict.fromkeys(names))
-    if not named:
-        return []
-    return [
-        f"no validation part: the best epoch of {named} was chosen on the test part itself, so the "
-        "numbers flatter"
-    ]
 
 
 def write_tables(

@@ -11,7 +11,6 @@ from typing import Any
 from foretaste._util.formatting import compact, memory, option_words
 from foretaste.evaluation.result import Difference, Evaluation
 from foretaste.report.tables import Cell, Grid, Tabular, metric_cell
-from foretaste.tune.directory import flattery
 
 BLEND = "blend"
 """Name of the last row of a competition, a blend of the models."""
@@ -165,13 +164,23 @@ class Leaderboard(Tabular):
             settings,
             *([f"what weights gained, {self.select_by}: {', '.join(gains)}"] if gains else []),
             *self.best.evaluation.conditions(self.best.model),
-            *flattery(one.model for one in self.entries if one.epoch_of_test),
+            *self._flattery(),
             f"{self.select_by} to best: difference on the same users with its own 95 % interval, "
             "* where it is clear with all pairs of models counted; training is with its "
             "evaluations",
             f"every run is kept in {self.path}; the best one is {self.best.run}",
             *(f"{one.model} is {one.recipe()}" for one in self.entries if one.members),
             self.advice(),
+        ]
+
+    def _flattery(self) -> list[str]:
+        """A note on models whose epochs were chosen on the test part; empty if there are none."""
+        named = ", ".join(one.model for one in self.entries if one.epoch_of_test)
+        if not named:
+            return []
+        return [
+            f"no validation part: the best epoch of {named} was chosen on the test part itself, so "
+            "the numbers flatter"
         ]
 
     def advice(self) -> str:

@@ -29,7 +29,7 @@ from foretaste.training.auto import (
     sized,
 )
 from foretaste.training.callbacks import Callback, Callbacks, displayed
-from foretaste.training.config import TrainingConfig, acting
+from foretaste.training.config import TrainingConfig, acting, acts
 from foretaste.training.search import chosen_settings
 from foretaste.tune.config import SEARCHES, TRIALS
 from foretaste.tune.directory import finished_run, trainings_at, write_tables
@@ -131,7 +131,7 @@ def tune_model(
         task = replace(
             task,
             model_config=replace(task.model_config, **common),
-            config=replace(config, search=False),
+            config=replace(config, search=config.search and not acts("search", kind)),
         )
         while len(study.finished) < trials:
             task.try_next(study)
