@@ -39,6 +39,16 @@ foretaste() {
     esac
 }
 
+# The datasets in RUNS, each prepared once.
+last-out() {
+    foretaste prepare "$1" --source-dir "$data" --protocol leave-one-out --validation none \
+        --filters reference --output "$runs/$1-last-out"
+}
+users-out() {
+    foretaste prepare "$1" --source-dir "$data" --protocol held-out-users --filters reference \
+        --output "$runs/$1-users-out"
+}
+
 # He et al. 2017, Neural Collaborative Filtering, arXiv 1708.05031, table 2, 64 factors; batch, rate and
 # epochs of their code. The best epoch is chosen on the test part.
 # Not as published: the 99 candidates are of our drawing. For theirs, prepare their ml-1m.train.rating
@@ -46,8 +56,7 @@ foretaste() {
 # 0.001, by Adam without momentum, whose eps no root of a squared gradient comes near, at a rate as many
 # times as large.
 ncf-paper() {
-    foretaste prepare ml-1m --source-dir "$data" --protocol leave-one-out --validation none \
-        --filters reference --output "$runs/ml-1m-last-out"
+    last-out ml-1m
     foretaste train gmf "$runs/ml-1m-last-out" --loss bce --factors 64 --negatives 4 --batch-layout shuffled \
         --epochs 20 --patience 0 --batch-size 256 --learning-rate 0.001 --beta1 0.9 --beta2 0.999 --ema 0 \
         --candidates sampled-99 --select-by hr@10 --eval-every 1 --seed "$seed" --run "$into/gmf-$seed"
@@ -73,8 +82,7 @@ ncf-paper() {
 # NVIDIA, NCF for TensorFlow 1, results of container 20.07 on one A100 (its tf32 and fp16) and one V100
 # (its fp32). The best epoch is chosen on the test part; candidates are drawn with repeats.
 nvidia-ncf() {
-    foretaste prepare ml-20m --source-dir "$data" --protocol leave-one-out --validation none \
-        --filters reference --output "$runs/ml-20m-last-out"
+    last-out ml-20m
     foretaste train neumf "$runs/ml-20m-last-out" --factors 64 --layers 256 256 128 64 --dropout 0.5 \
         --negatives 4 --no-verified-negatives --batch-layout shuffled --epochs 30 --patience 0 \
         --batch-size 1048576 --learning-rate 0.0045 --beta1 0.25 --beta2 0.5 --ema 0 \
@@ -88,8 +96,7 @@ nvidia-ncf() {
 # (ML-20M); batch, rate, epochs and annealing of their code.
 # Not as published: held-out users are chosen by hash, not by the authors' seed.
 mult-vae-paper() {
-    foretaste prepare ml-20m --source-dir "$data" --protocol held-out-users --filters reference \
-        --output "$runs/ml-20m-users-out"
+    users-out ml-20m
     foretaste train vae "$runs/ml-20m-users-out" --hidden 600 --latent 200 --dropout 0.5 --anneal-cap 0.2 \
         --anneal-steps 200000 --epochs 200 --patience 0 --batch-size 500 --learning-rate 0.001 \
         --learning-rate-schedule constant --beta1 0.9 --beta2 0.999 --ema 0 --select-by ndcg@100 \
@@ -108,8 +115,7 @@ mult-vae-paper() {
 # V100 (its fp32).
 # Not as published: held-out users are chosen by hash, not by NVIDIA's seed.
 nvidia-vae() {
-    foretaste prepare ml-20m --source-dir "$data" --protocol held-out-users --filters reference \
-        --output "$runs/ml-20m-users-out"
+    users-out ml-20m
     foretaste train vae "$runs/ml-20m-users-out" --hidden 600 --latent 200 --dropout 0.5 --anneal-cap 0.1 \
         --anneal-steps 15000 --epochs 400 --patience 0 --batch-size 24576 --learning-rate 0.004 \
         --learning-rate-schedule constant --beta1 0.9 --beta2 0.9 --ema 0 --select-by ndcg@100 \
@@ -122,8 +128,7 @@ nvidia-vae() {
 # ml-1m; numbers as irspack, which has these settings, prints them. The last epoch is measured.
 # Not as published: the 99 candidates are of our drawing, as in ncf-paper.
 ials-revisited() {
-    foretaste prepare ml-1m --source-dir "$data" --protocol leave-one-out --validation none \
-        --filters reference --output "$runs/ml-1m-last-out"
+    last-out ml-1m
     foretaste train ials "$runs/ml-1m-last-out" --factors 192 --regularization 0.007 --unobserved-weight 0.3 \
         --epochs 12 --patience 0 --candidates sampled-99 --select-by hr@10 --eval-every 12 \
         --seed "$seed" --run "$into/ials-$seed"
@@ -134,8 +139,7 @@ ials-revisited() {
 # Shenbin et al. 2020, RecVAE, arXiv 1912.11160 (ML-20M); settings of their code.
 # Not as published: held-out users are chosen by hash, not by the authors' seed.
 recvae() {
-    foretaste prepare ml-20m --source-dir "$data" --protocol held-out-users --filters reference \
-        --output "$runs/ml-20m-users-out"
+    users-out ml-20m
     foretaste train recvae "$runs/ml-20m-users-out" --width 600 --latent 200 --dropout 0.5 --kl-weight 0.005 \
         --encoder-passes 3 --epochs 50 --patience 0 --batch-size 500 --learning-rate 0.0005 \
         --learning-rate-schedule constant --beta1 0.9 --beta2 0.999 --ema 0 --select-by ndcg@100 \

@@ -131,7 +131,8 @@ def tune_model(
         task = replace(
             task,
             model_config=replace(task.model_config, **common),
-            config=replace(config, search=config.search and not acts("search", kind)),
+            # Elsewhere the display would say that the model ignores it.
+            config=replace(config, search=False) if acts("search", kind) else config,
         )
         while len(study.finished) < trials:
             task.try_next(study)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -89,6 +90,12 @@ class Study:
         trials = self._study.get_trials(deepcopy=False)
         return [one for one in trials if one.params.keys() == self._space.keys()]
 
+    @cached_property
+    def _first_number(self) -> int:
+        """Number of the trial with the settings of `first`, once it is there."""
+        number: int = self._whole()[0].number
+        return number
+
     def next_trial(self) -> Any:
         """The trial that an earlier process left running, or a new one."""
         whole = {one.number for one in self._whole()}
@@ -112,7 +119,7 @@ class Study:
 
     def settings(self, trial: Any) -> dict[str, Any]:
         """The settings of a trial by name."""
-        if trial.number == self._whole()[0].number:  # values may have no place in their ranges
+        if trial.number == self._first_number:  # values may have no place in their ranges
             return {name: self.first[name] for name in self._space}
         found: dict[str, Any] = {}
         for name, values in self._space.items():
