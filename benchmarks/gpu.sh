@@ -103,8 +103,7 @@ fi
 for precision in "${precisions[@]}"; do
     bench 40 target neumf "${common[@]}" "${neumf[@]}" "${target[@]}" --precision "$precision"
 done
-bench 60 inference neumf "${common[@]}" "${neumf[@]}" "${calls[@]}" \
-    --precision "${precisions[@]}"
+bench 60 inference neumf "${common[@]}" "${neumf[@]}" "${calls[@]}"
 bench 45 inference vae "${common[@]}" "${vae[@]}" "${calls[@]}"
 bench 60 recommend vae "${common[@]}" "${vae[@]}" "${calls[@]}"
 bench 60 recommend neumf "${common[@]}" "${neumf[@]}" "${calls[@]}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.command import PLAIN, add_ratio, run
 from benchmarks.plain_neumf import PlainNeuMFRanker
 from benchmarks.plain_vae import PlainVAERanker
-from foretaste.bench.config import InferenceBench, NeuMFInferenceBench
+from foretaste.bench.config import InferenceBench
 from foretaste.bench.inference import (
     CATALOGUE_CLOCK,
     PAIR_CLOCK,
@@ -19,15 +19,15 @@ from foretaste.models.neumf.model import NeuMF
 from foretaste.models.vae.model import MultVAE
 
 NAME = "inference"
-OPTIONS = {"neumf": NeuMFInferenceBench, "vae": InferenceBench}
+OPTIONS = dict.fromkeys(("neumf", "vae"), InferenceBench)
 
 
 def measure(session: Session, options: InferenceBench) -> None:
-    """A row per side, form, precision and batch size; the plain side computes in fp32."""
+    """A row per side and batch size."""
     histories = session.histories()
     model = session.build(histories)
     if isinstance(model, NeuMF):
-        plain = Call(PLAIN, PlainNeuMFRanker(model).pairs, PAIR_CLOCK, {"precision": "fp32"})
+        plain = Call(PLAIN, PlainNeuMFRanker(model).pairs, PAIR_CLOCK)
     else:
         assert isinstance(model, MultVAE)
         clock = f"{CATALOGUE_CLOCK}, rows made dense"
@@ -46,7 +46,7 @@ def record_beside(
     for call in sorted(case.calls, key=lambda call: call.side != PLAIN):
         if plain not in (None, call):
             add_ratio(found[call], found[plain], f"{case.unit}_per_s")
-        session.add(call.side, {**case.case, **call.differs}, call.clock, found[call])
+        session.add(call.side, case.case, call.clock, found[call])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import pytest
 from foretaste.bench.config import (
     BenchConfig,
     InferenceBench,
-    NeuMFInferenceBench,
     RecommendBench,
     TrainBench,
 )
@@ -65,15 +64,8 @@ def test_steps_hold_for_both_layouts(layout: Any) -> None:
 def test_inference(model: str, tmp_path: Path) -> None:
     output = tmp_path / "rows.jsonl"
     options = InferenceBench(**FAST, output=output)
-    if model == "neumf":
-        options = NeuMFInferenceBench(**FAST, output=output, precision=("fp32", "bf16"))
     documents = check_rows(run("inference", model, options).rows, output)
-    forms = {row["case"].get("form") for row in documents}
-    if model == "neumf":
-        assert forms == {"projecting inside the clock", "projecting outside the clock"}
-        assert {row["case"]["precision"] for row in documents} == {"fp32", "bf16"}
-    else:
-        assert forms == {None}
+    assert [row["case"]["batch_size"] for row in documents] == [1, 8]
     for row in documents:
         assert row["measured"]["num_calls"] == 6
         latency = row["measured"]["latency_ms"]

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import inference, rank_all, recommend, scaling, target, train
 from benchmarks.show import summary
-from foretaste.bench.config import InferenceBench, NeuMFInferenceBench, RecommendBench
+from foretaste.bench.config import InferenceBench, RecommendBench
 from foretaste.bench.session import Session
 from tests.bench.rows import MODELS, SHAPE, check_rows, check_spread
 
@@ -67,11 +67,9 @@ def test_time_to_target(model: str, value: float, reached: bool, tmp_path: Path)
 def test_inference_beside_plain(model: str, tmp_path: Path) -> None:
     output = tmp_path / "rows.jsonl"
     options = InferenceBench(**FAST, output=output)
-    if model == "neumf":
-        options = NeuMFInferenceBench(**FAST, output=output, precision=("fp32", "bf16"))
     documents = check_rows(run(inference, model, options).rows, output)
     for row in documents:
-        assert row["side"] == "foretaste" or row["case"]["precision"] == "fp32"
+        assert row["case"]["precision"] == "fp32"
         assert ("times_plain" in row["measured"]) == (row["side"] == "foretaste")
 
 

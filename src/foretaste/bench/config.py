@@ -76,14 +76,6 @@ class InferenceBench(BenchConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeuMFInferenceBench(InferenceBench):
-    """Scores of independent (user, item) pairs."""
-
-    precision: tuple[Precision, ...] = ("fp32",)
-    """Precisions of the tower's products, one after the other."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class RecommendBench(InferenceBench):
     """End to end: user ids or histories in, lists of item ids out, both on the host."""
 

@@ -9,12 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from foretaste.bench.config import (
-    InferenceBench,
-    NeuMFInferenceBench,
-    RecommendBench,
-    TrainBench,
-)
+from foretaste.bench.config import InferenceBench, RecommendBench, TrainBench
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, stderr_console, stdout_console
 from foretaste.cli.train_options import OF_NEGATIVES, shown_as
@@ -34,8 +29,7 @@ _BENCHMARKS = {
     XDG_CACHE_HOME, or in ~/.cache.""",
     "inference": """Throughput and latency of scores on the device, by batch size.
 
-    NeuMF scores independent random pairs; the projection of its tables is outside or inside the
-    clock. Mult-VAE scores the whole catalogue for histories.""",
+    NeuMF scores independent random pairs. Mult-VAE scores the whole catalogue for histories.""",
     "recommend": """End to end: users or histories in, lists of ids out, both on the host.
 
     Items of the history are left out.""",
@@ -52,13 +46,12 @@ _OPTIONS = {
     "inference": InferenceBench,
     "recommend": RecommendBench,
 }
-_OF_ONE_MODEL = {("inference", "neumf"): NeuMFInferenceBench}
 
 
 def _command(name: str, model: str) -> Callable[..., None]:
     """The command ``bench NAME MODEL``, with the options that act for it."""
     kind = config_class(model)
-    options_class: Any = _OF_ONE_MODEL.get((name, model), _OPTIONS[name])
+    options_class: Any = _OPTIONS[name]
 
     def command(
         *,

@@ -1,7 +1,7 @@
 """Layers of a network, by the fastest kernels that compute exactly that.
 
 PyTorch's fp32 ``linear`` on the CPU calls a BLAS. On AVX-512 machines that reaches half the speed
-of oneDNN. oneDNN's fused linear is private in PyTorch: it is used where `fuses` finds it, and the
+of oneDNN. oneDNN's fused linear is private in PyTorch: it is used where `_fuses` finds it, and the
 public functions elsewhere. `dense` and `activated` are differentiable; the rest is not.
 
 Shape suffixes: S samples, N inputs, M outputs; B users, K candidates of each, I items, D width,
@@ -27,8 +27,6 @@ from foretaste.ops.torch_internals import (
 )
 
 Activation = Literal["tanh", "relu"]  # their slopes follow from results: see `slope`
-FusedActivation = Literal["tanh", "relu", "sigmoid"]
-"""Activations that `linear` can end in."""
 
 _ROWS_OF_PIECE = 64
 _CANDIDATES_AT_ONCE = 1 << 24
@@ -130,7 +128,7 @@ def _activated(
     return activate_(value_SM + bias_M, activation).to(dtype or value_SM.dtype)
 
 
-def activate_(value: Tensor, activation: FusedActivation | None) -> Tensor:
+def activate_(value: Tensor, activation: Activation | None) -> Tensor:
     """``activation(value)``, computed in place; ``value`` itself for None."""
     if activation == "relu":
         return value.relu_()
@@ -141,8 +139,6 @@ def activate_(value: Tensor, activation: FusedActivation | None) -> Tensor:
             # to within a rounding of 1; PyTorch's own takes eight times as long
             return value.mul_(2.0).sigmoid_().mul_(2.0).sub_(1.0)
         return value.tanh_()
-    if activation == "sigmoid":
-        return value.sigmoid_()
     return value
 
 
@@ -162,23 +158,23 @@ def linear(
     input_SN: Tensor,
     weight_MN: Tensor,
     bias_M: Tensor | None = None,
-    activation: FusedActivation | None = None,
+    activation: Activation | None = None,
 ) -> Tensor:
     """``activation(input @ weight.T + bias)``, [S, M].
 
-    Where `fuses`, all of it is computed in float32 and rounded once; the bias may be float32 then.
+    Where `_fuses`, all of it is computed in float32 and rounded once.
     """
     # In float32 PyTorch's own reached 210 GFLOP/s on these shapes and oneDNN 407 to 496, in bf16
     # 760 to 960. `set_float32_matmul_precision` is no way there: it rounds to tf32 on CUDA.
     # One row reads every weight once. There a BLAS took 43 us for 600 x 400 and 0.8 ms for
-    # 600 x 3,706 numbers, and oneDNN 100 us and 1.2 ms. `fuses` comes first: it is False in an
+    # 600 x 3,706 numbers, and oneDNN 100 us and 1.2 ms. `_fuses` comes first: it is False in an
     # export, where a look at the rows would fix their number.
-    if fuses(input_SN) and not (len(input_SN) == 1 and input_SN.dtype == torch.float32):
+    if _fuses(input_SN) and not (len(input_SN) == 1 and input_SN.dtype == torch.float32):
         return fused_linear(input_SN, weight_MN, bias_M, activation or "none")
     return activate_(F.linear(input_SN, weight_MN, bias_M), activation)
 
 
-def fuses(tensor: Tensor) -> bool:
+def _fuses(tensor: Tensor) -> bool:
     """True if oneDNN multiplies such a tensor, with bias and activation in the same pass.
 
     Exported programs have public operations alone.
