@@ -81,7 +81,7 @@ def case_of(row: Mapping[str, Any]) -> str | None:
         return None
     is_drawn = case.get("batch_size") == _BATCHES[kind] and not case.get("compiled")
     has_size = row["model"] == "vae" or row["settings"].get("factors") == 64
-    if not is_drawn or not has_size or "inside" in case.get("form", ""):
+    if not is_drawn or not has_size:
         return None
     size = "ML-20M" if row["shape"]["num_users"] > 50_000 else "ML-1M"
     task = _TASKS[row["benchmark"]].format(_NAMES[row["model"]])

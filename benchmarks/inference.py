@@ -7,8 +7,7 @@ from benchmarks.plain_neumf import PlainNeuMFRanker
 from benchmarks.plain_vae import PlainVAERanker
 from foretaste.bench.config import InferenceBench
 from foretaste.bench.inference import (
-    CATALOGUE_CLOCK,
-    PAIR_CLOCK,
+    CLOCK,
     Call,
     Case,
     inference_cases,
@@ -27,11 +26,12 @@ def measure(session: Session, options: InferenceBench) -> None:
     histories = session.histories()
     model = session.build(histories)
     if isinstance(model, NeuMF):
-        plain = Call(PLAIN, PlainNeuMFRanker(model).pairs, PAIR_CLOCK)
+        neumf = PlainNeuMFRanker(model)
+        plain = Call(PLAIN, lambda users, _: neumf.scores(users), CLOCK)
     else:
         assert isinstance(model, MultVAE)
-        clock = f"{CATALOGUE_CLOCK}, rows made dense"
-        plain = Call(PLAIN, PlainVAERanker(model).scores, clock)
+        vae = PlainVAERanker(model)
+        plain = Call(PLAIN, lambda _, rows: vae.scores(rows), f"{CLOCK}, rows made dense")
     for case in inference_cases(session, model, histories, options):
         record_beside(session, options, case, plain)
 
@@ -45,7 +45,7 @@ def record_beside(
     found = measure_calls(session, options, case)
     for call in sorted(case.calls, key=lambda call: call.side != PLAIN):
         if plain not in (None, call):
-            add_ratio(found[call], found[plain], f"{case.unit}_per_s")
+            add_ratio(found[call], found[plain], "users_per_s")
         session.add(call.side, case.case, call.clock, found[call])
 
 

@@ -185,29 +185,27 @@ class PlainNeuMFRanker:
         self.pairs_at_once = pairs_at_once or self._best_chunk()
 
     @torch.no_grad()
-    def pairs(self, user_S: Tensor, item_S: Tensor) -> Tensor:
-        """Logits of independent pairs, on the device."""
-        parts = _slices(0, len(user_S), self.pairs_at_once)
-        return torch.cat([self.model(user_S[part], item_S[part]) for part in parts])
-
-    @torch.no_grad()
     def lists(self, user_index_B: Tensor, histories: HistoryTensors, k: int) -> Tensor:
         """The best ``k`` items [B, k] of each user without those of the history, on the host."""
         at_once = max(1, self.pairs_at_once // self.num_items)
         found = []
         for users in _slices(0, len(user_index_B), at_once):
-            logits_BI = self._catalogue(user_index_B[users])
+            logits_BI = self.scores(user_index_B[users])
             seen = histories[users]
             logits_BI[seen.row_index(), seen.item_index.long()] = float("-inf")
             found.append(logits_BI.topk(min(k, self.num_items)).indices.cpu())
         return torch.cat(found)
 
-    def _catalogue(self, user_index_B: Tensor) -> Tensor:
+    @torch.no_grad()
+    def scores(self, user_index_B: Tensor) -> Tensor:
+        """Logits [B, I] of the catalogue, on the device."""
         user_S = user_index_B.repeat_interleave(self.num_items)
         item_S = torch.arange(self.num_items, device=self.device).repeat(len(user_index_B))
+        return self._pairs(user_S, item_S).view(len(user_index_B), self.num_items)
+
+    def _pairs(self, user_S: Tensor, item_S: Tensor) -> Tensor:
         parts = _slices(0, len(user_S), self.pairs_at_once)
-        logits = [self.model(user_S[part], item_S[part]) for part in parts]
-        return torch.cat(logits).view(len(user_index_B), self.num_items)
+        return torch.cat([self.model(user_S[part], item_S[part]) for part in parts])
 
     def _best_chunk(self) -> int:
         sizes = _CHUNKS[self.device.type]
@@ -216,8 +214,8 @@ class PlainNeuMFRanker:
         cost: dict[int, float] = {}
         for size in sizes:
             self.pairs_at_once = size
-            self.pairs(users[:size], items[:size])
-            cost[size] = timed(lambda: self.pairs(users, items), self.device)
+            self._pairs(users[:size], items[:size])
+            cost[size] = timed(lambda: self._pairs(users, items), self.device)
         return min(cost, key=lambda size: cost[size])
 
 

@@ -7,8 +7,7 @@ import torch
 
 from benchmarks.plain_neumf import PlainNeuMF, PlainNeuMFRanker
 from benchmarks.plain_vae import PlainVAE, PlainVAERanker
-from foretaste.bench import inference
-from foretaste.bench.config import BenchConfig, InferenceBench
+from foretaste.bench.config import BenchConfig
 from foretaste.bench.session import Session
 from foretaste.data.histories import Histories
 from foretaste.evaluation.ranking import ABSENT, to_device
@@ -84,22 +83,10 @@ def test_vae_losses_agree(vae: MultVAE, tensors: HistoryTensors) -> None:
     torch.testing.assert_close(first.weight.grad.T, vae.encoder_table.grad)
 
 
-def test_pairs_score_the_same_every_way(
-    neumf: NeuMF, histories: Histories, tensors: HistoryTensors, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    device = tensors.device
-    monkeypatch.setattr(inference, "_PAIRS_AT_ONCE", {device.type: 7})
-    plain = PlainNeuMFRanker(neumf, pairs_at_once=7)
-    everything = neumf.score_catalogue(
-        neumf.user_state(torch.arange(neumf.num_users, device=device), tensors)
-    )
-    options = InferenceBench(batch_sizes=(5, 100))
-    cases = inference.inference_cases(session(NEUMF, device), neumf, histories, options)
-    for case in cases:
-        (call,) = case.calls
-        user, item = case.inputs[0]
-        torch.testing.assert_close(case.answer(call, 0), everything[user, item])
-        torch.testing.assert_close(plain.pairs(user, item), everything[user, item])
+def test_neumf_scores_agree(neumf: NeuMF, tensors: HistoryTensors) -> None:
+    users = torch.arange(neumf.num_users, device=tensors.device)
+    scores = neumf.eval().score_catalogue(neumf.user_state(users, tensors))
+    torch.testing.assert_close(PlainNeuMFRanker(neumf, pairs_at_once=7).scores(users), scores)
 
 
 def test_plain_neumf_lists_leave_out_what_was_seen(neumf: NeuMF, tensors: HistoryTensors) -> None:

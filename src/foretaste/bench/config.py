@@ -63,10 +63,10 @@ class TrainBench(BenchConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class InferenceBench(BenchConfig):
-    """Scores on the device, of independent (user, item) pairs or of the catalogue for histories."""
+    """Scores of the whole catalogue on the device."""
 
     batch_sizes: Counts = ()
-    """Pairs, users or histories per call, one size after the other."""
+    """Users per call, one size after the other."""
 
     calls: Count = 200
     """Most timed calls for each batch size; percentiles are over all of them."""

@@ -96,4 +96,4 @@ def recommend_cases(
                 ]
                 function = recommender.recommend_for
             inputs = [(query, options.k) for query in queries]
-            yield Case(case, "users", size, inputs, [Call(OURS, function, clock)])
+            yield Case(case, inputs, [Call(OURS, function, clock)])

@@ -38,7 +38,6 @@ HEADINGS = {
     "users": "of",
     "num_users": "users",
     "history_length": "items each",
-    "form": "tables",
     "grown": "grown",
     "factor": "times",
     "items": "items",

@@ -27,9 +27,9 @@ _BENCHMARKS = {
     Each set that passes its check is measured as in bench train. The fastest is stored by GPU,
     versions of PyTorch and Triton, sizes, batch size and precision, in foretaste/kernels.json in
     XDG_CACHE_HOME, or in ~/.cache.""",
-    "inference": """Throughput and latency of scores on the device, by batch size.
+    "inference": """Throughput and latency of scores of the whole catalogue, by batch size.
 
-    NeuMF scores independent random pairs. Mult-VAE scores the whole catalogue for histories.""",
+    Users, histories and scores are on the device.""",
     "recommend": """End to end: users or histories in, lists of ids out, both on the host.
 
     Items of the history are left out.""",
