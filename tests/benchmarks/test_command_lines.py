@@ -41,7 +41,7 @@ def test_a_measurement_runs_and_its_rows_are_shown(
     show.main([str(rows)])
     table = capsys.readouterr().out.strip().splitlines()
     assert table[0] == "**summary**"
-    assert len(table) == 4 + 3
+    assert len(table) == 4 + 2
 
 
 def test_stored_rows_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,7 +56,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     small = {"ml-20m": (60, 40, 500)}
     monkeypatch.setattr(session, "_NAMED_SHAPES", session._NAMED_SHAPES | small)
     monkeypatch.setattr(session, "_NAMED_SHAPES_OF_VAE", small)
-    monkeypatch.setattr("foretaste.bench.inference._PAIRS", (64,))
     monkeypatch.setattr("foretaste.cli.nvidia_paths.DATA", tmp_path / "data")
     archives = {f"/{name}.zip": movielens.archive(name) for name in SETS}
     for name in SETS:
