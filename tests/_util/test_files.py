@@ -1,8 +1,7 @@
-"""Files are opened only where they are regular files, and held by one process at a time."""
+"""Files are opened only where they are regular files."""
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 from collections.abc import Callable
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from foretaste._util.files import file_sha256, open_own, read_document
-from foretaste._util.system import try_lock
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
@@ -34,23 +32,3 @@ def test_a_link_to_a_file_is_read_and_not_written(tmp_path: Path) -> None:
     with open_own(file, "a+b") as opened:
         opened.write(b"more")
     assert file.read_bytes().endswith(b"more")
-
-
-def test_one_at_a_time(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    with path.open("ab") as first, path.open("ab") as second:
-        assert try_lock(first.fileno())
-        assert not try_lock(second.fileno())
-    with path.open("ab") as third:
-        assert try_lock(third.fileno())
-
-
-def test_a_file_system_without_locks_lets_everybody_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(descriptor: int, operation: int) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("fcntl.flock", refuse)
-    with (tmp_path / "lock").open("ab") as file:
-        assert try_lock(file.fileno())

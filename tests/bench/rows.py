@@ -13,6 +13,8 @@ from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.vae.config import VAEConfig
 
 SHAPE = "60x50x600"
+COMMON: dict[str, Any] = {"shape": SHAPE, "device": "cpu", "repeats": 2}
+FAST: dict[str, Any] = {**COMMON, "batch_sizes": (1, 8), "calls": 6}
 MODELS: dict[str, NeuMFConfig | VAEConfig] = {
     "neumf": NeuMFConfig(factors=4, layers=(8, 8, 4), negatives=4),
     "vae": VAEConfig(hidden=(8,), latent=4),

@@ -19,10 +19,8 @@ from foretaste.bench.recommend import bench_recommend
 from foretaste.bench.session import Session
 from foretaste.bench.train import bench_train
 from foretaste.errors import SettingError
-from tests.bench.rows import MODELS, SHAPE, check_rows
+from tests.bench.rows import COMMON, FAST, MODELS, check_rows
 
-COMMON: dict[str, Any] = {"shape": SHAPE, "device": "cpu", "repeats": 2}
-FAST: dict[str, Any] = {**COMMON, "batch_sizes": (1, 8), "calls": 6}
 BENCHMARKS: dict[str, Any] = {
     "train": bench_train,
     "inference": bench_inference,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,10 +14,8 @@ from foretaste.bench.rows import Row, table_of
 from foretaste.bench.session import Session
 from foretaste.bench.train import bench_train
 from foretaste.distributed.collectives import Ranks
-from tests.bench.rows import MODELS, SHAPE, check_rows
+from tests.bench.rows import COMMON, MODELS, check_rows
 from tests.ranks import run_ranks
-
-COMMON: dict[str, Any] = {"shape": SHAPE, "device": "cpu", "repeats": 2}
 
 
 def trained(ranks: Ranks, output: Path) -> list[Row]:

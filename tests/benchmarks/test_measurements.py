@@ -13,10 +13,8 @@ from benchmarks import inference, rank_all, recommend, scaling, target, train
 from benchmarks.show import summary
 from foretaste.bench.config import InferenceBench, RecommendBench
 from foretaste.bench.session import Session
-from tests.bench.rows import MODELS, SHAPE, check_rows, check_spread
+from tests.bench.rows import COMMON, FAST, MODELS, SHAPE, check_rows, check_spread
 
-COMMON: dict[str, Any] = {"shape": SHAPE, "device": "cpu", "repeats": 2}
-FAST: dict[str, Any] = {**COMMON, "batch_sizes": (1, 8), "calls": 6}
 SCALING: dict[str, Any] = {"device": "cpu", "repeats": 1, "precision": ("fp32", "bf16")}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -22,32 +22,23 @@ def case() -> PlainCase:
     return PlainCase(session.model, session.histories(), plan, "fp32", 10, 1)
 
 
-@pytest.fixture
-def plain(case: PlainCase) -> Iterator[PlainProcess]:
-    process = PlainProcess(case)
-    yield process
-    process.close()
-
-
-def test_epochs_are_trained_when_asked_for(plain: PlainProcess) -> None:
-    assert plain.chunk == 10
-    assert plain.epochs.build_s > 0
-    for is_warmup in (True, False, False):
-        plain.train_epoch(is_warmup)
-    numbers = plain.epochs.as_numbers("users")
-    assert len(numbers["epoch_s"]["values"]) == 2
-    assert numbers["warmup_s"] > 0
-    assert numbers["peak_memory_is"]
+def test_epochs_are_trained_when_asked_for_until_the_process_is_killed(case: PlainCase) -> None:
+    with closing(PlainProcess(case)) as plain:
+        assert plain.chunk == 10
+        assert plain.epochs.build_s > 0
+        for is_warmup in (True, False, False):
+            plain.train_epoch(is_warmup)
+        numbers = plain.epochs.as_numbers("users")
+        assert len(numbers["epoch_s"]["values"]) == 2
+        assert numbers["warmup_s"] > 0
+        assert numbers["peak_memory_is"]
+        for process in plain._pool._processes.values():
+            process.kill()
+        with pytest.raises(TrainingError, match=r"ended.*smaller --shape"):
+            plain.train_epoch(False)
 
 
 def test_its_errors_are_ours(case: PlainCase) -> None:
     plan = dataclasses.replace(case.plan, device="elsewhere")
     with pytest.raises(RuntimeError, match="elsewhere"):
         PlainProcess(dataclasses.replace(case, plan=plan))
-
-
-def test_a_killed_process_is_an_error(plain: PlainProcess) -> None:
-    for process in plain._pool._processes.values():
-        process.kill()
-    with pytest.raises(TrainingError, match=r"ended.*smaller --shape"):
-        plain.train_epoch(False)

@@ -5,13 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
 from foretaste.data import Dataset, PrepareConfig, prepare
+from foretaste.errors import ForetasteError, InputError
 
 WriteFile = Callable[..., Path]
 PrepareText = Callable[..., Dataset]
+
+
+def refuse(
+    source: Any, message: str, error: type[ForetasteError] = InputError, **settings: Any
+) -> None:
+    """Preparing fails with the message, which is of a readable length, and leaves nothing."""
+    with TemporaryDirectory() as folder:
+        with pytest.raises(error, match=message) as caught:
+            prepare(source, Path(folder) / "datasets" / "out", **settings)
+        assert list(Path(folder).iterdir()) == []
+    assert len(str(caught.value)) < 10_000
 
 
 @pytest.fixture

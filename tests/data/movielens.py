@@ -16,8 +16,8 @@ NUM_ITEMS = 30
 LAZY_USER = 99
 """Has too few ratings for the reference's filters."""
 
-TITLES = ('Amélie, or "The Fabulous Destiny" (2001)', "Toy Story (1995)", "Café | Bar (1994)")
-"""Of items 1, 2 and 3: commas, quotes, a letter beyond ASCII and, outside ml-100k, a bar."""
+TITLES = ('"Amélie", or The Fabulous Destiny (2001)', "Toy Story (1995)", "Café | Bar (1994)")
+"""Of items 1, 2 and 3: commas, a quote at first, a letter beyond ASCII; outside ml-100k a bar."""
 
 _GENRES = "|".join("0" * 19)
 

@@ -190,16 +190,13 @@ def test_a_database_is_not_written_to(shop: str, tmp_path: Path) -> None:
     ],
 )
 def test_a_password_that_the_driver_cannot_read_is_not_quoted(url: str, tmp_path: Path) -> None:
-    require_adbc()
     with pytest.raises(InputError) as error:
         prepare(url, tmp_path / "data", query="SELECT 1")
     assert "word" not in str(error.value)
 
 
 def test_a_table_may_be_called_like_the_database(tmp_path: Path) -> None:
-    require_adbc()
-    columns = "(user_id, item_id)"
-    url = write_sqlite(tmp_path / "a.db", f"CREATE TABLE sqlitefoo {columns}")
+    url = write_sqlite(tmp_path / "a.db", "CREATE TABLE sqlitefoo (user_id, item_id)")
     write_sqlite(tmp_path / "a.db", "INSERT INTO sqlitefoo VALUES (1, 2)")
     assert len(prepare(url, tmp_path / "data", protocol="none").items) == 1
 

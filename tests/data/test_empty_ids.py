@@ -13,7 +13,7 @@ import pytest
 
 from foretaste.data import PrepareConfig, prepare
 from foretaste.errors import InputError
-from tests.data.conftest import PrepareText, WriteFile
+from tests.data.conftest import PrepareText, WriteFile, refuse
 
 GUESTS = "customer,sku\n7,a\n,a\n7,b\n8,\n9,a\n,\n"
 OPTION = (
@@ -66,11 +66,8 @@ def test_rows_without_a_user_or_an_item_can_be_left_out(
         (FRAMES["floats"], r"table: column 'customer' is of type double \(a missing id makes"),
     ],
 )  # fmt: skip
-def test_the_message_names_the_row_and_the_option(
-    tmp_path: Path, source: pd.DataFrame, message: str
-) -> None:
-    with pytest.raises(InputError, match=f"{message}.*{OPTION}$"):
-        prepare(source, tmp_path / "out")
+def test_the_message_names_the_row_and_the_option(source: pd.DataFrame, message: str) -> None:
+    refuse(source, f"{message}.*{OPTION}$")
 
 
 def test_a_line_of_a_file_is_named_with_the_option(prepared: PrepareText) -> None:
@@ -80,10 +77,10 @@ def test_a_line_of_a_file_is_named_with_the_option(prepared: PrepareText) -> Non
 
 
 @pytest.mark.parametrize("users", [[7.5, None], [2.0**53, None], np.array([2**24], np.float32)])
-def test_floats_that_may_not_be_the_id_are_refused(tmp_path: Path, users: Any) -> None:
+def test_floats_that_may_not_be_the_id_are_refused(users: Any) -> None:
     frame = pd.DataFrame({"user": users, "item": ["a"] * len(users)})
-    with pytest.raises(InputError, match=r"user_id .* is not an id \(column 'user', 1 row"):
-        prepare(frame, tmp_path / "out", protocol="none", empty_ids="drop")
+    message = r"user_id .* is not an id \(column 'user', 1 row"
+    refuse(frame, message, protocol="none", empty_ids="drop")
 
 
 def test_a_file_of_guests_alone_has_nothing_left(prepared: PrepareText) -> None:

@@ -19,8 +19,11 @@ RATED = "user_id,item_id,rating\n" + "".join(
 )
 
 
-def test_the_reference_counts_activity_before_it_drops_repeats(prepared: PrepareText) -> None:
-    dataset = prepared(ACTIVITY, filters="reference")
+@pytest.mark.parametrize("protocol", ["leave-one-out", "temporal", "none"])
+def test_the_reference_counts_activity_before_it_drops_repeats(
+    protocol: str, prepared: PrepareText
+) -> None:
+    dataset = prepared(ACTIVITY, filters="reference", protocol=protocol)
     assert dataset.users.ids() == [1, 3]
     assert dataset.manifest.filters == {"min_user_interactions": 20}
     assert dataset.manifest.counts["num_rows_of_inactive_users"] == 19
@@ -70,12 +73,3 @@ def test_nothing_is_dropped_unless_asked(prepared: PrepareText, protocol: str) -
     assert dataset.manifest.filters == {}
     assert dataset.manifest.num_users == 3
     assert dataset.all_interactions().num_interactions == 19 + 19 + 25
-
-
-@pytest.mark.parametrize("protocol", ["temporal", "none"])
-def test_the_reference_filters_act_under_every_protocol(
-    protocol: str, prepared: PrepareText
-) -> None:
-    dataset = prepared(ACTIVITY, filters="reference", protocol=protocol)
-    assert dataset.manifest.filters == {"min_user_interactions": 20}
-    assert dataset.users.ids() == [1, 3]

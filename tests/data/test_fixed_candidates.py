@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from foretaste.data import Dataset, GivenSplit, PrepareConfig, open_or_prepare, prepare
-from foretaste.errors import InputError
-from tests.data.conftest import WriteFile
+from tests.data.conftest import WriteFile, refuse
 
 TRAIN = "0\t10\t5\t100\n0\t11\t4\t101\n1\t12\t3\t100\n1\t13\t5\t90\n2\t14\t1\t1\n"
 TEST = "0\t12\t5\t200\n1\t10\t3\t300\n2\t13\t2\t9\n"
@@ -106,6 +105,7 @@ def test_rows_of_candidates_need_no_column_but_users_and_items(tmp_path: Path) -
     "negative",
     [
         NEGATIVE.replace("\n", "\r\n"),
+        NEGATIVE.replace("\n", "\n\n"),
         NEGATIVE.replace("\n", "\t\n").replace(",", ", "),
         "".join(sorted(NEGATIVE.splitlines(keepends=True), reverse=True)),
         "(0,12)\t13\n(0,12)\t14\n" + NEGATIVE.partition("\n")[2],
@@ -137,37 +137,31 @@ def test_compressed_negatives(triple: Path, write: WriteFile, tmp_path: Path) ->
         ("(0,14)\t13", r"line 3: begins with an interaction that the test part does not have"),
     ],
 )
-def test_lines_that_are_no_candidates(
-    triple: Path, tmp_path: Path, line: str, message: str
-) -> None:
+def test_lines_that_are_no_candidates(triple: Path, line: str, message: str) -> None:
     lines = NEGATIVE.splitlines()
     text = "\n".join([*lines[:2], line, lines[2], ""])
     triple.with_name("tiny.test.negative").write_text(text)
-    with pytest.raises(InputError, match=r"tiny\.test\.negative, " + message):
-        prepare(triple, tmp_path / "out")
+    refuse(triple, r"tiny\.test\.negative, " + message)
 
 
 @pytest.mark.parametrize("kept", [2, 1])
-def test_every_test_user_needs_candidates(triple: Path, tmp_path: Path, kept: int) -> None:
+def test_every_test_user_needs_candidates(triple: Path, kept: int) -> None:
     lines = NEGATIVE.splitlines(keepends=True)[:kept]
     triple.with_name("tiny.test.negative").write_text("".join(lines))
     message = rf"tiny\.test\.negative: has no candidate of the catalogue for user {kept} of the "
-    with pytest.raises(InputError, match=message):
-        prepare(triple, tmp_path / "out")
+    refuse(triple, message)
 
 
-def test_candidates_with_an_empty_id(triple: Path, write: WriteFile, tmp_path: Path) -> None:
+def test_candidates_with_an_empty_id(triple: Path, write: WriteFile) -> None:
     given = write("user,item\n0,13\n1,\n2,10\n", "candidates.csv")
     split = GivenSplit(train=TRAIN_FRAME, test=TEST_FRAME, test_candidates=given)
-    with pytest.raises(InputError, match=r"candidates\.csv, line 3: item_id is empty \(column"):
-        prepare(split, tmp_path / "out")
+    refuse(split, r"candidates\.csv, line 3: item_id is empty \(column")
 
 
 TRAIN_FRAME = pd.DataFrame({"user": [0, 1, 2], "item": [10, 11, 13]})
 TEST_FRAME = pd.DataFrame({"user": [0, 1, 2], "item": [11, 10, 11]})
 
 
-def test_a_triple_without_its_test_file(write: WriteFile, tmp_path: Path) -> None:
+def test_a_triple_without_its_test_file(write: WriteFile) -> None:
     source = write(TRAIN, "tiny.train.rating")
-    with pytest.raises(InputError, match=r"tiny\.test\.rating: there is no such file"):
-        prepare(source, tmp_path / "out")
+    refuse(source, r"tiny\.test\.rating: there is no such file")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from foretaste.data import Dataset, GenerateConfig, PrepareConfig, generate, prepare
+from foretaste.data import GenerateConfig, PrepareConfig, generate, prepare
 from foretaste.errors import InputError
 from tests.data.conftest import WriteFile
 
@@ -41,6 +42,10 @@ def text_of(table: pa.Table, delimiter: str = ",", *, header: bool = True, end: 
     return end.join([*names, *rows, ""])
 
 
+def json_of(table: pa.Table) -> str:
+    return "".join(json.dumps(row) + "\n" for row in table.to_pylist())
+
+
 def zstd(content: bytes) -> bytes:
     compressed: bytes = pa.compress(content, "zstd", asbytes=True)
     return compressed
@@ -52,6 +57,11 @@ def digest(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 TEXTS: dict[str, tuple[Callable[[pa.Table], bytes], str, dict[str, Any]]] = {
+    "commas": (lambda table: text_of(table).encode(), "raw.csv", {}),
+    "dos lines, a mark": (
+        lambda table: b"\xef\xbb\xbf" + text_of(table, end="\r\n").encode(), "raw.csv", {},
+    ),
+    "tabs": (lambda table: text_of(table, "\t").encode(), "raw.tsv", {}),
     "colons": (lambda table: text_of(table, "::").encode(), "raw.dat", {}),
     "spaces": (lambda table: text_of(table, " ").encode(), "raw.csv", {"delimiter": " "}),
     "arrows": (lambda table: text_of(table, " => ").encode(), "raw.csv", {"delimiter": " => "}),
@@ -77,6 +87,10 @@ TEXTS: dict[str, tuple[Callable[[pa.Table], bytes], str, dict[str, Any]]] = {
         "raw.csv.gz", {},
     ),
     "no quotes": (lambda table: text_of(table).encode(), "raw.csv", {"quote": "none"}),
+    "json": (lambda table: json_of(table).encode(), "raw.jsonl", {}),
+    "gz of json, a mark": (
+        lambda table: gzip.compress(b"\xef\xbb\xbf" + json_of(table).encode()), "raw.jsonl.gz", {},
+    ),
 }  # fmt: skip
 
 
@@ -123,10 +137,11 @@ def test_columns_may_have_numbers_for_names(write: WriteFile, tmp_path: Path) ->
     assert (dataset.users.ids(), dataset.items.ids()) == ([0, 1], [7, 8])
 
 
-def test_batches_of_arrow(table: pa.Table, digest: str, tmp_path: Path) -> None:
+def test_frames_and_batches(table: pa.Table, digest: str, tmp_path: Path) -> None:
     batch = table.combine_chunks().to_batches()[0]
     reader = table.to_reader(max_chunksize=100)
-    for n, source in enumerate((batch, reader, [table.slice(0, 7), table.slice(7)])):
+    parts = [table.slice(0, 7), table.slice(7)]
+    for n, source in enumerate((table.to_pandas(), batch, reader, parts)):
         assert prepare(source, tmp_path / f"out{n}").manifest.digest == digest
 
 
@@ -139,24 +154,6 @@ def test_polars(table: pa.Table, digest: str, tmp_path: Path) -> None:
     categories = frame.with_columns(pl.col("user_id").cast(pl.Categorical))
     for n, source in enumerate((frame, categories)):
         assert prepare(source, tmp_path / f"out{n}").manifest.digest == digest
-
-
-@needs["scipy"]
-@pytest.mark.parametrize("kind", ["csr_matrix", "csc_array", "coo_array", "lil_array"])
-def test_sparse_matrices(tmp_path: Path, kind: str) -> None:
-    import scipy.sparse
-
-    rows, columns, values = [0, 0, 3, 3, 3], [2, 0, 2, 4, 0], [5.0, 1, 4, 4, 2]
-    matrix = scipy.sparse.coo_array((values, (rows, columns)), shape=(4, 6))
-    frame = pd.DataFrame({"user": rows, "item": columns, "rating": values})
-    source = getattr(scipy.sparse, kind)(matrix)
-    for n, rule in enumerate(({}, {"min_rating": 4.0})):
-        config = PrepareConfig(protocol="none", **rule)
-        dataset = prepare(source, tmp_path / f"matrix{n}", config)
-        plain = prepare(frame, tmp_path / f"frame{n}", config)
-        assert dataset.manifest.digest == plain.manifest.digest
-    assert dataset.users.ids() == [0, 3]
-    assert dataset.items.ids() == [2, 4]
 
 
 def entries(kind: str) -> Any:
@@ -207,54 +204,25 @@ def test_a_matrix_of_booleans_has_ratings_of_one(tmp_path: Path) -> None:
     assert prepare(matrix, tmp_path / "out", config).train.item_index.tolist() == [0, 0, 1]
 
 
-def titles(dataset: Dataset) -> list[str | None] | None:
-    return dataset.items.titles(dataset.items.lookup([1, 2]))
-
-
-def test_items_have_a_format_of_their_own(write: WriteFile, tmp_path: Path) -> None:
-    source = write("1::1\n1::2\n", "raw.dat")
-    described = '1::"Great" caf\xe9: x, y, z\n2::B|c\n'.encode("latin-1")
-    config = PrepareConfig(
-        columns=("user_id", "item_id"),
-        items_columns=("item_id", "title"),
-        items_encoding="latin-1",
-        protocol="none",
-    )
-    dataset = prepare(source, tmp_path / "out", config, items=write(described, "movies.dat"))
-    assert titles(dataset) == ['"Great" caf\xe9: x, y, z', "B|c"]
-
-
-def test_items_between_bars(write: WriteFile, tmp_path: Path) -> None:
-    described = write('1|"A|1995||\n2|B|1996||\n', "u.item")
-    config = PrepareConfig(
-        items_delimiter="|",
-        items_columns=("movie_id", "title", "-", "-", "-"),
-        items_quote="none",
-        protocol="none",
-    )
-    source = write("user_id,item_id\n1,1\n1,2\n")
-    dataset = prepare(source, tmp_path / "out", config, items=described)
-    assert titles(dataset) == ['"A', "B"]
-    assert dataset.items.table.column_names == ["id", "title"]
-
-
 def test_quotes_as_they_are(write: WriteFile, tmp_path: Path) -> None:
     source = write('user_id\titem_id\n"a\tx\nb"c\ty\n', "raw.tsv")
     dataset = prepare(source, tmp_path / "out", PrepareConfig(quote="none", protocol="none"))
     assert dataset.users.ids() == ['"a', 'b"c']
 
 
-@pytest.mark.parametrize("name", ["raw.csv", "raw.csv.gz", "raw.csv.zst", "raw.jsonl"])
 @pytest.mark.parametrize("encoding", ["CP1252", "cp1251", "gb18030", "utf-16-be", "UTF8"])
-def test_encodings_by_any_name(tmp_path: Path, name: str, encoding: str) -> None:
-    users = {"cp1251": "\u0416", "gb18030": "\u4e2d"}.get(encoding, "\u20ac 5")
-    text = f"user_id,item_id\n{users},1\n{users},2\nx,1\n"
-    if name.endswith("jsonl"):
-        text = f'{{"user": "{users}", "item": 1}}\n' * 2 + '{"user": "x", "item": 1}\n'
-    with pa.output_stream(tmp_path / name) as stream:
-        stream.write(text.encode(encoding))
-    dataset = prepare(tmp_path / name, tmp_path / "out", encoding=encoding, protocol="none")
-    assert sorted(dataset.users.ids()) == sorted([users, "x"])
+def test_encodings_by_any_name(tmp_path: Path, encoding: str) -> None:
+    letter = {"cp1251": "\u0416", "gb18030": "\u4e2d"}.get(encoding, "\u20ac 5")
+    names = ["raw.csv", "raw.csv.gz", "raw.csv.zst", "raw.jsonl"]
+    for name in names:
+        text = f"user_id,item_id\n{letter} {name},1\nx,1\n"
+        if name.endswith("jsonl"):
+            text = f'{{"user_id": "{letter} {name}", "item_id": 1}}\n'
+        with pa.output_stream(tmp_path / name) as stream:
+            stream.write(text.encode(encoding))
+    sources = [tmp_path / name for name in names]
+    dataset = prepare(sources, tmp_path / "out", encoding=encoding, protocol="none")
+    assert sorted(dataset.users.ids()) == sorted(["x", *(f"{letter} {name}" for name in names)])
 
 
 def test_what_is_not_in_the_encoding_is_named(write: WriteFile, tmp_path: Path) -> None:

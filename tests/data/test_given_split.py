@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from foretaste.data import Dataset, GivenSplit, PrepareConfig, open_or_prepare, prepare
+from foretaste.data.dataset import Split
 from foretaste.errors import ForetasteError, InputError, SettingError
-from tests.data.conftest import WriteFile
+from tests.data.conftest import WriteFile, refuse
 from tests.data.test_protocols import pairs_of
 
 
@@ -37,16 +38,14 @@ def test_parts_are_those_given(tmp_path: Path) -> None:
     assert [entry["holds"] for entry in manifest.source] == ["train", "validation", "test"]
 
 
-def test_a_validation_part_alone(tmp_path: Path) -> None:
-    dataset = prepare(GivenSplit(train=TRAIN, validation=frame((1, 12))), tmp_path / "out")
-    assert not dataset.has_split("test")
-    assert dataset.manifest.validation == "hold-out"
-
-
-def test_without_a_validation_part(tmp_path: Path) -> None:
-    dataset = prepare(GivenSplit(train=TRAIN, test=frame((1, 12))), tmp_path / "out")
-    assert not dataset.has_split("validation")
-    assert dataset.manifest.validation == "none"
+@pytest.mark.parametrize(
+    ("part", "other", "validation"),
+    [("validation", "test", "hold-out"), ("test", "validation", "none")],
+)
+def test_one_held_out_part(tmp_path: Path, part: str, other: Split, validation: str) -> None:
+    dataset = prepare(GivenSplit(train=TRAIN, **{part: frame((1, 12))}), tmp_path / "out")
+    assert not dataset.has_split(other)
+    assert dataset.manifest.validation == validation
 
 
 def test_a_pair_belongs_to_the_first_part_that_has_it(tmp_path: Path) -> None:
@@ -108,13 +107,10 @@ def test_new_users_are_known_by_their_fold_in_items(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "user"), [("train", 8), ("validation", 8), ("validation_fold_in", 9)]
 )
-def test_fold_in_users_are_in_no_other_part(tmp_path: Path, part: str, user: int) -> None:
+def test_fold_in_users_are_in_no_other_part(part: str, user: int) -> None:
     more = pd.concat([FOLDED[part], frame((user, 13))])
-    with pytest.raises(
-        InputError, match=rf"user {user} of (test|validation)_fold_in is in training or"
-    ):
-        prepare(GivenSplit(**FOLDED | {part: more}), tmp_path / "out")
-    assert list(tmp_path.iterdir()) == []
+    message = rf"user {user} of (test|validation)_fold_in is in training or"
+    refuse(GivenSplit(**FOLDED | {part: more}), message)
 
 
 def test_filters_count_over_all_parts(tmp_path: Path) -> None:
@@ -213,13 +209,7 @@ def test_splits_that_are_none(parts: dict[str, Any], message: str) -> None:
     ],
 )  # fmt: skip
 def test_splits_that_cannot_be_prepared(
-    tmp_path: Path,
-    more: dict[str, Any],
-    settings: dict[str, Any],
-    error: type[ForetasteError],
-    message: str,
+    more: dict[str, Any], settings: dict[str, Any], error: type[ForetasteError], message: str
 ) -> None:
     split = GivenSplit(**{"train": TRAIN, "test": frame((1, 12))} | more)
-    with pytest.raises(error, match=message):
-        prepare(split, tmp_path / "out", PrepareConfig(**settings))
-    assert list(tmp_path.iterdir()) == []
+    refuse(split, message, error, **settings)

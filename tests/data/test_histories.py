@@ -96,13 +96,6 @@ def test_pairs_are_found_where_they_stand(
     assert found.tolist() == [position.get(pair, -1) for pair in sorted(set(wanted))]
 
 
-@given(pairs_of)
-def test_every_pair_is_there_once_in_order(pairs: list[tuple[int, int]]) -> None:
-    rows = histories(pairs)
-    found = list(zip(rows.row_index().tolist(), rows.item_index.tolist(), strict=True))
-    assert found == sorted(set(pairs))
-
-
 @pytest.mark.parametrize("num_parts", [1, 2, 3, 7])
 def test_parts_of_the_users_hold_about_as_many_interactions(num_parts: int) -> None:
     found = generate_histories(GenerateConfig(num_users=60, num_items=40, num_interactions=500))

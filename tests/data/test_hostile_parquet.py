@@ -19,6 +19,7 @@ from benchmarks.fuzz_targets import attack, parquet_bytes, tables
 from foretaste.data import IdTable, PrepareConfig, prepare
 from foretaste.errors import InputError
 from foretaste.recommend import read_ids
+from tests.data.conftest import refuse
 
 USERS = [user for user in range(5) for _ in range(4)]
 ITEMS = list(range(4)) * 5
@@ -79,9 +80,7 @@ def test_types_and_values_that_are_no_times(tmp_path: Path, times: pa.Array) -> 
     table = pa.table({"user": USERS, "item": ITEMS, "time": times})
     for source in sources(table, tmp_path):
         name = "table[:,] " if source is table else r"raw\.parquet"
-        with pytest.raises(InputError, match=name):
-            prepare(source, tmp_path / "out")
-        assert not (tmp_path / "out").exists()
+        refuse(source, name)
 
 
 @pytest.mark.parametrize(
@@ -102,16 +101,15 @@ def test_items_are_described_by_any_type_or_refused(tmp_path: Path, values: pa.A
     assert message is None or (message.startswith("items table: ") and not list(tmp_path.iterdir()))
 
 
+NAMES = ["", "x" * 100_000, "\u202e", "'", '"', 'x") FROM raw; DROP TABLE raw; --', "item_index",
+         "rowid", "filename", "file_row_number"]  # fmt: skip
+
+
 @pytest.mark.parametrize("as_file", [True, False])
-@pytest.mark.parametrize(
-    "name",
-    ["", "x" * 100_000, "\u202e", "'", '"', 'x") FROM raw; DROP TABLE raw; --', "item_index",
-     "rowid", "filename", "file_row_number"],
-)  # fmt: skip
-def test_columns_of_any_name(tmp_path: Path, name: str, as_file: bool) -> None:
-    table = pa.table([USERS, ITEMS, ITEMS], names=["user", "item", name])
+def test_columns_of_any_name(tmp_path: Path, as_file: bool) -> None:
+    table = pa.table([USERS, ITEMS, *[ITEMS] * len(NAMES)], names=["user", "item", *NAMES])
     source = sources(table, tmp_path)[as_file]
-    items = pa.table([list(range(4))] * 2, names=["item", name])
+    items = pa.table([list(range(4))] * (1 + len(NAMES)), names=["item", *NAMES])
     prepared = prepare(source, tmp_path / "out", PrepareConfig(protocol="none"), items=items)
     assert prepared.manifest.num_interactions == 20
 
@@ -119,18 +117,15 @@ def test_columns_of_any_name(tmp_path: Path, name: str, as_file: bool) -> None:
 def test_a_nul_in_a_column_name(tmp_path: Path) -> None:
     table = pa.table([USERS, ITEMS, ITEMS], names=["user", "item", "a\0b"])
     for source in sources(table, tmp_path):
-        with pytest.raises(InputError, match=r"column 'a\\x00b' has a NUL character in its name"):
-            prepare(source, tmp_path / "out")
+        refuse(source, r"column 'a\\x00b' has a NUL character in its name")
 
 
 @pytest.mark.parametrize("kept", [0, 4, 0.5, -1])
 def test_parquet_cut_short(tmp_path: Path, kept: float) -> None:
-    (tmp_path / "sound.parquet").write_bytes(parquet_bytes(tables()[0]))
-    whole = (tmp_path / "sound.parquet").read_bytes()
+    whole = parquet_bytes(tables()[0])
     cut = whole[: int(len(whole) * kept) if kept == 0.5 else int(kept)]
     (tmp_path / "raw.parquet").write_bytes(cut)
-    with pytest.raises(InputError, match=r"raw\.parquet: cannot be read as Parquet"):
-        prepare(tmp_path / "raw.parquet", tmp_path / "out")
+    refuse(tmp_path / "raw.parquet", r"raw\.parquet: cannot be read as Parquet")
     with pytest.raises(InputError, match=r"raw\.parquet: is not readable Parquet"):
         read_ids(tmp_path / "raw.parquet", IdTable.from_ids("item", [1]))
 
@@ -159,21 +154,22 @@ def test_damaged_parquet(whole: bytes, damage: list[tuple[float, int]], target: 
         (pd.DataFrame({"user": pd.Series(["\ud800"], dtype=object), "item": [1]}), "surrogates"),
         (pd.DataFrame({"user": pd.Series([2**70], dtype=object), "item": [1]}), "too large"),
         (pd.DataFrame({"user": pd.Series([object()]), "item": [1]}), "Could not convert"),
-        (pd.DataFrame({"user": pd.Series([1, "a"], dtype=object), "item": [1, 2]}), "convert"),
+        (
+            pd.DataFrame({"user": pd.Series([1, "a"], dtype=object), "item": [1, 2]}),
+            r"Could not convert 'a' .*; Conversion failed for column user .*\. Make the column's",
+        ),
         (pd.DataFrame({"user": pd.arrays.SparseArray([1]), "item": [1]}), "Sparse pandas data"),
     ],
     ids=range(6),
 )
-def test_frames_that_arrow_does_not_take(tmp_path: Path, frame: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        prepare(frame, tmp_path / "out")
+def test_frames_that_arrow_does_not_take(frame: Any, message: str) -> None:
+    refuse(frame, message)
 
 
 @pytest.mark.parametrize(
     ("field", "place", "value"), [("indices", 0, 99), ("indices", 0, -5), ("indptr", 1, 50)]
 )
-def test_matrices_that_point_outside(tmp_path: Path, field: str, place: int, value: int) -> None:
+def test_matrices_that_point_outside(field: str, place: int, value: int) -> None:
     matrix = pytest.importorskip("scipy.sparse").csr_matrix(np.eye(3))
     getattr(matrix, field)[place] = value
-    with pytest.raises(InputError, match="table: cannot be turned into an Arrow table: ind"):
-        prepare(matrix, tmp_path / "out")
+    refuse(matrix, "table: cannot be turned into an Arrow table: ind")

@@ -15,30 +15,11 @@ import pytest
 
 from foretaste.data import PrepareConfig, prepare
 from foretaste.data.preparation.duckdb_engine import DuckDBEngine
-from foretaste.errors import ForetasteError, InputError, SettingError
-from tests.data.conftest import WriteFile
+from foretaste.errors import InputError, SettingError
+from tests.data.conftest import WriteFile, refuse
 
 HEADER = "user_id,item_id,rating,timestamp\n"
 ROWS = "".join(f"{user},{item},4.0,{user + item}\n" for user in range(20) for item in range(8))
-
-
-def refuse(
-    source: Any,
-    output: Path,
-    message: str,
-    error: type[ForetasteError] = InputError,
-    **settings: Any,
-) -> None:
-    """Preparing fails with the message, and nothing is left behind."""
-    output.parent.mkdir()
-    with pytest.raises(error, match=message):
-        prepare(source, output, PrepareConfig(**settings))
-    assert list(output.parent.iterdir()) == []
-
-
-@pytest.fixture
-def output(tmp_path: Path) -> Path:
-    return tmp_path / "datasets" / "out"
 
 
 @pytest.mark.parametrize(
@@ -57,9 +38,9 @@ def output(tmp_path: Path) -> Path:
         (b"1,2\x00,3,4\n", r"raw\.csv, line 162: item_id '2\\x00' holds a NUL character"),
     ],
 )  # fmt: skip
-def test_malformed_rows(write: WriteFile, output: Path, bad_row: bytes, message: str) -> None:
+def test_malformed_rows(write: WriteFile, bad_row: bytes, message: str) -> None:
     source = write(HEADER.encode() + ROWS.encode() + bad_row + b"1,2,3,4\n")
-    refuse(source, output, message)
+    refuse(source, message)
 
 
 @pytest.mark.parametrize(
@@ -73,10 +54,10 @@ def test_malformed_rows(write: WriteFile, output: Path, bad_row: bytes, message:
     ],
 )
 def test_ratings_are_checked_where_a_rule_reads_them(
-    write: WriteFile, output: Path, tmp_path: Path, rating: str, message: str
+    write: WriteFile, tmp_path: Path, rating: str, message: str
 ) -> None:
     source = write(f"{HEADER}{ROWS}1,2,{rating},4\n")
-    refuse(source, output, message, min_rating=3.0)
+    refuse(source, message, min_rating=3.0)
     assert prepare(source, tmp_path / "out").manifest.counts["num_rows_read"] == 161
 
 
@@ -88,26 +69,26 @@ def test_times_are_not_read_where_the_protocol_does_not_look_at_them(
     prepare(source, tmp_path / "out", PrepareConfig(protocol=protocol))
 
 
-def test_mixed_line_endings(write: WriteFile, output: Path) -> None:
+def test_mixed_line_endings(write: WriteFile) -> None:
     source = write("user_id,item_id\n1,2\r\n1,3\n1,4\r\n")
-    refuse(source, output, r"raw\.csv: mixes line endings, .* dos2unix")
+    refuse(source, r"raw\.csv: mixes line endings, .* dos2unix")
 
 
-def test_lines_are_counted_through_quotes_and_blank_lines(write: WriteFile, output: Path) -> None:
+def test_lines_are_counted_through_quotes_and_blank_lines(write: WriteFile) -> None:
     source = write('user_id,item_id,note\n1,2,"two\nlines"\n\n,3,x\n')
-    refuse(source, output, r"raw\.csv, line 5: user_id is empty")
+    refuse(source, r"raw\.csv, line 5: user_id is empty")
 
 
-def test_the_file_of_several_is_named(write: WriteFile, output: Path) -> None:
+def test_the_file_of_several_is_named(write: WriteFile, tmp_path: Path) -> None:
     write(HEADER + ROWS, "a.csv")
     write(HEADER + "1,2,3,4\n1,2,x\n", "b.csv")
-    refuse(output.parent.parent / "*.csv", output, r"b\.csv, line 3: expected 4 fields, found 3")
+    refuse(tmp_path / "*.csv", r"b\.csv, line 3: expected 4 fields, found 3")
 
 
-def test_a_value_wrong_in_one_of_several_files(write: WriteFile, output: Path) -> None:
+def test_a_value_wrong_in_one_of_several_files(write: WriteFile) -> None:
     first = write(HEADER + ROWS, "a.csv")
     second = write("timestamp,item_id,user_id\n1,2,3\nnever,2,3\n", "b.csv")
-    refuse([first, second], output, r"b\.csv, line 3: time 'never'")
+    refuse([first, second], r"b\.csv, line 3: time 'never'")
 
 
 @pytest.mark.parametrize(
@@ -128,64 +109,50 @@ def test_a_value_wrong_in_one_of_several_files(write: WriteFile, output: Path) -
         (b"user,it\xffem\n1,2\n", r"raw\.csv, line 1: is not UTF-8 text"),
     ],
 )  # fmt: skip
-def test_files_without_usable_columns(
-    write: WriteFile, output: Path, content: bytes, message: str
-) -> None:
-    refuse(write(content), output, message)
+def test_files_without_usable_columns(write: WriteFile, content: bytes, message: str) -> None:
+    refuse(write(content), message)
 
 
-def test_columns_in_another_language_are_named_at_once(write: WriteFile, output: Path) -> None:
+def test_columns_in_another_language_are_named_at_once(write: WriteFile) -> None:
     source = write("Bestellnummer;Kundennummer;Artikelnummer\nB1;ana;x\n")
     listed = "its columns are 'Bestellnummer', 'Kundennummer', 'Artikelnummer'; did you mean"
     refuse(
         source,
-        output,
         r"has no column 'kundennummer', asked for with --user-column .*, nor 'artikelnummer', "
         rf"asked for with --item-column .*; {listed} 'Kundennummer' and 'Artikelnummer'\?$",
         user_column="kundennummer",
         item_column="artikelnummer",
     )
-    output.parent.rmdir()
     refuse(
         source,
-        output,
         rf"{listed} 'Kundennummer'\? None looks like item_id either\. Name it with --item-column",
         user_column="kundennummer",
     )
 
 
-def test_a_column_asked_for_of_a_file_without_names(write: WriteFile, output: Path) -> None:
+def test_a_column_asked_for_of_a_file_without_names(write: WriteFile) -> None:
     message = r"has no column 'user', .* 'alice', '42', '5'\. The first line may be data: "
-    refuse(write("alice,42,5\n"), output, message, user_column="user")
+    refuse(write("alice,42,5\n"), message, user_column="user")
 
 
 @pytest.mark.parametrize("content", [HEADER + ROWS, "listener,track,id2,x-3\n1,2,3,4\n"])
 def test_a_line_of_names_is_not_taken_for_data(
-    write: WriteFile, output: Path, content: str
+    write: WriteFile, tmp_path: Path, content: str
 ) -> None:
     with pytest.raises(InputError) as caught:
-        prepare(write(content), output, PrepareConfig(user_column="buyer"))
+        prepare(write(content), tmp_path / "out", PrepareConfig(user_column="buyer"))
     assert "first line" not in str(caught.value)
 
 
-def test_only_text_has_a_first_line(output: Path) -> None:
+def test_only_text_has_a_first_line() -> None:
     """A frame's columns may be numbers, and --columns is not for it."""
-    with pytest.raises(InputError) as caught:
-        prepare(pa.table({"0": ["ana"], "1": [42]}), output)
-    assert str(caught.value).endswith("if there is one, with --time-column.")
+    message = r"if there is one, with --time-column\.$"
+    refuse(pa.table({"0": ["ana"], "1": [42]}), message)
 
 
-def test_one_column_cannot_be_two_things(write: WriteFile, output: Path) -> None:
+def test_one_column_cannot_be_two_things(write: WriteFile) -> None:
     message = "user_column and item_column are both 'item_id'"
-    refuse(write(HEADER + ROWS), output, message, SettingError, user_column="item_id")
-
-
-def test_files_whose_columns_do_not_match(write: WriteFile, output: Path) -> None:
-    first, second = (
-        write(HEADER + ROWS, "a.csv"),
-        write("user_id,movie,timestamp\n1,2,3\n", "b.csv"),
-    )
-    refuse([first, second], output, r"b\.csv: has no column 'item_id', which .*a\.csv has")
+    refuse(write(HEADER + ROWS), message, SettingError, user_column="item_id")
 
 
 @pytest.mark.parametrize(
@@ -196,13 +163,9 @@ def test_files_whose_columns_do_not_match(write: WriteFile, output: Path) -> Non
         ("datasets", r"datasets: is a folder without files in it"),
     ],
 )
-def test_files_that_are_not_there(tmp_path: Path, output: Path, name: str, message: str) -> None:
-    refuse(tmp_path / name, output, message)
-
-
-@pytest.mark.parametrize("name", ["raw.feather", "raw", "raw.parquet.gz"])
-def test_formats_that_are_not_read(write: WriteFile, output: Path, name: str) -> None:
-    refuse(write("user,item\n1,2\n", name), output, f"{name}: its name does not tell its format")
+def test_files_that_are_not_there(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "datasets").mkdir()
+    refuse(tmp_path / name, message)
 
 
 @pytest.mark.parametrize(
@@ -216,45 +179,43 @@ def test_formats_that_are_not_read(write: WriteFile, output: Path, name: str) ->
         (pa.array([1, None]), r"raw\.parquet: user_id is empty \(column 'user_id', 1 row"),
     ],
 )
-def test_parquet_columns_of_the_wrong_type(
-    tmp_path: Path, output: Path, column: pa.Array, message: str
-) -> None:
+def test_parquet_columns_of_the_wrong_type(tmp_path: Path, column: pa.Array, message: str) -> None:
     path = tmp_path / "raw.parquet"
     pq.write_table(pa.table({"user_id": column, "item_id": [1, 2]}), path)
-    refuse(path, output, message)
+    refuse(path, message)
 
 
-def test_names_that_differ_in_case_only(tmp_path: Path, output: Path) -> None:
+def test_names_that_differ_in_case_only(tmp_path: Path) -> None:
     path = tmp_path / "raw.parquet"
     pq.write_table(pa.table({"user_id": [1], "item_id": [1], "Item_ID": [2]}), path)
-    refuse(path, output, "column 'item_id' is there more than once, case aside")
+    refuse(path, "column 'item_id' is there more than once, case aside")
 
 
 @pytest.mark.parametrize("columns", [{}, {"user_id": [], "item_id": []}])
-def test_frames_without_anything_in_them(output: Path, columns: dict[str, list[int]]) -> None:
+def test_frames_without_anything_in_them(columns: dict[str, list[int]]) -> None:
     message = (
         "table: has no rows, only column names" if columns else "table: is empty; it must have"
     )
-    refuse(pd.DataFrame(columns), output, message)
+    refuse(pd.DataFrame(columns), message)
 
 
-def test_errors_name_the_frame_of_items(output: Path) -> None:
+def test_errors_name_the_frame_of_items(tmp_path: Path) -> None:
     frame = pd.DataFrame({"user": [1, 2], "piece": [3, 4]})
     items = pd.DataFrame({"nr": [3, 4], "title": ["a", "b"]})
-    config = PrepareConfig(protocol="none", item_column="piece")
     message = "items table: none .* Rename the column of the ids to item_id or 'piece'"
-    with pytest.raises(InputError, match=message):
-        prepare(frame, output, config, items=items)
+    refuse(frame, message, item_column="piece", items=items)
     described = items.rename(columns={"nr": "piece"})
-    assert prepare(frame, output, config, items=described).items.titles() == ["a", "b"]
+    config = PrepareConfig(protocol="none", item_column="piece")
+    made = prepare(frame, tmp_path / "out", config, items=described)
+    assert made.items.titles() == ["a", "b"]
 
 
-def test_a_frame_without_rows_among_others(output: Path) -> None:
+def test_a_frame_without_rows_among_others(tmp_path: Path) -> None:
     frames = [
         pd.DataFrame({"user": [], "item": []}),
         pd.DataFrame({"user": [1, 2], "item": [3, 4]}),
     ]
-    assert prepare(frames, output, PrepareConfig(protocol="none")).manifest.num_users == 2
+    assert prepare(frames, tmp_path / "out", protocol="none").manifest.num_users == 2
 
 
 @pytest.mark.parametrize(
@@ -269,21 +230,21 @@ def test_a_frame_without_rows_among_others(output: Path) -> None:
         (np.ones((3, 2)), r"got ndarray; make a frame of it: .* columns=\['user_id', 'item_id'\]"),
     ],
 )
-def test_what_is_no_source_at_all(output: Path, source: object, message: str) -> None:
-    refuse(source, output, f"source must be a path, .* {message}")
+def test_what_is_no_source_at_all(source: object, message: str) -> None:
+    refuse(source, f"source must be a path, .* {message}")
 
 
-def test_no_files_at_all(output: Path) -> None:
-    refuse([], output, "there is no source; name at least one file")
+def test_no_files_at_all() -> None:
+    refuse([], "there is no source; name at least one file")
 
 
-def test_everything_filtered_away(write: WriteFile, output: Path) -> None:
+def test_everything_filtered_away(write: WriteFile) -> None:
     message = (
         "every row is filtered away: 160 rows read, 0 rows rated too low, 160 rows of inactive "
         "users; the filters are min_rating 2, min_user_interactions 9"
     )
     settings = {"min_rating": 2.0, "min_user_interactions": 9}
-    refuse(write(HEADER + ROWS), output, re.escape(message), **settings)
+    refuse(write(HEADER + ROWS), re.escape(message), **settings)
 
 
 def test_without_a_memory_limit_half_of_the_memory_is_one(tmp_path: Path) -> None:
@@ -298,24 +259,16 @@ def test_without_a_memory_limit_half_of_the_memory_is_one(tmp_path: Path) -> Non
     assert limits[1] == pytest.approx(400, abs=1)
 
 
-def test_too_little_memory(write: WriteFile, output: Path) -> None:
+def test_too_little_memory(write: WriteFile) -> None:
     rows = "".join(f"{n % 5000},{n}\n" for n in range(200_000))
     source = write("user_id,item_id\n" + rows)
-    refuse(source, output, "memory_limit 1MB is too little", SettingError, memory_limit="1MB")
+    refuse(source, "memory_limit 1MB is too little", SettingError, memory_limit="1MB")
 
 
 def test_settings_in_the_place_of_the_output(write: WriteFile) -> None:
     message = r"output is PrepareConfig\(.*; it must be a path"
     with pytest.raises(SettingError, match=message):
         prepare(write(HEADER + ROWS), PrepareConfig())  # type: ignore[arg-type]
-
-
-def test_a_column_of_several_types(output: Path) -> None:
-    frame = pd.DataFrame({"user_id": [1, 2], "item_id": [1, "x"]})
-    message = (
-        r"Arrow table: Could not convert 'x' .*; Conversion failed for column item_id .*\. Make the"
-    )
-    refuse(frame, output, message)
 
 
 def test_however_little_is_free_some_memory_is_taken(
@@ -326,7 +279,7 @@ def test_however_little_is_free_some_memory_is_taken(
         assert engine.row("SELECT 1") == (1,)
 
 
-def test_ids_in_the_index_of_a_frame(output: Path) -> None:
+def test_ids_in_the_index_of_a_frame(tmp_path: Path) -> None:
     frame = pd.DataFrame({"user": [1, 2], "item": [1, 2], "stars": [1, 2]})
     advice = r"Its index has 'user'.*: frame\.reset_index\(\) makes columns of it"
     series = frame.set_index(["user", "item"])["stars"]
@@ -335,6 +288,5 @@ def test_ids_in_the_index_of_a_frame(output: Path) -> None:
         (frame.set_index(["user", "item"]), f"looks like user_id.*{advice}"),
         (series, r"got Series; its reset_index\(\) makes a frame of it"),
     ):
-        with pytest.raises(InputError, match=message):
-            prepare(source, output)
-    prepare(series.reset_index(), output, protocol="none")
+        refuse(source, message)
+    prepare(series.reset_index(), tmp_path / "out", protocol="none")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 
 import pytest
 
 from foretaste.data import Dataset, PrepareConfig, prepare
-from foretaste.errors import InputError
-from tests.data.conftest import WriteFile
+from tests.data.conftest import WriteFile, refuse
 
 ROW = '{"user_id": 1, "item_id": "a"}\n'
 
@@ -18,11 +16,6 @@ ROW = '{"user_id": 1, "item_id": "a"}\n'
 def prepare_lines(source: Path, **settings: object) -> Dataset:
     config = PrepareConfig(**{"protocol": "none", **settings})  # type: ignore[arg-type]
     return prepare(source, source.parent / "out", config, overwrite=True)
-
-
-def refuse(source: Path, message: str, **settings: object) -> None:
-    with pytest.raises(InputError, match=message):
-        prepare_lines(source, **settings)
 
 
 @pytest.mark.parametrize("name", ["raw.jsonl", "raw.ndjson", "raw.json"])
@@ -36,21 +29,6 @@ def test_ids_stay_what_they_are(write: WriteFile, name: str) -> None:
     assert dataset.users.ids() == [-1, 3, 9007199254740993]
     assert dataset.items.ids() == ["007", "77.5", "a/b \u00e9\n"]
     assert dataset.manifest.id_types == {"user_id": "integer", "item_id": "text"}
-
-
-def test_it_is_the_same_as_csv(write: WriteFile) -> None:
-    rows = [(user, f"i{(user * n) % 11}", user * 7 + n) for user in range(30) for n in range(6)]
-    csv = "user,track,ts\n" + "".join(f"{user},{item},{time}\n" for user, item, time in rows)
-    lines = "".join(
-        json.dumps({"ts": time, "track": item, "user": user}) + "\n" for user, item, time in rows
-    )
-    sources = [
-        write(csv),
-        write(lines, "raw.jsonl"),
-        write(gzip.compress(b"\xef\xbb\xbf" + lines.encode()), "raw.jsonl.gz"),
-    ]
-    digests = {prepare_lines(source, protocol="auto").manifest.digest for source in sources}
-    assert len(digests) == 1
 
 
 def test_keys_of_any_name(write: WriteFile) -> None:

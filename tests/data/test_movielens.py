@@ -65,20 +65,14 @@ def test_one_command_downloads_unpacks_and_prepares(
     test = dataset.heldout("test")
     users, items = dataset.users.ids(test.user_index), dataset.items.ids(test.target.item_index)
     assert items == [movielens.last_item(int(user)) for user in users]
+    known = dict(enumerate(movielens.titles(name), start=1))
+    assert dataset.items.titles() == [known[int(item)] for item in dataset.items.ids()]
+    further = {"ml-100k": "release_date"}.get(name, "genres")
+    assert dataset.items.table.column_names == ["id", "title", further]
     assert cached(tmp_path) == sorted(movielens.files(name))
     assert reports[0].startswith(f"download {name}.zip: 0.0 MB")
     assert reports[1:4] == [f"check {name}.zip", f"unpack {name}.zip", "checksum"]
     assert not (tmp_path / "outside.txt").exists()
-
-
-@pytest.mark.parametrize("name", ["ml-100k", "ml-1m", "ml-20m"])
-def test_titles_come_along_letter_by_letter(mirror: FileServer, name: str) -> None:
-    dataset = prepare(name)
-    known = dict(enumerate(movielens.titles(name), start=1))
-    ids = dataset.items.ids()
-    assert dataset.items.titles() == [known[int(item)] for item in ids]
-    further = {"ml-100k": "release_date"}.get(name, "genres")
-    assert dataset.items.table.column_names == ["id", "title", further]
 
 
 def test_a_set_is_downloaded_once(mirror: FileServer) -> None:

@@ -12,7 +12,7 @@ import pytest
 import foretaste
 from foretaste.data import PrepareConfig, open_or_prepare, prepare
 from foretaste.errors import DataWarning, InputError, SettingError
-from tests.data.conftest import PrepareText, WriteFile
+from tests.data.conftest import PrepareText, WriteFile, refuse
 
 PAIRS = "user_id,item_id\n1,10\n1,20\n2,10\n2,30\n"
 ALL = PrepareConfig(protocol="none")
@@ -77,10 +77,9 @@ def test_a_column_of_titles_that_cannot_be_meant(titles: PrepareText) -> None:
         titles(content, title_column="item_id")
 
 
-def test_a_column_of_titles_needs_a_file_of_items(write: WriteFile, tmp_path: Path) -> None:
-    config = PrepareConfig(title_column="name")
-    with pytest.raises(SettingError, match=r"title_column is 'name', and no file .* --items"):
-        prepare(write(PAIRS), tmp_path / "out", config)
+def test_a_column_of_titles_needs_a_file_of_items(write: WriteFile) -> None:
+    message = r"title_column is 'name', and no file .* --items"
+    refuse(write(PAIRS), message, SettingError, title_column="name")
 
 
 def test_ids_that_are_text_for_how_they_are_written(prepared: PrepareText) -> None:
@@ -268,8 +267,7 @@ def test_what_is_not_read_need_not_be_text(write: WriteFile, tmp_path: Path) -> 
     text = "\n".join(["user,item,Bezeichnung,Menge,Tag,event_type,Quantity", *lines, ""])
     source = write(text.encode("latin-1"))
     prepare(source, tmp_path / "out")
-    with pytest.raises(InputError, match="line 2: is not UTF-8 text; give its encoding with"):
-        prepare(source, tmp_path / "read", item_column="Bezeichnung")
+    refuse(source, "line 2: is not UTF-8 text; give its encoding with", item_column="Bezeichnung")
 
 
 def test_long_lists_of_columns_are_cut(write: WriteFile, tmp_path: Path) -> None:

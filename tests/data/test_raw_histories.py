@@ -13,7 +13,7 @@ from foretaste.errors import InputError, SettingError
 from tests.data.conftest import WriteFile
 
 HISTORIES = {1: [3, 30], 2: [5], 10: [4]}
-ROWS = "10,4,5.0\n1,30,1.5\n2,5,2.0\n1,3,4.0\n"
+ROWS = "10,4,5.0\n1,30,1.5\n2,5,2.0\n1,3,4.0\n1,30,2.5\n"
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,6 @@ def test_frames_files_and_folders(tmp_path: Path) -> None:
 def test_one_id_that_is_text_makes_the_column_text(write: WriteFile) -> None:
     found = read_histories(write("user_id,item_id\n7,5\n007,x\n7,05\n"))
     assert found == {"007": ["x"], "7": ["05", "5"]}
-
-
-def test_repeated_rows_are_one_item(write: WriteFile) -> None:
-    assert read_histories(write("user_id,item_id\n7,5\n7,4\n7,5\n")) == {7: [4, 5]}
 
 
 def test_times_and_ratings_are_not_looked_for(write: WriteFile) -> None:

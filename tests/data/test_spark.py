@@ -19,6 +19,7 @@ from foretaste.data.preparation.duckdb_engine import DuckDBEngine
 from foretaste.data.sources import open_sources
 from foretaste.errors import InputError
 from foretaste.runs.verification import verify
+from tests.data.conftest import refuse
 from tests.data.hostile_rows import COLUMNS, ITEMS, Row, hostile_rows, write_csv
 from tests.spark import quick_session
 
@@ -295,9 +296,8 @@ def test_folders_below_a_name_are_read(spark: Any, tmp_path: Path) -> None:
         ("table:no_such", "table:no_such: .*cannot be found"),
     ],
 )
-def test_names_that_spark_cannot_read(spark: Any, name: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=message):
-        prepare(name, tmp_path / "x", engine="spark")
+def test_names_that_spark_cannot_read(spark: Any, name: str, message: str) -> None:
+    refuse(name, message, engine="spark")
 
 
 def test_text_is_refused(spark: Any, tmp_path: Path) -> None:
@@ -307,15 +307,15 @@ def test_text_is_refused(spark: Any, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "plays" / "a.csv", ROWS)
     sound = one_file(tmp_path)
     for source, items in ((path, None), (path.as_uri(), None), (lines, None), (sound, path)):
-        with pytest.raises(InputError, match=r"is no Parquet, .* have Spark write it as Parquet"):
-            prepare(source, tmp_path / "x", engine="spark", protocol="none", items=items)
+        message = r"is no Parquet, .* have Spark write it as Parquet"
+        refuse(source, message, engine="spark", protocol="none", items=items)
     table = table_of(ROWS)
     for role, name in (("rating", "rating"), ("time", "timestamp")):
         place = table.schema.get_field_index(name)
         written = table.set_column(place, name, table[name].cast(pa.string()))
         write(tmp_path / "text.parquet", written)
-        with pytest.raises(InputError, match=rf"'{name}' is text, and engine spark reads a {role}"):
-            prepare(tmp_path / "text.parquet", tmp_path / "x", engine="spark", min_rating=1.0)
+        message = rf"'{name}' is text, and engine spark reads a {role}"
+        refuse(tmp_path / "text.parquet", message, engine="spark", min_rating=1.0)
 
 
 def test_an_error_names_the_file(spark: Any, tmp_path: Path) -> None:
@@ -324,8 +324,8 @@ def test_an_error_names_the_file(spark: Any, tmp_path: Path) -> None:
     for name in "abcd":
         table = pa.table(rows | ({"user": ["", *rows["user"][1:]]} if name == "b" else {}))
         write(tmp_path / "plays" / f"{name}.parquet", table)
-    with pytest.raises(InputError, match=r"b\.parquet: user_id is empty"):
-        prepare(tmp_path / "plays", tmp_path / "x", engine="spark", protocol="none")
+    message = r"b\.parquet: user_id is empty"
+    refuse(tmp_path / "plays", message, engine="spark", protocol="none")
 
 
 def test_rows_with_an_empty_id_are_left_out(spark: Any, tmp_path: Path) -> None:
@@ -343,12 +343,11 @@ def test_rows_with_an_empty_id_are_left_out(spark: Any, tmp_path: Path) -> None:
     assert made[0].id_types == made[1].id_types == {"user_id": "integer", "item_id": "text"}
     assert made[0].counts == made[1].counts
     assert made[0].counts["num_rows_with_an_empty_id"] == 3
-    pq.write_table(pa.table({"customer": items, "sku": [1] * 6}), tmp_path / "guests.parquet")
-    with pytest.raises(InputError, match=r"guests\.parquet: user_id is empty .*--empty-ids drop"):
-        prepare(tmp_path / "guests.parquet", tmp_path / "x", engine="spark")
-    pq.write_table(pa.table({"customer": [1.5, None], "sku": [1, 2]}), tmp_path / "guests.parquet")
-    with pytest.raises(InputError, match=r"guests\.parquet: user_id '1.5' is not an id"):
-        prepare(tmp_path / "guests.parquet", tmp_path / "y", engine="spark", empty_ids="drop")
+    empty = write(tmp_path / "empty.parquet", pa.table({"customer": items, "sku": [1] * 6}))
+    refuse(empty, r"empty\.parquet: user_id is empty .*--empty-ids drop", engine="spark")
+    half = write(tmp_path / "half.parquet", pa.table({"customer": [1.5, None], "sku": [1, 2]}))
+    message = r"half\.parquet: user_id '1.5' is not an id"
+    refuse(half, message, engine="spark", empty_ids="drop")
 
 
 def test_nanoseconds_are_rounded_by_both_engines(spark: Any, tmp_path: Path) -> None:

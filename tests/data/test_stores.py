@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from foretaste.data import Dataset, open_dataset, prepare
+from foretaste.data import open_dataset, prepare
 from foretaste.data.config import FileFormat
 from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.sources import open_sources
@@ -17,13 +17,6 @@ from foretaste.errors import DatasetError
 from tests.data.partitions import in_partitions
 
 ROWS = "user_id,item_id,time\n" + "".join(f"{n % 7},{n * n % 11},{n}\n" for n in range(70))
-
-
-@pytest.fixture
-def dataset(tmp_path: Path) -> Dataset:
-    (tmp_path / "raw.csv").write_text(ROWS)
-    whole = prepare(tmp_path / "raw.csv", tmp_path / "whole")
-    return in_partitions(whole, tmp_path / "in_files", [0, 3])
 
 
 @pytest.mark.parametrize(
@@ -64,9 +57,12 @@ def test_a_dataset_of_a_table_has_its_whole_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_a_dataset_is_not_there_until_its_last_file_is(
-    dataset: Dataset, tmp_path: Path, *, is_replaced: bool
+    tmp_path: Path, *, is_replaced: bool
 ) -> None:
     """In any order of copying, where a file system cannot rename a folder."""
+    (tmp_path / "raw.csv").write_text(ROWS)
+    whole = prepare(tmp_path / "raw.csv", tmp_path / "whole")
+    dataset = in_partitions(whole, tmp_path / "in_files", [0, 3])
     files = sorted(path.relative_to(dataset.path) for path in dataset.path.rglob("*.*"))
     for number, order in enumerate((files, files[::-1])):
         place = tmp_path / f"store-{number}"

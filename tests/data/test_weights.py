@@ -15,7 +15,7 @@ import scipy.sparse
 from foretaste.data import Dataset, GivenSplit, PrepareConfig, open_dataset, prepare
 from foretaste.errors import InputError, SettingError
 from foretaste.runs.verification import verify
-from tests.data.conftest import PrepareText, WriteFile
+from tests.data.conftest import PrepareText, WriteFile, refuse
 
 EVENTS = """user,item,plays,event,time
 a,x,3,view,2024-01-01
@@ -156,8 +156,7 @@ def test_a_given_split_weighs_rows_of_its_training_part(tmp_path: Path) -> None:
     split = GivenSplit(train=part((1, 1, 2), (1, 2, 3), (2, 1, 4)), test=part((1, 1, 9), (2, 2, 1)))
     dataset = prepare(split, tmp_path / "given", weight_column="plays")
     assert list(weights_of(dataset).values()) == [2.0, 3.0, 4.0]
-    with pytest.raises(SettingError, match="those of a given split are not read; leave it out"):
-        prepare(split, tmp_path / "aged", half_life="9d")
+    refuse(split, "those of a given split are not read; leave it out", SettingError, half_life="9d")
 
 
 def test_values_of_a_matrix_are_weights_where_asked_for(tmp_path: Path) -> None:
@@ -236,7 +235,10 @@ def test_a_changed_weight_is_found(prepared: PrepareText) -> None:
     assert verify(dataset.path)[0].startswith(str(file))
 
 
-def test_the_same_settings_find_the_same_dataset(write: WriteFile, tmp_path: Path) -> None:
+def test_the_same_settings_find_the_same_dataset(
+    write: WriteFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     source = write(EVENTS)
     places = {
         prepare(source, protocol="none", **settings).path

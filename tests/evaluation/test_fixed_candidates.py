@@ -11,18 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from foretaste.data import Dataset, PrepareConfig, prepare
+from foretaste.data import PrepareConfig, prepare
 from foretaste.errors import DatasetError, SettingError
 from foretaste.evaluation.evaluator import evaluate
-from foretaste.evaluation.result import Evaluation
 from foretaste.training.auto import check_candidates
 from tests.evaluation.worlds import TableModel, held_out, histories
 
 NUM_USERS, NUM_ITEMS, K = 80, 50, 5
-
-
-def measure(model: TableModel, dataset: Dataset) -> Evaluation:
-    return evaluate(model, dataset.heldout("test"), candidates="fixed", k=[1, K])
 
 
 @pytest.fixture
@@ -73,7 +68,8 @@ def test_the_paper_would_get_the_same_numbers(
     assert dataset.items.ids() == list(range(NUM_ITEMS))
     scores = np.random.default_rng(1).permutation(NUM_USERS * NUM_ITEMS).astype(np.float32)
     scores = scores.reshape(NUM_USERS, NUM_ITEMS)
-    found = measure(TableModel(torch.tensor(scores)), dataset)
+    model, heldout = TableModel(torch.tensor(scores)), dataset.heldout("test")
+    found = evaluate(model, heldout, candidates="fixed", k=[1, K])
     if rule == "drop":
         negatives = {user: given for user, given in negatives.items() if user % 10}
     hr, ndcg = as_the_paper_measures(scores, negatives)

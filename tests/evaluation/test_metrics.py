@@ -39,14 +39,6 @@ def test_several_targets_and_the_two_recalls() -> None:
     assert found["mrr@10"].tolist() == [1]
 
 
-def test_a_tie_across_the_end_of_the_list() -> None:
-    # One target among four equal scores in ranks 2..5, lists of three: ranks 2 and 3 count.
-    found = user_metrics(ranks([[(1, 4)]]), (3,))
-    assert found["hr@3"] == pytest.approx([2 / 4])
-    assert found["mrr@3"] == pytest.approx([(1 / 2 + 1 / 3) / 4])
-    assert found["ndcg@3"] == pytest.approx([(discount(2) + discount(3)) / 4])
-
-
 def test_targets_unseen_in_training_are_misses() -> None:
     found = user_metrics(ranks([[(0, 1)], []], num_targets=[2, 1]), (10,))
     assert found["recall@10"].tolist() == [0.5, 0]

@@ -34,10 +34,12 @@ def test_whoever_trains_is_named(run: Run) -> None:
         pytest.fail("two trainings at once")
 
 
-def test_it_is_open_again_afterwards(run: Run) -> None:
+def test_the_holder_is_known_and_it_is_open_again_afterwards(run: Run) -> None:
     for _ in range(2):
+        assert run.training_process is None
         with run.in_training():
             assert (run.path / LOCK).is_file()
+            assert str(run.training_process).startswith(f"process {os.getpid()} on ")
         assert not (run.path / LOCK).exists()
 
 
@@ -99,13 +101,6 @@ def test_a_directory_that_cannot_be_written_is_named(
         patch.setattr(Path, "open", refuse)
         with pytest.raises(RunError, match=r"cannot be written: .*Read-only"):
             training_lock(run.path).__enter__()
-
-
-def test_the_holder_is_known_to_whoever_asks(run: Run) -> None:
-    assert run.training_process is None
-    with run.in_training():
-        assert str(run.training_process).startswith(f"process {os.getpid()} on ")
-    assert run.training_process is None
 
 
 def test_what_a_dead_process_left_is_nobody_s(run: Run) -> None:

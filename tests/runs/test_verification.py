@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -26,15 +25,8 @@ def only_problem(run: Run) -> str:
     return problem
 
 
-@pytest.mark.parametrize("model", ["popularity", "neumf", "vae", "ease"])
-def test_what_was_written_is_right(tmp_path: Path, dataset: Dataset, model: str) -> None:
-    settings: dict[str, dict[str, object]] = {
-        "popularity": {},
-        "neumf": {"factors": 4, "layers": (8, 4)},
-        "vae": {"hidden": (8,), "latent": 4},
-        "ease": {},
-    }
-    run = make_run(tmp_path / "run", dataset, model, **settings[model])
+def test_what_was_written_is_right(tmp_path: Path, dataset: Dataset) -> None:
+    run = make_run(tmp_path / "run", dataset, "vae", hidden=(8,), latent=4)
     assert verify(run.path) == verify(dataset.path) == []
 
 
@@ -66,29 +58,16 @@ def test_a_missing_file_is_named(run: Run, name: str) -> None:
     assert name in only_problem(run)
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"{", "is torn or not JSON"),
-        (b"{}", "is not the config of a foretaste run"),
-        (
-            b'{"format": "foretaste run", "format_version": 99}',
-            "was written in format 99, and this foretaste reads",
-        ),
-    ],
-)
-def test_another_config_is_refused(run: Run, content: bytes, said: str) -> None:
-    (run.path / "config.json").write_bytes(content)
-    assert said in only_problem(run)
+def test_another_config_is_refused(run: Run) -> None:
+    (run.path / "config.json").write_text("{}")
+    assert "is not the config of a foretaste run" in only_problem(run)
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
         (b"not json\n", "line 3 is damaged: Expecting value"),
-        (b"[1]\n", "line 3 is damaged: it is no event"),
         (b'{"event": "epoch", "speed": 1}\n', "line 3 is no event of this log"),
-        (b"\xff\n", "line 3 is damaged: 'utf-8' codec"),
     ],
 )
 def test_a_line_that_does_not_belong_is_named(run: Run, line: bytes, said: str) -> None:
@@ -112,27 +91,9 @@ def test_weights_may_be_missing_only_before_the_end(run: Run) -> None:
     assert "best.safetensors is missing: the run is not whole" in only_problem(run)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda tensors: tensors.popitem(), "has shape none, gmf expects ["),
-        (lambda tensors: tensors.update(extra=torch.zeros(1)), "'extra' has shape [1]"),
-        (lambda tensors: tensors.update({n: one[:-1] for n, one in tensors.items() if one.ndim}),
-         "has shape"),
-        (lambda tensors: next(iter(tensors.values())).fill_(float("nan")), "not finite"),
-    ],
-)  # fmt: skip
-def test_weights_must_be_those_of_the_model(
-    tmp_path: Path,
-    dataset: Dataset,
-    change: Callable[[dict[str, torch.Tensor]], None],
-    said: str,
-) -> None:
-    run = make_run(tmp_path / "run", dataset, "gmf", factors=4)
-    tensors = parameters(run)
-    change(tensors)
-    run.save_weights(tensors)
-    assert said in only_problem(run)
+def test_weights_must_be_those_of_the_model(run: Run) -> None:
+    run.save_weights(parameters(run) | {"extra": torch.zeros(1)})
+    assert "'extra' has shape [1]" in only_problem(run)
 
 
 def test_a_saved_state_is_checked_and_the_log_left_alone(run: Run) -> None:
@@ -177,6 +138,3 @@ def test_every_changed_file_of_a_dataset_is_named(dataset: Dataset, tmp_path: Pa
 def test_what_is_neither_dataset_nor_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="nope is not a run: there is no such directory"):
         verify(tmp_path / "nope")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(RunError, match="is neither a run nor a dataset"):
-        verify(tmp_path / "empty")

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.torch import save_file
 
 from foretaste.data import Dataset
 from foretaste.errors import RunError
@@ -101,24 +100,6 @@ def test_what_is_read_later_is_what_was_opened(tmp_path: Path, dataset: Dataset,
         _ = run.users, run.items, run.histories
 
 
-def test_saving_again_replaces_the_weights(run: Run) -> None:
-    better = {name: tensor + 1 for name, tensor in parameters(run).items()}
-    run.save_weights(better)
-    for name, tensor in run.load_weights().items():
-        torch.testing.assert_close(tensor, better[name])
-
-
-def test_who_may_read_the_run_may_read_its_weights(run: Run) -> None:
-    weights, config = run.path / "best.safetensors", run.path / "config.json"
-    assert weights.stat().st_mode == config.stat().st_mode
-
-
-def test_equal_weights_make_equal_bytes(run: Run) -> None:
-    first = (run.path / "best.safetensors").read_bytes()
-    run.save_weights(parameters(run))
-    assert (run.path / "best.safetensors").read_bytes() == first
-
-
 def test_a_failed_save_keeps_the_earlier_weights(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sorted(run.path.iterdir())
     weights = parameters(run)
@@ -157,18 +138,17 @@ def test_foreign_weights_are_named(run: Run) -> None:
         load_model(run, "cpu")
 
 
-def test_weights_of_another_run_are_named(tmp_path: Path, run: Run, dataset: Dataset) -> None:
-    other = make_run(tmp_path / "other", dataset, "vae", **VAE)
-    (other.path / "best.safetensors").replace(run.path / "best.safetensors")
-    with pytest.raises(RunError, match="belongs to another run or place: its config_sha256 is"):
-        load_model(run, "cpu")
-
-
-def test_weights_of_another_dataset_are_named(tmp_path: Path, run: Run) -> None:
-    other = make_run(tmp_path / "other", make_dataset(tmp_path, spell="x{}"))
-    (other.path / "best.safetensors").replace(run.path / "best.safetensors")
-    with pytest.raises(RunError, match="belongs to another run or place: its config_sha256 is"):
-        load_model(run, "cpu")
+def test_weights_of_another_model_or_dataset_are_named(
+    tmp_path: Path, run: Run, dataset: Dataset
+) -> None:
+    elsewhere = make_dataset(tmp_path, spell="x{}")
+    for other in (
+        make_run(tmp_path / "vae", dataset, "vae", **VAE),
+        make_run(tmp_path / "other", elsewhere),
+    ):
+        (other.path / "best.safetensors").replace(run.path / "best.safetensors")
+        with pytest.raises(RunError, match="belongs to another run or place: its config_sha256 is"):
+            load_model(run, "cpu")
 
 
 @pytest.mark.parametrize("name", ["best.safetensors", "config.json"])
@@ -217,11 +197,6 @@ def test_a_reader_beside_a_writer_has_one_whole_version(run: Run) -> None:
     assert num_loads
 
 
-def test_weights_are_read_as_safetensors_reads_them(run: Run) -> None:
-    for name, tensor in load_file(run.path / "best.safetensors").items():
-        torch.testing.assert_close(run.load_weights()[name], tensor, rtol=0.0, atol=0.0)
-
-
 KINDS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 KINDS += (torch.int64, torch.int32, torch.uint8, torch.bool)
 EVERY_KIND = {str(kind): torch.arange(6).reshape(2, 3).to(kind) for kind in KINDS}
@@ -229,24 +204,18 @@ EVERY_KIND |= {f"{kind}, odd": torch.arange(5).to(kind) for kind in KINDS}
 EVERY_KIND |= {"none": torch.zeros(0, 4), "one": torch.tensor(2.5), 'ä"\\\n': torch.ones(3)}
 
 
-def write(path: Path, tensors: dict[str, Tensor], note: dict[str, object]) -> None:
-    save_tensors(path, tensors, note, {})
-
-
 def test_every_kind_of_tensor_comes_back(tmp_path: Path) -> None:
-    path, tensors = tmp_path / "file", EVERY_KIND
-    write(path, tensors, {"model": "any"})
-    saved = read_tensors(path, {"model": "any"})
-    found = saved.tensors
+    save_tensors(tmp_path / "file", EVERY_KIND, {"model": "any"}, {})
+    saved = read_tensors(tmp_path / "file", {"model": "any"})
     assert saved.note["model"] == "any"
-    assert found.keys() == tensors.keys()
-    for name, tensor in tensors.items():
-        torch.testing.assert_close(found[name], tensor, rtol=0.0, atol=0.0)
+    assert saved.tensors.keys() == EVERY_KIND.keys()
+    for name, tensor in EVERY_KIND.items():
+        torch.testing.assert_close(saved.tensors[name], tensor, rtol=0.0, atol=0.0)
 
 
 def test_every_bit_that_was_flipped_in_a_file_of_tensors_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    write(path, {"a": torch.ones(3), "b": torch.zeros(2, 2)}, {"model": "any"})
+    save_tensors(path, {"a": torch.ones(3), "b": torch.zeros(2, 2)}, {"model": "any"}, {})
     sound = path.read_bytes()
     for bit in range(8 * len(sound)):
         changed = bytearray(sound)
