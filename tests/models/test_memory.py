@@ -40,7 +40,7 @@ def test_the_size_is_that_of_the_model_that_is_made(
             check_model_fits(name, config, 50, 30, CPU, to_train=to_train)
 
 
-@pytest.mark.parametrize("size", [2**63 - 1, 2**62, 2**40, 2**31])
+@pytest.mark.parametrize("size", [2**63 - 1, 2**62, 2**31])
 @pytest.mark.parametrize(
     "make",
     [
@@ -48,6 +48,7 @@ def test_the_size_is_that_of_the_model_that_is_made(
         lambda size: VAEConfig(hidden=(size,)),
         lambda size: DAEConfig(latent=size),
         lambda size: RecVAEConfig(latent=size),
+        lambda size: RecVAEConfig(width=size),
         lambda size: GMFConfig(factors=size),
         lambda size: NeuMFConfig(factors=size),
         lambda size: MLPConfig(layers=(size // 2 * 2, 8)),
@@ -60,7 +61,7 @@ def test_no_size_is_too_large_to_be_checked(
 ) -> None:
     config = make(size)
     (name,) = [name for name in MODEL_NAMES if config_class(name) is type(config)]
-    with pytest.raises(UnsupportedError, match=f"{name} for 50 users and 30 items .* memory"):
+    with pytest.raises(UnsupportedError, match=f"{name} for 50 .* are free; choose smaller sizes"):
         check_model_fits(name, config, 50, 30, CPU, to_train=to_train)
 
 
@@ -100,24 +101,6 @@ def test_an_average_of_the_weights_is_counted(monkeypatch: pytest.MonkeyPatch) -
     check_model_fits("gmf", config, 50, 30, CPU, to_train=True)
     with pytest.raises(UnsupportedError, match="training gmf for 50 users"):
         check_model_fits("gmf", config, 50, 30, CPU, to_train=True, has_average=True)
-
-
-@pytest.mark.parametrize("width", [10**9, 10**18, 2**62])
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        ("neumf", lambda width: NeuMFConfig(factors=width)),
-        ("gmf", lambda width: GMFConfig(factors=width)),
-        ("mlp", lambda width: MLPConfig(layers=(width, width))),
-        ("vae", lambda width: VAEConfig(hidden=(width,))),
-        ("dae", lambda width: DAEConfig(latent=width)),
-        ("recvae", lambda width: RecVAEConfig(width=width)),
-    ],
-)
-def test_no_size_is_too_large_to_be_told(name: str, settings: object, width: int) -> None:
-    assert callable(settings)
-    with pytest.raises(UnsupportedError, match=f"{name} for 50 .* are free; choose smaller sizes"):
-        check_model_fits(name, settings(width), 50, 30, CPU, to_train=True)
 
 
 def test_every_model_says_what_to_do_where_it_does_not_fit() -> None:

@@ -68,19 +68,6 @@ def test_by_source_each_item_keeps_its_strongest_targets(dense: np.ndarray) -> N
         assert sorted(np.flatnonzero(found[4][source])) == sorted(kept)
 
 
-def test_users_with_many_items_count_less_in_the_cosine(dense: np.ndarray) -> None:
-    config = config_class("itemknn")(neighbors=NUM_ITEMS, shrinkage=3.0, user_power=0.5)
-    model = build_model("itemknn", config, *dense.shape)
-    assert isinstance(model, NeighborsModel)
-    model.fit(of_matrix(dense), lambda *progress: None)
-    weight = np.maximum(dense.sum(1), 1) ** -0.5
-    weight *= dense.sum() / (dense.sum(1) * weight).sum()
-    gram = (dense * weight[:, None]).T @ dense
-    expected = gram / (np.sqrt(np.outer(gram.diagonal(), gram.diagonal())) + 3.0)
-    np.fill_diagonal(expected, 0)
-    np.testing.assert_allclose(dense_weights(model).numpy(), expected, rtol=1e-3, atol=1e-6)
-
-
 def dense_weights(model: NeighborsModel) -> Tensor:
     return model.similarity(torch.arange(model.num_items)).clamp(min=0)
 
@@ -158,17 +145,11 @@ def test_every_pair_comes_once_and_in_order(dense: np.ndarray) -> None:
     assert list(pairs()) == [(i, j, table[i, j]) for i, j in items.tolist()]
 
 
-def test_a_million_items_fit_where_ease_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_million_items_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
     monkeypatch.setattr("foretaste.models.memory.free_on", lambda *_: 4 * 2**30)
     for name in ("itemknn", "rp3beta"):
         check_model_fits(name, config_class(name)(), 10, 1_000_000, cpu, to_train=True)
-    check_model_fits("ease", config_class("ease")(), 10, 1_000_000, cpu, to_train=True)
-    whole = config_class("ease")(neighbors="all")
-    with pytest.raises(
-        UnsupportedError, match=r"weights of a few neighbours of each item \(--neighbors 100\)"
-    ):
-        check_model_fits("ease", whole, 10, 1_000_000, cpu, to_train=True)
     many = config_class("itemknn")(neighbors=10_000)
     with pytest.raises(UnsupportedError, match=r"keep fewer neighbours of each item \(--neighbors"):
         check_model_fits("itemknn", many, 10, 1_000_000, cpu)

@@ -144,6 +144,17 @@ def board(path: Path, **settings: Any) -> Dataset:
     return prepare(pa.table(columns), path, protocol="none", **settings)
 
 
+@pytest.fixture(scope="module")
+def boards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
+    """Without weights, with weights of one, and with others."""
+    root = tmp_path_factory.mktemp("boards")
+    return {
+        "none": board(root / "none"),
+        "ones": board(root / "ones", weight_column="ones"),
+        "plays": board(root / "plays", weight_column="plays", weight_scale="log"),
+    }
+
+
 class Starts(Callback):
     def __init__(self) -> None:
         self.lines: list[str | None] = []
@@ -156,26 +167,23 @@ QUICK: dict[str, dict[str, Any]] = {"ials": {"factors": 4}}
 
 
 @pytest.mark.parametrize("name", MODEL_NAMES)
-def test_a_training_takes_weights_or_says_that_it_does_not(name: str, tmp_path: Path) -> None:
+def test_a_training_takes_weights_or_says_that_it_does_not(
+    name: str, boards: dict[str, Dataset], tmp_path: Path
+) -> None:
     """Weights of one give the files of none; other weights change what takes them, alone."""
-    datasets = {
-        "none": board(tmp_path / "none"),
-        "ones": board(tmp_path / "ones", weight_column="ones"),
-        "plays": board(tmp_path / "plays", weight_column="plays", weight_scale="log"),
-    }
     kind, starts = config_class(name), Starts()
     config = TrainingConfig(device="cpu", epochs=2) if kind.has_epochs else TrainingConfig()
 
     def weights_of(dataset: str, **settings: Any) -> dict[str, Tensor]:
         place = tmp_path / f"run-{dataset}-{len(starts.lines)}"
         settings = QUICK.get(name, {}) | settings
-        run = train(name, datasets[dataset], run=place, config=config, callback=starts, **settings)
+        run = train(name, boards[dataset], run=place, config=config, callback=starts, **settings)
         return Run.open(run.path).load_weights()
 
     def are_alike(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
         return all(torch.equal(one[key], other[key]) for key in one)
 
-    plain, ones, plays = (weights_of(dataset) for dataset in datasets)
+    plain, ones, plays = (weights_of(dataset) for dataset in boards)
     assert are_alike(plain, ones)
     assert are_alike(plain, plays) != kind().takes_weights
     assert starts.lines[0] is None
@@ -186,15 +194,17 @@ def test_a_training_takes_weights_or_says_that_it_does_not(name: str, tmp_path: 
     assert starts.lines[-1] == f"not used: {name} learns from presence alone"
 
 
-def test_a_blend_says_that_its_runs_have_taken_weights(tmp_path: Path) -> None:
-    dataset, starts = board(tmp_path / "plays", weight_column="plays"), Starts()
+def test_a_blend_says_that_its_runs_have_taken_weights(
+    boards: dict[str, Dataset], tmp_path: Path
+) -> None:
+    dataset, starts = boards["plays"], Starts()
     runs = [train(name, dataset, run=tmp_path / name) for name in ("popularity", "ease")]
     foretaste.blend(runs, weights=(0.5, 0.5), run=tmp_path / "blend", callback=starts)
     assert starts.lines == ["as in the runs that are blended"]
 
 
-def test_fit_finds_the_epoch_with_weights_too(tmp_path: Path) -> None:
-    dataset = board(tmp_path / "none", weight_column="plays", weight_scale="log")
+def test_fit_finds_the_epoch_with_weights_too(boards: dict[str, Dataset], tmp_path: Path) -> None:
+    dataset = boards["plays"]
     settings: dict[str, Any] = {"factors": 4, "device": "cpu", "callback": Callback()}
     weighted = foretaste.fit("ials", dataset, **settings)
     plain = foretaste.fit("ials", dataset, ignore_weights=True, **settings)

@@ -157,8 +157,7 @@ def test_products_are_as_accurate_as_plain_ones(
             assert rms([fast - truth]) <= allowed
 
 
-@pytest.mark.parametrize("instructions", ["SSE41", "AVX2"])
-def test_products_work_on_older_processors(instructions: str) -> None:
+def test_products_work_on_older_processors() -> None:
     """oneDNN has no bf16 products without AVX-512, which most laptops lack."""
     code = (
         "import torch; from foretaste.ops.dense import linear; "
@@ -166,7 +165,7 @@ def test_products_work_on_older_processors(instructions: str) -> None:
         "assert (linear(ones, ones) == 16).all(); "
         "assert (linear(ones, ones, ones[0], 'relu') == 17).all()"
     )
-    environment = os.environ | {"ONEDNN_MAX_CPU_ISA": instructions, "PYTHONPATH": SOURCES}
+    environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2", "PYTHONPATH": SOURCES}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
     )

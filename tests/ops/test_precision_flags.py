@@ -25,12 +25,6 @@ def bf16() -> Iterator[None]:
     MATMUL.fp32_precision = "none"
 
 
-def test_held_and_given_back(bf16: None) -> None:
-    with float32_products(CPU):
-        assert MATMUL.fp32_precision == "ieee"
-    assert MATMUL.fp32_precision == "bf16"
-
-
 def test_an_error_gives_it_back(bf16: None) -> None:
     with pytest.raises(ValueError, match="mine"), float32_products(CPU):
         raise ValueError("mine")

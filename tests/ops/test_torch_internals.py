@@ -13,8 +13,6 @@ from foretaste.ops.torch_internals import (
     Adam,
     compute_alone,
     keep_freed_memory,
-    relu_backward,
-    tanh_backward,
 )
 
 
@@ -72,18 +70,6 @@ def test_freed_memory_is_kept_unless_the_user_has_settings(monkeypatch: pytest.M
     assert keep_freed_memory()
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
     assert not keep_freed_memory()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gradients_of_activations(dtype: torch.dtype, generator: torch.Generator) -> None:
-    value, gradient = (torch.randn(7, 19, generator=generator).to(dtype) for _ in range(2))
-    expected = torch.where(value > 0, gradient, 0)
-    assert torch.equal(relu_backward(gradient, value.relu()), expected)
-    in_place = gradient.clone()
-    assert relu_backward(in_place, value.relu(), out=in_place).data_ptr() == in_place.data_ptr()
-    assert torch.equal(in_place, expected)
-    truth = gradient.double() * (1.0 - value.tanh().double().square())
-    torch.testing.assert_close(tanh_backward(gradient, value.tanh()), truth.to(dtype))
 
 
 def test_a_thread_that_computes_alone_changes_no_other() -> None:

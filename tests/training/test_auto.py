@@ -298,13 +298,9 @@ ASKED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", ASKED)
 @pytest.mark.parametrize("model", [NeuMF, MultVAE])
-def test_what_was_asked_wins(name: str, model: type[IterativeModel]) -> None:
-    needed = {"learning_rate_schedule": "cosine"} if name == "schedule_epochs" else {}
-    config = TrainingConfig(**{"epochs": 9, **needed, name: ASKED[name]})
-    plan = plan_of(config, model=model)
-    assert getattr(plan, name) == ASKED[name]
+def test_what_was_asked_wins(model: type[IterativeModel]) -> None:
+    assert asdict(plan_of(TrainingConfig(**ASKED), model=model)) == ASKED | {"device": "cpu"}
 
 
 @pytest.mark.parametrize(
@@ -349,11 +345,6 @@ def test_settings_for_several_models_act_where_they_can(name: str) -> None:
 def test_patience_does_not_cut_a_schedule_short() -> None:
     assert plan_of(TrainingConfig(epochs=9)).patience > 0
     assert plan_of(TrainingConfig(epochs=9, learning_rate_schedule="cosine")).patience == 0
-
-
-def test_every_setting_is_planned() -> None:
-    assert {item.name for item in fields(TrainingConfig)} == ASKED.keys() | {"device"}
-    assert {item.name for item in fields(TrainingPlan)} == ASKED.keys() | {"device"}
 
 
 @pytest.mark.parametrize("metric", ["accuracy@10", "ndcg", "ndcg@0", "ndcg@x", ""])

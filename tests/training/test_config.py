@@ -1,11 +1,9 @@
-"""Training settings: what is refused, and in which words."""
+"""Training settings: their ranges, and those that do not go together."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import numpy as np
 import pytest
 
 from foretaste.errors import SettingError
@@ -16,47 +14,20 @@ from foretaste.training import TrainingConfig
     ("settings", "message"),
     [
         ({"epochs": 0}, "epochs is 0; it must be a whole number of at least 1"),
-        ({"epochs": "many"}, "epochs is 'many'; it must be a whole number of at least 1 or auto"),
-        ({"epochs": "30"}, "epochs is '30'; it must be a whole number of at least 1"),
-        (
-            {"epochs": np.int64(0)},
-            r"epochs is np.int64\(0\); it must be a whole number of at least",
-        ),
-        ({"epochs": np.True_}, r"epochs is np.True_; it must be a whole number of at least 1"),
-        ({"cuda_graphs": "no"}, "cuda_graphs is 'no'; it must be True or False"),
-        ({"beta1": "0.9"}, "beta1 is '0.9'; it must be a number of at least 0 and"),
-        ({"epochs": True}, "epochs is True; it must be a whole number of at least 1"),
-        ({"eps": [1]}, r"eps is \[1\]; it must be a number above 0"),
-        ({"epochs": 2.5}, "epochs is 2.5; it must be a whole number"),
         ({"batch_size": 0}, "batch_size is 0; it must be a whole number of at least 1"),
-        ({"batch_size": 99.5}, "batch_size is 99.5; it must be a whole number"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0; it must be a number above 0"),
-        ({"learning_rate": math.nan}, "learning_rate is nan; it must be a number above 0"),
-        ({"learning_rate": math.inf}, "learning_rate is inf; it must be a number above 0"),
         ({"beta1": 1.0}, "beta1 is 1.0; it must be a number of at least 0 and below 1"),
         ({"beta1": -0.1}, "beta1 is -0.1; it must be a number of at least 0 and below 1"),
         ({"beta2": 1.5}, "beta2 is 1.5; it must be a number of at least 0 and below 1"),
         ({"eps": 0.0}, "eps is 0.0; it must be a number above 0"),
-        ({"eps": "auto"}, "eps is 'auto'; it must be a number above 0"),
         ({"seed": -1}, "seed is -1; it must be a whole number of at least 0 and below"),
         ({"seed": 2**63}, "seed is 9223372036854775808; it must be .* and below 2.63"),
-        ({"seed": 1.5}, "seed is 1.5; it must be a whole number"),
-        ({"seed": "auto"}, "seed is 'auto'; it must be a whole number"),
         ({"eval_every": 0}, "eval_every is 0; it must be a whole number of at least 1"),
         ({"patience": -1}, "patience is -1; it must be a whole number of at least 0"),
         ({"validation_users": 0}, "validation_users is 0; it must be a whole number of at least 1"),
-        (
-            {"validation_users": "auto"},
-            "validation_users is 'auto'; it must be a whole number",
-        ),
         ({"target": 0.0}, "target is 0.0; it must be a number above 0"),
-        ({"target": math.nan}, "target is nan; it must be a number above 0"),
         ({"target": 2.0}, "target is 2.0; it must be a number above 0 and at most 1"),
         ({"checkpoint_every_s": -1}, "checkpoint_every_s is -1; it must be a number of at least 0"),
-        (
-            {"checkpoint_every_s": math.inf},
-            "checkpoint_every_s is inf; it must be a number of at least 0",
-        ),
         ({"ema": 1.0}, "ema is 1.0; it must be a number of at least 0 and below 1 or auto"),
         (
             {"learning_rate_schedule": "cosine", "epochs": 9, "patience": 2},
@@ -82,10 +53,6 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: st
         TrainingConfig(**settings)
 
 
-def test_a_perfect_target_is_allowed() -> None:
-    TrainingConfig(target=1.0)
-
-
 def test_ends_of_ranges_are_allowed() -> None:
     TrainingConfig(
         epochs=1,
@@ -95,6 +62,6 @@ def test_ends_of_ranges_are_allowed() -> None:
         seed=2**63 - 1,
         patience=0,
         validation_users=1,
-        target=1e-9,
+        target=1.0,
         checkpoint_every_s=0.0,
     )

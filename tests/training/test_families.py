@@ -95,7 +95,7 @@ def test_a_registered_family_has_its_own_command(dataset: Dataset, tmp_path: Pat
     assert Run.open(tmp_path / "toy-steps").config.model_config == {"width": 2}
 
 
-@pytest.mark.parametrize("name", [*STEPS, "ials"])
+@pytest.mark.parametrize("name", STEPS)
 def test_a_family_with_epochs_learns_and_resumes(
     name: str, dataset: Dataset, tmp_path: Path
 ) -> None:

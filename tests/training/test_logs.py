@@ -164,12 +164,6 @@ def test_models_fitted_in_one_pass_are_logged_too(dataset: Dataset, tmp_path: Pa
     assert [step for step, _ in scalars(run)["test/hr_at_10"]] == [0]
 
 
-def test_a_trace_needs_steps(dataset: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="fitted in one pass has no steps"):
-        train("popularity", dataset, run=tmp_path / "run", logs=LogConfig(trace=True))
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_missing_tensorboard_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("foretaste.training.logs.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install tensorboard$"):
@@ -232,24 +226,6 @@ def test_epochs_that_compiled_are_left_out_of_averages() -> None:
     assert without["min_evaluation_s"] == 6
     assert clock.until(3) == 7 + 9 + 2 + 8 + 6 + 5
     assert Clock(epoch_s=[9], cold_epochs=[1]).averaged_epochs(0) == [1]
-
-
-def test_the_summary_leaves_warm_up_epochs_out(dataset: Dataset, tmp_path: Path) -> None:
-    run = run_of("gmf", dataset, tmp_path / "run", warm_up_epochs=1, epochs=4)
-    (summary,) = events(run, "summary")
-    first, *others = (event["train_s"] for event in events(run, "epoch"))
-    assert summary["num_warm_up_epochs"] == 1
-    assert summary["min_epoch_s"] == min(others)
-    assert summary["avg_epoch_s"] == pytest.approx(sum(others) / 3)
-    assert summary["train_s"] == pytest.approx(first + sum(others))
-    num_samples = events(run, "start")[0]["num_samples"]
-    assert summary["samples_per_s"] == pytest.approx(3 * num_samples / sum(others))
-
-
-def test_epochs_before_the_first_evaluation(dataset: Dataset, tmp_path: Path) -> None:
-    run = run_of("gmf", dataset, tmp_path / "run", eval_after=2, eval_every=2, epochs=7)
-    judged = [event["epoch"] for event in events(run, "evaluation")]
-    assert judged[:-1] == [4, 6, 7]
 
 
 def test_the_list_length_that_chose_the_epoch_is_tested_too(

@@ -102,9 +102,3 @@ def test_the_loss_scale_is_logged_and_changes_no_weights(dataset: Dataset, tmp_p
         found.append(run.load_weights())
     for name, tensor in found[0].items():
         torch.testing.assert_close(tensor, found[1][name])
-
-
-def test_a_loss_scale_without_fp16_leaves_no_run(dataset: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="only fp16 scales its loss"):
-        run_of("neumf", dataset, tmp_path / "run", loss_scale=8.0)
-    assert not (tmp_path / "run").exists()

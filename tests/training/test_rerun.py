@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -24,14 +25,14 @@ ASKED = TrainingConfig(
 )
 
 
-@pytest.fixture
-def experiment(dataset: Dataset, tmp_path: Path) -> Run:
+@pytest.fixture(scope="module")
+def experiment(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = train(
         "gmf",
         dataset,
         model_config=GMFConfig(factors=3, negatives=2),
         config=ASKED,
-        run=tmp_path / "experiment",
+        run=tmp_path_factory.mktemp("run") / "experiment",
     )
     return Run.open(run.path)
 
@@ -147,12 +148,13 @@ def test_a_closed_form_is_repeated(dataset: Dataset, everything: Dataset, tmp_pa
     assert train_again(settings, everything, tmp_path / "other").has_weights
 
 
-def test_an_unfinished_run_is_refused(experiment: Run) -> None:
-    log = experiment.path / "metrics.jsonl"
+def test_an_unfinished_run_is_refused(experiment: Run, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(experiment.path, tmp_path / "experiment"))
+    log = path / "metrics.jsonl"
     lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
     log.write_text("".join(lines[:-1]), encoding="utf-8")
     with pytest.raises(RunError, match="was never finished, so its best epoch is not known"):
-        rerun_settings(Run.open(experiment.path))
+        rerun_settings(Run.open(path))
 
 
 def test_a_run_that_another_process_has_just_finished_keeps_its_weights(

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from foretaste.data import Dataset
-from foretaste.errors import SettingError
 from foretaste.models.config import ModelConfig
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.runs import Run, load_model
@@ -38,6 +37,13 @@ def trained(name: str, dataset: Dataset, run: Path, **settings: Any) -> Run:
     return train(name, dataset, device="cpu", run=run, callback=Callback(), **settings)
 
 
+@pytest.fixture(scope="module", params=SEARCHED)
+def run(
+    request: pytest.FixtureRequest, heldout_users: Dataset, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    return trained(request.param, heldout_users, tmp_path_factory.mktemp("searched") / "one")
+
+
 def test_these_models_choose() -> None:
     assert SEARCHED == ["ials", "ease", "itemknn", "rp3beta"]
 
@@ -52,12 +58,10 @@ def test_the_chosen_are_no_worse_than_the_rule(name: str, heldout_users: Dataset
     assert again.get("value_by_rule", search["value"]) == search["value"], "of these settings"
 
 
-@pytest.mark.parametrize("name", SEARCHED)
 def test_the_run_has_what_was_chosen_and_is_equal_again(
-    name: str, heldout_users: Dataset, tmp_path: Path
+    run: Run, heldout_users: Dataset, tmp_path: Path
 ) -> None:
-    runs = [trained(name, heldout_users, tmp_path / place) for place in ("one", "two")]
-    one, two = runs
+    one, two = run, trained(run.config.model, heldout_users, tmp_path / "two")
     assert numbers_of(one) == numbers_of(two)
     assert weights_of(one) == weights_of(two)
     assert one.config.digest() == two.config.digest()
@@ -70,16 +74,14 @@ def test_the_run_has_what_was_chosen_and_is_equal_again(
     assert one.log.summary["search_s"] > 0
 
 
-@pytest.mark.parametrize("name", SEARCHED)
 def test_the_settings_are_repeated_without_a_search(
-    name: str, heldout_users: Dataset, tmp_path: Path
+    run: Run, heldout_users: Dataset, tmp_path: Path
 ) -> None:
-    run = trained(name, heldout_users, tmp_path / "one")
     settings = rerun_settings(run)
     again = train(settings.pop("model"), heldout_users, run=tmp_path / "two", **settings)
     assert again.config.search == {}
     assert again.config.model_config == run.config.model_config
-    if name != "ials":  # its epochs are those of the best one
+    if run.config.model != "ials":  # its epochs are those of the best one
         assert weights_of(again) == weights_of(run)
 
 
@@ -146,8 +148,3 @@ def test_large_data_are_sampled(
 def test_one_metric_chooses(heldout_users: Dataset) -> None:
     assert found("itemknn", heldout_users)["select_by"] == "ndcg@100"
     assert found("itemknn", heldout_users, select_by="recall@5")["select_by"] == "recall@5"
-
-
-def test_models_without_candidates_refuse_the_setting(dataset: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="search does nothing for vae"):
-        train("vae", dataset, search=False, run=tmp_path / "run")

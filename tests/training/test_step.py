@@ -12,25 +12,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from foretaste.errors import SettingError, UnsupportedError
+from foretaste.errors import UnsupportedError
 from foretaste.models.base import Implementation, NeuralModel
 from foretaste.models.batches import Batches
-from foretaste.models.config import TrainingSize
 from foretaste.models.neumf.batches import InteractionBatches
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.registry import build_model
 from foretaste.models.vae.autoencoder import HistoryAutoencoder
 from foretaste.models.vae.batches import HistoryBatches
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
-from foretaste.models.vae.model import MultVAE
 from foretaste.models.vae.recvae import RecVAE
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.neumf_loss import chunked as neumf_chunked
 from foretaste.ops.neumf_loss import product
 from foretaste.ops.softmax_loss import chunked as softmax_chunked
 from foretaste.ops.triton import checks
-from foretaste.training.auto import resolve
-from foretaste.training.config import Precision, TrainingConfig
+from foretaste.training.config import Precision
 from foretaste.training.cuda_graph import RecordedStep
 from foretaste.training.optimizer import GroupOptimizer, adam, average_of
 from foretaste.training.precision import PrecisionPolicy
@@ -339,10 +336,3 @@ def test_kernels_are_checked_before_the_first_step(
     plan = make_plan(kernels="triton", batch_size=7)
     with pytest.raises(UnsupportedError, match=r"on cpu the kernel of .* it does not run"):
         ALONE.batches_and_step(model, histories, plan)
-
-
-def test_kernels_for_a_gpu_are_refused_on_a_cpu() -> None:
-    size = TrainingSize(num_interactions=10, num_users=5, num_items=9, protocol="none")
-    config = TrainingConfig(kernels="triton")
-    with pytest.raises(SettingError, match=r"kernels is triton.*the device is the CPU"):
-        resolve(config, MultVAE, size, model_config=VAEConfig(), device="cpu")

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from foretaste.models.base import UserState
 from foretaste.models.neumf import fold_in
 from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
@@ -33,28 +32,6 @@ def model() -> NeuMF:
 @pytest.fixture
 def histories(rng: np.random.Generator) -> HistoryTensors:
     return random_histories(rng, 9, NUM_ITEMS)
-
-
-def mean_place(model: NeuMF, state: UserState, items: set[int]) -> float:
-    """Average place of ``items`` among the catalogue as the state's one user is shown it."""
-    order = model.score_catalogue(state)[0].argsort(descending=True)
-    places = order.argsort()[sorted(items)]
-    return places.double().mean().item()
-
-
-def test_fitting_finds_a_taste_that_the_model_can_have(
-    model: NeuMF, generator: torch.Generator
-) -> None:
-    """The history is what a made-up user row would like best: fitting must rank it first again."""
-    has_history = torch.ones(1, dtype=torch.bool)
-    tables = model._user_tables()
-    taste = [torch.randn(1, table.shape[1], generator=generator) for table in tables]
-    favourites = model.score_catalogue(UserState(has_history, tuple(taste))).topk(8).indices
-    items = set(favourites[0].tolist())
-    start = tuple(table.detach().mean(0, keepdim=True) for table in tables)
-    fitted = model.fold_in(histories_of([items], NUM_ITEMS))
-    assert mean_place(model, fitted, items) < 5.0
-    assert mean_place(model, UserState(has_history, start), items) > 7.0
 
 
 @pytest.mark.parametrize(
@@ -168,14 +145,6 @@ def test_negatives_depend_on_the_history_alone(histories: HistoryTensors) -> Non
         start, stop = histories.offsets[user : user + 2].tolist()
         for found, turn in zip(fold_in._turns(alone, Objective(), 4, 4), turns, strict=True):
             assert torch.equal(found.item_index_BK, turn.item_index_BK[start:stop])
-
-
-def test_a_model_without_a_tower_folds_in(histories: HistoryTensors) -> None:
-    model = NeuMF(GMFConfig(factors=4, loss="bce"), 12, NUM_ITEMS)
-    model.reset_parameters(1)
-    factors, embedding = model.fold_in(histories).parts
-    assert factors.shape == (9, 4)
-    assert embedding.shape == (9, 0)
 
 
 @pytest.mark.parametrize("loss", ["softmax", "bce"])

@@ -143,37 +143,7 @@ def assert_uniform(weight: torch.Tensor, bound: float) -> None:
     assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.25)
 
 
-def test_initial_weights_follow_the_seed() -> None:
-    def weights(seed: int) -> list[torch.Tensor]:
-        model = NeuMF(NeuMFConfig(factors=2, layers=(4, 3)), 5, 6)
-        model.reset_parameters(seed)
-        return [parameter.detach().clone() for parameter in model.parameters()]
-
-    assert all(map(torch.equal, weights(7), weights(7)))
-    assert not any(
-        torch.equal(one, other)
-        for one, other in zip(weights(7), weights(8), strict=True)
-        if one.dim() == 2
-    )
-
-
 @pytest.mark.parametrize("layers", [(64,), (), (7, 4)])
 def test_towers_that_are_none_are_refused(layers: tuple[int, ...]) -> None:
     with pytest.raises(SettingError, match=r"layers is \(.* it must be the width of the tower"):
         NeuMFConfig(layers=layers)
-
-
-@pytest.mark.parametrize("layout", ["grouped", "shuffled"])
-def test_rows_of_a_batch_compute_on_their_own_as_among_others(
-    model: NeuMF, rng: np.random.Generator, layout: str
-) -> None:
-    """Dropout goes by a sample's place in the whole batch, in slices of slices too."""
-    whole = next(batches_of(rng, NeuMFConfig(negatives=3, batch_layout=layout), 40))
-    expected = model.train()(whole)
-    gradients = torch.autograd.grad(expected, list(model.parameters()))
-    parts = [whole[:1], whole[1:6], whole[4:][2:], whole[40:]]
-    found = sum(model(part) for part in parts)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(torch.autograd.grad(found, list(model.parameters())), gradients)
-    assert sum(part.item_index_BK.numel() for part in parts) == whole.num_samples
-    assert {part.num_samples for part in parts} == {whole.num_samples}

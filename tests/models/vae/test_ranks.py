@@ -14,9 +14,7 @@ from foretaste.distributed.collectives import Ranks
 from foretaste.models.vae.batches import HistoryBatch
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.models.vae.model import MultDAE, MultVAE
-from foretaste.ops.dropout import keep_entries
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.random import from_row
 from foretaste.ops.softmax_loss import chunked
 from tests.ops.cases import random_histories
 from tests.ranks import run_ranks
@@ -128,28 +126,3 @@ def test_half_precision(dtype: torch.dtype, loss_scale: float, tolerance: float)
 @pytest.mark.parametrize("sizes", [{"num_items": 90}, {"num_users": 2, "batch_size": 1}])
 def test_slices_sample_the_items_of_the_whole_batch(sizes: dict[str, int]) -> None:
     assert_steps_agree(Case(config=replace(VAE, sampled_softmax=5), **sizes), 3, 1e-5)
-
-
-def words(ranks: Ranks, case: Case) -> list[tuple[Any, Tensor]]:
-    """Of each batch: its rows' items, kept or dropped, and the noise of its rows."""
-    found = []
-    model = case.model()
-    for batch in case.batches(model, ranks):
-        histories, first_row = batch.histories, int(batch.first_row)
-        key = from_row(batch.dropout_key, batch.first_row)
-        kept_N = keep_entries(histories, 0.5, key).tolist()
-        row_N = (histories.row_index() + first_row).tolist()
-        item_N = histories.item_index.tolist()
-        noise_BL, _ = model._latent(torch.zeros(len(histories), 8), batch)
-        found.append((dict(zip(zip(row_N, item_N, strict=True), kept_N, strict=True)), noise_BL))
-    return found
-
-
-@pytest.mark.parametrize("case", [Case(), Case(num_users=4, batch_size=3)])
-def test_users_dropout_and_noise_are_those_of_one(case: Case) -> None:
-    (alone,) = run_ranks(words, 1, case)
-    ranks = run_ranks(words, 3, case)
-    for (kept, noise_BL), *parts in zip(alone, *ranks, strict=True):
-        assert {k: v for part, _ in parts for k, v in part.items()} == kept
-        assert sum(len(part) for part, _ in parts) == len(kept)
-        assert torch.equal(torch.cat([noise for _, noise in parts]), noise_BL)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -148,19 +147,3 @@ def test_the_prior_keeps_the_encoder_with_which_the_epoch_began(
     assert torch.equal(model.kept["encoder_table"], began)
     model(first)
     assert torch.equal(model.kept["encoder_table"], model.encoder_table)
-
-
-def test_longer_histories_are_held_nearer_to_the_prior(
-    model: RecVAE, batches: AlternatingBatches
-) -> None:
-    """The KL term of each user grows with the length of the history."""
-    batch = next(batches.epoch(0))
-    free = RecVAE(replace(CONFIG, kl_weight=0.0), NUM_USERS, NUM_ITEMS).double().train()
-    free.load_state_dict(model.state_dict())
-    alone = [batch[row : row + 1] for row in range(len(batch.histories))]
-    terms = torch.stack([model(one) - free(one) for one in alone])
-    double = replace(model.config, kl_weight=2 * CONFIG.kl_weight)
-    model.config = double
-    doubled = torch.stack([model(one) - free(one) for one in alone])
-    torch.testing.assert_close(doubled, 2 * terms)
-    assert (terms[batch.histories.lengths() == 0] == 0).all()

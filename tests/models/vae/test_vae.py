@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -164,14 +163,6 @@ def test_gradients_add_up_over_batches(histories: HistoryTensors) -> None:
     torch.testing.assert_close([parameter.grad for parameter in parameters], expected)
 
 
-def test_dropout_and_noise_change_by_step_and_only_in_training(histories: HistoryTensors) -> None:
-    model = MultVAE(VAEConfig(hidden=(9,), latent=4, anneal_cap=0.0), NUM_USERS, NUM_ITEMS)
-    model.reset_parameters(1)
-    one, other = batch_of(histories, 1), batch_of(histories, 2)
-    assert model.train()(one) != model(other)
-    assert model.eval()(one) == model(other)
-
-
 def test_scores_are_the_plain_logits(model: MultVAE, histories: HistoryTensors) -> None:
     model.eval()
     state = model.fold_in(histories)
@@ -206,23 +197,6 @@ def test_initial_weights_are_the_papers() -> None:
 def test_an_encoder_without_layers_is_refused() -> None:
     with pytest.raises(SettingError, match=r"hidden is \(\); it must be one width or more"):
         DAEConfig(hidden=())
-
-
-def test_users_of_a_batch_compute_on_their_own_as_among_others(
-    model: MultVAE, histories: HistoryTensors
-) -> None:
-    """Dropout and noise go by a user's place in the whole batch, in slices of slices too."""
-    model.config = replace(model.config, l2=0.02)
-    whole = batch_of(histories)
-    expected = model.train()(whole)
-    gradients = torch.autograd.grad(expected, list(model.parameters()))
-    parts = [whole[:1], whole[1:6], whole[4:][2:], whole[NUM_USERS:]]
-    found = sum(model(part) for part in parts)
-    torch.testing.assert_close(found, expected)
-    found_gradients = torch.autograd.grad(found, list(model.parameters()))
-    torch.testing.assert_close(found_gradients, gradients)
-    assert [len(part.histories) for part in parts] == [1, 5, 8, 0]
-    assert {part.num_samples for part in parts} == {NUM_USERS}
 
 
 def test_an_output_laid_out_for_few_gives_the_same_scores(histories: HistoryTensors) -> None:

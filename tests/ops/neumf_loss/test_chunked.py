@@ -120,14 +120,6 @@ def test_loss_and_gradients_are_the_plain_ones(
     torch.testing.assert_close(gradients(found, inputs), gradients(expected, inputs))
 
 
-def test_upstream_gradients_scale_every_gradient(generator: torch.Generator) -> None:
-    inputs = make_inputs(Shape(), generator, dtype=torch.float64)
-    samples = make_samples(Shape(), generator)
-    once = gradients(neumf_loss.loss(inputs, samples), inputs)
-    thrice = gradients(3.0 * neumf_loss.loss(inputs, samples), inputs)
-    torch.testing.assert_close(thrice, [3.0 * gradient for gradient in once])
-
-
 def test_labels_and_weights_broadcast(generator: torch.Generator) -> None:
     inputs = make_inputs(Shape(), generator, dtype=torch.float64)
     samples = make_samples(Shape(), generator)
