@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import foretaste
-from foretaste.data import GenerateConfig, generate, prepare
+from foretaste.data import Dataset, GenerateConfig, generate, prepare
 from foretaste.errors import Interrupted, RunError, SettingError, TrainingError
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.recommend import Recommender
@@ -42,6 +42,14 @@ def plays() -> pa.Table:
 @pytest.fixture(scope="module")
 def films() -> pa.Table:
     return generate(SHAPE).items
+
+
+@pytest.fixture(scope="module")
+def everything(
+    plays: pa.Table, films: pa.Table, tmp_path_factory: pytest.TempPathFactory
+) -> Dataset:
+    """Of which nothing is held out."""
+    return prepare(plays, tmp_path_factory.mktemp("all") / "data", items=films, protocol="none")
 
 
 @pytest.fixture(autouse=True)
@@ -90,20 +98,19 @@ class Trainings(Callback):
 
 @pytest.mark.parametrize("model", MODEL_NAMES)
 def test_every_model_answers_as_one_that_was_trained_does(
-    model: str, plays: pa.Table, films: pa.Table, tmp_path: Path
+    model: str, plays: pa.Table, films: pa.Table, everything: Dataset, tmp_path: Path
 ) -> None:
     recommender = fitted(model, plays, items=films)
-    dataset = prepare(plays, tmp_path / "data", items=films, protocol="none")
     settings = quick(model) | SMALL.get(model, {})
     run = foretaste.train(
-        model, dataset, run=tmp_path / "run", device="cpu", callback=QUIET, **settings
+        model, everything, run=tmp_path / "run", device="cpu", callback=QUIET, **settings
     )
     assert answers(recommender) == answers(foretaste.load(run, device="cpu"))
     assert recommender.recommend(1, k=1)[0].items[0].title is not None
     saved = recommender.save(tmp_path / "saved")
     weights = [(place / "best.safetensors").read_bytes() for place in (run.path, saved.path)]
     assert weights[0] == weights[1]
-    assert saved.config.dataset.digest == dataset.manifest.digest
+    assert saved.config.dataset.digest == everything.manifest.digest
     assert answers(recommender) == answers(foretaste.load(tmp_path / "saved", device="cpu"))
 
 

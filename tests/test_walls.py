@@ -207,13 +207,6 @@ def test_settings_need_neither_torch_nor_duckdb() -> None:
     assert not modules_after(*(f"import {module}" for module in modules)) & {"torch", "duckdb"}
 
 
-def test_baselines_hand_their_settings_over_without_torch() -> None:
-    """The command line shows every model's settings; help must not wait for torch."""
-    names = "from foretaste.models.registry import MODEL_NAMES, config_class"
-    loaded = modules_after(names, "[config_class(name) for name in MODEL_NAMES]")
-    assert not loaded & {"torch", "duckdb"}
-
-
 @pytest.mark.parametrize("room", ["", *BELOW])
 def test_a_name_that_is_promised_exists_and_no_other_is_shown(room: str) -> None:
     """Also once its modules are loaded: a module must not hide the name it provides."""

@@ -32,6 +32,10 @@ class Done:
         return " ".join(self.out.translate(dict.fromkeys(map(ord, "│╭╮╰╯─"), " ")).split())
 
 
+Foretaste = Callable[..., Done]
+"""A command line as one string, and further words, run in the shop's directory."""
+
+
 def call(*tokens: object) -> Done:
     """Run one command in this process; what it prints has no bars and no colours.
 
@@ -75,8 +79,7 @@ def shop(model_shop: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def foretaste(shop: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
-    """Runs a command line, as one string, in the shop's directory."""
+def foretaste(shop: Path, monkeypatch: pytest.MonkeyPatch) -> Foretaste:
     monkeypatch.chdir(shop)
 
     def run(line: str, *more: object) -> Done:

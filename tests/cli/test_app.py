@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import foretaste as package
 from foretaste.cli import app as front
-from tests.cli.conftest import Done, call
+from tests.cli.conftest import Done, Foretaste, call
 
 VERBS = [word for word in front.app if word.isalpha()]
-
-Foretaste = Callable[..., Done]
 
 
 def python(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -50,42 +46,15 @@ def test_every_verb_explains_itself(verb: str) -> None:
     assert done.err == ""
 
 
-@pytest.mark.parametrize(
-    ("model", "has", "lacks"),
-    [
-        ("neumf", ["--factors", "--layers", "--negatives", "--epochs"], ["--hidden", "--l2"]),
-        ("vae", ["--hidden", "--anneal-cap", "--epochs"], ["--negatives", "--factors"]),
-        (
-            "ials",
-            ["--factors", "--unobserved-weight", "--epochs", "--patience", "--from"],
-            ["--batch-size", "--learning-rate", "--kernels", "--negatives", "--precision"],
-        ),
-        (
-            "ease",
-            ["--l2", "--dropout", "--device", "--candidates", "--tensorboard"],
-            ["--epochs", "--seed", "--hidden", "--trace", "--verbose"],
-        ),
-        ("popularity", ["--device", "--log-path"], ["--epochs", "--l2", "--trace", "--verbose"]),
-    ],
-)
-def test_models_have_exactly_the_options_that_act(
-    model: str, has: list[str], lacks: list[str]
-) -> None:
-    page = call("train", model, "--help").text
-    assert f"Usage: foretaste train {model} [OPTIONS] DATASET" in page
-    words = set(page.split())
-    assert words >= set(has)
-    assert not words & set(lacks)
-
-
-def test_help_waits_for_nothing_heavy() -> None:
+def test_help_and_a_list_of_runs_wait_for_nothing_heavy(model_shop: Path) -> None:
     code = (
         "from foretaste.cli.app import main\n"
         "for line in ('', 'train', 'train ease', 'demo', 'recommend', 'similar'):\n"
         "    main([*line.split(), '--help'])\n"
+        "main(['runs'])\n"
         "import sys; print(*sys.modules, file=sys.stderr)"
     )
-    done = python("-c", code)
+    done = python("-c", code, cwd=model_shop)
     loaded = {name.partition(".")[0] for name in done.stderr.split()}
     assert done.returncode == 0, done.stderr
     assert "cyclopts" in loaded
@@ -134,6 +103,7 @@ def test_a_model_is_explained_in_few_lines_what_is_used_most_first(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     page = call("train", model, "--help").out
+    assert f"Usage: foretaste train {model} [OPTIONS] DATASET" in page
     assert len(page.splitlines()) <= LONGEST_PAGE[model]
     groups = re.findall("^╭─ (.+?) ─", page, re.MULTILINE)
     order = ["Arguments", "Training", "Model", "Negatives", "Output", "Evaluation", "Optimizer"]
@@ -250,26 +220,6 @@ def test_an_interrupt_is_one_line_and_130(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(front, "app", interrupted)
     assert call("demo") == Done(130, "", "interrupted\n")
-
-
-def test_control_c_ends_a_training_and_says_how_to_go_on(shop: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1])}
-    command = [sys.executable, "-u", "-m", "foretaste", "train", "vae", "data", "-e", "100000"]
-    with subprocess.Popen(
-        [*command, "--patience", "0", "--hidden", "8", "--run", "interrupted"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=shop,
-        env=environment,
-    ) as process:
-        assert process.stdout is not None
-        while not process.stdout.readline().startswith("    1"):
-            pass
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate()
-    assert process.returncode == 130
-    assert re.fullmatch(r"interrupted .+; go on with: foretaste train --resume interrupted\n", err)
 
 
 def test_a_reader_that_goes_away_is_no_error(shop: Path) -> None:

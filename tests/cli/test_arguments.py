@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 
 import pytest
 from cyclopts import App
@@ -18,11 +17,9 @@ from foretaste.data import GivenSplit, PrepareConfig, open_or_prepare
 from foretaste.data.config import PairsConfig
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.models.registry import MODEL_NAMES, config_class
-from foretaste.runs import Run
 from foretaste.serve import serve
 from foretaste.serve.config import ServeConfig
 from foretaste.training import LogConfig, PretrainingConfig, TrainingConfig
-from tests.cli.conftest import Done
 
 
 @pytest.mark.parametrize(
@@ -140,36 +137,3 @@ def test_the_settings_that_share_an_option_name_are_listed(model: str) -> None:
     shared = set(options) & set(options_of(app["prepare"])) - of_raw_files
     seed = {"--seed"} if config_class(model).has_epochs else set()
     assert shared == {"--overwrite", "--quiet", "--threads"} | seed
-
-
-def test_the_seed_is_that_of_the_training(
-    foretaste: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    rows = "".join(f"{n % 9},{n % 7}\n" for n in range(60))
-    (tmp_path / "few.csv").write_text(f"user_id,item_id\n{rows}")
-    done = foretaste("train gmf few.csv --epochs 1 --factors 2 --seed 7 --run run")
-    assert done.status == 0, done.err
-    config = Run.open(tmp_path / "run").config
-    assert (config.asked["seed"], config.dataset.seed) == (7, PrepareConfig.seed)
-
-
-def test_spellings_of_one_command(foretaste: Callable[..., Done], tmp_path: Path) -> None:
-    configs = []
-    for number, line in enumerate(
-        (
-            "--factors 8 --layers 16 8 --negatives 2 --batch-size 64 --learning-rate 0.01",
-            "-f 8 --layers=16,8 -n 2 --batch_size=64 -l 1e-2",
-        )
-    ):
-        done = foretaste(f"train neumf {line} -e 1 data --seed 7 --run {tmp_path}/{number}")
-        assert done.status == 0, done.err
-        configs.append(Run.open(tmp_path / f"{number}").config)
-    one, other = configs
-    given = {"factors": 8, "layers": [16, 8], "negatives": 2}
-    assert one.model_config.items() >= given.items()
-    assert (
-        one.asked.items()
-        >= {"batch_size": 64, "learning_rate": 0.01, "epochs": 1, "seed": 7}.items()
-    )
-    assert (one.model_config, one.asked) == (other.model_config, other.asked)

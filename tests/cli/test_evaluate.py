@@ -5,17 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import re
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from foretaste.runs import Run
-from tests.cli.conftest import Done
-
-Foretaste = Callable[..., Done]
+from tests.cli.conftest import Foretaste
 
 
 def logged(run: str) -> dict[str, Any]:
@@ -161,28 +157,6 @@ def test_compare_as_json_has_the_differences_that_the_table_shows(foretaste: For
     for record in (first, records["runs/vae", "coverage@10"]):
         named = ("difference", "difference_low", "difference_high")
         assert [record[name] for name in named] == [None, None, None]
-
-
-def test_runs_of_other_datasets_do_not_compare(foretaste: Foretaste, tmp_path: Path) -> None:
-    foretaste(f"prepare ratings.csv --protocol held-out-users -o {tmp_path}/data")
-    foretaste(f"train popularity {tmp_path}/data --run {tmp_path}/run")
-    done = foretaste(f"compare runs/popularity runs/vae {tmp_path}/run")
-    assert done.status == 2
-    assert done.out == ""
-    assert done.err.startswith(
-        f"error: runs/popularity and {tmp_path}/run were trained on different datasets, "
-    )
-    assert done.err.count("\n") == 1
-
-
-def test_a_dataset_that_moved(foretaste: Foretaste, tmp_path: Path) -> None:
-    shutil.copytree("data", tmp_path / "data")
-    foretaste(f"train popularity {tmp_path}/data --run {tmp_path}/run")
-    (tmp_path / "data").rename(tmp_path / "moved")
-    done = foretaste(f"evaluate {tmp_path}/run")
-    assert done.status == 2
-    assert "which is not there any more; name its present place with --dataset" in done.err
-    assert foretaste(f"evaluate {tmp_path}/run --dataset {tmp_path}/moved").status == 0
 
 
 def test_runs_are_measured_on_other_data(foretaste: Foretaste, tmp_path: Path) -> None:

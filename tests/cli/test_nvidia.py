@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,10 @@ from foretaste.cli.nvidia_line import FLAGS, NCF_MODELS, VAE_MODELS
 from foretaste.data import open_dataset
 from foretaste.errors import ForetasteError
 from foretaste.runs import Run
-from tests.cli.conftest import Done, call
+from tests.cli.conftest import Foretaste, call
 from tests.cli.test_nvidia_options import EVALUATIONS, TRAININGS
 from tests.docs.test_settings import commands_of
 
-Foretaste = Callable[..., Done]
 CONSTANT = "--learning-rate-schedule constant"
 
 
@@ -74,14 +72,6 @@ def test_a_benchmark_names_idle_options() -> None:
     ]
 
 
-def test_data_are_prepared_where_they_live(foretaste: Foretaste, tmp_path: Path) -> None:
-    done = foretaste(f"prepare ratings.csv --data_dir {tmp_path}")
-    assert done.status == 0, done.err
-    assert open_dataset(tmp_path / "ratings").manifest.protocol == "leave-one-out"
-    done = foretaste(f"train vae ratings --data_dir {tmp_path} --epochs 1 --run {tmp_path}/run")
-    assert done.status == 0, done.err
-
-
 def test_the_vae_prepares_movielens_20m(tmp_path: Path) -> None:
     raw = tmp_path / "ml-20m" / "extracted" / "ml-20m"
     asked = f"prepare --data_dir {tmp_path}"
@@ -117,19 +107,6 @@ def test_raw_data_are_split_as_their_scripts_did(
     tokens, notes = translated(line)
     assert sorted(tokens.split()) == sorted(f"{found} {added}".split())
     assert notes == ([f"the data are prepared as NVIDIA's script did it: {added}"] if added else [])
-
-
-def test_a_csv_file_without_times_is_left_one_out(foretaste: Foretaste) -> None:
-    """The least that NCF read: userId and movieId; with their filter of 20 interactions."""
-    lines = ["userId,movieId"]
-    lines += [f"{user},{item}" for user in range(1, 31) for item in range(1, 16 + user % 10)]
-    Path("theirs.csv").write_text("\n".join(lines) + "\n")
-    done = foretaste("prepare --path theirs.csv --output theirs")
-    assert done.status == 0, done.err
-    manifest = open_dataset("theirs").manifest
-    assert manifest.protocol == "leave-one-out (random)"
-    assert manifest.num_users == sum(15 + user % 10 >= 20 for user in range(1, 31))
-    assert f"note: the data are prepared as NVIDIA's script did it: {NCF}\n" in done.err
 
 
 @pytest.mark.parametrize(
@@ -213,16 +190,17 @@ def test_of_several_datasets_the_one_of_the_scripts_protocol_is_taken(three: Pat
 
 
 def test_where_no_dataset_is_named_the_scripts_folder_is_looked_into(three: Path) -> None:
-    taken = f"{three}/held-out-users"
-    tokens, notes = translated("train dae --batch_size_train 64")
-    assert tokens.split()[2] == taken
-    assert notes == [f"no DATASET: {taken} is taken"]
+    def check_taken(dataset: str) -> None:
+        tokens, notes = translated("train dae --batch_size_train 64")
+        assert tokens.split()[2] == dataset
+        assert notes == [f"no DATASET: {dataset} is taken"]
 
-
-def test_our_own_words_still_need_a_dataset(three: Path) -> None:
+    check_taken(f"{three}/held-out-users")
+    three.rename("datasets")
+    check_taken("datasets/held-out-users")
     done = call("train", "vae", "--epochs", "1")
     assert done.status == 2
-    assert "DATASET is needed and not given" in done.err
+    assert "DATASET is needed and not given" in done.err, "our own words name it"
 
 
 def test_without_any_dataset_it_is_said_how_to_make_one(
@@ -379,9 +357,3 @@ def test_every_option_is_tried() -> None:
     lines += " ".join(line for line, _ in EVALUATIONS.values()) + " --inference_benchmark"
     tried = {part.partition("=")[0] for part in lines.split()}
     assert set((NCF_OPTIONS + VAE_OPTIONS).split()) <= tried
-
-
-def test_old_names_are_not_in_help() -> None:
-    done = call("train", "neumf", "--help")
-    hidden = {"--negative-samples", "--topk", "--no-neg-trick", "--batch-size-train", "--lam"}
-    assert not hidden & set(done.out.split())

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from foretaste.runs import Run
-from tests.cli.conftest import Done
-
-Foretaste = Callable[..., Done]
+from tests.cli.conftest import Done, Foretaste
 
 EVALUATED = "evaluation"
 NEUMF = "train neumf data -f 4 --layers 8 4 -e 2 -b 4096"
@@ -220,13 +218,12 @@ EVALUATIONS: dict[str, tuple[str, Callable[[list[dict[str, Any]]], bool]]] = {
         "train neumf --mode test --load-checkpoint-path runs/gmf/model.ckpt",
         lambda rows: {row["run"] for row in rows} == {"runs/gmf"},
     ),
-    "--topk": (
-        "train neumf data --mode test --checkpoint-dir runs/gmf --topk 7",
-        lambda rows: {row["metric"].partition("@")[2] for row in rows} == {"7"},
-    ),
-    "--valid-negative": (
-        "train neumf --mode test --checkpoint-dir runs/gmf --valid-negative 9",
-        lambda rows: {row["candidates"] for row in rows} == {"nvidia-9"},
+    "--topk, --valid-negative": (
+        "train neumf data --mode test --checkpoint-dir runs/gmf --topk 7 --valid-negative 9",
+        lambda rows: (
+            {(row["metric"].partition("@")[2], row["candidates"]) for row in rows}
+            == {("7", "nvidia-9")}
+        ),
     ),
     "--top_results": (
         "train vae --test --checkpoint_dir runs/vae --top_results 30",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,29 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from foretaste.data import open_dataset
-from tests.cli.conftest import Done
+from tests.cli.conftest import Foretaste
 from tests.data import movielens
-
-Foretaste = Callable[..., Done]
-
-
-def test_prepare_says_what_it_made_and_what_is_next(foretaste: Foretaste, tmp_path: Path) -> None:
-    done = foretaste("prepare ratings.csv --items items.csv --output", tmp_path / "made")
-    dataset = open_dataset(tmp_path / "made")
-    assert done.status == 0
-    assert done.err == ""
-    assert f"Dataset: {tmp_path / 'made'}" in done.out
-    assert "leave-one-out" in done.out
-    assert dataset.manifest.digest[:12] in done.out
-    commands = done.out.partition("Next (popularity is what the others must beat):\n")[2]
-    assert commands == "".join(
-        f"  foretaste train {model} {tmp_path / 'made'}\n"
-        for model in ("popularity", "ease", "ials", "vae")
-    ) + (
-        "The next item of each user is held out. Models of the order of interactions find about "
-        "three times as many of these items; foretaste has none.\n"
-    )
-    assert dataset.items.has_column("title")
 
 
 def test_several_files_and_overwriting(foretaste: Foretaste, shop: Path, tmp_path: Path) -> None:
@@ -188,14 +166,6 @@ def test_named_sets_from_files_that_are_there(foretaste: Foretaste, tmp_path: Pa
     done = foretaste("prepare ratings.csv", *given.split())
     assert done.status == 2
     assert "--source-dir (source_dir=... in Python) is for the named sets only" in done.err
-
-
-def test_quiet_says_what_is_wrong_alone(foretaste: Foretaste) -> None:
-    assert foretaste("verify data runs/vae --quiet") == Done(0, "", "")
-    Path("runs/vae/best.safetensors").unlink()
-    done = foretaste("verify data runs/vae --quiet")
-    assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("error: runs/vae/best.safetensors is missing")
 
 
 def test_notes_are_printed_once(foretaste: Foretaste, tmp_path: Path) -> None:

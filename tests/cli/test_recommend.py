@@ -6,7 +6,6 @@ import csv
 import inspect
 import json
 import re
-from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
@@ -14,31 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from foretaste.recommend import Recommender
-from tests.cli.conftest import SHAPE, Done
-
-Foretaste = Callable[..., Done]
-
-
-def test_known_users_with_titles(foretaste: Foretaste) -> None:
-    done = foretaste("recommend runs/vae --user 3 --user 1 -k 2")
-    assert done.status == 0
-    assert done.err == ""
-    lines = done.out.splitlines()
-    assert [line for line in lines if line.startswith("user")] == ["user 3", "user 1"]
-    assert lines[1].startswith("   1.")
-    assert lines[1].endswith(")")
-
-
-def test_csv_has_a_row_per_item(foretaste: Foretaste, tmp_path: Path) -> None:
-    users = tmp_path / "users.txt"
-    users.write_text("2\n1\n")
-    done = foretaste(f"recommend runs/vae --users-file {users} -k 3 --format csv")
-    records = list(csv.DictReader(done.out.splitlines()))
-    assert [(row["user_id"], row["rank"]) for row in records] == [
-        *(("2", rank) for rank in "123"),
-        *(("1", rank) for rank in "123"),
-    ]
-    assert all(row["title"] for row in records)
+from tests.cli.conftest import SHAPE, Done, Foretaste, call
 
 
 def test_csv_keeps_reasons_apart(foretaste: Foretaste) -> None:
@@ -130,18 +105,6 @@ def test_files_of_ids_in_the_words_of_a_shop(foretaste: Foretaste, tmp_path: Pat
     assert "looks like item_id: 'Platz', 'Größe', 'Artikel'; name the one with the ids" in done.err
 
 
-@pytest.mark.parametrize("option", ["--candidates @", "--users-file "])
-def test_a_file_of_none_of_the_ids_is_refused(
-    foretaste: Foretaste, tmp_path: Path, option: str
-) -> None:
-    (tmp_path / "ids.csv").write_text("item_id,user_id\n901,901\n902,902\n")
-    user = "" if "users" in option else "--user 1"
-    done = foretaste(f"recommend runs/vae {user} {option}{tmp_path}/ids.csv")
-    kind = "item" if user else "user"
-    assert (done.status, done.out) == (2, "")
-    assert f"ids.csv: the run knows none of its 2 {kind} ids: '901', '902'" in done.err
-
-
 def test_everyone_to_a_file(foretaste: Foretaste, tmp_path: Path) -> None:
     output = tmp_path / "recs.parquet"
     line = f"recommend runs/vae --all -k 4 --output {output}"
@@ -159,23 +122,6 @@ def test_short_lists_are_said(foretaste: Foretaste, tmp_path: Path) -> None:
     done = foretaste(f"recommend runs/vae --all -k 60 --exclude 999 --output {tmp_path}/recs.csv")
     assert f"shorter lists, for there is no more to show: {SHAPE.num_users} users\n" in done.err
     assert "1 of 1 ids in exclude ignored" in done.err
-
-
-def test_some_users_to_a_file(foretaste: Foretaste, tmp_path: Path) -> None:
-    (tmp_path / "users.txt").write_text("2\n")
-    done = foretaste(
-        f"recommend runs/vae --user 7 11 --users-file {tmp_path}/users.txt -k 3 "
-        f"--output {tmp_path}/recs.parquet"
-    )
-    assert done.status == 2
-    assert "got --user and --users-file" in done.err
-    done = foretaste(f"recommend runs/vae --user 7 2 -k 3 --output {tmp_path}/recs.parquet")
-    assert done.out == f"Wrote 6 rows for 2 users: {tmp_path}/recs.parquet\n"
-    assert pq.read_table(tmp_path / "recs.parquet")["user_id"].to_pylist() == [7, 7, 7, 2, 2, 2]
-    done = foretaste(
-        f"recommend runs/vae --users-file {tmp_path}/users.txt -k 1 --output {tmp_path}/recs.csv"
-    )
-    assert done.out == f"Wrote 1 row for 1 user: {tmp_path}/recs.csv\n"
 
 
 NEW_USERS = "person;item\nben;5\nana;1\nben;nope\nana;7\ncat;nope\n"
@@ -306,11 +252,11 @@ def test_reasons_have_no_column(foretaste: Foretaste, options: str) -> None:
     assert "--reasons are printed" in done.err
 
 
-@pytest.mark.parametrize("method", ["recommend", "recommend_for", "similar_items"])
-def test_help_names_the_length_of_lists(foretaste: Foretaste, method: str) -> None:
-    length = inspect.signature(getattr(Recommender, method)).parameters["k"].default
-    for verb in ("recommend", "similar"):
-        assert f"Items per list; {length} by default." in foretaste(f"{verb} --help").text
+def test_help_names_the_length_of_lists() -> None:
+    pages = [call(verb, "--help").text for verb in ("recommend", "similar")]
+    for method in (Recommender.recommend, Recommender.recommend_for, Recommender.similar_items):
+        length = inspect.signature(method).parameters["k"].default
+        assert all(f"Items per list; {length} by default." in page for page in pages)
 
 
 def test_rules_conditions_and_limits(foretaste: Foretaste, tmp_path: Path) -> None:

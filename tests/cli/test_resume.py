@@ -12,9 +12,7 @@ import pytest
 
 from foretaste.runs import Run
 from foretaste.training.display import TrainingDisplay
-from tests.cli.conftest import Done
-
-Foretaste = Callable[..., Done]
+from tests.cli.conftest import Foretaste
 
 SMALL = "--factors 4 --epochs 3 --batch-size 2000"
 
@@ -119,40 +117,8 @@ def test_a_start_brings_the_settings_of_its_model(foretaste: Foretaste, tmp_path
     assert not (tmp_path / "other").exists()
 
 
-def test_a_run_is_repeated_from_its_own_weights_on_several_files(
-    foretaste: Foretaste, tmp_path: Path
-) -> None:
+def test_several_files_are_trained_on(foretaste: Foretaste, tmp_path: Path) -> None:
     (tmp_path / "more.csv").write_text("user_id,item_id,timestamp\n1,999,1\n999,2,2\n")
-    line = "train --like runs/gmf --from runs/gmf ratings.csv"
-    done = foretaste(f"{line} {tmp_path}/more.csv --run {tmp_path}/run")
-    assert done.status == 0, done.err
-    assert f"Prepared ratings.csv, {tmp_path}/more.csv: datasets/" in done.out
-    assert "runs/gmf: 120 users found, 1 new, 0 gone; 60 items found, 1 new, 0 gone" in done.out
-    run, like = Run.open(tmp_path / "run"), Run.open("runs/gmf")
-    assert run.config.model_config == like.config.model_config
-    assert run.config.resolved["batch_size"] == like.config.resolved["batch_size"]
-    assert run.config.dataset.protocol == "none"
     done = foretaste(f"train gmf ratings.csv {tmp_path}/more.csv --epochs 1 --run {tmp_path}/own")
     assert done.status == 0, done.err
     assert Run.open(tmp_path / "own").config.dataset.num_users == 121
-
-
-def test_neumf_starts_from_its_halves(foretaste: Foretaste, tmp_path: Path) -> None:
-    for half in (
-        f"gmf data --loss bce --factors 8 --epochs 1 --run {tmp_path}/gmf",
-        f"mlp data --layers 8 4 --epochs 1 --run {tmp_path}/mlp",
-    ):
-        done = foretaste(f"train {half}")
-        assert done.status == 0, done.err
-    sizes = "--factors 8 --layers 8 4 --epochs 1"
-    halves = (
-        f"--pretrained-gmf {tmp_path}/gmf --pretrained-mlp {tmp_path}/mlp --pretrained-alpha 0.3"
-    )
-    done = foretaste(f"train neumf data {sizes} {halves} --run {tmp_path}/run")
-    assert done.status == 0, done.err
-    assert f"  from        {tmp_path}/gmf: 120 users found" in done.out
-    assert f"  from        {tmp_path}/mlp: 120 users found" in done.out
-    assert Run.open(tmp_path / "run").config.start["alpha"] == 0.3
-    done = foretaste(f"train neumf data {sizes} --pretrained-gmf {tmp_path}/gmf")
-    assert done.status == 2
-    assert "--pretrained-mlp" in done.err

@@ -33,20 +33,18 @@ def shell(line: str, cwd: Path, redirection: str) -> subprocess.CompletedProcess
     )
 
 
-@pytest.mark.parametrize("line", ["", "--help", ANSWER, "train vae"])
-def test_a_closed_stdout_is_an_error_at_once(line: str, model_shop: Path) -> None:
-    done = shell(line, model_shop, ">&-")
+def test_a_closed_stdout_is_an_error_at_once(model_shop: Path) -> None:
+    done = shell(ANSWER, model_shop, ">&-")
     assert done.stderr == (
         "error: stdout is closed, so there is nowhere to print; try >/dev/null\n"
     )
     assert done.returncode == 2
 
 
-@pytest.mark.parametrize("line", ["demo --help", ANSWER])
-def test_a_closed_stderr_takes_nothing_away(line: str, model_shop: Path) -> None:
-    done = shell(line, model_shop, "2>&-")
+def test_a_closed_stderr_takes_nothing_away(model_shop: Path) -> None:
+    done = shell(ANSWER, model_shop, "2>&-")
     with chdir(model_shop):
-        assert (done.returncode, done.stdout) == (0, call(*line.split()).out)
+        assert (done.returncode, done.stdout) == (0, call(*ANSWER.split()).out)
     assert done.stdout
 
 

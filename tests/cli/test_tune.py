@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from foretaste import training
 from foretaste.runs import Run
-from tests.cli.conftest import Done
-
-Foretaste = Callable[..., Done]
+from tests.cli.conftest import Foretaste
 
 
 def test_compete(foretaste: Foretaste) -> None:
@@ -43,13 +38,6 @@ def test_one_model_is_not_compared(foretaste: Foretaste) -> None:
     assert done.status == 0, done.err
     assert "the best of 1 model\n" in done.out
     assert done.out.endswith("Next:\n  foretaste evaluate alone/popularity\n")
-
-
-def test_compete_on_a_raw_file(foretaste: Foretaste) -> None:
-    done = foretaste("compete ratings.csv --models popularity --output it --format json")
-    assert done.status == 0, done.err
-    assert [row["model"] for row in json.loads(done.out)] == ["popularity"]
-    assert (Path("it") / "popularity" / "config.json").is_file()
 
 
 def test_the_best_model_is_then_trained_on_everything(foretaste: Foretaste) -> None:

@@ -50,16 +50,6 @@ def test_ids_may_repeat_and_come_in_any_order(personal: Recommender) -> None:
     assert answers[0] == answers[3]
 
 
-def test_one_by_one_equals_all_at_once(personal: Recommender) -> None:
-    users = [*trained_users(personal), *new_users(personal)][::-1]
-    for user, together in zip(users, personal.recommend(users, k=5), strict=True):
-        (alone,) = personal.recommend([user], k=5)
-        assert alone.item_ids == together.item_ids
-        assert alone.reason == together.reason
-        scores = [[item.score for item in answer.items] for answer in (alone, together)]
-        np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-6)
-
-
 def test_batches_of_any_size_agree(
     popularity: Recommender, monkeypatch: pytest.MonkeyPatch
 ) -> None:

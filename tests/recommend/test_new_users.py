@@ -26,17 +26,6 @@ def test_a_history_is_answered_without_its_items(personal: Recommender) -> None:
     assert answer.reason is None
 
 
-def test_one_by_one_equals_all_at_once(personal: Recommender) -> None:
-    order = popularity_order(personal)
-    histories = [order[:1], [], order[3:9], ["nothing"], order[2:4]]
-    for history, together in zip(histories, personal.recommend_for(histories, k=5), strict=True):
-        (alone,) = personal.recommend_for([history], k=5)
-        assert alone.item_ids == together.item_ids
-        assert alone.reason == together.reason
-        scores = [[item.score for item in answer.items] for answer in (alone, together)]
-        np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-6)
-
-
 def test_an_empty_history_gets_popularity(personal: Recommender) -> None:
     (answer,) = personal.recommend_for([[]], k=5)
     assert answer.item_ids == popularity_order(personal)[:5]

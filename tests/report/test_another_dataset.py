@@ -43,26 +43,24 @@ def own(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.mark.parametrize("model", SETTINGS)
-@pytest.mark.parametrize(("candidates", "split"), [("full", "test"), ("sampled-5", "validation")])
 def test_matching_a_run_with_its_own_dataset_changes_no_bit(
-    own: Dataset, model: str, candidates: str, split: Any, tmp_path: Path
+    own: Dataset, model: str, tmp_path: Path
 ) -> None:
     run = make_run(tmp_path / "run", own, model, **SETTINGS[model])
-    expected = evaluate_run(run, own, candidates=candidates, split=split, device="cpu")
-    (matched,) = match([run], own, split)
-    found = evaluate(
-        load_model(run, "cpu"),
-        matched.heldout,
-        candidates=candidates,
-        k=(10, 20, 50, 100),
-    )
-    assert found.metrics == expected.metrics
-    assert found.num_unseen_targets == expected.num_unseen_targets
-    for name, values in expected.per_user.items():
-        assert values.tobytes() == found.per_user[name].tobytes()
-    assert matched.matching.num_pairs_left_out == 0
-    assert matched.matching.is_own_dataset
-    assert expected.matching is None
+    of_parts: list[tuple[str, Any]] = [("full", "test"), ("sampled-5", "validation")]
+    for candidates, split in of_parts:
+        expected = evaluate_run(run, own, candidates=candidates, split=split, device="cpu")
+        (matched,) = match([run], own, split)
+        found = evaluate(
+            load_model(run, "cpu"), matched.heldout, candidates=candidates, k=(10, 20, 50, 100)
+        )
+        assert found.metrics == expected.metrics
+        assert found.num_unseen_targets == expected.num_unseen_targets
+        for name, values in expected.per_user.items():
+            assert values.tobytes() == found.per_user[name].tobytes()
+        assert matched.matching.num_pairs_left_out == 0
+        assert matched.matching.is_own_dataset
+        assert expected.matching is None
 
 
 def week(path: Path, spell: str = "{}") -> Dataset:
@@ -151,10 +149,21 @@ def test_metrics_on_other_data_are_those_of_their_definition(spell: str, tmp_pat
     assert Evaluation.from_dict(found.as_dict()) == found
 
 
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return shop(tmp_path_factory.mktemp("old") / "data", PAIRS)
+
+
+@pytest.fixture(scope="module")
+def new(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return week(tmp_path_factory.mktemp("new") / "data")
+
+
 @pytest.mark.parametrize("model", SETTINGS)
-def test_every_model_is_measured_on_other_data(model: str, tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", shop(tmp_path / "old", PAIRS), model, **SETTINGS[model])
-    new = week(tmp_path / "new")
+def test_every_model_is_measured_on_other_data(
+    model: str, old: Dataset, new: Dataset, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", old, model, **SETTINGS[model])
     for candidates in ("full", "sampled-5", "nvidia-5"):
         found = evaluate_run(run, new, candidates=candidates, device="cpu")
         assert 0 < found["hr@10"] <= 1
@@ -162,8 +171,9 @@ def test_every_model_is_measured_on_other_data(model: str, tmp_path: Path) -> No
         assert again["hr@10"] == pytest.approx(found["hr@10"])
 
 
-def test_runs_of_different_data_compare_on_what_none_was_trained_on(tmp_path: Path) -> None:
-    old, new = shop(tmp_path / "old", PAIRS), week(tmp_path / "new")
+def test_runs_of_different_data_compare_on_what_none_was_trained_on(
+    old: Dataset, new: Dataset, tmp_path: Path
+) -> None:
     runs = [make_run(tmp_path / "old run", old), make_run(tmp_path / "new run", new, "ease")]
     comparison = compare_runs(runs, dataset=new)
     first, second = comparison.evaluations.values()
@@ -180,10 +190,10 @@ def test_runs_of_different_data_compare_on_what_none_was_trained_on(tmp_path: Pa
         compare_runs(runs)
 
 
-def test_data_that_cannot_be_measured_on(tmp_path: Path) -> None:
+def test_data_that_cannot_be_measured_on(old: Dataset, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", shop(tmp_path / "everything", PAIRS, "none"))
     with pytest.raises(DatasetError, match=r"all 40 held-out pairs of .* were trained on"):
-        evaluate_run(run, shop(tmp_path / "same", PAIRS))
+        evaluate_run(run, old)
     foreign = [(user, 1000 + item) for user, item in PAIRS]
     with pytest.raises(DatasetError, match=r"none of the 17 items of .* is known to .*run"):
         evaluate_run(run, shop(tmp_path / "foreign", foreign))

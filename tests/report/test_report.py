@@ -82,7 +82,7 @@ def parsed(path: Path) -> Parsed:
     return page
 
 
-def shop(path: Path, protocol: str) -> Dataset:
+def shop(path: Path, **settings: Any) -> Dataset:
     """People with two tastes, and items of hostile titles."""
     rng = np.random.default_rng(3)
     users = np.repeat(np.arange(60), 12)
@@ -90,17 +90,13 @@ def shop(path: Path, protocol: str) -> Dataset:
     items += np.where(users % 2, 10, 0)
     table = pa.table({"user_id": users, "item_id": items, "timestamp": np.arange(len(users))})
     titles = pa.table({"item_id": range(30), "title": [f"{n} {HOSTILE}" for n in range(30)]})
-    return foretaste.prepare(
-        table, path, items=titles, protocol=protocol, num_heldout_users=12
-    ) if protocol == "held-out-users" else foretaste.prepare(
-        table, path, items=titles, protocol=protocol
-    )  # fmt: skip
+    return foretaste.prepare(table, path, items=titles, **settings)
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[foretaste.Run]:
     root = tmp_path_factory.mktemp("report")
-    dataset = shop(root / "shop", "held-out-users")
+    dataset = shop(root / "shop", protocol="held-out-users", num_heldout_users=12)
     settings = {"vae": {"hidden": (8,), "latent": 4, "epochs": 3, "eval_every": 1}}
     return [
         foretaste.train(
@@ -112,6 +108,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[foretaste.Run]:
         )
         for name in NAMES
     ]
+
+
+@pytest.fixture(scope="module")
+def known_users(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return shop(tmp_path_factory.mktemp("known") / "shop", protocol="leave-one-out")
 
 
 @pytest.fixture(scope="module")
@@ -178,11 +179,12 @@ def test_a_page_loads_nothing_and_runs_nothing(page: Path) -> None:
     assert len(text) < 500_000
 
 
-def test_settings_have_the_weights_that_the_data_decided(tmp_path: Path) -> None:
+def test_settings_have_the_weights_that_the_data_decided(
+    known_users: Dataset, tmp_path: Path
+) -> None:
     model, names = "ials", ("unobserved_weight", "regularization")
-    dataset = shop(tmp_path / "shop", "leave-one-out")
     given = {"epochs": 1, "device": "cpu", "run": tmp_path / model}
-    run = foretaste.train(model, dataset, callback=Callback(), **given)
+    run = foretaste.train(model, known_users, callback=Callback(), **given)
     (table,) = settings(report_runs([run], num_people=0).runs).tables
     found = {name: cells[0].value for name, cells in table.grid.rows}
     assert [found[name] for name in names] == [str(run.history[0][name]) for name in names]
@@ -252,11 +254,12 @@ def test_runs_can_be_told_apart_in_plots_and_their_keys() -> None:
     assert len(set(marks)) == 64
 
 
-def test_characters_that_command_or_turn_the_text_are_escaped(tmp_path: Path) -> None:
+def test_characters_that_command_or_turn_the_text_are_escaped(
+    known_users: Dataset, tmp_path: Path
+) -> None:
     """A plot of U+0001 or U+FFFE would end the process."""
-    dataset = shop(tmp_path / "shop", "leave-one-out")
     odd = "\x01\x1b\u202e\u2066\ufffe\uffff"
-    run = foretaste.train("popularity", dataset, run=tmp_path / f"a{odd}b", callback=Callback())
+    run = foretaste.train("popularity", known_users, run=tmp_path / f"a{odd}b", callback=Callback())
     made = report_runs([run], num_people=1)
     for person in made.people:
         person.history.append(f"title {odd}")
@@ -275,9 +278,8 @@ def test_progress_goes_through_every_ranking(runs: list[foretaste.Run]) -> None:
     assert done[-1] == 2 * 3 * 12
 
 
-def test_one_run_of_known_users(tmp_path: Path) -> None:
-    dataset = shop(tmp_path / "shop", "leave-one-out")
-    run = foretaste.train("popularity", dataset, run=tmp_path / "run", callback=Callback())
+def test_one_run_of_known_users(known_users: Dataset, tmp_path: Path) -> None:
+    run = foretaste.train("popularity", known_users, run=tmp_path / "run", callback=Callback())
     made = report_runs([run], num_people=3, candidates="sampled-5")
     ids = {about.get("id") for _, about in parsed(made.write(tmp_path / "r.html")).elements}
     assert {"quality", "groups", "people"} <= ids

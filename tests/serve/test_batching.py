@@ -8,10 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import Any
 
-import pytest
-
 from foretaste.serve.batching import Batcher, Job
-from foretaste.serve.errors import ServiceError
 
 LIMIT_S = 20.0
 
@@ -97,21 +94,6 @@ def test_groups_are_answered_apart_and_batches_end_with_enough_users() -> None:
         assert scorer.calls == [[0], [1, 3], [2], [4]]
 
     assert run(scenario, batch_users=5) == [(1, 1, 0), (3, 6, 1), (1, 9, 0)]
-
-
-def test_beyond_the_bound_requests_are_refused_until_there_is_room_again() -> None:
-    async def scenario(batcher: Batcher, scorer: Scorer) -> None:
-        taken = [await occupied(batcher, scorer)]
-        taken += [batcher.submit(job(scorer, number)) for number in range(4)]
-        with pytest.raises(ServiceError, match="too many requests") as refused:
-            batcher.submit(job(scorer, "more"))
-        assert refused.value.status == 503
-        scorer.go.set()
-        await asyncio.gather(*taken)
-        assert await batcher.submit(job(scorer, "later")) == "answer to later"
-        assert "more" not in [body for call in scorer.calls for body in call]
-
-    run(scenario)
 
 
 def test_what_nobody_waits_for_any_more_is_not_begun() -> None:

@@ -311,7 +311,8 @@ def test_places_that_cannot_be_are_refused(tmp_path: Path) -> None:
         with pytest.raises(SettingError, match=message), closing(EventStore(place)) as store:
             store.create()
 
-    refused("mysql://host/shop", "must be a file such as events.db, or the URL")
+    for place in ("mysql://host/shop", "sqlite:///:memory:"):
+        refused(place, f"events is '{place}'; it must be a file such as events.db, or the URL")
     refused(
         str(tmp_path / "none" / "events.db"), r"events\.db cannot be stored: there is no directory"
     )

@@ -16,7 +16,6 @@ from foretaste.data import Dataset
 from foretaste.errors import MissingExtraError, RunError, SettingError
 from foretaste.serve import ServeConfig, serve
 from foretaste.serve.schemas import MAX_USERS
-from tests.cli.conftest import call
 from tests.runs.tiny import FIRST_USER, make_run
 from tests.serve import processes
 
@@ -177,17 +176,3 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(MissingExtraError, match=r"pip install .* starlette uvicorn uvloop$"):
         serve([runs / "ease"])
-
-
-def test_the_command_hands_its_options_on(monkeypatch: pytest.MonkeyPatch, runs: Path) -> None:
-    given: list[object] = []
-
-    def record(run: object, config: object, announce: object) -> None:
-        given.extend((run, config))
-        announce("http://127.0.0.1:1")  # type: ignore[operator]
-
-    monkeypatch.setattr("foretaste.serve.serve", record)
-    done = call("serve", runs / "ease", runs / "vae", "--drain-s", 7, "--no-access-log")
-    assert done.status == 0, done.err
-    assert given == [(runs / "ease", runs / "vae"), ServeConfig(drain_s=7, access_log=False)]
-    assert "at http://127.0.0.1:1; Ctrl-C ends it" in done.text
