@@ -7,7 +7,7 @@ negatives, or one sample), K candidates per row, S samples, I items, D the width
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -39,7 +39,7 @@ class InteractionBatch:
     """
 
     num_samples: int
-    """Samples of the whole batch, where this is a slice or a rank's part of it."""
+    """Samples of the whole batch, where this is a rank's part of it."""
 
     user_index_B: Tensor
     item_index_BK: Tensor
@@ -58,18 +58,6 @@ class InteractionBatch:
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> InteractionBatch:
         """Such a batch of other `tensors`."""
         return InteractionBatch(self.num_samples, *tensors)
-
-    def __getitem__(self, rows: slice) -> InteractionBatch:
-        """Some rows; the losses of the slices of a batch add up to the batch's loss."""
-        label, weight = (t[rows] if len(t) > 1 else t for t in (self.label_BK, self.weight_BK))
-        return replace(
-            self,
-            user_index_B=self.user_index_B[rows],
-            item_index_BK=self.item_index_BK[rows],
-            label_BK=label,
-            weight_BK=weight,
-            first_row=self.first_row + rows.indices(len(self.user_index_B))[0],
-        )
 
 
 class InteractionBatches:

@@ -46,10 +46,10 @@ class HistoryBatch:
     noise_key: Tensor
 
     first_row: Tensor
-    """Users of the whole batch before this one's: not zero in a slice of a batch."""
+    """Users of the whole batch before this one's: not zero in a rank's part of a batch."""
 
     num_samples: int
-    """Users of the whole batch, where this is a slice or a rank's part of it."""
+    """Users of the whole batch, where this is a rank's part of it."""
 
     parts: Parts
     """The parts that the batch is shared out to."""
@@ -72,11 +72,6 @@ class HistoryBatch:
             noise_key=noise_key,
             first_row=first_row,
         )
-
-    def __getitem__(self, rows: slice) -> Self:
-        """Some users; the losses of the slices of a batch add up to the batch's loss."""
-        first_row = self.first_row + rows.indices(len(self.histories))[0]
-        return replace(self, histories=self.histories[rows], first_row=first_row)
 
 
 class HistoryBatches:
