@@ -122,3 +122,24 @@ def test_several_files_are_trained_on(foretaste: Foretaste, tmp_path: Path) -> N
     done = foretaste(f"train gmf ratings.csv {tmp_path}/more.csv --epochs 1 --run {tmp_path}/own")
     assert done.status == 0, done.err
     assert Run.open(tmp_path / "own").config.dataset.num_users == 121
+
+
+def test_neumf_starts_from_its_halves(foretaste: Foretaste, tmp_path: Path) -> None:
+    for half in (
+        f"gmf data --loss bce --factors 8 --epochs 1 --run {tmp_path}/gmf",
+        f"mlp data --layers 8 4 --epochs 1 --run {tmp_path}/mlp",
+    ):
+        done = foretaste(f"train {half}")
+        assert done.status == 0, done.err
+    sizes = "--factors 8 --layers 8 4 --epochs 1"
+    halves = (
+        f"--pretrained-gmf {tmp_path}/gmf --pretrained-mlp {tmp_path}/mlp --pretrained-alpha 0.3"
+    )
+    done = foretaste(f"train neumf data {sizes} {halves} --run {tmp_path}/run")
+    assert done.status == 0, done.err
+    assert f"  from        {tmp_path}/gmf: 120 users found" in done.out
+    assert f"  from        {tmp_path}/mlp: 120 users found" in done.out
+    assert Run.open(tmp_path / "run").config.start["alpha"] == 0.3
+    done = foretaste(f"train neumf data {sizes} --pretrained-gmf {tmp_path}/gmf")
+    assert done.status == 2
+    assert "--pretrained-mlp" in done.err

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -141,7 +142,10 @@ def test_frames_and_batches(table: pa.Table, digest: str, tmp_path: Path) -> Non
     batch = table.combine_chunks().to_batches()[0]
     reader = table.to_reader(max_chunksize=100)
     parts = [table.slice(0, 7), table.slice(7)]
-    for n, source in enumerate((table.to_pandas(), batch, reader, parts)):
+    files = [tmp_path / "first.parquet", tmp_path / "second.csv"]
+    pq.write_table(parts[0], files[0])
+    pa.csv.write_csv(parts[1].select(table.column_names[::-1]), files[1])
+    for n, source in enumerate((table.to_pandas(), batch, reader, parts, files)):
         assert prepare(source, tmp_path / f"out{n}").manifest.digest == digest
 
 

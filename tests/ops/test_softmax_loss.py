@@ -102,26 +102,36 @@ def test_bf16_is_as_accurate_as_plain_bf16(monkeypatch: pytest.MonkeyPatch) -> N
         assert rms(kernel_error) <= 1.5 * rms(plain_error)
 
 
-@pytest.mark.parametrize(("items_at_once", "logits_at_once"), [(1, 1 << 21), (5, 3 * NUM_ITEMS)])
+@pytest.mark.parametrize(
+    ("items_at_once", "logits_at_once", "dtype", "error"),
+    [
+        (1, 1 << 21, torch.float64, 1e-9),
+        (5, 3 * NUM_ITEMS, torch.float32, 1e-4),
+        (16, 3 * NUM_ITEMS, torch.bfloat16, 0.05),  # whose copy of the weights is padded to sixteen
+    ],
+)
 def test_tiles_of_items_change_nothing(
     monkeypatch: pytest.MonkeyPatch,
     targets: HistoryTensors,
     generator: torch.Generator,
     items_at_once: int,
     logits_at_once: int,
+    dtype: torch.dtype,
+    error: float,
 ) -> None:
     monkeypatch.setattr(chunked, "_ITEMS_AT_ONCE", {"cpu": items_at_once})
     monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 4 * logits_at_once})
-    for dtype in (torch.float64, torch.float32):
-        layer = make_layer(len(targets), generator, width=3, dtype=dtype)
-        expected, found = 0.5 * reference.loss(*layer, targets), loss(*layer, targets, scale=0.5)
-        torch.testing.assert_close(found, expected)
-        torch.testing.assert_close(
-            torch.autograd.grad(found, layer),
-            torch.autograd.grad(expected, layer),
-            rtol=1e-4,
-            atol=1e-4,
-        )
+    kept = torch.promote_types(dtype, torch.float32)
+    layer = make_layer(len(targets), generator, width=3, dtype=kept)
+    expected = 0.5 * reference.loss(*layer, targets)
+    found = loss(*layer, targets, scale=0.5, compute_dtype=dtype)
+    torch.testing.assert_close(found, expected, rtol=error, atol=error)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, layer),
+        torch.autograd.grad(expected, layer),
+        rtol=error,
+        atol=error,
+    )
 
 
 def test_without_gradients_only_the_value_is_found(

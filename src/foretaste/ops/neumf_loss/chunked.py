@@ -54,28 +54,18 @@ def value_and_gradients(
 
 
 @torch.no_grad()
-def logits(
-    inputs: InteractionInputs,
-    item_index_BK: Tensor,
-    *,
-    compute_dtype: torch.dtype | None = None,
-) -> Tensor:
-    """As `reference.logits` without dropout or gradients, in bounded memory.
-
-    The tower's products run in ``compute_dtype``, by default its inputs'.
-    """
+def logits(inputs: InteractionInputs, item_index_BK: Tensor) -> Tensor:
+    """As `reference.logits` without dropout or gradients, in bounded memory."""
     weighted_BF = inputs.user_product_BF * inputs.output_product_F
     logits_BK = weighted_BF.new_empty(item_index_BK.shape)
-    tower = _scoring_tower(inputs, compute_dtype)
-    user_tower_BH = inputs.user_tower_BH.to(tower.dtype)
-    item_tower_IH = inputs.item_tower_IH.to(tower.dtype)
+    tower = _scoring_tower(inputs)
     pairs_at_once = _PAIRS_AT_ONCE[inputs.device.type]
     for rows in _slices(inputs.num_rows, item_index_BK.shape[1], pairs_at_once):
         index_cK = item_index_BK[rows]
         product_cKF = _gathered(inputs.item_product_IF, index_cK)
         torch.bmm(product_cKF, weighted_BF[rows, :, None], out=logits_BK[rows, :, None])
-        tower_cKH = _gathered(item_tower_IH, index_cK)
-        tower_cKH += user_tower_BH[rows, None]
+        tower_cKH = _gathered(inputs.item_tower_IH, index_cK)
+        tower_cKH += inputs.user_tower_BH[rows, None]
         tower_cKH.relu_()
         _add_tower_logits(tower, tower_cKH, logits_BK[rows])
     return logits_BK.add_(inputs.output_bias_1)
@@ -108,9 +98,9 @@ def _add_tower_logits(tower: Tower, activation_cKH: Tensor, logits_cK: Tensor) -
     logits_cK.view(-1).addmv_(activation_SD.to(tower.output_D.dtype), tower.output_D)
 
 
-def _scoring_tower(inputs: InteractionInputs, dtype: torch.dtype | None = None) -> Tower:
-    dtype = dtype or inputs.item_tower_IH.dtype
-    return Tower(inputs, None, dtype, _PAIRS_AT_ONCE[inputs.device.type])
+def _scoring_tower(inputs: InteractionInputs) -> Tower:
+    pairs_at_once = _PAIRS_AT_ONCE[inputs.device.type]
+    return Tower(inputs, None, inputs.item_tower_IH.dtype, pairs_at_once)
 
 
 class _Pass:
