@@ -25,7 +25,6 @@ _NAMES = {"neumf": "NeuMF", "vae": "Mult-VAE"}
 _BATCHES = {
     ("train", "neumf"): 65_536,
     ("train", "vae"): 500,
-    ("inference", "neumf"): 128,
     ("inference", "vae"): 128,
     ("recommend", "vae"): 256,
     ("rank-all", "neumf"): None,
