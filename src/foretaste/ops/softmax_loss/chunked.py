@@ -25,7 +25,7 @@ from foretaste.ops.buffers import Buffers
 from foretaste.ops.dense import linear, product
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.precomputed_gradients import with_gradients
-from foretaste.ops.softmax_loss.exponentials import ChunkTargets, Exponentials
+from foretaste.ops.softmax_loss.exponentials import Exponentials
 
 if TYPE_CHECKING:
     from foretaste.ops.triton.softmax_loss import TritonExponentials
@@ -153,8 +153,7 @@ class _Pass:
 
             return TritonExponentials(targets, headroom)
         starts = [rows.start for rows in self.chunks]
-        chunk_targets = ChunkTargets(targets, starts, self.sum_dtype)
-        return Exponentials(chunk_targets, self.sum_dtype, headroom)
+        return Exponentials(targets, starts, self.sum_dtype, headroom)
 
     def _slopes(self, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
         """``e - x t / n`` of a chunk, its value and its factors ``n / t``."""

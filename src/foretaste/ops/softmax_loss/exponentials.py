@@ -14,53 +14,39 @@ _VALUES_AT_ONCE = 1 << 17
 """Exponentials are taken of this many logits for each thread at a time: they fit a core's cache."""
 
 
-class ChunkTargets:
-    """The targets of one chunk of users after another.
-
-    Args:
-        targets: of the whole batch.
-        starts: the first user of each chunk.
-        dtype: of the lengths.
-    """
-
-    def __init__(self, targets: HistoryTensors, starts: list[int], dtype: torch.dtype) -> None:
-        self.count_B = targets.lengths().to(dtype)
-        self._row_index_N = targets.row_index()
-        self._item_index_N = targets.item_index
-        bounds = targets.offsets[[*starts, len(targets)]].tolist()
-        self._entries = {a: slice(*bounds[n : n + 2]) for n, a in enumerate(starts)}
-
-    def positions(self, rows: slice, num_columns: int) -> tuple[Tensor, Tensor]:
-        """The row of each target in the chunk, and its position in the flat logits, int64 [N]."""
-        entries = self._entries[rows.start]
-        row_index_N = self._row_index_N[entries]
-        if rows.start:
-            row_index_N = row_index_N - rows.start
-        return row_index_N, self._item_index_N[entries] + row_index_N * num_columns
-
-
 class Exponentials:
     """The likelihood of one chunk after another, each in place of its logits.
 
     Args:
-        targets: of every chunk.
+        targets: of the whole batch.
+        starts: the first user of each chunk.
         sum_dtype: what sums are kept in.
         headroom: the chunk's values are divided by two to this power, and the factors multiplied by
             the same.
     """
 
-    def __init__(self, targets: ChunkTargets, sum_dtype: torch.dtype, headroom: int = 0) -> None:
-        self.targets = targets
+    def __init__(
+        self,
+        targets: HistoryTensors,
+        starts: list[int],
+        sum_dtype: torch.dtype,
+        headroom: int = 0,
+    ) -> None:
         self.sum_dtype = sum_dtype
         self.headroom = headroom
+        self._count_B = targets.lengths().to(sum_dtype)
+        self._row_index_N = targets.row_index()
+        self._item_index_N = targets.item_index
+        bounds = targets.offsets[[*starts, len(targets)]].tolist()
+        self._entries = {a: slice(*bounds[n : n + 2]) for n, a in enumerate(starts)}
 
     def likelihood_(self, logits_cI: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
         """Minus the log-likelihood of the chunk, a scalar in base 2, and the factors ``n / t`` [c].
 
         ``logits_cI`` are in base 2 and contiguous; afterwards they hold ``e - x t / n``.
         """
-        count_c, logits_flat = self.targets.count_B[rows], logits_cI.view(-1)
-        row_index_N, position_N = self.targets.positions(rows, logits_cI.shape[1])
+        count_c, logits_flat = self._count_B[rows], logits_cI.view(-1)
+        row_index_N, position_N = self._positions(rows, logits_cI.shape[1])
         chosen_N = logits_flat.index_select(0, position_N).to(self.sum_dtype)
         highest, totals = [], []
         num_values = _VALUES_AT_ONCE * torch.get_num_threads()
@@ -79,3 +65,11 @@ class Exponentials:
         slope_N -= (total_c / count_c).index_select(0, row_index_N)
         logits_flat.index_copy_(0, position_N, slope_N.to(logits_cI.dtype))
         return value, count_c / total_c
+
+    def _positions(self, rows: slice, num_columns: int) -> tuple[Tensor, Tensor]:
+        """The row of each target in the chunk, and its position in the flat logits, int64 [N]."""
+        entries = self._entries[rows.start]
+        row_index_N = self._row_index_N[entries]
+        if rows.start:
+            row_index_N = row_index_N - rows.start
+        return row_index_N, self._item_index_N[entries] + row_index_N * num_columns
