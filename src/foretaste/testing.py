@@ -28,6 +28,7 @@ from torch import Tensor
 
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import UnsupportedError
+from foretaste.evaluation.ranking import to_device
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.models.config import ModelConfig
 from foretaste.models.registry import config_class
@@ -95,8 +96,7 @@ class Trained:
 
     @cached_property
     def histories(self) -> HistoryTensors:
-        train = self.dataset.train
-        return HistoryTensors.from_numpy(train.offsets, train.item_index, train.num_items, "cpu")
+        return to_device(self.dataset.train, torch.device("cpu"))
 
     @cached_property
     def known(self) -> UserState:
@@ -328,10 +328,10 @@ def close(found: Tensor, expected: Tensor) -> None:
 
 
 def histories_of(rows: Sequence[set[int]]) -> HistoryTensors:
-    """Histories of the given items."""
+    """Histories of the given items, in the order of their numbers."""
     offsets = np.cumsum([0, *map(len, rows)])
     items = np.array([item for row in rows for item in sorted(row)], dtype=np.int32)
-    return HistoryTensors.from_numpy(offsets, items, NUM_ITEMS, "cpu")
+    return HistoryTensors.from_numpy(offsets, items, NUM_ITEMS, "cpu", np.arange(len(items)))
 
 
 def weights_of(run: Run) -> bytes:

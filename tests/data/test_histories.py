@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -85,6 +87,59 @@ def test_union_is_the_union_of_sets(
     expected = [a | b for a, b in zip(as_sets(histories(left)), as_sets(histories(right)))]  # noqa: B905
     assert as_sets(union) == expected
     assert union.num_interactions == len(set(left) | set(right))
+
+
+def ordered(*rows: list[int], num_items: int = 10) -> Histories:
+    """Histories of items given oldest first."""
+    users = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    items = np.array([item for row in rows for item in row], dtype=np.int64)
+    position = np.arange(len(items))
+    return Histories.from_pairs(
+        users, items, num_users=len(rows), num_items=num_items, position=position
+    )
+
+
+def in_order(histories: Histories) -> list[list[int]]:
+    items = histories.item_index[histories.oldest_first()]
+    return [row.tolist() for row in np.split(items, histories.offsets[1:-1])]
+
+
+def test_an_item_that_comes_twice_has_its_last_place() -> None:
+    found = ordered([5, 1, 7, 5], [2, 2])
+    assert in_order(found) == [[1, 7, 5], [2]]
+    assert found.item_index.tolist() == [1, 5, 7, 2]
+    assert found.position is not None
+    assert found.position.dtype == np.int32
+
+
+def test_every_operation_carries_the_order() -> None:
+    found = ordered([5, 1, 7], [], [8, 3])
+    assert in_order(found[1:3]) == [[], [8, 3]]
+    assert in_order(found.rows(np.array([2, 0, 2]))) == [[8, 3], [5, 1, 7], [8, 3]]
+    assert in_order(found.padded(5, first=1)) == [[], [5, 1, 7], [], [8, 3], []]
+    assert in_order(found.within(6)) == [[5, 1], [], [3]]
+    assert in_order(found.within(20)) == [[5, 1, 7], [], [8, 3]]
+    assert in_order(found.where(found.item_index != 1)) == [[5, 7], [], [8, 3]]
+
+
+def test_a_union_has_an_order_only_if_both_have_one() -> None:
+    left, right = ordered([5, 1], [3]), ordered([2], [8])
+    assert right.position is not None
+    moved = replace(right, position=right.position + 7)
+    assert in_order(left.union(moved)) == [[5, 1, 2], [3, 8]]
+    assert in_order(moved.union(left)) == [[5, 1, 2], [3, 8]]
+    unordered = replace(right, position=None)
+    assert left.union(unordered).position is None
+    assert unordered.union(left).position is None
+    assert unordered.followed_by(left).position is None
+
+
+def test_what_follows_stands_behind_and_moves_what_is_there() -> None:
+    left = ordered([5, 1, 7], [3], [])
+    assert in_order(left.followed_by(ordered([5, 2], [], [4]))) == [[1, 7, 5, 2], [3], [4]]
+    # One row alone has high places, and those behind it still stand behind.
+    later = ordered([0] * 8, [6, 3])[1:]
+    assert in_order(ordered([3, 9]).followed_by(later)) == [[9, 6, 3]]
 
 
 @given(pairs_of, pairs_of)

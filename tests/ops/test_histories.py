@@ -56,3 +56,18 @@ def test_dense_rows_hold_ones(case: tuple[list[set[int]], int]) -> None:
     rows, num_items = case
     expected = [[float(item in row) for item in range(num_items)] for row in rows]
     assert histories_of(rows, num_items).to_dense().tolist() == expected
+
+
+def test_the_order_goes_with_the_items() -> None:
+    offsets, items, position = ([0, 3, 3, 5], [1, 5, 7, 3, 8], [9, 0, 4, 2, 1])
+    whole = HistoryTensors.from_numpy(
+        np.array(offsets), np.array(items), 10, "cpu", np.array(position)
+    )
+    assert whole.position is not None
+    assert whole.position.dtype == torch.int32
+    assert whole.item_index[whole.oldest_first()].tolist() == [5, 7, 1, 8, 3]
+    some = whole.rows(torch.tensor([2, 0]))
+    assert some.item_index[some.oldest_first()].tolist() == [8, 3, 5, 7, 1]
+    last = whole[1:]
+    assert last.item_index[last.oldest_first()].tolist() == [8, 3]
+    assert whole.transposed().position is None

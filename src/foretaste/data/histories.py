@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ class Histories:
     """The items of ``num_users`` users, one row per user.
 
     Row ``u`` holds ``item_index[offsets[u]:offsets[u + 1]]``, ascending and without repeats.
+    ``position`` tells the order in which the user took these items.
     """
 
     offsets: NDArray[np.int64]
@@ -27,11 +28,22 @@ class Histories:
     num_items: int
     """Exclusive bound of ``item_index``."""
 
+    position: NDArray[np.int32] | None = None
+    """Place of each item in its user's history, the oldest lowest: [num_interactions]. Places may
+    have gaps. None without an order, or if nobody asked for it."""
+
     @classmethod
     def from_pairs(
-        cls, user_index: Indexes, item_index: Indexes, *, num_users: int, num_items: int
+        cls,
+        user_index: Indexes,
+        item_index: Indexes,
+        *,
+        num_users: int,
+        num_items: int,
+        position: Indexes | None = None,
     ) -> Histories:
-        """Histories of (user, item) pairs in any order; repeated pairs count once.
+        """Histories of (user, item) pairs in any order; repeated pairs count once, with the
+        ``position`` of the last one.
 
         Indexes must lie in [0, num_users) and [0, num_items).
         """
@@ -43,18 +55,31 @@ class Histories:
         if not is_strictly_sorted(users, items):
             # One key of 64 bits for each pair: one sort in place of a sort by two columns.
             keys = users.astype(np.int64) * max(num_items, 1) + items
-            keys.sort()
-            users, items = np.divmod(_without_repeats(keys), max(num_items, 1))
-        return cls.from_sorted(users, items, num_users=num_users, num_items=num_items)
+            keys, position = _sorted_once(keys, position)
+            users, items = np.divmod(keys, max(num_items, 1))
+        return cls.from_sorted(
+            users, items, num_users=num_users, num_items=num_items, position=position
+        )
 
     @classmethod
     def from_sorted(
-        cls, users: Indexes, items: Indexes, *, num_users: int, num_items: int
+        cls,
+        users: Indexes,
+        items: Indexes,
+        *,
+        num_users: int,
+        num_items: int,
+        position: Indexes | None = None,
     ) -> Histories:
         """Histories of pairs that are known to ascend by user, then item, without repeats."""
         offsets = np.zeros(num_users + 1, dtype=np.int64)
         np.cumsum(np.bincount(users, minlength=num_users), out=offsets[1:])
-        return cls(offsets=offsets, item_index=items.astype(np.int32), num_items=num_items)
+        return cls(
+            offsets=offsets,
+            item_index=items.astype(np.int32),
+            num_items=num_items,
+            position=None if position is None else position.astype(np.int32),
+        )
 
     @classmethod
     def empty(cls, *, num_users: int, num_items: int) -> Histories:
@@ -97,8 +122,7 @@ class Histories:
         start, stop, step = rows.indices(self.num_users)
         assert step == 1, "histories slice by consecutive rows only"
         offsets = self.offsets[start : max(start, stop) + 1]
-        items = self.item_index[offsets[0] : offsets[-1]]
-        return Histories(offsets=offsets - offsets[0], item_index=items, num_items=self.num_items)
+        return self._entries(offsets - offsets[0], slice(offsets[0], offsets[-1]))
 
     def rows(self, index: Indexes) -> Histories:
         """The given rows, in the given order; a row may be given more than once."""
@@ -109,10 +133,26 @@ class Histories:
         lengths = self.offsets[np.asarray(index) + 1] - starts
         offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        position = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-        return Histories(
-            offsets=offsets, item_index=self.item_index[position], num_items=self.num_items
+        entries = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        return self._entries(offsets, entries)
+
+    def _entries(
+        self, offsets: NDArray[np.int64], entries: slice | NDArray[np.int64] | NDArray[np.bool_]
+    ) -> Histories:
+        """Rows of some entries of ``item_index``."""
+        position = None if self.position is None else self.position[entries]
+        return replace(
+            self, offsets=offsets, item_index=self.item_index[entries], position=position
         )
+
+    def oldest_first(self) -> NDArray[np.int64]:
+        """The entries of ``item_index``, row by row in the order of ``position``.
+
+        Without positions each row keeps the order of its items: [num_interactions].
+        """
+        if self.position is None:
+            return np.arange(self.num_interactions)
+        return np.lexsort((self.position, self.row_index()))
 
     def padded(self, num_users: int, first: int = 0) -> Histories:
         """These rows with ``first`` empty rows before them, and empty rows up to ``num_users``."""
@@ -121,27 +161,22 @@ class Histories:
         offsets = np.full(num_users + 1, self.offsets[-1])
         offsets[:first] = 0
         offsets[first : first + len(self.offsets)] = self.offsets
-        return Histories(offsets=offsets, item_index=self.item_index, num_items=self.num_items)
+        return replace(self, offsets=offsets)
 
     def within(self, num_items: int) -> Histories:
         """These rows without the items at or above ``num_items``."""
         if num_items >= self.num_items:
-            return Histories(offsets=self.offsets, item_index=self.item_index, num_items=num_items)
-        kept = self.where(self.item_index < num_items)
-        return Histories(offsets=kept.offsets, item_index=kept.item_index, num_items=num_items)
+            return replace(self, num_items=num_items)
+        return replace(self.where(self.item_index < num_items), num_items=num_items)
 
     def where(self, kept: NDArray[np.bool_]) -> Histories:
         """These rows with only the entries marked in the mask ``kept``, [num_interactions]."""
         running = np.concatenate(([0], np.cumsum(kept, dtype=np.int64)))
-        return Histories(
-            # The number of entries kept before an offset is the offset among those kept.
-            offsets=running[self.offsets],
-            item_index=self.item_index[kept],
-            num_items=self.num_items,
-        )
+        # The number of entries kept before an offset is the offset among those kept.
+        return self._entries(running[self.offsets], kept)
 
     def find(self, other: Histories) -> NDArray[np.int64]:
-        """The position in ``item_index`` of each entry of ``other``, looked up in the same row; -1
+        """The index in ``item_index`` of each entry of ``other``, looked up in the same row; -1
         if it is absent. Both have the same number of rows. Fast if ``other`` is small."""
         assert self.num_users == other.num_users, "rows are searched one to one"
         if self.num_interactions == 0:
@@ -149,18 +184,33 @@ class Histories:
         num_items = max(self.num_items, other.num_items)
         keys, wanted = self._keys(num_items), other._keys(num_items)
         # A key above all others would stand one past the end.
-        position = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return np.where(keys[position] == wanted, position, -1)
+        entry = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        return np.where(keys[entry] == wanted, entry, -1)
 
     def union(self, other: Histories) -> Histories:
-        """The items of both, row by row; both have the same number of rows."""
+        """The items of both, row by row; both have the same number of rows.
+
+        An item of both has the position that it has in ``other``. There are no positions unless
+        both have them.
+        """
         assert self.num_users == other.num_users, "a union joins rows one to one"
         num_items = max(self.num_items, other.num_items)
         keys = np.concatenate((self._keys(num_items), other._keys(num_items)))
-        # A stable sort merges two sorted runs without sorting them again.
-        keys.sort(kind="stable")
-        users, items = np.divmod(_without_repeats(keys), max(num_items, 1))
-        return Histories.from_sorted(users, items, num_users=self.num_users, num_items=num_items)
+        position: Indexes | None = None
+        if self.position is not None and other.position is not None:
+            position = np.concatenate((self.position, other.position))
+        keys, position = _sorted_once(keys, position)
+        users, items = np.divmod(keys, max(num_items, 1))
+        return Histories.from_sorted(
+            users, items, num_users=self.num_users, num_items=num_items, position=position
+        )
+
+    def followed_by(self, other: Histories) -> Histories:
+        """The `union`, with all items of ``other`` behind those of these rows."""
+        if self.position is None or other.position is None:
+            return self.union(other)
+        behind = 1 + self.position.max(initial=-1) - other.position.min(initial=0)
+        return self.union(replace(other, position=other.position + behind))
 
     def _keys(self, num_items: int) -> NDArray[np.int64]:
         """Each pair as one integer, in the order of the pairs."""
@@ -173,6 +223,15 @@ def is_strictly_sorted(users: Indexes, items: Indexes) -> bool:
     return bool(np.all((users[1:] > users[:-1]) | (same_user & (items[1:] > items[:-1]))))
 
 
-def _without_repeats(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    # Keys are 0 or more, so the first always differs from the -1 before it.
-    return keys[np.diff(keys, prepend=-1) > 0]
+def _sorted_once(
+    keys: NDArray[np.int64], position: Indexes | None
+) -> tuple[NDArray[np.int64], Indexes | None]:
+    """The distinct keys, ascending, and the position that comes last of each."""
+    # A stable sort merges sorted runs without sorting them again. Keys are 0 or more, so the last
+    # always differs from the -1 behind it.
+    if position is None:
+        keys = np.sort(keys, kind="stable")
+        return keys[np.diff(keys, append=-1) != 0], None
+    order = np.argsort(keys, kind="stable")
+    is_last = np.diff(keys[order], append=-1) != 0
+    return keys[order][is_last], position[order][is_last]

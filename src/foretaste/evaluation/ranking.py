@@ -122,7 +122,7 @@ def _without_autocast(device_type: str) -> AbstractContextManager[object]:
 def to_device(histories: Histories, device: torch.device) -> HistoryTensors:
     """``histories`` as tensors on ``device``."""
     return HistoryTensors.from_numpy(
-        histories.offsets, histories.item_index, histories.num_items, device
+        histories.offsets, histories.item_index, histories.num_items, device, histories.position
     )
 
 

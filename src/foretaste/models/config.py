@@ -47,6 +47,9 @@ class ModelConfig:
     has_steps: ClassVar[bool] = True
     """Its epochs are made of gradient steps; else each is a sweep over the data."""
 
+    uses_order: ClassVar[bool] = False
+    """It reads the order of a history: only then do the histories that it gets have positions."""
+
     samples_negatives: ClassVar[bool] = False
     """It learns from sampled negatives."""
 

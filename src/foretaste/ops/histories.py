@@ -20,7 +20,9 @@ class HistoryTensors:
     """The items of B users: row b holds ``item_index[offsets[b]:offsets[b + 1]]``, ascending.
 
     ``offsets`` is int64 [B + 1], ``item_index`` int32 [N] with values in [0, num_items); ``weight``
-    is float32 [N], above 0, or None where each interaction has weight 1.
+    is float32 [N], above 0, or None where each interaction has weight 1. ``position`` is int32 [N],
+    the place of each item in its user's history, the oldest lowest, or None without an order.
+    Places may have gaps; no two items of a row share one.
     Slicing (``histories[a:b]``) gives consecutive rows, ``rows(index)`` any rows.
     """
 
@@ -28,18 +30,27 @@ class HistoryTensors:
     item_index: Tensor
     num_items: int
     weight: Tensor | None = None
+    position: Tensor | None = None
 
     @classmethod
     def from_numpy(
-        cls, offsets: np.ndarray, item_index: np.ndarray, num_items: int, device: torch.device | str
+        cls,
+        offsets: np.ndarray,
+        item_index: np.ndarray,
+        num_items: int,
+        device: torch.device | str,
+        position: np.ndarray | None = None,
     ) -> HistoryTensors:
-        """Copy a CSR pair from NumPy to ``device``."""
+        """Copy a CSR pair, and the position of each entry, from NumPy to ``device``."""
         return cls(
             # `astype` copies: memory shared with arrays of Arrow, which are read-only, makes a
             # warning. `torch.tensor` copies too, in three times as long for short arrays.
             torch.from_numpy(offsets.astype("int64")).to(device),
             torch.from_numpy(item_index.astype("int32")).to(device),
             num_items,
+            position=None
+            if position is None
+            else torch.from_numpy(position.astype("int32")).to(device),
         )
 
     def __len__(self) -> int:
@@ -50,8 +61,14 @@ class HistoryTensors:
         assert step == 1, "histories slice by consecutive rows only"
         offsets = self.offsets[start : max(start, stop) + 1]
         first, last = offsets[[0, -1]].tolist()
-        weight = None if self.weight is None else self.weight[first:last]
-        return HistoryTensors(offsets - first, self.item_index[first:last], self.num_items, weight)
+        return self._entries(offsets - first, slice(first, last))
+
+    def _entries(self, offsets: Tensor, entries: slice | Tensor) -> HistoryTensors:
+        """Rows of some entries of ``item_index``."""
+        weight = None if self.weight is None else self.weight[entries]
+        position = None if self.position is None else self.position[entries]
+        items = self.item_index[entries]
+        return HistoryTensors(offsets, items, self.num_items, weight, position)
 
     @property
     def device(self) -> torch.device:
@@ -88,12 +105,16 @@ class HistoryTensors:
         shift_N = torch.repeat_interleave(
             starts_B - offsets[:-1], lengths_B, output_size=num_entries
         )
-        position_N = torch.arange(shift_N.numel(), device=self.device) + shift_N
-        weight = None if self.weight is None else self.weight[position_N]
-        return HistoryTensors(offsets, self.item_index[position_N], self.num_items, weight)
+        return self._entries(offsets, torch.arange(shift_N.numel(), device=self.device) + shift_N)
+
+    def oldest_first(self) -> Tensor:
+        """The entries of ``item_index``, row by row in the order of ``position``: int64 [N]."""
+        assert self.position is not None, "these histories have no order"
+        # One key of 64 bits for each entry: one sort in place of a sort by two columns.
+        return torch.argsort((self.row_index() << 32) + self.position)
 
     def transposed(self) -> HistoryTensors:
-        """Histories of the items: the rows that have each of them, as int32."""
+        """Histories of the items: the rows that have each of them, as int32, without positions."""
         # Stable, so that each item's rows ascend.
         order_N = torch.sort(self.item_index, stable=True).indices
         offsets = torch.zeros(self.num_items + 1, dtype=torch.int64, device=self.device)

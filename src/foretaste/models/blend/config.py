@@ -46,6 +46,10 @@ class BlendConfig(ModelConfig):
     members: Mapping[str, Member] = field(default_factory=dict)
     """The runs by number, in the order in which they were named."""
 
+    @property
+    def uses_order(self) -> bool:  # type: ignore[override]
+        return any(member.model_config().uses_order for member in self.members.values())
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not any(member.weight for member in self.members.values()):
