@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import json
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +174,34 @@ def test_matrices_that_point_outside(field: str, place: int, value: int) -> None
     matrix = pytest.importorskip("scipy.sparse").csr_matrix(np.eye(3))
     getattr(matrix, field)[place] = value
     refuse(matrix, "table: cannot be turned into an Arrow table: ind")
+
+
+@pytest.mark.parametrize("empty_ids", ["refuse", "drop"])
+def test_a_page_index_that_calls_all_values_null_drops_no_row(
+    tmp_path: Path, empty_ids: str
+) -> None:
+    users = [None if empty_ids == "drop" else 0, *(n % 50 for n in range(1, 5000))]
+    table = pa.table({"user_id": users, "item_id": [n * n % 47 for n in range(5000)]})
+    path = tmp_path / "raw.parquet"
+    pq.write_table(table, path, write_page_index=True, use_dictionary=False, data_page_size=4096)
+    # The list `null_pages` of a column: five pages, none of them without a value.
+    content = path.read_bytes()
+    assert b"\x19Q" + b"\x02" * 5 in content
+    path.write_bytes(content.replace(b"\x19Q" + b"\x02" * 5, b"\x19Q" + b"\x01" * 5))
+    prepared = prepare(path, tmp_path / "out", protocol="none", empty_ids=empty_ids)
+    assert prepared.manifest.counts["num_rows_read"] == 5000
+    assert len(prepared.users) == 50
+    num_empty = prepared.manifest.counts.get("num_rows_with_an_empty_id", 0)
+    assert num_empty == (empty_ids == "drop")
+
+
+@pytest.mark.parametrize("version", ["0.4.0", "1.0.0"])
+def test_an_unread_geometry_may_be_described_badly(tmp_path: Path, version: str) -> None:
+    geo = {"version": version, "primary_column": "geometry", "columns": {"geometry": {
+        "encoding": "WKB", "geometry_type": "Point"}}}  # fmt: skip
+    table = pa.table({"user_id": USERS, "item_id": ITEMS, "geometry": [b"\1"] * 20})
+    pq.write_table(
+        table.replace_schema_metadata({"geo": json.dumps(geo)}), tmp_path / "geo.parquet"
+    )
+    prepared = prepare(tmp_path / "geo.parquet", tmp_path / "out", protocol="none")
+    assert prepared.manifest.num_interactions == 20
