@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 from cyclopts import Parameter
 
@@ -14,30 +14,34 @@ from foretaste.cli.console import say, say_next, stdout_console, steps
 from foretaste.data.config import PrepareConfig, Validation
 from foretaste.errors import SettingError
 
+_NO_FILES = (None, *get_args(Validation))
+
 
 @dataclass(frozen=True, kw_only=True)
 class SplitFiles:
     """Files of a given split, in place of SOURCES; they are not split again."""
 
-    train: Path | None = None
-    """Training part of a given split, in place of SOURCES. Each part is a file, a folder, or a
-    pattern in quotes."""
+    # Text and not Path, which would turn the sqlite:///shop.db of a database into sqlite:/shop.db.
 
-    validation: Validation | Path = PrepareConfig.validation
+    train: str | None = None
+    """Training part of a given split, in place of SOURCES. Each part is a file, a folder, a
+    pattern in quotes, or a database."""
+
+    validation: Validation | str = PrepareConfig.validation
     """With --train, the file of the validation part. Without it, hold-out keeps a validation part,
     which chooses the best epoch; none gives that part to training, and the test part chooses the
     epoch, as in the reference."""
 
-    test: Path | None = None
+    test: str | None = None
     """With --train, the file of the test part."""
 
-    validation_fold_in: Path | None = None
+    validation_fold_in: str | None = None
     """With --train, known interactions of validation users who are in no other part."""
 
-    test_fold_in: Path | None = None
+    test_fold_in: str | None = None
     """With --train, known interactions of test users who are in no other part."""
 
-    test_candidates: Path | None = None
+    test_candidates: str | None = None
     """With --train, the candidates of each test user under --candidates fixed: a file of users and
     items, or a .negative file of the NCF paper. X.train.rating as SOURCES finds X.test.rating and
     X.test.negative by itself."""
@@ -46,7 +50,7 @@ class SplitFiles:
         """The input: ``sources``, or the given split of these files."""
         from foretaste.data import GivenSplit
 
-        given = {name: value for name, value in vars(self).items() if isinstance(value, Path)}
+        given = {name: value for name, value in vars(self).items() if value not in _NO_FILES}
         if not given:
             return sources
         if sources:
@@ -61,9 +65,9 @@ class SplitFiles:
     def settings(self, config: PrepareConfig | None) -> PrepareConfig:
         """``config`` with the given validation."""
         config = config or PrepareConfig()
-        if isinstance(self.validation, Path):
+        if self.validation not in _NO_FILES:
             return config
-        return replace(config, validation=self.validation)
+        return replace(config, validation=cast("Validation", self.validation))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +83,7 @@ def prepare(
     /,
     *,
     output: Path | None = None,
-    items: Path | None = None,
+    items: str | None = None,
     source_dir: Path | None = None,
     like: Path | None = None,
     overwrite: Annotated[bool, FLAG] = False,
@@ -96,7 +100,7 @@ def prepare(
             name, which is downloaded once: ml-100k, ml-1m, ml-20m, ml-25m or ml-32m.
         output: Directory of the dataset; by default datasets/NAME-DIGEST. An existing dataset of
             the same sources and settings is kept.
-        items: File that describes items: their ids, and columns such as a title.
+        items: File or database that describes items: their ids, and columns such as a title.
         source_dir: Folder with a named set's files or archive; nothing is then downloaded.
         like: Run or dataset whose id types, integer or text, are taken; other ids are refused.
         overwrite: Replace an existing dataset.

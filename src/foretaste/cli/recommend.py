@@ -34,13 +34,14 @@ class Request:
     user: Words = ()
     """Ids of users known to the run: --user 7 11."""
 
-    users_file: Path | None = None
-    """File of user ids: Parquet, CSV or TSV with a column of ids, or one id per line."""
+    users_file: str | None = None
+    """File of user ids: Parquet, CSV or TSV with a column of ids, or one id per line; or a
+    database."""
 
     history: Words = ()
     """Ids of the items that a new user has: --history 1 5."""
 
-    histories_file: Path | None = None
+    histories_file: str | None = None
     """File with one row per new user and item, in any format of foretaste prepare."""
 
     all: Annotated[bool, FLAG] = False
@@ -111,8 +112,8 @@ class Lists:
     rules_file: Path | None = None
     """TOML file with the rules: in-stock = "stock > 0"."""
 
-    items: Path | None = None
-    """File with columns of items, such as stock; by default the columns of the run."""
+    items: str | None = None
+    """File or database with columns of items, such as stock; by default the columns of the run."""
 
     reasons: Annotated[bool, FLAG] = False
     """Print below each item the nearest items of the history; in JSON as because."""

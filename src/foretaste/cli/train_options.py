@@ -62,8 +62,8 @@ class RawData:
     filters: Filters | None = None
     """Filters of the rows; foretaste prepare --help explains them."""
 
-    items: Path | None = None
-    """File that describes items: their ids, and columns such as a title."""
+    items: str | None = None
+    """File or database that describes items: their ids, and columns such as a title."""
 
     source_dir: Path | None = None
     """Folder with a named set's files or archive (ml-1m and others); nothing is then downloaded."""

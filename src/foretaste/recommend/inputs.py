@@ -225,40 +225,50 @@ def _remarks(items: IdTable, ignored: Sequence[Id], has_others: bool) -> list[st
 def read_ids(path: Path | str, table: IdTable, config: PairsConfig | None = None) -> list[Id]:
     """The ids in a file, in order, with repeats; ``table`` has the users or items of the run.
 
-    In ``.csv``, ``.tsv`` (also ``.gz``, ``.zst``) and ``.parquet`` files the column is the one that
-    ``config`` names, or one with a common name of such ids, or the only one; ``config`` also has
-    the format of text. Any other file has one id per line. Blank lines, a byte order mark and
-    Windows line ends are ignored. Raises InputError with file and line, and if the table has none
-    of the ids.
+    In ``.csv``, ``.tsv`` (also ``.gz``, ``.zst``) and ``.parquet`` files, and in the only table of
+    a database (``sqlite:///shop.db``), the column is the one that ``config`` names, or one with a
+    common name of such ids, or the only one; ``config`` also has the format of text. Any other file
+    has one id per line. Blank lines, a byte order mark and Windows line ends are ignored. Raises
+    InputError with file and line, and if the table has none of the ids.
     """
+    from foretaste.data.sources.database import Database, is_database
+
+    config = given_or_default("config", config, PairsConfig)
+    ids: Sequence[Id]
+    if is_database(str(path)):
+        rows = Database.read(str(path), None)
+        name, ids = rows.name, _from_table(rows.name, rows.table, table, config)
+    else:
+        name, ids = str(path), _from_file(checked("path", path, Path), table, config)
+    if not ids:
+        raise InputError(f"{name}: holds no ids")
+    if (table.lookup(ids) < 0).all():
+        raise InputError(
+            f"{name}: the run knows none of its {counted(len(ids), f'{table.kind} id')}: "
+            f"{named(ids)}; {examples(table)}"
+        )
+    return list(ids)
+
+
+def _from_file(path: Path, table: IdTable, config: PairsConfig) -> Sequence[Id]:
     from foretaste.data.sources import PARQUET_SUFFIXES
 
-    path = checked("path", path, Path)
-    config = given_or_default("config", config, PairsConfig)
     # `os.path` and not `Path`: its functions raise nothing, even for odd or very long names.
     if not os.path.exists(path):  # noqa: PTH110
         raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
     if not os.path.isfile(path):  # noqa: PTH113
         raise InputError(f"{path}: is a directory, a pipe or a device; name a file that holds ids")
     name = path.name.lower().removesuffix(".gz").removesuffix(".zst")
-    ids: Sequence[Id]
     if name.endswith(PARQUET_SUFFIXES):
-        ids = _from_parquet(path, table, config)
-    elif name.endswith((".csv", ".tsv")):
-        ids = _from_csv(path, table, config)
-    else:
-        ids = [line for line in _text(path, config.encoding).split("\n") if line.strip()]
-    if not ids:
-        raise InputError(f"{path}: holds no ids")
-    if (table.lookup(ids) < 0).all():
-        raise InputError(
-            f"{path}: the run knows none of its {counted(len(ids), f'{table.kind} id')}: "
-            f"{named(ids)}; {examples(table)}"
-        )
-    return list(ids)
+        return _from_parquet(path, table, config)
+    if name.endswith((".csv", ".tsv")):
+        return _from_csv(path, table, config)
+    return [line for line in _text(path, config.encoding).split("\n") if line.strip()]
 
 
-def _column_of_ids(path: Path, columns: Sequence[str], table: IdTable, config: PairsConfig) -> str:
+def _column_of_ids(
+    path: Path | str, columns: Sequence[str], table: IdTable, config: PairsConfig
+) -> str:
     """The column with the ids of a table's users or items; InputError if there is none."""
     from foretaste.data.preparation.columns import PAIR, find_spelling
 
@@ -315,11 +325,15 @@ def _from_parquet(path: Path, table: IdTable, config: PairsConfig) -> list[Id]:
         content = pq.read_table(path)
     except (pa.ArrowException, ValueError, OSError) as error:
         raise InputError(f"{path}: is not readable Parquet: {error}") from error
-    column = _column_of_ids(path, content.column_names, table, config)
+    return _from_table(str(path), content, table, config)
+
+
+def _from_table(name: str, content: pa.Table, table: IdTable, config: PairsConfig) -> list[Id]:
+    column = _column_of_ids(name, content.column_names, table, config)
     try:
         return as_ids(f"column {shown(column)}", content[column])
     except SettingError as error:
-        raise InputError(f"{path}: {error}") from error
+        raise InputError(f"{name}: {error}") from error
 
 
 def _text(path: Path, encoding: str) -> str:

@@ -47,9 +47,10 @@ class ServeConfig:
     """TOML file with rules, which are conditions on items: in-stock = "stock > 0". Requests name
     the rules."""
 
-    items: Path | None = None
+    items: str | Path | None = None
     """File with columns of items, such as stock, for rules and max_per. Default: the columns of
-    the run. This file and rules_file are read again when they change."""
+    the run. This file and rules_file are read again when they change. A database is read at the
+    start and at POST /v1/reload."""
 
     max_body_bytes: Count = 1_048_576
     """Largest body of a request, in bytes."""

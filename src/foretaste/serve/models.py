@@ -72,7 +72,7 @@ class ServedModel:
         served.warm()
         return served
 
-    def with_rules(self, rules_file: Path | None, items: Path | None) -> ServedModel:
+    def with_rules(self, rules_file: Path | None, items: str | Path | None) -> ServedModel:
         """A copy of this run with the rules and columns of items now in these files."""
         served, served.recommender = copy(self), copy(self.recommender)
         served.recommender.read_rules(rules_file, items)
@@ -322,7 +322,7 @@ class ModelStore:
         cache_bytes: int = CACHE_BYTES,
         *,
         rules_file: Path | None = None,
-        items: Path | None = None,
+        items: str | Path | None = None,
     ) -> None:
         """Check that the paths are runs, without loading them; RunError for any other path.
 
@@ -375,7 +375,7 @@ class ModelStore:
         for path in (self._rules_file, self._items):
             if path is not None:
                 with suppress(OSError):
-                    one = path.stat()
+                    one = Path(path).stat()
                     states.append((one.st_ino, one.st_size, one.st_mtime_ns))
                     continue
                 states.append(None)

@@ -85,7 +85,7 @@ class DuckDBEngine(Engine):
         # In a notebook without widgets there is no progress bar, and setting it is an error.
         if self.row("SELECT current_setting('enable_progress_bar')") == (True,):
             self._connection.execute("SET enable_progress_bar = false")
-        # Statistics may lie: a page index that calls all values NULL made IS NOT NULL drop all rows.
+        # Statistics may lie: IS NOT NULL dropped all rows if a page index called all values NULL.
         self._connection.execute("SET parquet_use_page_index = false")
         # Otherwise a geometry that nobody reads refuses the file if its description is incomplete.
         self._connection.execute("SET enable_geoparquet_conversion = false")
