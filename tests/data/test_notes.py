@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import date, timedelta
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 import foretaste
-from foretaste.data import PrepareConfig, open_or_prepare, prepare
+from foretaste.data import Dataset, PrepareConfig, open_or_prepare, prepare
 from foretaste.errors import DataWarning, InputError, SettingError
 from tests.data.conftest import PrepareText, WriteFile, refuse
 
@@ -107,10 +108,11 @@ def test_one_user_is_too_few_to_learn_from_or_measure_on(prepared: PrepareText) 
     alone = {"training": "nothing can be learned from one user alone"}
     whole = prepared(text, "whole", protocol="none").manifest.notes
     assert whole == alone | {"not used": "'time'"}
-    both = alone | {"times": "1 to 3", "validation": unmeasured, "test": unmeasured}
+    both = alone | {"times": "1 to 3, read as ranks", "validation": unmeasured, "test": unmeasured}
     assert prepared(text).manifest.notes == both
     shared = text + "2,30,1\n2,10,2\n2,20,3\n"
-    assert prepared(shared, "shared", validation="none").manifest.notes == {"times": "1 to 3"}
+    notes = prepared(shared, "shared", validation="none").manifest.notes
+    assert notes == {"times": "1 to 3, read as ranks"}
 
 
 WEIGHTED = "user_id,item_id,stars,genre,Play Count,time\n" + "".join(
@@ -216,16 +218,21 @@ def test_a_printed_dataset_has_notes_and_sizes(tmp_path: Path) -> None:
     assert repr(dataset) == f"Dataset({str(tmp_path / 'out')!r}, none)"
 
 
-def rows(header: str, last: Callable[[int, int], object]) -> str:
+def rows(header: str, last: Callable[[int, int], object], users: Iterable[int] = range(5)) -> str:
     """Five items of each of five users, with a column whose value is that of both numbers."""
-    pairs = [(user, item) for user in range(5) for item in range(5)]
+    pairs = [(user, item) for user in users for item in range(5)]
     return f"{header}\n" + "".join(f"{user},{item},{last(user, item)}\n" for user, item in pairs)
+
+
+NEXT_MONTH = f"{date.today().replace(day=1) + timedelta(days=40):%Y-%m}"
+OUTSIDE = f"lie before 1995 or after {NEXT_MONTH}"
+DAYS = "all times are days in the form {}"
 
 
 @pytest.mark.parametrize(
     ("time", "expected"),
     [
-        (lambda user, item: item, {"times": "0 to 4"}),
+        (lambda user, item: item, {"times": "0 to 4, read as ranks"}),
         (lambda user, item: f"2020-01-0{item + 1} 10:00:00", {"times": "2020-01-01 to 2020-01-05"}),
         (lambda user, item: 1_600_000_000 + item * 10**6,
          {"times": "2020-09-13 to 2020-10-29, read as seconds"}),
@@ -233,33 +240,84 @@ def rows(header: str, last: Callable[[int, int], object]) -> str:
          {"times": "2020-09-13 to 2020-09-13, read as nanoseconds"}),
         (lambda user, item: 1_600_000_000 * (1000 if user % 2 else 1) + item,
          {"times": "1600000000 to 1600000000004",
-          "units of time": "1600000000 is 2020-09-13 in seconds and 1600000000000 is 2020-09-13 in "
-          "milliseconds: times of several units cannot be put in order; write all of them in one"}),
-        (lambda user, item: f"{1 if item == 0 else 2020:04}-01-01",
+          "units of time": "out.csv, line 7: time '1600000000000' is in milliseconds (column "
+          "'time', 10 rows like it), and 15 in seconds: times of several units cannot be put in "
+          "order; write all of them in one"}),
+        (lambda user, item: f"{1 if user == item == 1 else 2020:04}-01-01",
          {"times": "0001-01-01 to 2020-01-01",
-          "span of times": "0001-01-01 and 2020-01-01 lie further apart than any life; one of them "
-          "may stand for no time, or be in another unit"}),
+          "unusual times": f"1 of 25 {OUTSIDE}: '0001-01-01' is 0001-01-01 (out.csv, line 8)"}),
         (lambda user, item: 1_600_000_000 + (item == 4) * 90_000_000_000,
          {"times": "2020-09-13 to 4872-09-08, read as seconds",
-          "span of times": "2020-09-13 and 4872-09-08 lie further apart than any life; one of them "
-          "may stand for no time, or be in another unit"}),
+          "unusual times": f"5 of 25 {OUTSIDE}: '91600000000' is 4872-09-08 (out.csv, line 6)"}),
+        (lambda user, item: [0, 4_070_908_800][item % 2] if user == 3 else 1_600_000_000,
+         {"times": "1970-01-01 to 2099-01-01, read as seconds",
+          "unusual times": f"5 of 25 {OUTSIDE}: '0' is 1970-01-01 (out.csv, line 17) and "
+          "'4070908800' is 2099-01-01 (out.csv, line 18)"}),
+        # FILETIME, of which 1601 is the year 0
+        (lambda user, item: 133_536_384_000_000_000 + item * 10**7,
+         {"times": "1974-03-26 to 1974-03-26, read as nanoseconds",
+          "unusual times": f"25 of 25 {OUTSIDE}: '133536384000000000' is 1974-03-26 (out.csv, "
+          "line 2) and '133536384040000000' is 1974-03-26 (out.csv, line 6)"}),
+        (lambda user, item: f"2024{item + 1:02}{28 + user % 2}",
+         {"times": "20240128 to 20240529, read as ranks", "days": DAYS.format("%Y%m%d")}),
+        (lambda user, item: f"{28 + user % 2}{item + 1:02}2024",
+         {"times": "28012024 to 29052024, read as ranks", "days": DAYS.format("%d%m%Y")}),
+        (lambda user, item: f"0{item + 1}{28 + user % 2}2024",
+         {"times": "1282024 to 5292024, read as ranks", "days": DAYS.format("%m%d%Y")}),
+        (lambda user, item: f"202413{item + 1:02}",
+         {"times": "20241301 to 20241305, read as ranks"}),
     ],
 )  # fmt: skip
 def test_the_first_and_last_time_are_said(
     prepared: PrepareText, time: Callable[[int, int], object], expected: dict[str, str]
 ) -> None:
-    notes = prepared(rows("user_id,item_id,time", time)).manifest.notes
-    assert {name: note for name, note in notes.items() if "time" in name} == expected
+    dataset = prepared(rows("user_id,item_id,time", time))
+    notes = {
+        name: note.partition("; --time-format")[0].replace(f"{dataset.path.parent}/", "")
+        for name, note in dataset.manifest.notes.items()
+        if "time" in name or name == "days"
+    }
+    assert notes == expected
 
 
-def test_events_in_milliseconds_beside_an_export_in_seconds(
-    write: WriteFile, tmp_path: Path
+def test_days_that_are_numbers_are_read_by_the_format_that_the_note_names(
+    prepared: PrepareText,
 ) -> None:
-    sources = [
-        write(rows("user_id,item_id,time", lambda user, item: 1_600_000_000 + item), "a.csv"),
-        pd.DataFrame({"user_id": [1], "item_id": [9], "time": [1_600_000_000_123]}),
-    ]
-    assert "units of time" in prepare(sources, tmp_path / "out").manifest.notes
+    text = rows("user_id,item_id,time", lambda user, item: f"{item + 10}012024")
+    assert "%d%m%Y" in prepared(text).manifest.notes["days"]
+    with pytest.raises(SettingError, match=r"are days, .* %d%m%Y reads them$"):
+        prepared(text, "aged", half_life="9d")
+    notes = prepared(text, "read", time_format="%d%m%Y", half_life="9d").manifest.notes
+    assert notes["times"] == "2024-01-10 to 2024-01-14"
+
+
+@pytest.mark.parametrize("unit", [10**3, 10**6, 10**9])
+def test_each_source_has_its_own_unit(write: WriteFile, tmp_path: Path, unit: int) -> None:
+    """As a file in milliseconds and events in seconds, which some place beside the other."""
+
+    def written(name: str, unit_of_user: Callable[[int], int]) -> Dataset:
+        sources = [
+            write(
+                rows(
+                    "user_id,item_id,time",
+                    lambda user, item: (1_600_000_000 + user * item) * unit_of_user(user),
+                    users,
+                ),
+                f"{name}-{part}.csv",
+            )
+            for part, users in enumerate((range(3), range(3, 5), range(5, 6)))
+        ]
+        return prepare(sources, tmp_path / name, half_life="1h")
+
+    alike = written("alike", lambda user: 1)
+    mixed = written("mixed", lambda user: unit if user < 3 else 1)
+    assert mixed.manifest.digest == alike.manifest.digest
+    name = {10**3: "milliseconds", 10**6: "microseconds", 10**9: "nanoseconds"}[unit]
+    assert mixed.manifest.notes["times"] == (
+        f"2020-09-13 to 2020-09-13, read as {name} in mixed-0.csv and as seconds in mixed-1.csv "
+        "and 1 more"
+    )
+    assert alike.manifest.notes["times"] == "2020-09-13 to 2020-09-13, read as seconds"
 
 
 def test_what_is_not_read_need_not_be_text(write: WriteFile, tmp_path: Path) -> None:

@@ -218,12 +218,24 @@ def test_an_event_that_never_happened(prepared: PrepareText) -> None:
     [
         ("nothing", "half_life needs real times, and there is no time column"),
         ("time_rank", "half_life needs real times, and 'time_rank' is a rank"),
-        ("time", "half_life needs real times, and the numbers in column 'time' are not all"),
+        ("time", "half_life needs real times, and the numbers in column 'time' are ranks, 3 to 4"),
     ],
 )
 def test_ages_need_times(prepared: PrepareText, name: str, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         prepared(f"user,item,{name}\n1,1,3\n1,2,4\n", half_life="3d", protocol="none")
+
+
+def test_ages_need_times_of_one_unit_in_each_source(prepared: PrepareText) -> None:
+    rows = "".join(f"{user},{user % 3},{1_600_000_000 + user}\n" for user in range(9))
+    message = (
+        r"raw\.csv, line 11: time '1600000000001' is in milliseconds \(column 'time', 1 row like "
+        r"it\), and 9 in seconds: times of several units cannot be put in order; write all"
+    )
+    with pytest.raises(InputError, match=message):
+        prepared(
+            f"user,item,time\n{rows}1,2,1600000000001\n", "raw", half_life="3d", protocol="none"
+        )
 
 
 def test_a_changed_weight_is_found(prepared: PrepareText) -> None:

@@ -6,18 +6,13 @@ floating point if some are no integers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from foretaste._util.formatting import shown
-from foretaste._util.settings import wrong
 from foretaste.data.config import IdType
-from foretaste.data.sources.source import Column, Source, Storage, quoted
-from foretaste.errors import InputError, SettingError
+from foretaste.data.sources.source import Column, Storage
 
 if TYPE_CHECKING:
-    from foretaste.data.preparation.engine import Engine, Spellings
+    from foretaste.data.preparation.engine import Spellings
 
 Kind = Literal["short", "integer", "real", "text", "moment", "instant"]
 """The kind of value in a column. ``short`` are integers of 32 bits, in half the memory of others.
@@ -46,12 +41,6 @@ KINDS_OF_IDS: dict[IdType, tuple[tuple[Kind, ...], ...]] = {
 # No other abbreviations: several zones share one, and DuckDB takes BST for that of Bangladesh.
 _ZONE = "([-+][0-9:]+|Z|UTC|GMT|[A-Za-z_]+/.*)"
 _LARGEST = "1.7976931348623157e308"
-_TIMES: dict[str, Storage] = {
-    "TIMESTAMP": "moment",
-    "TIMESTAMP_NS": "moment",
-    "TIMESTAMP WITH TIME ZONE": "instant",
-    "TIMESTAMPTZ_NS": "instant",
-}
 
 
 def cast(sql: Spellings, column: Column, kind: Kind) -> str:
@@ -117,39 +106,3 @@ def _cast_time(sql: Spellings, name: str, text: str, kind: Kind) -> str:
 def _finite(real: str) -> str:
     # NaN is the largest number in SQL: NaN >= 4 is true, so it would pass a filter on ratings.
     return f"CASE WHEN abs({real}) <= {_LARGEST} THEN {real} END"
-
-
-def with_time_format(
-    engine: Engine, sources: Sequence[Source], name: str, format: str
-) -> list[Source]:
-    """The sources, with column ``name`` read by ``format`` if it is text.
-
-    Raises SettingError for a format that DuckDB's strptime cannot read, and for a column that is
-    no text in any source.
-    """
-    first = sources[0].columns[name]
-    if all(source.columns[name].storage != "text" for source in sources):
-        raise SettingError(
-            f"time_format is for times that are text, and column {shown(name)} of "
-            f"{sources[0].name} is of type {first.type_name:.200}; leave it out"
-        )
-    formatted = []
-    for source in sources:
-        column = source.columns[name]
-        if column.storage == "text":
-            try:
-                (found,) = engine.row(f"SELECT typeof(try_strptime('', {quoted(format)}))")
-            except InputError:
-                raise wrong(
-                    "time_format", format, "one as strptime has it, such as %d/%m/%Y"
-                ) from None
-            # strptime reads the words infinity and epoch by any format, so a digit is required.
-            sql = (
-                f"CASE WHEN regexp_matches({column.sql}, '[0-9]') "
-                f"THEN try_strptime({column.sql}, {quoted(format)}) END"
-            )
-            column = replace(
-                column, sql=sql, storage=_TIMES[found], text=column.sql, time_format=format
-            )
-        formatted.append(replace(source, columns=source.columns | {name: column}))
-    return formatted

@@ -21,11 +21,10 @@ from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.preparation.plan import Plan
 from foretaste.data.preparation.reading import (
     describe_suspicious_ids,
-    describe_times,
     like_it,
     read_raw,
-    times_per_second,
 )
+from foretaste.data.preparation.times import OPTION, Times
 from foretaste.data.preparation.writing import write_parts
 from foretaste.data.sources.source import quoted
 from foretaste.errors import InputError, SettingError
@@ -66,7 +65,7 @@ class Pipeline:
         progress("read")
         config = self._config
         types = {"user_id": config.user_id_type, "item_id": config.item_id_type}
-        kinds, num_dropped = read_raw(
+        sources, kinds, num_dropped = read_raw(
             engine,
             inputs.interactions,
             plan.columns,
@@ -79,7 +78,12 @@ class Pipeline:
             counts["num_rows_with_an_empty_id"] = num_dropped
         names = [name for source in inputs.interactions for name in source.columns]
         used = plan.columns.values()
-        notes = describe_times(engine, kinds) if "time" in kinds else {}
+        times = None
+        if "time" in kinds:
+            times = Times(
+                engine=engine, sources=sources, column=plan.columns["time"], kind=kinds["time"]
+            )
+        notes = times.describe() if times else {}
         items = None if inputs.items is None else ItemDescriptions(inputs.items, self._config)
         notes |= describe_unused(names, used, items, has_weights=plan.weight_scale is not None)
         notes |= describe_suspicious_ids(engine, kinds)
@@ -91,7 +95,7 @@ class Pipeline:
         # Once all is read: a file that somebody writes to meanwhile is refused, not taken by
         # halves.
         inputs.check_unchanged()
-        decay = self.decay(kinds)
+        decay = self.decay(times)
         progress("filter")
         rows = self.filter_rows(self.keep_events("raw"))
         self.check_weights(rows)
@@ -244,23 +248,27 @@ class Pipeline:
         engine.make("held", sql)
         engine.make("train", steps.TRAIN_GIVEN if plan.parts else steps.TRAIN)
 
-    def decay(self, kinds: Mapping[str, Kind]) -> str:
+    def decay(self, times: Times | None) -> str:
         """SQL of the factor that a row's age puts on its weight; empty without a half-life.
 
-        Raises SettingError if times are numbers of no known unit.
+        Raises SettingError if times are ranks, InputError if they have several units.
         """
         half_life_s = self._config.half_life_s
         if half_life_s is None:
             return ""
-        per_second = times_per_second(self._engine, kinds)
-        if per_second is None:
+        assert times is not None
+        if times.num_of_unit and times.per_second is None:
+            raise InputError(times.unit_problem())
+        if times.per_second is None:
+            format = times.format_of_days()
+            advice = "leave half_life out" if format is None else f"{OPTION} {format} reads them"
             raise SettingError(
-                f"half_life needs real times, and the numbers in column "
-                f"{shown(self._plan.columns['time'])} are not all seconds, all milliseconds, all "
-                "microseconds or all nanoseconds since 1970; leave half_life out"
+                f"half_life needs real times, and the numbers in column {shown(times.column)} are "
+                f"{'ranks' if format is None else 'days'}, {times.first} to {times.last}, and no "
+                f"seconds, milliseconds, microseconds or nanoseconds since 1970; {advice}"
             )
         # `!r` writes as many digits as give the number back.
-        return steps.DECAY.format(half_life=f"CAST({half_life_s * per_second!r} AS DOUBLE)")
+        return steps.DECAY.format(half_life=f"CAST({half_life_s * times.per_second!r} AS DOUBLE)")
 
     def check_weights(self, rows: str) -> None:
         """Raise InputError if the weight of a row is not above 0, or above the largest."""

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from foretaste._util.formatting import counted, shown
 from foretaste.data.config import EmptyIds, IdType
@@ -16,8 +15,8 @@ from foretaste.data.preparation.casts import (
     KINDS_OF_IDS,
     Kind,
     cast,
-    with_time_format,
 )
+from foretaste.data.preparation.times import with_own_units, with_time_format
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.source import TIMES, Source, Storage, names_of, quoted
 from foretaste.errors import InputError
@@ -54,13 +53,6 @@ _UNFIT_TIME = (
 )
 _DATE = re.compile(r"\d{1,2}([/.-])(\d{1,2})[/.-](\d+)")
 _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]*,[0-9]+")
-# A number between these bounds, in one of these units, is taken for a time since 1970. The units
-# are powers of ten of a second.
-_EARLIEST, _LATEST = 10**8, 4_102_444_800  # 1973, 2100
-_UNITS = {"seconds": 0, "milliseconds": 3, "microseconds": 6, "nanoseconds": 9}
-_YEAR_S = 365.2425 * 86_400
-_LIFE_S = 110 * _YEAR_S
-
 _DROP_EMPTY = (
     "; foretaste prepare --empty-ids drop (empty_ids='drop' in Python) leaves out rows with an "
     "empty id"
@@ -74,6 +66,19 @@ _AS_FLOAT = "-?[0-9]+[.]0+"
 _OF_SPREADSHEET = "-?[0-9]([.][0-9]+)?[eE][+][0-9]+"
 
 
+class Raw(NamedTuple):
+    """What table ``raw`` was read from, and as what."""
+
+    sources: list[Source]
+    """The sources as they were read: registered, without the rows that were dropped."""
+
+    kinds: dict[str, Kind]
+    """The kind of each column, by role."""
+
+    num_dropped: int
+    """The number of rows dropped for an empty id."""
+
+
 def read_raw(
     engine: Engine,
     sources: Sequence[Source],
@@ -81,9 +86,8 @@ def read_raw(
     time_format: str | None = None,
     empty_ids: EmptyIds | None = None,
     id_types: Mapping[str, IdType] | None = None,
-) -> tuple[dict[str, Kind], int]:
-    """Make table ``raw`` of the columns given by role. Returns the kind of each column, and the
-    number of rows dropped for an empty id.
+) -> Raw:
+    """Make table ``raw`` of the columns given by role.
 
     Without a column, ``rating`` is 0, ``time`` is the number of the source's part, and ``weight``
     and ``event`` are absent. Times that are text are read by ``time_format``. With ``empty_ids``
@@ -120,6 +124,12 @@ def read_raw(
                     raise _bad_value(engine, sources, role, columns[role], kinds[role], empty_ids)
                 kinds[role] = wider[0]
             engine.drop("raw")
+        if kinds.get("time") in ("integer", "real"):
+            name = columns["time"]
+            if scaled := with_own_units(engine, sources, name, kinds["time"]):
+                engine.drop("raw")
+                sources, kinds["time"] = scaled, "real"
+                _read_as(engine, sources, columns, kinds)
         texts = [role for role in ("user_id", "item_id") if kinds[role] == "text"]
         # DuckDB's readers pass NUL characters without an error.
         has_nul = " OR ".join(f"contains({role}, chr(0))" for role in texts)
@@ -132,7 +142,7 @@ def read_raw(
                     problem = f"{role} {shown(example)} holds a NUL character"
                     raise _error_at(source, columns[role], example, problem, count)
     kinds = {role: "integer" if kind == "short" else kind for role, kind in kinds.items()}
-    return kinds, num_dropped
+    return Raw(list(sources), kinds, num_dropped)
 
 
 @contextmanager
@@ -179,68 +189,6 @@ def describe_suspicious_ids(engine: Engine, kinds: Mapping[str, Kind]) -> dict[s
             problem = f"{shown(example)} {problem} ({like_it(count, 'row')})"
             found.setdefault(label, []).append(problem)
     return {label: f"kept as text: {'; '.join(texts)}" for label, texts in found.items()}
-
-
-def describe_times(engine: Engine, kinds: Mapping[str, Kind]) -> dict[str, str]:
-    """The first and last time in table ``raw``; a note if they are further apart than a life, or if
-    numbers have several units."""
-    first, last = engine.row("SELECT min(time), max(time) FROM raw")
-    found = _units_of_times(engine, kinds)
-    numbers = {"times": f"{_plain(first)} to {_plain(last)}"}
-    if not found:
-        return numbers
-    if len(found) > 1:
-        listed = " and ".join(
-            f"{_plain(value)} is {_date_of(value, power)} in {unit}" for unit, power, value in found
-        )
-        return numbers | {
-            "units of time": f"{listed}: times of several units cannot be put in order; write "
-            "all of them in one"
-        }
-    unit, power, _ = found[0]
-    dates = [_date_of(value, power) for value in (first, last)]
-    notes = {"times": " to ".join(dates) + (unit and f", read as {unit}")}
-    if float(last) - float(first) > _LIFE_S * 10**power:
-        notes["span of times"] = (
-            f"{' and '.join(dates)} lie further apart than any life; one of them may stand for no "
-            "time, or be in another unit"
-        )
-    return notes
-
-
-def times_per_second(engine: Engine, kinds: Mapping[str, Kind]) -> float | None:
-    """The difference in ``time`` of table ``raw`` that is one second; None if that is not known, as
-    for ranks."""
-    found = _units_of_times(engine, kinds)
-    return 10.0 ** found[0][1] if len(found) == 1 else None
-
-
-def _units_of_times(engine: Engine, kinds: Mapping[str, Kind]) -> list[tuple[str, int, Any]]:
-    """The units of times in table ``raw``: for each its name, its power of ten, and an example.
-    Times that are no numbers have one unit without a name."""
-    if kinds["time"] in TIMES:
-        return [("", 6, None)]
-    examples = ", ".join(
-        f"min(CASE WHEN time BETWEEN {_EARLIEST * 10**power} AND {_LATEST * 10**power} "
-        "THEN time END)"
-        for power in _UNITS.values()
-    )
-    values = zip(_UNITS.items(), engine.row(f"SELECT {examples} FROM raw"), strict=True)
-    return [(unit, power, value) for (unit, power), value in values if value is not None]
-
-
-def _date_of(time: Any, power: int) -> str:
-    """The day, in UTC, of a time in units of 10^-power seconds; the year if it is out of the
-    calendar."""
-    seconds = float(time) / 10**power
-    try:
-        return (datetime(1970, 1, 1) + timedelta(seconds=seconds)).date().isoformat()
-    except OverflowError:
-        return f"the year {1970 + seconds / _YEAR_S:.0f}"
-
-
-def _plain(number: Any) -> str:
-    return str(int(number)) if number == int(number) else str(number)
 
 
 def _without_empty_ids(
@@ -312,6 +260,7 @@ def _read_as(
             "time": f"CAST({source.part_number} AS TINYINT)",
             **{
                 role: cast(engine.sql, source.columns[name], kinds[role])
+                + source.columns[name].scale
                 for role, name in columns.items()
             },
         }

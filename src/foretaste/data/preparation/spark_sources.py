@@ -123,7 +123,7 @@ def _together(session: SparkSession, sources: Sequence[Source]) -> View:
     return View(
         name=names_of(sources), relation=_view_of(rows), columns=columns, files=files,
         size=sum(source.size for source in sources), part_number=first.part_number,
-        session=session,
+        session=session, file="file_of_row",
     )  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def open_named(session: SparkSession, name: str) -> View:
         if Path(path).suffix.lower() not in PARQUET_SUFFIXES:
             raise InputError(f"{path}: {_NO_PARQUET}")
     rows = _reader_of(session).parquet(name).select("*", f.expr(_FILE_OF_ROW))
-    return _typed(session, name, rows, listed)
+    return replace(_typed(session, name, rows, listed), file="file_of_row")
 
 
 def _typed(

@@ -57,6 +57,12 @@ class Column:
     time_format: str | None = None
     """The format of the times in that text."""
 
+    scale: str = ""
+    """SQL that brings numbers to microseconds, after the number; empty if they keep their unit."""
+
+    unit: str = ""
+    """The unit of the numbers that ``scale`` brings to microseconds."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Source:
@@ -81,6 +87,9 @@ class Source:
 
     part_number: int = 0
     """The number of the rows' part in a given split; training is 0."""
+
+    file: str = "''"
+    """SQL of the file of a row, in a source of several files."""
 
     @property
     def read_as(self) -> str:

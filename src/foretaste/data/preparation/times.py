@@ -1,0 +1,270 @@
+"""Times: the units of numbers, the notes on what was read, and the formats of text.
+
+Dates are microseconds since 1970. Numbers keep their unit, unless the sources differ in it: then
+all become microseconds. The clock decides notes and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretaste._util.formatting import counted, shown
+from foretaste._util.settings import wrong
+from foretaste.data.preparation.casts import Kind, cast
+from foretaste.data.sources.source import TIMES, Source, Storage, quoted
+from foretaste.errors import InputError, SettingError
+
+if TYPE_CHECKING:
+    from foretaste.data.preparation.engine import Engine
+
+# A number between these bounds, in one of these units, is taken for a time since 1970. The units
+# are powers of ten of a second.
+_EARLIEST, _LATEST = 10**8, 4_102_444_800  # 1973, 2100
+_UNITS = {"seconds": 0, "milliseconds": 3, "microseconds": 6, "nanoseconds": 9}
+_IS_UNIT = {
+    unit: f"time BETWEEN {_EARLIEST * 10**power} AND {_LATEST * 10**power}"
+    for unit, power in _UNITS.items()
+}
+_YEAR_S = 365.2425 * 86_400
+_FIRST_YEAR = 1995
+"""Times before it are noted. Few shops have kept their records for longer."""
+
+# SQL of the year, month and day in a number of eight digits.
+_DAYS = {
+    "%Y%m%d": ("floor(time / 10000)", "floor(time / 100) % 100", "time % 100"),
+    "%d%m%Y": ("time % 10000", "floor(time / 10000) % 100", "floor(time / 1000000)"),
+    "%m%d%Y": ("time % 10000", "floor(time / 1000000)", "floor(time / 10000) % 100"),
+}
+
+_STORED: dict[str, Storage] = {
+    "TIMESTAMP": "moment",
+    "TIMESTAMP_NS": "moment",
+    "TIMESTAMP WITH TIME ZONE": "instant",
+    "TIMESTAMPTZ_NS": "instant",
+}
+OPTION = "--time-format (time_format=... in Python)"
+
+
+@dataclass(kw_only=True)
+class Times:
+    """The times in table ``raw``, which were read from ``column`` of the sources."""
+
+    engine: Engine
+    sources: Sequence[Source]
+    column: str
+    kind: Kind
+    first: Any = field(init=False)
+    last: Any = field(init=False)
+
+    num_of_unit: dict[str, int] = field(init=False)
+    """The number of times in each unit; empty for ranks, which have none. Dates have unit ""."""
+
+    def __post_init__(self) -> None:
+        counts = [f"count(CASE WHEN {is_unit} THEN 1 END)" for is_unit in _IS_UNIT.values()]
+        query = f"SELECT min(time), max(time), {', '.join(counts)} FROM raw"
+        self.first, self.last, *found = self.engine.row(query)
+        self.num_of_unit = {unit: n for unit, n in zip(_UNITS, found, strict=True) if n}
+        if self.kind in TIMES:
+            self.num_of_unit = {"": sum(found)}
+
+    @property
+    def per_second(self) -> int | None:
+        """The difference in ``time`` that is one second; None without a unit, or with several."""
+        if len(self.num_of_unit) != 1:
+            return None
+        (unit,) = self.num_of_unit
+        return int(10 ** _UNITS.get(unit, 6))
+
+    def describe(self) -> dict[str, str]:
+        """The first and last time; a note on several units, on days written as numbers, and on
+        times before 1995 or after the next month."""
+        ends = f"{_plain(self.first)} to {_plain(self.last)}"
+        if self.per_second is None:
+            if self.num_of_unit:
+                return {"times": ends, "units of time": self.unit_problem()}
+            notes = {"times": f"{ends}, read as ranks"}
+            if format := self.format_of_days():
+                notes["days"] = f"all times are days in the form {format}; {OPTION} reads them"
+            return notes
+        dates = " to ".join(map(self._date_of, (self.first, self.last)))
+        return {"times": dates + self._read_as()} | self._outlying()
+
+    def format_of_days(self) -> str | None:
+        """The format of times that are no numbers but days in eight digits; None if some are
+        not."""
+        is_format = [
+            f"{year} BETWEEN {_FIRST_YEAR} AND 2100 AND {month} BETWEEN 1 AND 12 "
+            f"AND {day} BETWEEN 1 AND 31"
+            for year, month, day in _DAYS.values()
+        ]
+        counts = ", ".join(f"count(CASE WHEN {one} THEN 1 END)" for one in is_format)
+        num_rows, *found = self.engine.row(f"SELECT count(*), {counts} FROM raw")
+        return next((one for one, n in zip(_DAYS, found, strict=True) if n == num_rows), None)
+
+    def unit_problem(self) -> str:
+        """The message about times in several units, with a time in the rarest one."""
+        rare, *_ = units = sorted(self.num_of_unit, key=lambda unit: self.num_of_unit[unit])
+        text, place = self.find(f"min(CASE WHEN {_IS_UNIT[rare]} THEN time END)")
+        others = " and ".join(f"{self.num_of_unit[unit]:,} in {unit}" for unit in units[1:])
+        return (
+            f"{place}: time {shown(text)} is in {rare} (column {shown(self.column)}, "
+            f"{counted(self.num_of_unit[rare], 'row')} like it), and {others}: times of several "
+            "units cannot be put in order; write all of them in one"
+        )
+
+    def find(self, aggregate: str) -> tuple[str, str]:
+        """The text and the place of a time, which an aggregate of table ``raw`` names."""
+        for source in self.sources:
+            column = source.columns[self.column]
+            is_stored = column.text is None and column.storage in TIMES
+            # DuckDB crashes as it turns some stored times into text.
+            text = quoted(column.type_name) if is_stored else (column.text or column.sql)
+            time = cast(self.engine.sql, column, self.kind) + column.scale
+            where = f"{source.relation} WHERE {time} = (SELECT {aggregate} FROM raw)"
+            count, found = self.engine.row(
+                f"SELECT count(*), min(CAST({text} AS STRING)) FROM {where}"
+            )
+            if count:
+                return found, source.name if is_stored else source.locate(self.column, found)
+        raise AssertionError(f"no source has the time {aggregate}")
+
+    def _outlying(self) -> dict[str, str]:
+        """A note on times before 1995 or after the next month; empty if there are none."""
+        assert self.per_second is not None
+        years, months = divmod(_months_now() + 2, 12)
+        begin, end = datetime(_FIRST_YEAR, 1, 1), datetime(years, months + 1, 1)
+        low, high = (
+            int((date - datetime(1970, 1, 1)).total_seconds()) * self.per_second
+            for date in (begin, end)
+        )
+        if low <= self.first and self.last < high:
+            return {}
+        is_out = f"time < {low} OR time >= {high}"
+        examples = []
+        for aggregate in ("min", "max"):
+            which = f"{aggregate}(CASE WHEN {is_out} THEN time END)"
+            (time,) = self.engine.row(f"SELECT {which} FROM raw")
+            text, place = self.find(which)
+            examples.append(f"{shown(text)} is {self._date_of(time)} ({Path(place).name})")
+        num_out, num_rows = self.engine.count(f"raw WHERE {is_out}"), self.engine.count("raw")
+        latest = f"{end - timedelta(days=1):%Y-%m}"
+        return {
+            "unusual times": f"{num_out:,} of {num_rows:,} lie before {_FIRST_YEAR} or after "
+            f"{latest}: {' and '.join(dict.fromkeys(examples))}; {OPTION} reads times that are "
+            "written in another form"
+        }
+
+    def _read_as(self) -> str:
+        """The units in words, with the sources if these have several."""
+        (unit,) = self.num_of_unit
+        sources_of: dict[str, list[str]] = {}
+        for source in self.sources:
+            name = source.columns[self.column].unit
+            sources_of.setdefault(name or unit, []).append(Path(source.name).name)
+        if len(sources_of) == 1:
+            return unit and f", read as {next(iter(sources_of))}"
+        described = (
+            f"{unit} in {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+            for unit, names in sources_of.items()
+        )
+        return f", read as {' and as '.join(described)}"
+
+    def _date_of(self, time: Any) -> str:
+        """The day of a time, in UTC; the year if it is out of the calendar."""
+        assert self.per_second is not None
+        seconds = float(time) / self.per_second
+        try:
+            return (datetime(1970, 1, 1) + timedelta(seconds=seconds)).date().isoformat()
+        except OverflowError:
+            return f"the year {1970 + seconds / _YEAR_S:.0f}"
+
+
+def _months_now() -> int:
+    """The number of whole months since the year 0."""
+    now = datetime.now(UTC)
+    return now.year * 12 + now.month - 1
+
+
+def _plain(number: Any) -> str:
+    return str(int(number)) if number == int(number) else str(number)
+
+
+def with_own_units(
+    engine: Engine, sources: Sequence[Source], name: str, kind: Kind
+) -> list[Source] | None:
+    """The sources with factors that bring the numbers of each file to microseconds, as kind
+    ``real``; None if table ``raw`` has one unit, or if a file has no unit or several."""
+    is_there = ", ".join(
+        f"count(CASE WHEN {is_unit} THEN 1 END) > 0" for is_unit in _IS_UNIT.values()
+    )
+    if sum(engine.row(f"SELECT {is_there} FROM raw")) < 2:
+        return None
+    times = "\nUNION ALL ".join(
+        f"SELECT {number} AS number, {source.file} AS file, "
+        f"{cast(engine.sql, source.columns[name], kind)} AS time FROM {source.relation}"
+        for number, source in enumerate(sources)
+    )
+    query = f"SELECT number, file, {is_there} FROM ({times}) GROUP BY number, file"
+    files_of: list[dict[str, list[str]]] = [{} for _ in sources]
+    for number, file, *found in engine.run(query):
+        units = [unit for unit, is_found in zip(_UNITS, found, strict=True) if is_found]
+        if len(units) != 1:
+            return None
+        files_of[number].setdefault(units[0], []).append(file)
+    return [
+        _scaled(source, name, dict(sorted(found.items())))
+        for source, found in zip(sources, files_of, strict=True)
+    ]
+
+
+def _scaled(source: Source, name: str, files_of: dict[str, list[str]]) -> Source:
+    """A source whose times become microseconds by the unit of each of its files."""
+    cases = " ".join(
+        f"WHEN {source.file} IN ({', '.join(map(quoted, files))}) THEN 1e{6 - _UNITS[unit]}"
+        for unit, files in files_of.items()
+    )
+    column = replace(
+        source.columns[name], scale=f" * CASE {cases} END", unit=" and ".join(files_of)
+    )
+    return replace(source, columns=source.columns | {name: column})
+
+
+def with_time_format(
+    engine: Engine, sources: Sequence[Source], name: str, format: str
+) -> list[Source]:
+    """The sources, with column ``name`` read by ``format`` if it is text.
+
+    Raises SettingError for a format that DuckDB's strptime cannot read, and for a column that is
+    no text in any source.
+    """
+    first = sources[0].columns[name]
+    if all(source.columns[name].storage != "text" for source in sources):
+        raise SettingError(
+            f"time_format is for times that are text, and column {shown(name)} of "
+            f"{sources[0].name} is of type {first.type_name:.200}; leave it out, or make the "
+            f"column text first: frame[{name!r}].astype(str), or CAST({name} AS VARCHAR)"
+        )
+    formatted = []
+    for source in sources:
+        column = source.columns[name]
+        if column.storage == "text":
+            try:
+                (found,) = engine.row(f"SELECT typeof(try_strptime('', {quoted(format)}))")
+            except InputError:
+                raise wrong(
+                    "time_format", format, "one as strptime has it, such as %d/%m/%Y"
+                ) from None
+            # strptime reads the words infinity and epoch by any format, so a digit is required.
+            sql = (
+                f"CASE WHEN regexp_matches({column.sql}, '[0-9]') "
+                f"THEN try_strptime({column.sql}, {quoted(format)}) END"
+            )
+            column = replace(
+                column, sql=sql, storage=_STORED[found], text=column.sql, time_format=format
+            )
+        formatted.append(replace(source, columns=source.columns | {name: column}))
+    return formatted
