@@ -132,6 +132,17 @@ def weighted(folder: Path) -> Path:
     return write(folder / "weighted.parquet", table)
 
 
+def units(folder: Path) -> Path:
+    """Files in milliseconds and in seconds, with a day of 2099 after a gap."""
+    for name, unit in (("a", 1000), ("b", 1), ("c", 1000)):
+        times = [(1_600_000_000 + n * n % 997 * 3600) * unit for n in range(400)]
+        if name == "b":
+            times[7] = 4_070_908_800
+        columns = {"user_id": [f"{name}{n % 31}" for n in range(400)], "item_id": list(range(400))}
+        write(folder / "plays" / f"{name}.parquet", pa.table(columns | {"timestamp": times}))
+    return folder / "plays"
+
+
 def titles(folder: Path) -> Path:
     columns = {"item_id": ITEMS, "name": [f"t {item}" for item in ITEMS], "year": [1] * len(ITEMS)}
     return write(folder / "items.parquet", pa.table(columns))
@@ -145,6 +156,9 @@ CASES = {
         folders,
         {"protocol": "held-out-users", "filters": "reference", "num_heldout_users": 2, "seed": 3},
         num_partitions=5,
+    ),
+    "units": Case(
+        units, {"protocol": "none", "half_life": "1d"}, num_partitions=3, rows_of_file=700
     ),
     "given": Case(
         split,

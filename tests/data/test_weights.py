@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 
+from foretaste._util.formatting import counted
 from foretaste.data import Dataset, GivenSplit, PrepareConfig, open_dataset, prepare
 from foretaste.errors import InputError, SettingError
 from foretaste.runs.verification import verify
@@ -236,6 +237,46 @@ def test_ages_need_times_of_one_unit_in_each_source(prepared: PrepareText) -> No
         prepared(
             f"user,item,time\n{rows}1,2,1600000000001\n", "raw", half_life="3d", protocol="none"
         )
+
+
+@pytest.mark.parametrize("protocol", ["none", "held-out-users", "leave-one-out"])
+@pytest.mark.parametrize(("num_odd", "num_rows"), [(1, 1800), (2, 3000)])
+def test_a_row_far_after_all_others_ages_no_other(
+    prepared: PrepareText, protocol: str, num_odd: int, num_rows: int
+) -> None:
+    """As one dated 2099. Under leave-one-out two of a user's are held out, so there are more."""
+    rows = "".join(f"v,i{n},1600000000\n" for n in range(3))
+    rows += "".join(f"u{n % 30},i{n // 30},{1_600_000_000 + 999 * n}\n" for n in range(num_rows))
+    num_odd += 2 * (protocol == "leave-one-out")
+    odd = "".join(f"v,odd{n},{4_070_908_800 + 10**8 * n}\n" for n in range(num_odd))
+    text = f"user,item,time\n{rows}"
+    settings = {"protocol": protocol, "half_life": "1d"}
+    dataset = prepared(text + odd, "odd", **settings)
+    weights = weights_of(dataset)
+    expected = weights_of(prepared(text, "plain", **settings))
+    found = {pair: weight for pair, weight in weights.items() if pair[1].startswith("odd")}
+    assert set(found.values()) == {1.0}
+    assert len(found) == num_odd - 2 * (protocol == "leave-one-out")
+    assert {pair: weights[pair] for pair in expected} == expected
+    assert max(expected.values()) == 1.0
+    assert dataset.manifest.notes["times after a gap"].startswith(
+        f"{counted(len(found), 'row')} more than 10 half-lives after all others, from "
+        f"'4070908800', 2099-01-01 (odd.csv, line {num_rows + 5}): ages count from 20"
+    )
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "after", "is_gap"),
+    [(998, 11, False), (999, 11, True), (999, 10, False), (999, 10.01, True)],
+)
+def test_a_gap_is_of_ten_half_lives_and_has_a_row_in_a_thousand_after_it(
+    prepared: PrepareText, num_rows: int, after: float, is_gap: bool
+) -> None:
+    rows = "".join(f"u{n % 30},i{n},1600000000\n" for n in range(num_rows))
+    text = f"user,item,time\n{rows}u0,odd,{1_600_000_000 + int(after * 86_400)}\n"
+    dataset = prepared(text, protocol="none", half_life="1d")
+    assert ("times after a gap" in dataset.manifest.notes) == is_gap
+    assert (set(weights_of(dataset).values()) == {1.0}) == is_gap
 
 
 def test_a_changed_weight_is_found(prepared: PrepareText) -> None:

@@ -243,7 +243,8 @@ class PrepareConfig(InputConfig):
 
     half_life: str | None = None
     """Time in which a row's weight halves, in hours, days or weeks: ``12h``, ``90d``, ``8w``. Ages
-    count from the latest training row."""
+    count from the latest training row, or from the last one before a gap of more than ten
+    half-lives if at most one row in a thousand follows the gap."""
 
     weight_scale: WeightScale | None = None
     """Scale of the sum s of a pair's weights: ``linear`` is s, ``log`` is log2(1 + s), which keeps

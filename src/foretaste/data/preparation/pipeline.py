@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 _MOST_UNKNOWN = 0.1
 """A note warns if training knows nothing of a larger share of the held-out users."""
 
+_HALF_LIVES_OF_GAP = 10
+_ROWS_PER_ROW_AFTER_GAP = 1000
+"""Times after such a gap date no ages, if at most one row of so many has them."""
+
 _MOST_EVENTS = 10
 """Most event types in the message about absent ones."""
 
@@ -65,7 +69,7 @@ class Pipeline:
         progress("read")
         config = self._config
         types = {"user_id": config.user_id_type, "item_id": config.item_id_type}
-        sources, kinds, num_dropped = read_raw(
+        raw = read_raw(
             engine,
             inputs.interactions,
             plan.columns,
@@ -73,15 +77,20 @@ class Pipeline:
             config.empty_ids,
             types,
         )
-        counts["num_rows_read"] = engine.count("raw") + num_dropped
+        kinds = raw.kinds
+        counts["num_rows_read"] = engine.count("raw") + raw.num_dropped
         if config.empty_ids == "drop":
-            counts["num_rows_with_an_empty_id"] = num_dropped
+            counts["num_rows_with_an_empty_id"] = raw.num_dropped
         names = [name for source in inputs.interactions for name in source.columns]
         used = plan.columns.values()
         times = None
         if "time" in kinds:
             times = Times(
-                engine=engine, sources=sources, column=plan.columns["time"], kind=kinds["time"]
+                engine=engine,
+                sources=raw.sources,
+                column=plan.columns["time"],
+                kind=kinds["time"],
+                units=raw.units_of_times,
             )
         notes = times.describe() if times else {}
         items = None if inputs.items is None else ItemDescriptions(inputs.items, self._config)
@@ -95,7 +104,7 @@ class Pipeline:
         # Once all is read: a file that somebody writes to meanwhile is refused, not taken by
         # halves.
         inputs.check_unchanged()
-        decay = self.decay(times)
+        half_life = self.half_life(times)
         progress("filter")
         rows = self.filter_rows(self.keep_events("raw"))
         self.check_weights(rows)
@@ -111,8 +120,8 @@ class Pipeline:
         self.check_parts()
         mean_weight = None
         if plan.weight_scale is not None:
-            notes["weights"], mean_weight = self.weigh_train(rows, decay)
-            engine.drop(rows)
+            weight_notes, mean_weight = self.weigh_train(rows, times, half_life)
+            notes |= weight_notes
         engine.drop("pairs")
         if plan.drops_unseen_targets:
             self.drop_unseen_targets()
@@ -248,14 +257,14 @@ class Pipeline:
         engine.make("held", sql)
         engine.make("train", steps.TRAIN_GIVEN if plan.parts else steps.TRAIN)
 
-    def decay(self, times: Times | None) -> str:
-        """SQL of the factor that a row's age puts on its weight; empty without a half-life.
+    def half_life(self, times: Times | None) -> float | None:
+        """The half-life in the unit of the times; None without one.
 
         Raises SettingError if times are ranks, InputError if they have several units.
         """
         half_life_s = self._config.half_life_s
         if half_life_s is None:
-            return ""
+            return None
         assert times is not None
         if times.num_of_unit and times.per_second is None:
             raise InputError(times.unit_problem())
@@ -267,8 +276,7 @@ class Pipeline:
                 f"{'ranks' if format is None else 'days'}, {times.first} to {times.last}, and no "
                 f"seconds, milliseconds, microseconds or nanoseconds since 1970; {advice}"
             )
-        # `!r` writes as many digits as give the number back.
-        return steps.DECAY.format(half_life=f"CAST({half_life_s * times.per_second!r} AS DOUBLE)")
+        return half_life_s * times.per_second
 
     def check_weights(self, rows: str) -> None:
         """Raise InputError if the weight of a row is not above 0, or above the largest."""
@@ -286,21 +294,31 @@ class Pipeline:
                 "leaves out rows below 1 (rating_column=..., min_rating=1 in Python)"
             )
 
-    def weigh_train(self, rows: str, decay: str) -> tuple[str, float]:
-        """Add the weights of its pairs to ``train``; returns a note on them, and their mean."""
+    def weigh_train(
+        self, rows: str, times: Times | None, half_life: float | None
+    ) -> tuple[dict[str, str], float]:
+        """Add the weights of its pairs to ``train``, and drop ``rows``; returns notes on the
+        weights, and their mean."""
         engine, plan, config = self._engine, self._plan, self._config
         assert plan.weight_scale is not None
+        engine.make("rows_of_train", steps.ROWS_OF_TRAIN.format(previous=rows, weight=plan.weight))
+        engine.drop(rows)
         # Under these protocols no row is later than training's, so ages count from the latest row.
         has_no_future = plan.protocol in ("none", "held-out-users")
-        weighted = steps.WEIGHTED_TRAIN.format(
-            previous=rows,
-            weight=plan.weight + decay,
-            scaled=steps.SCALED[plan.weight_scale],
-            latest=steps.LATEST_ROW if has_no_future else steps.LATEST_PAIR,
-        )
+        dated = "rows_of_train" if has_no_future else steps.PAIRS_OF_TRAIN
+        decay, gap = "", "CAST(NULL AS DOUBLE)"
+        if half_life is not None:
+            # `!r` writes as many digits as give the number back.
+            decay = steps.DECAY.format(half_life=f"CAST({half_life!r} AS DOUBLE)")
+            gap = f"CAST({_HALF_LIVES_OF_GAP * half_life!r} AS DOUBLE)"
+        most_after = engine.count(dated) // _ROWS_PER_ROW_AFTER_GAP
+        engine.make("ages", steps.AGES.format(times=dated, most_after=most_after, gap=gap))
+        weighted = steps.WEIGHTED_TRAIN.format(scaled=steps.SCALED[plan.weight_scale], decay=decay)
         engine.make("weighted", weighted)
         engine.drop("train")
         engine.rename("weighted", "train")
+        notes = {} if half_life is None or times is None else self.describe_gap(times)
+        engine.drop("rows_of_train")
         least, most, total = engine.row(steps.WEIGHTS_OF_TRAIN)
         mean = int(total) / steps.UNITS / engine.count("train")
         of_row = [shown(plan.columns["weight"])] if "weight" in plan.columns else []
@@ -310,7 +328,23 @@ class Pipeline:
             parts.insert(1, f"halved every {config.half_life}")
         if plan.weight_scale == "log":
             parts.append("then log2(1 + sum)")
-        return f"{', '.join(parts)}: {least:.3g} to {most:.3g}, mean {mean:.3g}", mean
+        weights = f"{', '.join(parts)}: {least:.3g} to {most:.3g}, mean {mean:.3g}"
+        return {"weights": weights} | notes, mean
+
+    def describe_gap(self, times: Times) -> dict[str, str]:
+        """A note on the rows that no age counts from; empty if there are none."""
+        engine = self._engine
+        num_after, first = engine.row(f"SELECT count(*), min(time) {steps.AFTER_GAP}")
+        if not num_after:
+            return {}
+        (latest,) = engine.row("SELECT latest FROM ages")
+        text, place = times.find(f"SELECT min(time) {steps.AFTER_GAP}")
+        return {
+            "times after a gap": f"{counted(num_after, 'row')} more than {_HALF_LIVES_OF_GAP} "
+            f"half-lives after all others, from {shown(text)}, {times.date_of(first)} "
+            f"({Path(place).name}): ages count from {times.date_of(latest)}, and later rows weigh "
+            "as new ones do"
+        }
 
     def _num_heldout_users(self, num_eligible: int) -> int:
         """The number of users in each held-out part: the setting, or a tenth of the eligible."""

@@ -78,6 +78,9 @@ class Raw(NamedTuple):
     num_dropped: int
     """The number of rows dropped for an empty id."""
 
+    units_of_times: str = ""
+    """The units of the sources' times in words, if they differ and all are microseconds now."""
+
 
 def read_raw(
     engine: Engine,
@@ -124,11 +127,12 @@ def read_raw(
                     raise _bad_value(engine, sources, role, columns[role], kinds[role], empty_ids)
                 kinds[role] = wider[0]
             engine.drop("raw")
+        units = ""
         if kinds.get("time") in ("integer", "real"):
             name = columns["time"]
             if scaled := with_own_units(engine, sources, name, kinds["time"]):
                 engine.drop("raw")
-                sources, kinds["time"] = scaled, "real"
+                (sources, units), kinds["time"] = scaled, "real"
                 _read_as(engine, sources, columns, kinds)
         texts = [role for role in ("user_id", "item_id") if kinds[role] == "text"]
         # DuckDB's readers pass NUL characters without an error.
@@ -142,7 +146,7 @@ def read_raw(
                     problem = f"{role} {shown(example)} holds a NUL character"
                     raise _error_at(source, columns[role], example, problem, count)
     kinds = {role: "integer" if kind == "short" else kind for role, kind in kinds.items()}
-    return Raw(list(sources), kinds, num_dropped)
+    return Raw(list(sources), kinds, num_dropped, units)
 
 
 @contextmanager

@@ -32,7 +32,11 @@ _NO_PARQUET = (
     "is no Parquet, and engine spark reads Parquet and tables alone; have Spark write it as "
     "Parquet first, as docs/data.md shows, or prepare it with engine duckdb"
 )
-_FILE_OF_ROW = "url_decode(replace(_metadata.file_path, '+', '%2B')) AS file_of_row"
+# The path of a local file, without file:, and Spark's name of any other file.
+_FILE_OF_ROW = (
+    "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:(//)?/', '/') "
+    "AS file_of_row"
+)
 _STORAGE: dict[str, Storage] = {
     **dict.fromkeys(("string", "varchar", "char"), "text"),
     **dict.fromkeys(("byte", "short", "integer", "long"), "integer"),
@@ -69,8 +73,8 @@ class View(Source):
         place = rows.where(where).agg(f.min("file_of_row")).collect()[0][0]
         if place is None:
             return self.name
-        file = self.files.get(_named(place))
-        return _named(place) if file is None else file.locate(column, value)
+        file = self.files.get(place)
+        return str(place) if file is None else file.locate(column, value)
 
 
 def registered(session: SparkSession, sources: Sequence[Source]) -> list[Source]:
@@ -138,11 +142,6 @@ def _view_of(rows: DataFrame) -> str:
     name = f"source_{uuid4().hex}"
     rows.createOrReplaceTempView(name)
     return name
-
-
-def _named(place: str) -> str:
-    """The path of a local file, without ``file:``; Spark's name of any other file."""
-    return re.sub("^file:(//)?(?=/)", "", place)
 
 
 def _literal(path: str) -> str:

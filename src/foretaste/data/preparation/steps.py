@@ -168,30 +168,41 @@ WITHOUT_TARGET = """
 # for the oldest row.
 UNITS = 2**20
 
+ROWS_OF_TRAIN = """
+SELECT user_code, item_code, time, {weight} AS weight FROM {previous}
+JOIN user_codes USING (user_id)
+JOIN item_codes USING (item_id)
+SEMI JOIN train USING (user_code, item_code)
+"""
+
+# Under a protocol by time, and in a given split, later rows of a training pair may lie in the
+# held-out time or part. So the times are those of the pairs' first rows.
+PAIRS_OF_TRAIN = "(SELECT time FROM pairs SEMI JOIN train USING (user_code, item_code))"
+
+# Ages count from the ``latest`` time: the last one, or the last one before a gap if no more than
+# {most_after} rows follow the gap. One row dated 2099 would age all others to nothing.
+AGES = """
+SELECT last, coalesce(before_gap, last) AS latest
+FROM (SELECT max(time) AS last FROM {times}) CROSS JOIN (
+    SELECT min(previous) AS before_gap
+    FROM (
+        SELECT time, lag(time) OVER (ORDER BY time) AS previous
+        FROM (SELECT time FROM {times} ORDER BY time DESC LIMIT {most_after} + 1))
+    WHERE CAST(time AS DOUBLE) - CAST(previous AS DOUBLE) > {gap})
+"""
+
 WEIGHTED_TRAIN = """
-WITH mine AS (
-    SELECT * FROM {previous}
-    JOIN user_codes USING (user_id)
-    JOIN item_codes USING (item_id)
-    SEMI JOIN train USING (user_code, item_code)
-)
 SELECT user_code, item_code, CAST({scaled} AS FLOAT) AS weight
 FROM (
     SELECT user_code, item_code, CAST(sum(units) AS DOUBLE) / 1048576 AS total
     FROM (
         SELECT user_code, item_code,
-               CAST(greatest(1, floor({weight} * 1048576 + 0.5)) AS BIGINT) AS units
-        FROM mine JOIN ({latest}) ON time <= latest)
+               CAST(greatest(1, floor(weight{decay} * 1048576 + 0.5)) AS BIGINT) AS units
+        FROM rows_of_train JOIN ages ON time <= last)
     GROUP BY user_code, item_code)
 """
 
-LATEST_ROW = "SELECT max(time) AS latest FROM mine"
-
-# Under a protocol by time, and in a given split, later rows of a training pair may lie in the
-# held-out time or part. So the latest time is that of the pairs' first rows.
-LATEST_PAIR = """
-SELECT max(time) AS latest FROM pairs SEMI JOIN train USING (user_code, item_code)
-"""
+AFTER_GAP = "FROM rows_of_train JOIN ages ON time > latest AND time <= last"
 
 SCALED = {
     "linear": "total",
@@ -200,7 +211,7 @@ SCALED = {
 """SQL of a pair's weight by scale. Rounding to units removes the last digits of the logarithm, in
 which engines differ."""
 
-DECAY = " * power(CAST(2 AS DOUBLE), CAST(time - latest AS DOUBLE) / {half_life})"
+DECAY = " * power(CAST(2 AS DOUBLE), CAST(least(time - latest, 0) AS DOUBLE) / {half_life})"
 
 WEIGHTS_REFUSED = """
 SELECT count(*), min({weight}), max({weight}) FROM {previous}

@@ -57,6 +57,10 @@ class Times:
     sources: Sequence[Source]
     column: str
     kind: Kind
+
+    units: str
+    """The units of the sources in words, if they have several; otherwise empty."""
+
     first: Any = field(init=False)
     last: Any = field(init=False)
 
@@ -90,8 +94,10 @@ class Times:
             if format := self.format_of_days():
                 notes["days"] = f"all times are days in the form {format}; {OPTION} reads them"
             return notes
-        dates = " to ".join(map(self._date_of, (self.first, self.last)))
-        return {"times": dates + self._read_as()} | self._outlying()
+        dates = " to ".join(map(self.date_of, (self.first, self.last)))
+        (unit,) = self.num_of_unit
+        read_as = self.units or unit
+        return {"times": dates + (read_as and f", read as {read_as}")} | self._outlying()
 
     def format_of_days(self) -> str | None:
         """The format of times that are no numbers but days in eight digits; None if some are
@@ -108,7 +114,7 @@ class Times:
     def unit_problem(self) -> str:
         """The message about times in several units, with a time in the rarest one."""
         rare, *_ = units = sorted(self.num_of_unit, key=lambda unit: self.num_of_unit[unit])
-        text, place = self.find(f"min(CASE WHEN {_IS_UNIT[rare]} THEN time END)")
+        text, place = self.find(f"SELECT min(time) FROM raw WHERE {_IS_UNIT[rare]}")
         others = " and ".join(f"{self.num_of_unit[unit]:,} in {unit}" for unit in units[1:])
         return (
             f"{place}: time {shown(text)} is in {rare} (column {shown(self.column)}, "
@@ -116,21 +122,23 @@ class Times:
             "units cannot be put in order; write all of them in one"
         )
 
-    def find(self, aggregate: str) -> tuple[str, str]:
-        """The text and the place of a time, which an aggregate of table ``raw`` names."""
+    def find(self, query: str) -> tuple[str, str]:
+        """The text and the place of the time that a query returns."""
         for source in self.sources:
             column = source.columns[self.column]
             is_stored = column.text is None and column.storage in TIMES
             # DuckDB crashes as it turns some stored times into text.
             text = quoted(column.type_name) if is_stored else (column.text or column.sql)
             time = cast(self.engine.sql, column, self.kind) + column.scale
-            where = f"{source.relation} WHERE {time} = (SELECT {aggregate} FROM raw)"
-            count, found = self.engine.row(
-                f"SELECT count(*), min(CAST({text} AS STRING)) FROM {where}"
+            count, found, file = self.engine.row(
+                f"SELECT count(*), min(CAST({text} AS STRING)), min({source.file}) "
+                f"FROM {source.relation} WHERE {time} = ({query})"
             )
+            if count and is_stored:
+                return found, file or source.name
             if count:
-                return found, source.name if is_stored else source.locate(self.column, found)
-        raise AssertionError(f"no source has the time {aggregate}")
+                return found, source.locate(self.column, found)
+        raise AssertionError(f"no source has the time of {query}")
 
     def _outlying(self) -> dict[str, str]:
         """A note on times before 1995 or after the next month; empty if there are none."""
@@ -146,10 +154,10 @@ class Times:
         is_out = f"time < {low} OR time >= {high}"
         examples = []
         for aggregate in ("min", "max"):
-            which = f"{aggregate}(CASE WHEN {is_out} THEN time END)"
-            (time,) = self.engine.row(f"SELECT {which} FROM raw")
-            text, place = self.find(which)
-            examples.append(f"{shown(text)} is {self._date_of(time)} ({Path(place).name})")
+            query = f"SELECT {aggregate}(time) FROM raw WHERE {is_out}"
+            (time,) = self.engine.row(query)
+            text, place = self.find(query)
+            examples.append(f"{shown(text)} is {self.date_of(time)} ({Path(place).name})")
         num_out, num_rows = self.engine.count(f"raw WHERE {is_out}"), self.engine.count("raw")
         latest = f"{end - timedelta(days=1):%Y-%m}"
         return {
@@ -158,22 +166,7 @@ class Times:
             "written in another form"
         }
 
-    def _read_as(self) -> str:
-        """The units in words, with the sources if these have several."""
-        (unit,) = self.num_of_unit
-        sources_of: dict[str, list[str]] = {}
-        for source in self.sources:
-            name = source.columns[self.column].unit
-            sources_of.setdefault(name or unit, []).append(Path(source.name).name)
-        if len(sources_of) == 1:
-            return unit and f", read as {next(iter(sources_of))}"
-        described = (
-            f"{unit} in {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-            for unit, names in sources_of.items()
-        )
-        return f", read as {' and as '.join(described)}"
-
-    def _date_of(self, time: Any) -> str:
+    def date_of(self, time: Any) -> str:
         """The day of a time, in UTC; the year if it is out of the calendar."""
         assert self.per_second is not None
         seconds = float(time) / self.per_second
@@ -195,9 +188,10 @@ def _plain(number: Any) -> str:
 
 def with_own_units(
     engine: Engine, sources: Sequence[Source], name: str, kind: Kind
-) -> list[Source] | None:
+) -> tuple[list[Source], str] | None:
     """The sources with factors that bring the numbers of each file to microseconds, as kind
-    ``real``; None if table ``raw`` has one unit, or if a file has no unit or several."""
+    ``real``, and their units in words; None if table ``raw`` has one unit, or if a file has no unit
+    or several."""
     is_there = ", ".join(
         f"count(CASE WHEN {is_unit} THEN 1 END) > 0" for is_unit in _IS_UNIT.values()
     )
@@ -209,28 +203,29 @@ def with_own_units(
         for number, source in enumerate(sources)
     )
     query = f"SELECT number, file, {is_there} FROM ({times}) GROUP BY number, file"
-    files_of: list[dict[str, list[str]]] = [{} for _ in sources]
-    for number, file, *found in engine.run(query):
+    scaled = list(sources)
+    files_of: dict[str, list[tuple[int, str]]] = {}
+    for number, file, *found in sorted(engine.run(query)):
         units = [unit for unit, is_found in zip(_UNITS, found, strict=True) if is_found]
         if len(units) != 1:
             return None
-        files_of[number].setdefault(units[0], []).append(file)
-    return [
-        _scaled(source, name, dict(sorted(found.items())))
-        for source, found in zip(sources, files_of, strict=True)
-    ]
-
-
-def _scaled(source: Source, name: str, files_of: dict[str, list[str]]) -> Source:
-    """A source whose times become microseconds by the unit of each of its files."""
-    cases = " ".join(
-        f"WHEN {source.file} IN ({', '.join(map(quoted, files))}) THEN 1e{6 - _UNITS[unit]}"
-        for unit, files in files_of.items()
+        files_of.setdefault(units[0], []).append((number, file))
+    for number, source in enumerate(sources):
+        files = {
+            unit: [file for of, file in found if of == number] for unit, found in files_of.items()
+        }
+        cases = " ".join(
+            f"WHEN {source.file} IN ({', '.join(map(quoted, files))}) THEN 1e{6 - _UNITS[unit]}"
+            for unit, files in files.items()
+            if files
+        )
+        column = replace(source.columns[name], scale=f" * CASE {cases} END")
+        scaled[number] = replace(source, columns=source.columns | {name: column})
+    return scaled, " and as ".join(
+        f"{unit} in {Path(found[0][1] or sources[found[0][0]].name).name}"
+        + (f" and {len(found) - 1} more" if len(found) > 1 else "")
+        for unit, found in files_of.items()
     )
-    column = replace(
-        source.columns[name], scale=f" * CASE {cases} END", unit=" and ".join(files_of)
-    )
-    return replace(source, columns=source.columns | {name: column})
 
 
 def with_time_format(

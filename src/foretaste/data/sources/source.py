@@ -60,9 +60,6 @@ class Column:
     scale: str = ""
     """SQL that brings numbers to microseconds, after the number; empty if they keep their unit."""
 
-    unit: str = ""
-    """The unit of the numbers that ``scale`` brings to microseconds."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Source:
@@ -89,7 +86,7 @@ class Source:
     """The number of the rows' part in a given split; training is 0."""
 
     file: str = "''"
-    """SQL of the file of a row, in a source of several files."""
+    """SQL of the path of a row's file; empty unless the source has several files."""
 
     @property
     def read_as(self) -> str:
