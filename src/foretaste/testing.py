@@ -96,7 +96,9 @@ class Trained:
 
     @cached_property
     def histories(self) -> HistoryTensors:
-        return to_device(self.dataset.train, torch.device("cpu"))
+        users = range(self.dataset.manifest.num_train_users)
+        histories = self.dataset.train_part(users, order=self.model.config.uses_order)
+        return to_device(histories, torch.device("cpu"))
 
     @cached_property
     def known(self) -> UserState:

@@ -123,8 +123,8 @@ def test_a_damaged_file_is_named(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 99}, "in format 99, and this foretaste reads format 3; update foreta"),
-        ({"format_version": 2}, "in format 2, and this foretaste reads format 3; prepare the data"),
+        ({"format_version": 99}, "in format 99, and this foretaste reads format 4; update foreta"),
+        ({"format_version": 3}, "in format 3, and this foretaste reads format 4; prepare the data"),
         ({"colour": "blue"}, "is damaged"),
     ],
 )
@@ -144,7 +144,7 @@ def test_another_manifest_is_refused(
         (b"[" * 100_000, "cannot be read: maximum recursion depth"),
         (b"\xff", "cannot be read"),
         (b"[]", "was written in format None"),
-        (b'{"format_version": 3}', "is damaged"),
+        (b'{"format_version": 4}', "is damaged"),
     ],
     ids=range(5),
 )

@@ -79,8 +79,8 @@ def test_settings_may_be_given_by_name(table: pa.Table, tmp_path: Path) -> None:
 def test_parts_are_sorted_int32_pairs(table: pa.Table, tmp_path: Path) -> None:
     dataset = prepare(table, tmp_path / "out")
     schema = pq.read_schema(dataset.path / "train.parquet")
-    assert schema.names == ["user_index", "item_index"]
-    assert schema.types == [pa.int32(), pa.int32()]
+    assert schema.names == ["user_index", "item_index", "position"]
+    assert schema.types == [pa.int32(), pa.int32(), pa.int32()]
     train = pq.read_table(dataset.path / "train.parquet").to_pylist()
     assert train == sorted(train, key=lambda row: (row["user_index"], row["item_index"]))
     assert sorted(path.name for path in dataset.path.iterdir()) == [

@@ -17,7 +17,7 @@ from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME, Manifest
-from foretaste.data.part_files import PartFiles
+from foretaste.data.part_files import POSITION_COLUMN, WEIGHT_COLUMN, PartFiles
 from foretaste.errors import DatasetError, SettingError
 
 Split = Literal["validation", "test"]
@@ -108,15 +108,19 @@ class Dataset:
 
     @cached_property
     def train(self) -> Histories:
-        """The training part: one row per training user, over the catalogue."""
+        """The training part: one row per training user, over the catalogue, without positions."""
         return self._files.read_train(range(self.manifest.num_train_users))
 
-    def train_part(self, users: range) -> Histories:
+    def train_part(self, users: range, *, order: bool = False) -> Histories:
         """The training part of consecutive users: ``len(users)`` rows, the first user in row 0.
 
-        Only the row groups with these users are read, one at a time, so memory holds little more
-        than the result. Raises DatasetError as ``train`` does.
+        With ``order`` it has positions, if the data have an order. Only the row groups with these
+        users are read, one at a time, so memory holds little more than the result. Raises
+        DatasetError as ``train`` does.
         """
+        if order and self.manifest.has_order:
+            position = self._files.read_column(POSITION_COLUMN, users, np.int32)
+            return replace(self.train_part(users), position=position)
         whole = range(self.manifest.num_train_users)
         if users == whole:
             return self.train
@@ -131,7 +135,8 @@ class Dataset:
         mean = self.manifest.mean_weight
         if mean is None:
             return None
-        return self._files.read_weights(users) / np.float32(mean)
+        weight: NDArray[np.float32] = self._files.read_column(WEIGHT_COLUMN, users, np.float32)
+        return weight / np.float32(mean)
 
     def user_bounds(self, num_parts: int) -> list[int]:
         """Bounds of contiguous parts with about equal numbers of interactions: the first training
@@ -171,11 +176,12 @@ class Dataset:
         checked("split", split, Split)
         return bool(self._target_files(split))
 
-    def heldout(self, split: Split, users: range | None = None) -> HeldOut:
+    def heldout(self, split: Split, users: range | None = None, *, order: bool = False) -> HeldOut:
         """The users and held-out items of one split; DatasetError if there is no such split.
 
-        With ``users``, only the training interactions of these users are read. The histories and
-        known items of other users are then empty.
+        With ``order`` the histories have positions, if the data have an order. With ``users``, only
+        the training interactions of these users are read. The histories and known items of other
+        users are then empty.
         """
         if not self.has_split(split):
             raise DatasetError(f"{self.path}: has no {split} part{self._instead_of(split)}")
@@ -183,7 +189,7 @@ class Dataset:
         user_index = np.flatnonzero(target.lengths()).astype(np.int32)
         num_users, num_items = self.manifest.num_users, self.manifest.num_items
         users = range(self.manifest.num_train_users) if users is None else users
-        known = self.train_part(users).padded(num_users, users.start).rows(user_index)
+        known = self.train_part(users, order=order).padded(num_users, users.start).rows(user_index)
         fold_in = f"{split}_fold_in.parquet"
         if fold_in in self.manifest.parts:
             known = known.union(self.pairs(fold_in).rows(user_index).within(num_items))
@@ -223,10 +229,11 @@ class Dataset:
         return _candidates_file(checked("split", split, Split)) in self.manifest.parts
 
     def all_interactions(self, users: range | None = None) -> Histories:
-        """All interactions of all or consecutive users, held-out ones too: one row per user."""
+        """All interactions of all or consecutive users, held-out ones too: one row per user, with
+        positions if the data have an order."""
         users = range(self.manifest.num_users) if users is None else users
         parts = (self.pairs(name)[users.start : users.stop] for name in self._held_files())
-        return reduce(Histories.union, parts, self._train_of(users))
+        return reduce(Histories.union, parts, self._train_of(users, order=True))
 
     def in_training(self, everything: Histories, users: range | None = None) -> NDArray[np.bool_]:
         """A mask over the entries of `all_interactions`: True for those in the training part."""
@@ -237,11 +244,11 @@ class Dataset:
             in_training[everything.find(held.where(self._train_of(users).find(held) < 0))] = False
         return in_training
 
-    def _train_of(self, users: range) -> Histories:
+    def _train_of(self, users: range, *, order: bool = False) -> Histories:
         """The training part of consecutive users; users outside of training have empty rows."""
         end = self.manifest.num_train_users
         known = range(min(users.start, end), min(users.stop, end))
-        return self.train_part(known).padded(len(users))
+        return self.train_part(known, order=order).padded(len(users))
 
     def _target_files(self, split: Split) -> list[str]:
         names = (f"{split}.parquet", f"{split}_target.parquet")

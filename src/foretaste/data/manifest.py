@@ -18,7 +18,7 @@ from foretaste._util.settings import check_settings, from_document
 from foretaste._util.signed_json import SHA256, check_signed, other_format, signed_text
 from foretaste.errors import DatasetError
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 FILE_NAME = "manifest.json"
 
 RANDOM = "leave-one-out (random)"
@@ -131,6 +131,9 @@ class Manifest:
     mean_weight: float | None = None
     """Mean weight of the training interactions; models divide weights by it. None, and absent from
     the file, if interactions have no weights."""
+
+    has_order: bool = False
+    """True if every interaction has its place in the history of its user."""
 
     notes: dict[str, str] = field(default_factory=dict)
     """Notes for a person, by their subject: titles, suspicious ids, an empty test."""

@@ -27,8 +27,12 @@ from foretaste.errors import DatasetError
 PAIR_COLUMNS = ["user_index", "item_index"]
 """Columns of every part but users and items."""
 
+POSITION_COLUMN = "position"
+"""Third column of every part but users, items and candidates, if interactions have an order: the
+place among all of the user's interactions, held-out ones too. 0 is the oldest."""
+
 WEIGHT_COLUMN = "weight"
-"""Third column of the training part, if interactions have weights."""
+"""Last column of the training part, if interactions have weights."""
 
 
 class _Group(NamedTuple):
@@ -65,8 +69,16 @@ class PartFiles:
 
     def read_pairs(self, name: str, *, num_users: int, num_items: int) -> Histories:
         """The pairs of a file other than the training files; DatasetError as `check` raises it."""
-        users, items = (numbers(column) for column in self.read(name).columns)
-        return Histories.from_sorted(users, items, num_users=num_users, num_items=num_items)
+        table = self.read(name)
+        columns = {column: numbers(table[column]) for column in table.column_names}
+        users, items = (columns[column] for column in PAIR_COLUMNS)
+        return Histories.from_sorted(
+            users,
+            items,
+            num_users=num_users,
+            num_items=num_items,
+            position=columns.get(POSITION_COLUMN),
+        )
 
     def read_train(self, users: range) -> Histories:
         """The training pairs of these users, the first user in row 0. Memory holds the result and
@@ -90,13 +102,13 @@ class PartFiles:
             offsets=np.cumsum(lengths), item_index=found, num_items=self.manifest.num_items
         )
 
-    def read_weights(self, users: range) -> NDArray[np.float32]:
-        """The weights of the pairs of `read_train`, also read one row group at a time."""
-        found = self._taken(users, np.float32)
+    def read_column(self, name: str, users: range, dtype: Any) -> NDArray[Any]:
+        """Another column of the pairs of `read_train`, also read one row group at a time."""
+        found = self._taken(users, dtype)
         num_found = 0
-        for _, weight in self._rows_of(users, [PAIR_COLUMNS[0], WEIGHT_COLUMN]):
-            found[num_found : num_found + len(weight)] = weight
-            num_found += len(weight)
+        for _, values in self._rows_of(users, [PAIR_COLUMNS[0], name]):
+            found[num_found : num_found + len(values)] = values
+            num_found += len(values)
         found.resize(num_found, refcheck=False)
         return found
 

@@ -50,6 +50,7 @@ class _RowsInRun:
             number_I[pairs.item_index],
             num_users=len(pairs),
             num_items=num_own + num_here,
+            position=pairs.position,
         )
 
     def trained_pairs(self) -> Histories:
@@ -92,7 +93,7 @@ class _RowsInRun:
             heldout,
             num_train_users=run.num_train_users,
             user_index=user_index_U.astype(np.int32),
-            history=self.renumbered(heldout.history).union(own).within(run.num_items),
+            history=own.followed_by(self.renumbered(heldout.history)).within(run.num_items),
             known=self.renumbered(known).union(own).within(run.num_items),
             target=self.renumbered(heldout.target.where(~trained_on)),
             candidates=candidates,
@@ -117,11 +118,11 @@ class _RowsInRun:
 def match(runs: Sequence[Run], dataset: Dataset, split: Split) -> Iterator[Matched]:
     """The held-out users of ``dataset`` with the indexes of each of ``runs``, in turn.
 
-    The history of a user is that of the dataset and of the run's training. Held-out pairs in the
-    training of any run are neither targets nor candidates. Raises DatasetError if no pair is left,
-    or no item is known.
+    The history of a user is that of the run's training, then that of the dataset. Held-out pairs in
+    the training of any run are neither targets nor candidates. Raises DatasetError if no pair is
+    left, or no item is known.
     """
-    heldout = dataset.heldout(split)
+    heldout = dataset.heldout(split, order=True)
     in_runs = [_RowsInRun.of(run, dataset, heldout) for run in runs]
     trained_on = np.logical_or.reduce([rows.has_trained_on(heldout.target) for rows in in_runs])
     for rows in in_runs:

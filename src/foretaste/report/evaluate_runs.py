@@ -101,8 +101,12 @@ def measure(
         each = match(runs, dataset, split)
     with strategy_here() as strategy:
         for run, matched in zip(runs, each, strict=True):
-            heldout = dataset.heldout(split) if matched is None else matched.heldout
             model = load_model(run, strategy.device(checked("device", device, str)))
+            heldout = (
+                dataset.heldout(split, order=model.config.uses_order)
+                if matched is None
+                else matched.heldout
+            )
             found = evaluate(
                 model,
                 heldout,

@@ -25,7 +25,7 @@ from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME
-from foretaste.data.part_files import buffer_of, numbers
+from foretaste.data.part_files import POSITION_COLUMN, buffer_of, numbers
 from foretaste.errors import DatasetError, RunError, SettingError
 from foretaste.models.registry import build_model, config_class
 from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 _COLUMNS = pa.schema(
     [("user_index", pa.int32()), ("item_index", pa.int32()), ("in_training", pa.bool_())]
 )
+_POSITION = pa.field(POSITION_COLUMN, pa.int32())
 
 ROWS_AT_ONCE, ROW_GROUP = 1 << 25, 1 << 20
 """Pairs of the histories that are in memory as they are written (about a gigabyte), and pairs of a
@@ -143,7 +144,8 @@ class Run:
 
     @property
     def histories(self) -> Histories:
-        """All interactions of the dataset, one row per entry of ``users``."""
+        """All interactions of the dataset, one row per entry of ``users``, with positions if the
+        model uses the order."""
         return self._histories[0]
 
     @cached_property
@@ -157,7 +159,10 @@ class Run:
         content, dataset = self._content(HISTORIES), self.config.dataset
         try:
             return read_histories(
-                content, num_users=dataset.num_users, num_items=dataset.num_all_items
+                content,
+                num_users=dataset.num_users,
+                num_items=dataset.num_all_items,
+                order=model_config(self.config, self.path / CONFIG).uses_order,
             )
         except (ValueError, pa.ArrowException) as error:
             raise RunError(f"{self.path / HISTORIES}: cannot be read: {error}") from error
@@ -431,14 +436,16 @@ def check_weights(run: Run, model: RecommenderModel, weights: SavedTensors) -> N
 
 
 def write_histories(path: Path, dataset: Dataset) -> None:
-    """Write all interactions: ``user_index`` and ``item_index``, int32, ``in_training``, boolean.
+    """Write all interactions: ``user_index`` and ``item_index``, int32, ``in_training``, boolean,
+    and ``position``, int32, if the data have an order.
 
     Of a large dataset only some users at a time are in memory.
     """
     num_parts = 1 + dataset.manifest.num_interactions // ROWS_AT_ONCE
     bounds = [*dataset.user_bounds(num_parts)[:-1], dataset.manifest.num_users]
-    rows = _COLUMNS.empty_table()
-    with pq.ParquetWriter(real_path(path), _COLUMNS, compression="zstd") as writer:
+    schema = _COLUMNS.append(_POSITION) if dataset.manifest.has_order else _COLUMNS
+    rows = schema.empty_table()
+    with pq.ParquetWriter(real_path(path), schema, compression="zstd") as writer:
         for users in starmap(range, pairwise(bounds)):
             everything = dataset.all_interactions(users)
             columns = [
@@ -446,7 +453,9 @@ def write_histories(path: Path, dataset: Dataset) -> None:
                 pa.array(everything.item_index),
                 pa.array(dataset.in_training(everything, users)),
             ]
-            rows = pa.concat_tables([rows, pa.table(columns, schema=_COLUMNS)]).combine_chunks()
+            if everything.position is not None:
+                columns.append(pa.array(everything.position))
+            rows = pa.concat_tables([rows, pa.table(columns, schema=schema)]).combine_chunks()
             num_rows = len(rows)
             # Only whole row groups until the end, so that the file does not depend on the parts.
             if users.stop < dataset.manifest.num_users:
@@ -457,16 +466,19 @@ def write_histories(path: Path, dataset: Dataset) -> None:
 
 
 def read_histories(
-    content: pa.Buffer, *, num_users: int, num_items: int
+    content: pa.Buffer, *, num_users: int, num_items: int, order: bool
 ) -> tuple[Histories, NDArray[np.bool_]]:
-    """The histories in the bytes of their file, and a mask of the pairs that were in training."""
+    """The histories in the bytes of their file, and a mask of the pairs that were in training.
+    With ``order`` they have positions, if the file has them."""
     with pq.ParquetFile(pa.BufferReader(content)) as file:
-        table = file.read(use_threads=False)
+        names = [name for name in file.schema_arrow.names if order or name != POSITION_COLUMN]
+        table = file.read(names, use_threads=False)
     histories = Histories.from_sorted(
         numbers(table["user_index"]),
         numbers(table["item_index"]),
         num_users=num_users,
         num_items=num_items,
+        position=numbers(table[POSITION_COLUMN]) if POSITION_COLUMN in names else None,
     )
     # Unpacked by hand: bits have no DLPack, `to_numpy` imports pandas, and `cast` would load
     # Arrow's functions.

@@ -123,13 +123,14 @@ def blend_weights(
         )
     settings = TrainingConfig(select_by=select_by, candidates=candidates)
     check_candidates(data, candidates)
-    manifest, heldout = data.manifest, data.heldout("validation")
+    manifest = data.manifest
     metric = selected_metric(settings, manifest.protocol)
     kind, length = parse_metric(metric)
     place = resolve_device(device)
     config = _config(opened, [1.0] * len(opened))
     model = _Remembering(config, manifest.num_train_users, manifest.num_items).to(place).eval()
     model.compose([load_model(run, place) for run in opened])
+    heldout = data.heldout("validation", order=config.uses_order)
     heldout = heldout.rows(validation_rows(heldout, settings.validation_users))
     found: dict[tuple[float, ...], float] = {}
 

@@ -190,7 +190,7 @@ class Search:
     @cached_property
     def heldout(self) -> HeldOut:
         """The users who choose; those known from training are fitted too."""
-        heldout = self.dataset.heldout("validation")
+        heldout = self.dataset.heldout("validation", order=self.asked.uses_order)
         heldout = heldout.rows(validation_rows(heldout, _MOST_USERS))
         is_fitted_U = np.ones(self.dataset.manifest.num_users, dtype=bool)
         is_fitted_U[: len(self._is_fitted)] = self._is_fitted
@@ -212,7 +212,8 @@ class Search:
 
         Other users have empty histories, so users keep their numbers.
         """
-        train, users = self.dataset.train, range(self.dataset.manifest.num_train_users)
+        users = range(self.dataset.manifest.num_train_users)
+        train = self.dataset.train_part(users, order=self.asked.uses_order)
         is_fitted_N = np.repeat(self._is_fitted, np.diff(train.offsets))
         histories = to_device(train.where(is_fitted_N), self.device)
         if (weight := self.dataset.train_weights(users)) is None:

@@ -64,7 +64,7 @@ def make_trainer(
     users = strategy.users(model_config.parallel, dataset.user_bounds)
     # Of users that are shared out, no process reads the interactions of the others.
     own = range(num_users) if users is None else users
-    histories = to_device(dataset.train_part(own), device)
+    histories = to_device(dataset.train_part(own, order=model_config.uses_order), device)
     if model_config.takes_weights and (weight := dataset.train_weights(own)) is not None:
         histories = replace(histories, weight=torch.tensor(weight, device=device))
     made_of = (model, model_config, num_users, num_items)

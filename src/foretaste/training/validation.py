@@ -130,7 +130,8 @@ class Validation:
 
     def _heldout(self, split: Split) -> HeldOut:
         """A held-out part, with what the users of the model have in training."""
-        return self.dataset.heldout(split, self.model.users)
+        order = self.model.config.uses_order
+        return self.dataset.heldout(split, self.model.users, order=order)
 
     def _evaluate(self, heldout: HeldOut, k: tuple[int, ...], coverage: bool) -> Evaluation:
         return evaluate(

@@ -10,6 +10,7 @@ from foretaste import __version__
 from foretaste._util.formatting import counted, shown
 from foretaste.data.config import MOST_WEIGHT, Progress
 from foretaste.data.manifest import Manifest, Part
+from foretaste.data.part_files import POSITION_COLUMN
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.candidates import Candidates
 from foretaste.data.preparation.casts import Kind
@@ -113,6 +114,8 @@ class Pipeline:
             rows = candidates.drop_contradicted(rows, drop=drop, counts=counts)
         progress("collapse repeats")
         self.collapse_pairs(rows)
+        if plan.has_order or plan.protocol == "leave-one-out":
+            self.place_pairs()
         if plan.weight_scale is None:
             engine.drop(rows)
         progress("split")
@@ -136,16 +139,20 @@ class Pipeline:
         if candidates is not None:
             candidates.number(counts)
         progress("write")
-        pairs = {
-            part: f"(SELECT user_code, item_code FROM held WHERE part = '{part}')"
-            for part in plan.held_parts
-        }
+        pairs = {part: f"(SELECT * FROM held WHERE part = '{part}')" for part in plan.held_parts}
         if candidates is not None:
             pairs["test_candidates"] = "candidates"
         num_rows = counts["num_train_interactions"]
         has_weights = mean_weight is not None
         written = write_parts(
-            engine, directory, pairs, kinds, item_columns, num_rows, has_weights=has_weights
+            engine,
+            directory,
+            pairs,
+            kinds,
+            item_columns,
+            num_rows,
+            has_order=plan.has_order,
+            has_weights=has_weights,
         )
         return self._manifest(kinds, *written, notes, mean_weight)
 
@@ -220,6 +227,22 @@ class Pipeline:
             num_left = engine.count(f"pairs WHERE time = {number}")
             self._counts[f"num_{parts[number]}_pairs_in_an_earlier_part"] = num_pairs - num_left
 
+    def place_pairs(self) -> None:
+        """Add to ``pairs`` the place of each in the history of its user: ``position``."""
+        engine = self._engine
+        engine.make("ranked", steps.RANKED)
+        engine.drop("pairs")
+        engine.make("pairs", steps.PLACED.format(pair_key=self._pair_key))
+        engine.drop("ranked")
+
+    @property
+    def _pair_key(self) -> str:
+        return steps.PAIR_KEY.format(seed=self._config.seed)
+
+    @property
+    def _position(self) -> str:
+        return f", {POSITION_COLUMN}" if self._plan.has_order else ""
+
     def split_pairs(self) -> None:
         """Make ``held`` and ``train`` by the protocol.
 
@@ -247,7 +270,8 @@ class Pipeline:
         elif plan.protocol == "temporal":
             num_test = engine.count("pairs") // 10
         sql = steps.HELD[plan.protocol].format(
-            pair_key=steps.PAIR_KEY.format(seed=seed),
+            position=self._position,
+            pair_key=self._pair_key,
             user_key=steps.USER_KEY.format(seed=seed),
             num_held=1 + plan.has_validation,
             num_test=num_test,
@@ -255,7 +279,8 @@ class Pipeline:
             cases=" ".join(f"WHEN {part} THEN '{name}'" for part, name in enumerate(plan.parts)),
         )
         engine.make("held", sql)
-        engine.make("train", steps.TRAIN_GIVEN if plan.parts else steps.TRAIN)
+        train = steps.TRAIN_GIVEN if plan.parts else steps.TRAIN
+        engine.make("train", train.format(position=self._position))
 
     def half_life(self, times: Times | None) -> float | None:
         """The half-life in the unit of the times; None without one.
@@ -301,7 +326,10 @@ class Pipeline:
         weights, and their mean."""
         engine, plan, config = self._engine, self._plan, self._config
         assert plan.weight_scale is not None
-        engine.make("rows_of_train", steps.ROWS_OF_TRAIN.format(previous=rows, weight=plan.weight))
+        rows_of_train = steps.ROWS_OF_TRAIN.format(
+            previous=rows, weight=plan.weight, position=self._position
+        )
+        engine.make("rows_of_train", rows_of_train)
         engine.drop(rows)
         # Under these protocols no row is later than training's, so ages count from the latest row.
         has_no_future = plan.protocol in ("none", "held-out-users")
@@ -313,7 +341,9 @@ class Pipeline:
             gap = f"CAST({_HALF_LIVES_OF_GAP * half_life!r} AS DOUBLE)"
         most_after = engine.count(dated) // _ROWS_PER_ROW_AFTER_GAP
         engine.make("ages", steps.AGES.format(times=dated, most_after=most_after, gap=gap))
-        weighted = steps.WEIGHTED_TRAIN.format(scaled=steps.SCALED[plan.weight_scale], decay=decay)
+        weighted = steps.WEIGHTED_TRAIN.format(
+            position=self._position, scaled=steps.SCALED[plan.weight_scale], decay=decay
+        )
         engine.make("weighted", weighted)
         engine.drop("train")
         engine.rename("weighted", "train")
@@ -491,5 +521,6 @@ class Pipeline:
             parts=parts,
             train_digest=train_digest,
             mean_weight=mean_weight,
+            has_order=plan.has_order,
             notes=notes,
         )

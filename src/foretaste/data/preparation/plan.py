@@ -57,6 +57,11 @@ class Plan:
     """The scale of the weights; None if interactions have no weights."""
 
     @property
+    def has_order(self) -> bool:
+        """True if times order the interactions of a user."""
+        return "time" in self.columns and not self.parts
+
+    @property
     def weight(self) -> str:
         """SQL of the weight of a row."""
         factors = ["weight" if "weight" in self.columns else "CAST(1 AS DOUBLE)"]

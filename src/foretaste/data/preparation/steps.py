@@ -45,39 +45,49 @@ FROM (
 WHERE previous_code IS NULL OR previous_code <> item_code
 """
 
-# The last interaction of each user with three or more is test, the one before it validation. A hash
-# orders equal times: in ml-100k 44 % of users have several interactions at their last time, and
-# that order changes 30 % of the test items. Only rows of a user's last two times can be held out,
-# so only these are hashed.
+# The place of each pair among those of its user, 0 the oldest. Pairs of equal times share the
+# lowest of their places here.
+RANKED = """
+SELECT user_code, item_code, time,
+       CAST(rank() OVER places - 1 AS INTEGER) AS position,
+       coalesce(time = lag(time) OVER places OR time = lead(time) OVER places, false) AS is_tied
+FROM pairs
+WINDOW places AS (PARTITION BY user_code ORDER BY time)
+"""
+
+# A hash orders equal times: in ml-100k 44 % of users have several interactions at their last time,
+# and that order changes 30 % of the test items. Only pairs of equal times are hashed. The lowest
+# hash is the newest.
+PLACED = """
+SELECT user_code, item_code, time, position FROM ranked WHERE NOT is_tied
+UNION ALL
+SELECT user_code, item_code, time, CAST(position + row_number() OVER (
+    PARTITION BY user_code, position ORDER BY md5({pair_key}) DESC) - 1 AS INTEGER) AS position
+FROM ranked
+JOIN user_codes USING (user_code)
+JOIN item_codes USING (item_code)
+WHERE is_tied
+"""
+
+# The last interaction of each user with three or more is test, the one before it validation.
 HELD_LEAVE_ONE_OUT = """
-SELECT user_code, item_code, CASE WHEN nth = 1 THEN 'test' ELSE 'validation' END AS part
-FROM (
-    SELECT user_code, item_code, row_number() OVER (
-        PARTITION BY user_code ORDER BY time DESC, md5({pair_key})) AS nth
-    FROM pairs
-    JOIN (
-        SELECT user_code,
-               coalesce(max(CASE WHEN time < last_time THEN time END), max(time)) AS since
-        FROM pairs
-        JOIN (
-            SELECT user_code, max(time) AS last_time
-            FROM pairs GROUP BY user_code HAVING count(*) >= 3) USING (user_code)
-        GROUP BY user_code) USING (user_code)
-    JOIN user_codes USING (user_code)
-    JOIN item_codes USING (item_code)
-    WHERE time >= since)
-WHERE nth <= {num_held}
+SELECT user_code, item_code{position},
+       CASE WHEN position = num_pairs - 1 THEN 'test' ELSE 'validation' END AS part
+FROM pairs JOIN (
+    SELECT user_code, count(*) AS num_pairs
+    FROM pairs GROUP BY user_code HAVING count(*) >= 3) USING (user_code)
+WHERE position >= num_pairs - {num_held}
 """
 
 # Users with two items or more, in the order of a hash: the first {num_test} are test, the next
 # {num_validation} validation. A fifth of their items is the target, at least one. The share is an
 # inequality of integers, which no engine rounds.
 HELD_USERS = """
-SELECT user_code, item_code,
+SELECT user_code, item_code{position},
        part || CASE WHEN nth = 1 OR nth * 1000 <= num_pairs * 200
                     THEN '_target' ELSE '_fold_in' END AS part
 FROM (
-    SELECT user_code, item_code, part,
+    SELECT user_code, item_code{position}, part,
            row_number() OVER (PARTITION BY user_code ORDER BY md5({pair_key})) AS nth,
            count(*) OVER (PARTITION BY user_code) AS num_pairs
     FROM pairs
@@ -97,10 +107,10 @@ FROM (
 # innermost query cuts by time alone, so that most rows are neither counted nor hashed. Codes break
 # the tie of pairs with the same key: user a:b with item c, and user a with item b:c.
 HELD_TEMPORAL = """
-SELECT user_code, item_code,
+SELECT user_code, item_code{position},
        CASE WHEN nth <= {num_test} THEN 'test' ELSE 'validation' END AS part
 FROM (
-    SELECT user_code, item_code, num_later + row_number() OVER (
+    SELECT user_code, item_code{position}, num_later + row_number() OVER (
         PARTITION BY time ORDER BY md5({pair_key}), user_code, item_code) AS nth
     FROM pairs
     JOIN (
@@ -119,13 +129,13 @@ WHERE nth <= {num_test} + {num_validation}
 """
 
 HELD_NOTHING = """
-SELECT user_code, item_code, 'none' AS part FROM pairs WHERE 1 = 0
+SELECT user_code, item_code{position}, 'none' AS part FROM pairs WHERE 1 = 0
 """
 
 # A given split, in which ``time`` is the number of a pair's part. So the earliest of repeated pairs
 # is the one in the first part.
 HELD_GIVEN = """
-SELECT user_code, item_code, CASE time {cases} END AS part FROM pairs WHERE time > 0
+SELECT user_code, item_code{position}, CASE time {cases} END AS part FROM pairs WHERE time > 0
 """
 
 HELD = {
@@ -142,7 +152,7 @@ SELECT time, count(*) FROM (SELECT DISTINCT user_id, item_id, time FROM {previou
 GROUP BY time
 """
 
-TRAIN_GIVEN = "SELECT user_code, item_code FROM pairs WHERE time = 0"
+TRAIN_GIVEN = "SELECT user_code, item_code{position} FROM pairs WHERE time = 0"
 
 FOLD_IN_ELSEWHERE = """
 SELECT count(*), min(user_id) FROM user_codes
@@ -169,10 +179,10 @@ WITHOUT_TARGET = """
 UNITS = 2**20
 
 ROWS_OF_TRAIN = """
-SELECT user_code, item_code, time, {weight} AS weight FROM {previous}
+SELECT user_code, item_code{position}, time, {weight} AS weight FROM {previous}
 JOIN user_codes USING (user_id)
 JOIN item_codes USING (item_id)
-SEMI JOIN train USING (user_code, item_code)
+JOIN train USING (user_code, item_code)
 """
 
 # Under a protocol by time, and in a given split, later rows of a training pair may lie in the
@@ -192,14 +202,14 @@ FROM (SELECT max(time) AS last FROM {times}) CROSS JOIN (
 """
 
 WEIGHTED_TRAIN = """
-SELECT user_code, item_code, CAST({scaled} AS FLOAT) AS weight
+SELECT user_code, item_code{position}, CAST({scaled} AS FLOAT) AS weight
 FROM (
-    SELECT user_code, item_code, CAST(sum(units) AS DOUBLE) / 1048576 AS total
+    SELECT user_code, item_code{position}, CAST(sum(units) AS DOUBLE) / 1048576 AS total
     FROM (
-        SELECT user_code, item_code,
+        SELECT user_code, item_code{position},
                CAST(greatest(1, floor(weight{decay} * 1048576 + 0.5)) AS BIGINT) AS units
         FROM rows_of_train JOIN ages ON time <= last)
-    GROUP BY user_code, item_code)
+    GROUP BY user_code, item_code{position})
 """
 
 AFTER_GAP = "FROM rows_of_train JOIN ages ON time > latest AND time <= last"
@@ -230,7 +240,7 @@ USER_KEY = "'{seed}:' || CAST(user_id AS STRING)"
 PAIR_KEY = "'{seed}:' || CAST(user_id AS STRING) || ':' || CAST(item_id AS STRING)"
 
 TRAIN = """
-SELECT user_code, item_code FROM pairs ANTI JOIN held USING (user_code, item_code)
+SELECT user_code, item_code{position} FROM pairs ANTI JOIN held USING (user_code, item_code)
 """
 
 SEEN = """
@@ -330,7 +340,7 @@ WHERE user_code IN (SELECT user_code FROM held WHERE part = '{part}')
 
 # The content of the files, each in the order of its rows.
 PAIRS_FILE = """
-SELECT user_index, item_index{weight}
+SELECT user_index, item_index{columns}
 FROM {rows} JOIN users USING (user_code) JOIN items USING (item_code)
 ORDER BY user_index, item_index
 """

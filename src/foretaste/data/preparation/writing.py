@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from foretaste._util.files import file_sha256, real_path
 from foretaste.data.histories import is_strictly_sorted
 from foretaste.data.manifest import TRAIN_FILE, Part
-from foretaste.data.part_files import PAIR_COLUMNS, WEIGHT_COLUMN
+from foretaste.data.part_files import PAIR_COLUMNS, POSITION_COLUMN, WEIGHT_COLUMN
 from foretaste.data.preparation import steps
 from foretaste.errors import DatasetError
 
@@ -32,12 +32,19 @@ def write_parts(
     item_columns: Sequence[str],
     num_rows: int,
     *,
+    has_order: bool,
     has_weights: bool,
 ) -> tuple[dict[str, Part], str]:
     """Write all Parquet files. ``pairs`` has the rows of each part but the training part, which has
     ``num_rows`` rows. Returns the descriptions by file name, and the digest of a training part in
     several files."""
-    queries = {name: steps.PAIRS_FILE.format(rows=rows, weight="") for name, rows in pairs.items()}
+    queries = {
+        name: steps.PAIRS_FILE.format(
+            rows=rows,
+            columns=f", {POSITION_COLUMN}" if has_order and name != "test_candidates" else "",
+        )
+        for name, rows in pairs.items()
+    }
     # Files have integer ids of 64 bits, also if 32 were enough while preparing.
     ids = {
         role: f"CAST({role} AS BIGINT)" if kind == "integer" else role
@@ -49,8 +56,8 @@ def write_parts(
         item_columns="".join(f", {name}" for name in item_columns),
         described=steps.DESCRIBED if item_columns else "",
     )
-    weight = f", {WEIGHT_COLUMN}" if has_weights else ""
-    train = steps.PAIRS_FILE.format(rows="train", weight=weight)
+    columns = f", {POSITION_COLUMN}" * has_order + f", {WEIGHT_COLUMN}" * has_weights
+    train = steps.PAIRS_FILE.format(rows="train", columns=columns)
     train_files = engine.write_train(train, directory, num_rows)
     parts = _described(directory, *train_files)
     train_digest = ""
