@@ -221,7 +221,9 @@ def test_mistakes_are_named(shop: str, server: str, tmp_path: Path) -> None:
     write_sqlite(tmp_path / "none.db", "VACUUM")
     refused("sqlite:///none.db", "has no tables; name the rows")
     binary = "SELECT x'ff' AS user_id, 1 AS item_id"
-    refused(shop, "cannot be read: .*Invalid UTF8", query=binary)
+    refused(shop, r"column 'user_id' holds bytes .* as text: hex\(user_id\)", query=binary)
+    unread = binary.replace("AS user_id", "AS photo, 1 AS user_id")
+    assert prepare(shop, tmp_path / "unread", query=unread, protocol="none").users.ids() == [1]
     refused(
         shop,
         r"shop.db, row 0 \(the first is 0\): user_id is empty",

@@ -188,7 +188,9 @@ def test_parquet_columns_of_the_wrong_type(tmp_path: Path, column: pa.Array, mes
 def test_names_that_differ_in_case_only(tmp_path: Path) -> None:
     path = tmp_path / "raw.parquet"
     pq.write_table(pa.table({"user_id": [1], "item_id": [1], "Item_ID": [2]}), path)
-    refuse(path, "column 'item_id' is there more than once, case aside")
+    refuse(path, "columns 'item_id' and 'Item_ID' could both be item_id; say which with")
+    made = prepare(path, tmp_path / "out", protocol="none", item_column="Item_ID")
+    assert made.items.ids() == [2]
 
 
 @pytest.mark.parametrize("columns", [{}, {"user_id": [], "item_id": []}])

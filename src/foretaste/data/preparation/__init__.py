@@ -27,7 +27,6 @@ from foretaste.data.preparation.columns import ItemDescriptions, check_columns, 
 from foretaste.data.preparation.engine import Engine
 from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.preparation.pipeline import Pipeline
-from foretaste.data.preparation.plan import make_plan
 from foretaste.data.preparation.reading import read_raw
 from foretaste.data.sources import check_format_acts, open_sources
 from foretaste.errors import DatasetError, DataWarning, InputError, MissingExtraError
@@ -160,6 +159,7 @@ def read_histories(
     check_format_acts(config.file_format, sources)
     columns = find_columns(sources[0], config)
     check_columns(sources, columns.values())
+    sources = [opened.reading(columns.values()) for opened in sources]
 
     from foretaste.data.preparation.duckdb_engine import DuckDBEngine
 
@@ -181,7 +181,8 @@ def read_items(source: Any, config: PairsConfig | None = None) -> pa.Table:
     sources = open_sources(source, config.file_format, "items table")
     if len(sources) != 1:
         raise InputError(f"items must be one file, and {source} names {len(sources)}")
-    descriptions = ItemDescriptions(sources[0], InputConfig(item_column=config.item_column))
+    described = sources[0].reading(sources[0].columns)
+    descriptions = ItemDescriptions(described, InputConfig(item_column=config.item_column))
 
     from pyarrow import parquet
 
@@ -214,12 +215,11 @@ def _prepare(
     inputs: Inputs, output: Path, progress: Progress, spark: Spark | None, *, overwrite: bool
 ) -> Dataset:
     config = inputs.config
-    plan = make_plan(config, inputs.interactions, inputs.parts)
     try:
         check_output(output, overwrite)
         with atomic_directory(output, replace=overwrite) as directory:
             with _engine(spark, config, directory / "scratch") as engine:
-                manifest = Pipeline(engine, inputs, plan).run(directory, progress)
+                manifest = Pipeline(engine, inputs).run(directory, progress)
             manifest.write(directory)
             # Again, as a preparation takes minutes. Of two writers the first is kept, up to the
             # renaming, which replaces nothing unless it is asked to.

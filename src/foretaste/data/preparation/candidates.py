@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretaste._util.formatting import shown
-from foretaste.data.config import FileFormat, PairsConfig
+from foretaste.data.config import PairsConfig, PrepareConfig
 from foretaste.data.preparation import steps
-from foretaste.data.preparation.columns import find_columns
+from foretaste.data.preparation.columns import check_columns, find_columns
 from foretaste.data.preparation.reading import like_it, naming
 from foretaste.data.sources import Opener, open_lines, open_sources
 from foretaste.data.sources.source import READ_COMPRESSIONS, Source
@@ -24,15 +24,17 @@ _LINE = "line"
 _NCF_LINE = r"\(([^(),\t]+),([^(),\t]+)\)(\t[^\t]+)+\t?"
 
 
-def open_candidates(source: Any, format: FileFormat, opener: Opener | None) -> list[Source]:
+def open_candidates(source: Any, config: PrepareConfig, opener: Opener | None) -> list[Source]:
     """Files of (user, item) rows, or of the lines of a ``.negative`` file of the NCF paper."""
+    format = config.file_format
     if isinstance(source, str | Path):
         name = str(source).lower()
         for suffix in READ_COMPRESSIONS:
             name = name.removesuffix(suffix)
         if name.endswith(_NEGATIVE_SUFFIX):
             return [open_lines(Path(source), _LINE, format)]
-    return open_sources(source, format, opener=opener)
+    opened = open_sources(source, format, opener=opener)
+    return [found.reading(find_columns(found, config).values()) for found in opened]
 
 
 class Candidates:
@@ -58,6 +60,7 @@ class Candidates:
             selects = []
             for source in self._sources:
                 names = find_columns(source, config)
+                check_columns([source], names.values())
                 texts = {
                     role: f"nullif(CAST({source.columns[name].sql} AS STRING), '')"
                     for role, name in names.items()

@@ -14,7 +14,7 @@ from foretaste.data.config import InputConfig, PairsConfig
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.reading import naming
 from foretaste.data.sources.arrow import Frame
-from foretaste.data.sources.source import Source, identifier
+from foretaste.data.sources.source import Source, identifier, refuse_nul
 from foretaste.data.sources.text import TextFile
 from foretaste.errors import InputError, SettingError
 
@@ -126,13 +126,18 @@ def find_columns(
 
 
 def check_columns(sources: Sequence[Source], needed: Iterable[str]) -> None:
-    """Raise InputError if a source lacks a column that is read from the first one."""
+    """Raise InputError if a source lacks a column that is read from the first one, or has several
+    of its name."""
     names = list(needed)
-    for source in sources[1:]:
+    for source in sources:
         if absent := [shown(name) for name in names if name not in source.columns]:
             raise InputError(
                 f"{source.name}: has no column {', nor '.join(absent)}, which {sources[0].name} "
                 f"has; its columns are {_listed(list(source.columns))}"
+            )
+        if repeated := [shown(name) for name in names if source.columns[name].is_repeated]:
+            raise InputError(
+                f"{source.name}: column {repeated[0]} is there more than once; rename one"
             )
 
 
@@ -225,6 +230,9 @@ class ItemDescriptions:
             self.title = find_spelling(self._others, "title", source.name, advice)
         elif self.title not in self._others:
             raise InputError(_has_no_column(source, {"title_column": self.title}))
+        check_columns([source], filter(None, (self._key, self.title)))
+        self._others = [name for name in self._others if not source.columns[name].is_repeated]
+        refuse_nul(self._others, source.name)
 
     def read(self, engine: Engine) -> list[str]:
         """Make table ``described`` of the columns, as text; returns their names in a query.

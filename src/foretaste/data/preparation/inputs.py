@@ -16,6 +16,7 @@ from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.manifest import FILE_NAME, FORMAT_VERSION, Manifest
 from foretaste.data.movielens import find_files, named_set
 from foretaste.data.preparation.candidates import open_candidates
+from foretaste.data.preparation.plan import Plan, make_plan
 from foretaste.data.sources import TABLE, Opener, check_format_acts, open_sources
 from foretaste.data.sources.source import Source
 from foretaste.errors import DatasetError, InputError, SettingError
@@ -135,6 +136,9 @@ class Inputs:
     config: PrepareConfig
     """The settings of the preparation, completed for a named set."""
 
+    plan: Plan
+    """The columns of the interactions, and the settings without ``auto``."""
+
     @classmethod
     def open(
         cls,
@@ -171,7 +175,7 @@ class Inputs:
         interactions = [found for part in opened.values() for found in part]
         candidates: list[Source] = []
         if split is not None and is_split and split.test_candidates is not None:
-            candidates = open_candidates(split.test_candidates, format, opener)
+            candidates = open_candidates(split.test_candidates, config, opener)
         check_format_acts(format, interactions + candidates)
         _check_settings_act(config, items, candidates)
         described: list[Source] = []
@@ -183,11 +187,19 @@ class Inputs:
             check_format_acts(own.items_format, described)
             if len(described) > 1:
                 raise InputError(f"items must be one file, and {items} names {len(described)}")
+        parts = tuple(sources) if is_split else ()
+        plan = make_plan(config, interactions, parts)
+        opened = {
+            part: [found.reading(plan.columns.values()) for found in files]
+            for part, files in opened.items()
+        }
+        interactions = [found for files in opened.values() for found in files]
+        described = [found.reading(found.columns) for found in described]
         progress("checksum")
         opened |= {"test_candidates": candidates, "items": described}
         return cls(
             interactions=interactions,
-            parts=tuple(sources) if is_split else (),
+            parts=parts,
             candidates=candidates,
             items=described[0] if described else None,
             provenance=[
@@ -197,6 +209,7 @@ class Inputs:
             ],
             name=_name_of(interactions[0]) if named is None else named.name,
             config=config,
+            plan=plan,
         )
 
     def default_output(self, root: Path) -> Path:

@@ -19,7 +19,6 @@ from foretaste.data.preparation.columns import (
     describe_unused,
 )
 from foretaste.data.preparation.inputs import Inputs
-from foretaste.data.preparation.plan import Plan
 from foretaste.data.preparation.reading import (
     describe_suspicious_ids,
     like_it,
@@ -54,13 +53,13 @@ _FILTERS = (
 
 
 class Pipeline:
-    """One preparation: its engine, inputs, plan and settings, and the counts of its steps."""
+    """One preparation: its engine and inputs, and the counts of its steps."""
 
-    def __init__(self, engine: Engine, inputs: Inputs, plan: Plan) -> None:
+    def __init__(self, engine: Engine, inputs: Inputs) -> None:
         self._counts: dict[str, int] = {}
         self._engine = engine
         self._inputs = inputs
-        self._plan = plan
+        self._plan = inputs.plan
         self._config = inputs.config
 
     def run(self, directory: Path, progress: Progress) -> Manifest:

@@ -44,6 +44,7 @@ _STORAGE: dict[str, Storage] = {
     **dict.fromkeys(("date", "timestamp_ntz"), "moment"),
     "decimal": "decimal",
     "timestamp": "instant",
+    "void": "integer",
 }  # fmt: skip
 _LITERAL = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 
@@ -115,12 +116,14 @@ def _together(session: SparkSession, sources: Sequence[Source]) -> View:
     files = {real_path(source.path): source for source in sources if source.path}
     paths = [f"file://{_literal(real_path(source.path))}" for source in sources if source.path]
     rows = _reader_of(session).parquet(*paths).select("*", f.expr(_FILE_OF_ROW))
+    names = [f"c{position}" for position in range(len(rows.columns) - 1)]
+    rows = rows.toDF(*names, "file_of_row")
     types = {field.name: field.dataType.typeName() for field in rows.schema}
     # Spark has no type with nanoseconds and reads them as integers: here they are rounded, as
     # DuckDB rounds.
     columns = {
         name: replace(column, sql=f"timestamp_micros(CAST(round({column.sql} * 0.001) AS BIGINT))")
-        if column.storage in TIMES and types[name] == "long"
+        if column.storage in TIMES and types[column.sql] == "long"
         else column
         for name, column in first.columns.items()
     }

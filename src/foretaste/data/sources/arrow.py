@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,7 @@ from foretaste.data.sources.source import (
     Source,
     Storage,
     file_state,
-    identifier,
     path_literal,
-    refuse_nul,
 )
 from foretaste.errors import InputError
 
@@ -43,18 +41,24 @@ def open_parquet(path: Path) -> Source:
         raise InputError(f"{path}: cannot be read as Parquet: {error}") from None
     # hive_partitioning is on by default: user_id=999/ anywhere in the path would replace the file's
     # own column.
-    relation = f"read_parquet({path_literal(path)}, hive_partitioning=false)"
+    columns = ", ".join(f"c{position}" for position in range(len(schema)))
+    rows = f"read_parquet({path_literal(path)}, hive_partitioning=false) AS rows({columns})"
     return Source(
-        name=str(path), relation=relation, columns=columns_of(schema, str(path)), size=size,
-        modified_ns=modified_ns, path=path,
+        name=str(path), relation=f"(SELECT * FROM {rows})", size=size, modified_ns=modified_ns,
+        columns=by_position(schema.names, schema.types), path=path,
     )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Frame(Source):
-    """Interactions in memory, as an Arrow table of types that DuckDB reads."""
+    """Interactions in memory. `reading` makes an Arrow table of the columns that are read, because
+    other columns may have values that no Arrow table takes."""
+
+    convert: Callable[[str], pa.Table] = field(repr=False)
+    """Function that makes a table of the column of a name."""
 
     table: pa.Table = field(repr=False)
+    """The columns that are read, by their names in a query and in types that DuckDB reads."""
 
     index_names: tuple[str, ...] = ()
     """The names of a pandas frame's index, which is not read."""
@@ -68,28 +72,47 @@ class Frame(Source):
         twice is two rows. Raises InputError for any other object, and for a frame without columns.
         """
         try:
-            table = _to_arrow(source)
-        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            message = str(error)
-            # For a column with values of several types Arrow's error has two parts: what, where.
-            if isinstance(error, pa.ArrowException) and len(error.args) > 1:
-                message = "; ".join(map(str, error.args))
-                message += ". Make the column's values one type, such as text"
-            raise InputError(f"{name}: cannot be turned into an Arrow table: {message}") from None
-        table = pa.table([_plain(column) for column in table.columns], names=table.column_names)
-        if not table.num_columns:
+            names, convert = _names_and_columns(source)
+        except (pa.ArrowException, ValueError) as error:
+            raise InputError(f"{name}: cannot be turned into an Arrow table: {error}") from None
+        if not names:
             raise InputError(
                 f"{name}: is empty; it must have a column of users and one of items, and a row for "
                 "each interaction"
             )
-        columns = columns_of(table.schema, name)
         return cls(
-            name=name, relation=f"frame_{id(table)}", columns=columns, size=table.nbytes,
-            table=table, index_names=_index_names(source),
+            name=name, relation="", columns=by_position(names, [pa.null()] * len(names)), size=0,
+            convert=convert, table=pa.table({}), index_names=_index_names(source),
         )  # fmt: skip
 
+    def reading(self, names: Iterable[str]) -> Self:
+        tables = {name: self._converted(name) for name in names}
+        schema = pa.schema([column.schema.field(0) for column in tables.values()])
+        columns = {
+            name: replace(self.columns[name], storage=_storage(kind), type_name=str(kind))
+            for name, kind in zip(tables, schema.types, strict=True)
+        }
+        table = pa.table({columns[name].sql: column.column(0) for name, column in tables.items()})
+        return replace(
+            self, table=table, columns=self.columns | columns, size=table.nbytes,
+            relation=f"frame_{id(table)}",
+        )  # fmt: skip
+
+    def _converted(self, name: str) -> pa.Table:
+        """The column of a name; InputError if Arrow cannot hold its values."""
+        try:
+            table = self.convert(name)
+            return pa.table([_plain(table.column(0))], names=[name])
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            problem = error.args[0] if isinstance(error, pa.ArrowException) else error
+            raise InputError(
+                f"{self.name}: column {shown(name)} cannot be turned into an Arrow column: "
+                f"{problem}; make its values one type, such as text: "
+                f"frame[{shown(name)}].astype(str) in pandas"
+            ) from None
+
     def locate(self, column: str, value: str | None) -> str:
-        values = self.table[column]
+        values = self.table[self.columns[column].sql]
         if self.columns[column].storage == "text":
             values = values.cast(pa.large_string())
             values = pc.if_else(pc.equal(values, ""), None, values)
@@ -131,14 +154,36 @@ def _as_frame(source: Any) -> str:
     return f"; make a frame of it: pandas.DataFrame(...{columns})"
 
 
+def _names_and_columns(source: Any) -> tuple[list[str], Callable[[str], pa.Table]]:
+    """The names of a frame's columns, and a function that makes a table of one of them."""
+    if hasattr(source, "iloc") and hasattr(source, "columns"):
+        names = list(map(str, source.columns))
+
+        def of_pandas(name: str) -> pa.Table:
+            position = names.index(name)
+            column = source.iloc[:, position : position + 1]
+            return pa.Table.from_pandas(column, preserve_index=False)
+
+        return names, of_pandas
+    # Polars: its integers of 128 bits, for one, are no type of Arrow.
+    if hasattr(source, "get_columns"):
+        return list(source.columns), lambda name: pa.table(source.select([name]))
+    table = _to_arrow(source)
+    names = table.column_names
+    return names, lambda name: table.select([names.index(name)])
+
+
 def _to_arrow(source: Any) -> pa.Table:
     if isinstance(source, pa.Table):
         return source
-    if hasattr(source, "iloc") and hasattr(source, "columns"):
-        return pa.Table.from_pandas(source, preserve_index=False)
     if hasattr(source, "reset_index"):
         raise InputError(
             f"{_SOURCES}; got {type(source).__name__}; its reset_index() makes a frame of it"
+        )
+    if isinstance(source, pa.Array | pa.ChunkedArray) or hasattr(source, "to_frame"):
+        raise InputError(
+            f"{_SOURCES}; got {type(source).__name__}, which is one column; give a frame with a "
+            "column of users and one of items"
         )
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
         return pa.table(source)
@@ -180,30 +225,29 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def columns_of(schema: pa.Schema, where: str) -> dict[str, Column]:
-    """The columns of a schema; InputError if a name repeats."""
-    names = Counter(name.lower() for name in schema.names)
-    repeated = [name for name, count in names.items() if count > 1]
-    if repeated:
-        raise InputError(
-            f"{where}: column {shown(min(repeated))} is there more than once, case aside; "
-            "rename one"
+def by_position(names: Sequence[str], types: Sequence[pa.DataType]) -> dict[str, Column]:
+    """Columns called c0, c1, ... in a query: an unread column may have any name, and DuckDB ignores
+    case in names."""
+    counts = Counter(names)
+    columns: dict[str, Column] = {}
+    for position, (name, kind) in enumerate(zip(names, types, strict=True)):
+        columns.setdefault(
+            name,
+            Column(
+                sql=f"c{position}",
+                storage=_storage(kind),
+                type_name=str(kind),
+                is_repeated=counts[name] > 1,
+            ),
         )
-    refuse_nul(schema.names, where)
-    return {
-        column.name: Column(
-            sql=identifier(column.name),
-            storage=_storage(column.type),
-            type_name=str(column.type),
-        )
-        for column in schema
-    }
+    return columns
 
 
 def _storage(kind: pa.DataType) -> Storage:
     if pa.types.is_dictionary(kind):
         return _storage(kind.value_type)
-    if pa.types.is_integer(kind):
+    # A column without a value has the type null, and every type may lack all its values.
+    if pa.types.is_integer(kind) or pa.types.is_null(kind):
         return "integer"
     if pa.types.is_floating(kind):
         return "real"

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from foretaste._util.files import real_path
 from foretaste._util.formatting import did_you_mean, shown, without_password
-from foretaste.data.sources.arrow import Frame, columns_of
+from foretaste.data.sources.arrow import Frame, by_position
 from foretaste.data.sources.source import identifier, unreadable
 from foretaste.errors import InputError, MissingExtraError
 
@@ -100,15 +101,30 @@ class Database(Frame):
             rows = f"({query.strip().rstrip(';')}\n) AS found"
             cursor.execute(f"SELECT * FROM {rows} LIMIT 0")
             names = cursor.fetch_record_batch().schema.names
-            schema = pa.schema([(column, pa.string()) for column in names])
-            columns = columns_of(schema, name)
-            texts = [f"{dialect.text.format(name=sql)} AS {sql}" for sql in map(identifier, names)]
+            columns = by_position(names, [pa.string()] * len(names))
+            _refuse_repeats(names, name)
+            texts = [
+                f"{dialect.text.format(name=identifier(column))} AS {columns[column].sql}"
+                for column in names
+            ]
             cursor.execute(f"SELECT {', '.join(texts)} FROM {rows}")
-            table = _spooled(cursor.fetch_record_batch(), schema)
+            table = _spooled(cursor.fetch_record_batch())
         return cls(
             name=name, relation=f"frame_{id(table)}", columns=columns, size=table.nbytes,
-            table=table, query=query,
+            table=table, convert=lambda column: table.select([columns[column].sql]), query=query,
         )  # fmt: skip
+
+    def reading(self, names: Iterable[str]) -> Self:
+        """As `Frame.reading`; InputError for a column with bytes that are no text."""
+        for name in (names := list(names)):
+            try:
+                self.table[self.columns[name].sql].validate(full=True)
+            except pa.ArrowInvalid:
+                raise InputError(
+                    f"{self.name}: column {shown(name)} holds bytes that are not UTF-8 text; have "
+                    f"--query (query=... in Python) write them as text: hex({name})"
+                ) from None
+        return super().reading(names)
 
     def provenance(self) -> dict[str, Any]:
         return super().provenance() | {"query": self.query, "num_rows": self.table.num_rows}
@@ -131,17 +147,28 @@ def default_table(tables: Sequence[str], name: str) -> str:
     )
 
 
-def _spooled(batches: pa.RecordBatchReader, schema: pa.Schema) -> pa.Table:
+def _refuse_repeats(names: Sequence[str], where: str) -> None:
+    """Raise InputError for a name that comes again, case aside: SQLite would read the first column
+    of the two for both."""
+    repeated = [name for name, n in Counter(map(str.lower, names)).items() if n > 1]
+    if repeated:
+        raise InputError(
+            f"{where}: column {shown(min(repeated))} is there more than once, case aside; name it "
+            "apart in --query (query=... in Python)"
+        )
+
+
+def _spooled(batches: pa.RecordBatchReader) -> pa.Table:
     """The rows in a deleted temporary file that is mapped, so they need not fit into memory.
 
     Empty text is NULL, as in a CSV file.
     """
     import pyarrow.compute as pc
 
+    schema = pa.schema([(name, pa.string()) for name in batches.schema.names])
     with NamedTemporaryFile(suffix=".arrow") as file:
         with pa.ipc.new_file(file, schema) as writer:
             for batch in batches:
-                batch.validate(full=True)
                 texts = [
                     pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
                     for column in batch.columns

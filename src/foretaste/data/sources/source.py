@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from foretaste._util.files import file_sha256, real_path
 from foretaste._util.formatting import shown
@@ -51,6 +51,9 @@ class Column:
     type_name: str
     """The name of the stored type, for messages."""
 
+    is_repeated: bool = False
+    """True if several columns have this name, so that none of them can be read."""
+
     text: str | None = None
     """SQL of the text from which ``sql`` reads times."""
 
@@ -92,6 +95,13 @@ class Source:
     def read_as(self) -> str:
         """The format of text, in words; empty for other sources."""
         return ""
+
+    def reading(self, names: Iterable[str]) -> Self:
+        """The source, of which these columns are read.
+
+        Raises InputError for a column whose values have no common type.
+        """
+        return self
 
     def locate(self, column: str, value: str | None) -> str:
         """The first place where a column has this value, ``file, line 3``; the file alone if its
