@@ -96,7 +96,7 @@ def find_columns(
     Raises InputError if users or items are not found, SettingError if settings give one column two
     roles.
     """
-    columns = list(source.columns)
+    columns = [*source.columns, *source.repeated]
     named = {role: name for role in roles if (name := getattr(config, _OPTIONS[role])) is not None}
     found = {role: name for role, name in named.items() if name in columns}
     # A column that a setting gives to one role is not guessed for another. Only a column of
@@ -130,14 +130,15 @@ def check_columns(sources: Sequence[Source], needed: Iterable[str]) -> None:
     of its name."""
     names = list(needed)
     for source in sources:
+        if twice := sorted({*names} & {*source.repeated}):
+            raise InputError(
+                f"{source.name}: column {shown(twice[0])} is there more than once; rename one of "
+                "them"
+            )
         if absent := [shown(name) for name in names if name not in source.columns]:
             raise InputError(
                 f"{source.name}: has no column {', nor '.join(absent)}, which {sources[0].name} "
                 f"has; its columns are {_listed(list(source.columns))}"
-            )
-        if repeated := [shown(name) for name in names if source.columns[name].is_repeated]:
-            raise InputError(
-                f"{source.name}: column {repeated[0]} is there more than once; rename one"
             )
 
 
@@ -199,7 +200,7 @@ class ItemDescriptions:
 
     def __init__(self, source: Source, config: InputConfig) -> None:
         self._source = source
-        columns = list(source.columns)
+        columns = [*source.columns, *source.repeated]
         # The same setting names the column of the interactions, so the advice says so.
         advice = f"rename one, or name the one of both files with {_flag('item_column')}"
         key = (
@@ -221,7 +222,7 @@ class ItemDescriptions:
             raise SettingError(
                 f"title_column is {shown(self._key)}, which is the column of the item ids"
             )
-        self._others = [name for name in source.columns if name != self._key]
+        self._others = [name for name in columns if name != self._key]
         self._repeats: list[str] = []
         self.title = config.title_column
         """The column of the titles; None if there is none."""
@@ -231,7 +232,7 @@ class ItemDescriptions:
         elif self.title not in self._others:
             raise InputError(_has_no_column(source, {"title_column": self.title}))
         check_columns([source], filter(None, (self._key, self.title)))
-        self._others = [name for name in self._others if not source.columns[name].is_repeated]
+        self._others = [name for name in self._others if name in source.columns]
         refuse_nul(self._others, source.name)
 
     def read(self, engine: Engine) -> list[str]:

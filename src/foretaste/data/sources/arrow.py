@@ -45,7 +45,8 @@ def open_parquet(path: Path) -> Source:
     rows = f"read_parquet({path_literal(path)}, hive_partitioning=false) AS rows({columns})"
     return Source(
         name=str(path), relation=f"(SELECT * FROM {rows})", size=size, modified_ns=modified_ns,
-        columns=by_position(schema.names, schema.types), path=path,
+        columns=by_position(schema.names, schema.types), repeated=repeated_in(schema.names),
+        path=path,
     )  # fmt: skip
 
 
@@ -83,6 +84,7 @@ class Frame(Source):
         return cls(
             name=name, relation="", columns=by_position(names, [pa.null()] * len(names)), size=0,
             convert=convert, table=pa.table({}), index_names=_index_names(source),
+            repeated=repeated_in(names),
         )  # fmt: skip
 
     def reading(self, names: Iterable[str]) -> Self:
@@ -227,20 +229,18 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def by_position(names: Sequence[str], types: Sequence[pa.DataType]) -> dict[str, Column]:
     """Columns called c0, c1, ... in a query: an unread column may have any name, and DuckDB ignores
-    case in names."""
-    counts = Counter(names)
-    columns: dict[str, Column] = {}
-    for position, (name, kind) in enumerate(zip(names, types, strict=True)):
-        columns.setdefault(
-            name,
-            Column(
-                sql=f"c{position}",
-                storage=_storage(kind),
-                type_name=str(kind),
-                is_repeated=counts[name] > 1,
-            ),
-        )
-    return columns
+    case in names. Names that several columns have are left out."""
+    repeated = repeated_in(names)
+    return {
+        name: Column(sql=f"c{position}", storage=_storage(kind), type_name=str(kind))
+        for position, (name, kind) in enumerate(zip(names, types, strict=True))
+        if name not in repeated
+    }
+
+
+def repeated_in(names: Iterable[str]) -> tuple[str, ...]:
+    """The names that come more than once."""
+    return tuple(name for name, count in Counter(names).items() if count > 1)
 
 
 def _storage(kind: pa.DataType) -> Storage:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import pyarrow as pa
 
 from foretaste._util.files import real_path
 from foretaste._util.formatting import did_you_mean, shown, without_password
-from foretaste.data.sources.arrow import Frame, by_position
+from foretaste.data.sources.arrow import Frame, by_position, repeated_in
 from foretaste.data.sources.source import identifier, unreadable
 from foretaste.errors import InputError, MissingExtraError
 
@@ -101,8 +100,8 @@ class Database(Frame):
             rows = f"({query.strip().rstrip(';')}\n) AS found"
             cursor.execute(f"SELECT * FROM {rows} LIMIT 0")
             names = cursor.fetch_record_batch().schema.names
-            columns = by_position(names, [pa.string()] * len(names))
             _refuse_repeats(names, name)
+            columns = by_position(names, [pa.string()] * len(names))
             texts = [
                 f"{dialect.text.format(name=identifier(column))} AS {columns[column].sql}"
                 for column in names
@@ -150,8 +149,7 @@ def default_table(tables: Sequence[str], name: str) -> str:
 def _refuse_repeats(names: Sequence[str], where: str) -> None:
     """Raise InputError for a name that comes again, case aside: SQLite would read the first column
     of the two for both."""
-    repeated = [name for name, n in Counter(map(str.lower, names)).items() if n > 1]
-    if repeated:
+    if repeated := repeated_in(map(str.lower, names)):
         raise InputError(
             f"{where}: column {shown(min(repeated))} is there more than once, case aside; name it "
             "apart in --query (query=... in Python)"

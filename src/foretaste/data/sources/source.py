@@ -51,9 +51,6 @@ class Column:
     type_name: str
     """The name of the stored type, for messages."""
 
-    is_repeated: bool = False
-    """True if several columns have this name, so that none of them can be read."""
-
     text: str | None = None
     """SQL of the text from which ``sql`` reads times."""
 
@@ -76,6 +73,9 @@ class Source:
 
     columns: dict[str, Column]
     """All columns that can be read, by their names in the source."""
+
+    repeated: tuple[str, ...] = ()
+    """Names that several columns have; none of these columns can be read."""
 
     size: int
     """Bytes of the file, or of the frame in memory."""
