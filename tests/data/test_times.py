@@ -43,7 +43,8 @@ def ranks(values: Sequence[Any]) -> list[int]:
 
 def read_times(source: Any, time_format: str | None = None) -> list[Any]:
     """The times of a source as they are compared, in the order of its items."""
-    sources = open_sources(source, FileFormat())
+    opened = open_sources(source, FileFormat())
+    sources = [found.reading(COLUMNS.values()) for found in opened]
     with DuckDBEngine(Path("unused"), "1GB", 1) as engine:
         read_raw(engine, sources, COLUMNS, time_format)
         return [time for (time,) in engine.run("SELECT time FROM raw ORDER BY item_id")]
