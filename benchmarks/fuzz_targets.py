@@ -113,7 +113,7 @@ def attack_ncf(folder: Path, data: bytes) -> None:
     suffixes = (".train.rating", ".test.rating", ".test.negative")
     for suffix, part in zip(suffixes, parts, strict=False):
         (folder / f"raw{suffix}").write_bytes(part)
-    check_prepared(folder, folder / "raw.train.rating", {"target_in_candidates": "keep"})
+    check_prepared(folder, folder / "raw.train.rating", {})
 
 
 def attack_split(folder: Path, data: bytes) -> None:

@@ -173,9 +173,11 @@ def _prepared(trial: Trial, data: Path, work: Path) -> Dataset:
         return open_dataset(path)
     protocol: Any = "leave-one-out" if trial.validation == "none" else trial.protocol
     validation: Any = trial.validation
-    config = foretaste.PrepareConfig(
-        protocol=protocol, validation=validation, filters="reference", unseen_targets="keep"
-    )
+    # The reference's filters under held-out-users would leave unseen targets out.
+    filters: Any = {"filters": "reference"}
+    if protocol == "held-out-users":
+        filters = {"min_rating": 4, "min_user_interactions": 5}
+    config = foretaste.PrepareConfig(protocol=protocol, validation=validation, **filters)
     return prepare(data / SOURCES[trial.dataset], path, config)
 
 

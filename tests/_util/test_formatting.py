@@ -66,11 +66,11 @@ def test_memory(num_bytes: float, text: str) -> None:
 
 def test_settings_as_options() -> None:
     settings = {
-        "items": Path("a b.csv"), "items_columns": ("id", "-"), "layers": (64, 32), "target": None,
+        "items": Path("a b.csv"), "columns": ("id", "-"), "layers": (64, 32), "target": None,
         "cuda_graphs": True, "verified_negatives": False, "learning_rate": 0.01,
     }  # fmt: skip
     assert option_words(settings) == [
-        *("--items", "a b.csv", "--items-columns", "id,-", "--layers", "64", "32"),
+        *("--items", "a b.csv", "--columns", "id,-", "--layers", "64", "32"),
         *("--cuda-graphs", "--no-verified-negatives", "--learning-rate", "0.01"),
     ]
 

@@ -36,7 +36,7 @@ from foretaste.training import LogConfig, PretrainingConfig, TrainingConfig
         ("compare a b --metrics x@5,y@5", {"metrics": ("x@5", "y@5")}),
         ("compete ds --models ease,vae", {"models": ("ease", "vae")}),
         ("prepare ds --columns a,b,- --overwrite", {"columns": ("a", "b", "-")}),
-        ("prepare a,b.csv --items_columns=a,b", {"items_columns": ("a", "b")}),
+        ("prepare a,b.csv --columns=a,b", {"columns": ("a", "b")}),
     ],
 )
 def test_lists_end_with_the_next_option(line: str, values: dict[str, object]) -> None:

@@ -93,11 +93,11 @@ def test_the_triple_is_prepared_trained_and_evaluated(foretaste: Foretaste, tmp_
 def test_a_split_brought_along(foretaste: Foretaste, tmp_path: Path) -> None:
     source = write_triple(tmp_path)
     files = f"--train {source} --test {tmp_path}/tiny.test.rating"
-    more = f"--test-candidates {tmp_path}/tiny.test.negative --target-in-candidates drop"
+    more = f"--test-candidates {tmp_path}/tiny.test.negative"
     done = foretaste(f"prepare {files} {more} -o {tmp_path}/made")
     assert done.status == 0, done.err
     manifest = open_dataset(tmp_path / "made").manifest
-    assert (manifest.protocol, manifest.counts["num_test_users"]) == ("given", 27)
+    assert (manifest.protocol, manifest.counts["num_test_users"]) == ("given", 30)
     done = foretaste(f"prepare {files} --validation {tmp_path}/tiny.test.rating -o {tmp_path}/two")
     assert done.status == 2
     assert "nothing is left of the test part" in done.err
@@ -120,11 +120,11 @@ def test_what_cannot_be_prepared(foretaste: Foretaste, line: str, message: str) 
 def test_formats_are_options_of_prepare(foretaste: Foretaste, tmp_path: Path) -> None:
     rows = [f"{user}::{(user + n) % 9}::x::{n}\n" for user in range(12) for n in range(5)]
     (tmp_path / "u.data").write_text("".join(rows))
-    titles = "".join(f"{item}|{item} caf\xe9|\n" for item in range(9))
+    titles = "item|title\n" + "".join(f"{item}|{item} caf\xe9\n" for item in range(9))
     (tmp_path / "u.item").write_bytes(titles.encode("latin-1"))
     options = (
-        r"--delimiter :: --columns user_id,item_id,-,timestamp --items-delimiter | "
-        f"--items {tmp_path}/u.item --items-columns item_id,title,- --items_encoding latin-1"
+        "--delimiter :: --columns user_id,item_id,-,timestamp --encoding latin-1 "
+        f"--items {tmp_path}/u.item"
     )
     done = foretaste(f"prepare {tmp_path}/u.data {options} -o {tmp_path}/made")
     assert done.status == 0, done.err
@@ -143,7 +143,7 @@ def test_items_are_in_the_encoding_of_the_interactions(
     line = f"prepare {tmp_path}/orders.csv --encoding latin-1 --protocol none -o {tmp_path}/made"
     for items, title in (
         ("orders.csv", "caf\xe9 1"),
-        ("stock.csv --items-encoding utf-8", "th\xe9"),
+        ("stock.csv", "th\xe9"),
         ("stock.parquet", "mat\xe9"),
     ):
         done = foretaste(f"{line} --overwrite --items {tmp_path}/{items}")

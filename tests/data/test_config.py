@@ -21,10 +21,7 @@ from foretaste.errors import SettingError
         ({"delimiter": "€€"}, "delimiter is .*; it must be one to 4 bytes"),
         ({"columns": ("user_id",)}, "columns is 'user_id'; it must be two or more different names"),
         ({"encoding": "utf-9"}, "encoding is 'utf-9'; it must be an encoding of text, such as utf"),
-        (
-            {"items_encoding": "base64"},
-            "items_encoding is 'base64'; it must be an encoding of text",
-        ),
+        ({"encoding": "base64"}, "encoding is 'base64'; it must be an encoding of text"),
     ],
 )
 def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:

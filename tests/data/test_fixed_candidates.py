@@ -59,14 +59,41 @@ def test_ways_to_name_the_triple(triple: Path, tmp_path: Path, kind: Any) -> Non
     assert dataset.has_candidates("test")
 
 
-def test_contradicted_users_are_dropped_when_asked(triple: Path, tmp_path: Path) -> None:
-    dataset = prepare(triple, tmp_path / "out", PrepareConfig(target_in_candidates="drop"))
-    assert candidates_of(dataset) == {0: {13, 14}, 2: {10, 12}}
-    counts = dataset.manifest.counts
-    assert counts["num_test_users_with_target_among_candidates"] == 1
-    assert counts["num_test_rows_of_these_users_dropped"] == 1
-    assert (counts["num_test_users"], counts["num_train_users"]) == (2, 3)
-    assert counts["num_interactions"] == 7
+@pytest.mark.parametrize(
+    ("negative", "expected"),
+    [
+        ("(0,12)\t13\t14\n(1,10)\t11\t14\n(2,13)\t10\t12\n", {}),
+        ("(0,12)\t13\t14\t13\n(1,10)\t11\t14\n(2,13)\t10\t12\n", {"candidates_given_twice": 1}),
+        ("(0,12)\t13\t10\n(1,10)\t12\t13\n(2,13)\t14\t11\n", {"candidates_in_training": 4}),
+        ("(0,12)\t13\t14\n(1,10)\t11\t14\n(2,13)\t10\n", {"users_with_fewer_candidates": 1}),
+        ("(0,12)\t13\n(1,10)\t11\n(2,13)\t10\t12\n", {}),
+        (
+            "(0,12)\t13\t14\n" * 2 + "(1,10)\t11\t14\n(2,13)\t10\t12\n",
+            {"candidates_given_twice": 2, "candidate_lines_given_twice": 1},
+        ),
+        (
+            "(0,12)\t13\t14\n(0,12)\t10\n(1,10)\t11\t14\n(2,13)\t10\t12\n",
+            {"candidate_lines_given_twice": 1, "candidates_in_training": 1},
+        ),
+        (
+            "(0,12)\t13\t14\n(1,10)\t10\t14\n(2,13)\t10\t99\n",
+            {"users_with_target_among_candidates": 1, "candidates_unseen_in_training": 1},
+        ),
+    ],
+)
+def test_what_is_odd_about_candidates_is_counted(
+    triple: Path, tmp_path: Path, negative: str, expected: dict[str, int]
+) -> None:
+    triple.with_name("tiny.test.negative").write_text(negative)
+    counts = prepare(triple, tmp_path / "out").manifest.counts
+    names = (
+        *("candidates_given_twice", "candidates_in_training", "users_with_fewer_candidates"),
+        *("candidate_lines_given_twice", "candidates_unseen_in_training"),
+        "users_with_target_among_candidates",
+    )
+    assert {name: counts[f"num_test_{name}"] for name in names} == dict.fromkeys(
+        names, 0
+    ) | expected
 
 
 def test_without_negatives_there_are_no_candidates(triple: Path, tmp_path: Path) -> None:
@@ -87,7 +114,7 @@ def test_rows_of_users_and_items_are_candidates_too(triple: Path, tmp_path: Path
     plain = prepare(triple, tmp_path / "plain").manifest
     manifest = prepare(split, tmp_path / "rows").manifest
     assert manifest.digest == plain.digest
-    assert manifest.counts == plain.counts
+    assert manifest.counts == {name: n for name, n in plain.counts.items() if "lines" not in name}
 
 
 def test_rows_of_candidates_need_no_column_but_users_and_items(tmp_path: Path) -> None:

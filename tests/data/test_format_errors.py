@@ -82,14 +82,6 @@ def test_lines_of_headerless_files_are_counted(write: WriteFile) -> None:
     refuse(write(content, "raw.dat"), message, columns=COLUMNS)
 
 
-def test_the_option_of_the_file_of_items_is_named(write: WriteFile) -> None:
-    items = write("1|A|x\n", "u.item")
-    settings: dict[str, Any] = {"items_delimiter": "|", "items_columns": ("item_id", "title")}
-    source = write(f"{','.join(COLUMNS)}\n{ROWS}")
-    message = r"u\.item, line 1: has 3 fields .* --items-columns names"
-    refuse(source, message, items=items, **settings)
-
-
 @pytest.mark.parametrize(
     ("content", "settings", "message"),
     [

@@ -200,8 +200,6 @@ def test_splits_that_are_none(parts: dict[str, Any], message: str) -> None:
         ({}, {"protocol": "temporal"}, SettingError, "temporal would split a given split again"),
         ({"validation": frame((1, 12))}, {"validation": "none"}, SettingError,
          "validation is none, and a validation part is given"),
-        ({}, {"target_in_candidates": "drop"}, SettingError,
-         "target_in_candidates is drop, and no candidates came with the test part"),
         ({"test": frame((1, 10), (1, 11))}, {}, InputError,
          "nothing is left of the test part: each of its pairs is filtered away or in an earlier"),
         ({"test": pd.DataFrame({"user": [1], "song": [2]})}, {}, InputError,

@@ -96,7 +96,7 @@ def test_other_filters_may_be_asked_for(mirror: FileServer) -> None:
 def test_ml_20m_holds_out_as_many_users_as_the_reference() -> None:
     def heldout(name: str, **settings: object) -> int | None:
         config = PrepareConfig(**settings)  # type: ignore[arg-type]
-        return NAMED_SETS[name].settings(config, with_items=True).num_heldout_users
+        return NAMED_SETS[name].settings(config).num_heldout_users
 
     assert heldout("ml-20m", protocol="held-out-users") == 10_000
     assert heldout("ml-20m", protocol="held-out-users", num_heldout_users=7) == 7

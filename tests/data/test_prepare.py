@@ -196,12 +196,10 @@ def test_a_file_of_other_items_is_refused(write: WriteFile) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("title,year\na,1\n", r"like item_id: .*\. Rename the column of the ids to item_id\.$"),
-        ("1,One\n2,Two\n", r"The first line may be data: .*--items-columns \(.* item_id,title"),
-        ("item_id,itemId\n1,2\n", "could both be item_id; rename one, or .* --item-column"),
+        ("title,year\na,1\n", r"like item_id: .*\. Name it with --item-column \(.* in Python\)\.$"),
+        ("item_id,itemId\n1,2\n", r"could both be item_id; say which with --item-column \("),
         ("item,name,Name\n1,a,b\n", r"could both be title; say which with --title-column \("),
-        ('item,title\n1,"a\n', r"line 2: .*; --items-quote none takes quotes as they are"),
-        (b"item,title\n1,caf\xe9\n", r"line 2: is not UTF-8 text; .* with --items-encoding \("),
+        (b"item,title\n1,caf\xe9\n", r"line 2: is not UTF-8 text; .* with --encoding \("),
     ],
 )
 def test_files_of_items_that_cannot_be_used(

@@ -162,7 +162,7 @@ CASES = {
     ),
     "given": Case(
         split,
-        {"target_in_candidates": "drop"},
+        {},
         num_partitions=3,
         rows_of_file=40,
         is_usual=True,
@@ -172,7 +172,6 @@ CASES = {
         {
             "protocol": "temporal",
             "min_rating": 2.5,
-            "unseen_targets": "drop",
             "weight_column": "hours",
             "event_column": "event",
             "events": ("view=0.3", "it's"),

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pandas as pd
 import pytest
 
-from foretaste.data import Dataset, GivenSplit, PrepareConfig, prepare
+from foretaste.data import Dataset
 from foretaste.errors import InputError
 from tests.data.conftest import PrepareText
 from tests.data.test_protocols import pairs_of
@@ -19,27 +16,11 @@ LAST = (
 )
 
 
-def test_they_are_kept_unless_told_otherwise(prepared: PrepareText) -> None:
-    for name, settings in (("auto", {}), ("keep", {"unseen_targets": "keep"})):
-        dataset = prepared(LAST, name, **settings)
-        assert pairs_of(dataset, "test") == {(1, 90), (2, 7), (3, 6)}
-        assert dataset.manifest.counts["num_test_targets_unseen_in_training"] == 1
-        assert "num_test_targets_dropped_as_unseen" not in dataset.manifest.counts
-
-
-def test_drop_leaves_them_out_and_counts_them(prepared: PrepareText) -> None:
-    dataset = prepared(LAST, unseen_targets="drop")
-    assert pairs_of(dataset, "test") == {(2, 7), (3, 6)}
-    assert pairs_of(dataset, "validation") == {(1, 7), (3, 5)}
-    assert sorted(dataset.items.ids()) == [5, 6, 7]
-    counts, summary = dataset.manifest.counts, dict(dataset.manifest.summary())
-    assert pairs_of(dataset, "train") == pairs_of(prepared(LAST, "kept"), "train")
-    for split in ("validation", "test"):
-        assert counts[f"num_{split}_targets_dropped_as_unseen"] == 1
-        assert counts[f"num_{split}_users_left_without_target"] == 1
-        assert counts[f"num_{split}_users"] == 2
-        assert counts[f"num_{split}_targets_unseen_in_training"] == 0
-        assert summary[f"{split} targets dropped as unseen"] == "1"
+def test_they_are_misses(prepared: PrepareText) -> None:
+    dataset = prepared(LAST)
+    assert pairs_of(dataset, "test") == {(1, 90), (2, 7), (3, 6)}
+    assert dataset.manifest.counts["num_test_targets_unseen_in_training"] == 1
+    assert "num_test_targets_dropped_as_unseen" not in dataset.manifest.counts
 
 
 # Every user has an item of their own, so that some targets are unseen whoever is held out.
@@ -59,11 +40,16 @@ PARTS = ("validation", "test")
 
 def test_reference_filters_drop_them_under_held_out_users(prepared: PrepareText) -> None:
     dropped = prepared(OWN, "dropped", **REFERENCE)
-    kept = prepared(OWN, "kept", **REFERENCE | {"unseen_targets": "keep"})
-    num_unseen = [kept.manifest.counts[f"num_{part}_targets_unseen_in_training"] for part in PARTS]
-    assert num_dropped(dropped) == sum(num_unseen) > 0
+    kept = prepared(OWN, "kept", **REFERENCE | {"filters": "none", "min_user_interactions": 5})
     assert num_dropped(kept) == 0
+    counts, summary = dropped.manifest.counts, dict(dropped.manifest.summary())
+    assert num_dropped(dropped) > 0
     for part in PARTS:
+        num_unseen = kept.manifest.counts[f"num_{part}_targets_unseen_in_training"]
+        assert counts[f"num_{part}_targets_dropped_as_unseen"] == num_unseen
+        assert summary[f"{part} targets dropped as unseen"] == str(num_unseen)
+        assert counts[f"num_{part}_users_left_without_target"] == 0
+        assert counts[f"num_{part}_targets_unseen_in_training"] == 0
         catalogue = set(kept.items.ids()[: kept.manifest.num_items])
         expected = {pair for pair in pairs_of(kept, part) if pair[1] in catalogue}
         assert pairs_of(dropped, part) == expected
@@ -80,17 +66,13 @@ def test_other_protocols_and_filters_keep_them(prepared: PrepareText) -> None:
 
 
 def test_where_none_is_left_it_says_how_to_keep_them(prepared: PrepareText) -> None:
-    text = "user_id,item_id,time\n1,1,1\n1,2,2\n1,3,3\n2,1,1\n2,4,2\n2,5,3\n"
-    message = r"nothing is left of the validation part: training has none .* --unseen-targets keep"
+    text = "user_id,item_id\n" + "".join(f"{n // 5},{n}\n" for n in range(50))
+    message = (
+        r"nothing is left of the validation part: training has none of its items; "
+        r"--filters none --min-user-interactions 5 counts them as misses"
+    )
     with pytest.raises(InputError, match=message):
-        prepared(text, unseen_targets="drop")
-
-
-def test_those_of_a_split_brought_along(tmp_path: Path) -> None:
-    train = pd.DataFrame({"user_id": [1, 1, 2], "item_id": [10, 11, 10]})
-    test = pd.DataFrame({"user_id": [1, 2, 2], "item_id": [12, 11, 12]})
-    config = PrepareConfig(unseen_targets="drop")
-    dataset = prepare(GivenSplit(train=train, test=test), tmp_path / "out", config)
-    assert pairs_of(dataset, "test") == {(2, 11)}
-    assert dataset.manifest.counts["num_test_targets_dropped_as_unseen"] == 2
-    assert dataset.manifest.counts["num_test_users_left_without_target"] == 1
+        prepared(text, **REFERENCE | {"num_heldout_users": 2})
+    settings = {"filters": "none", "min_user_interactions": 5, "num_heldout_users": 2}
+    kept = prepared(text, **REFERENCE | settings)
+    assert kept.manifest.counts["num_validation_targets_unseen_in_training"] == 2

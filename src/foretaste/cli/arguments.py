@@ -75,7 +75,7 @@ def use_threads(threads: int | None) -> None:
         torch.set_num_threads(checked_threads)
 
 
-WITH_COMMAS = frozenset({"columns", "items_columns", "models", "metrics"})
+WITH_COMMAS = frozenset({"columns", "models", "metrics"})
 """Lists of names that may be separated by commas. Lists of numbers always may; lists of ids never,
 since an id may contain a comma."""
 

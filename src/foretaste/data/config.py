@@ -21,8 +21,6 @@ Filters = Literal["auto", "none", "reference"]
 EngineName = Literal["duckdb", "spark"]
 Quote = Literal["double", "none"]
 IdType = Literal["auto", "integer", "text"]
-TargetInCandidates = Literal["keep", "drop"]
-UnseenTargets = Literal["auto", "keep", "drop"]
 EmptyIds = Literal["refuse", "drop"]
 WeightScale = Literal["linear", "log"]
 
@@ -62,17 +60,14 @@ class FileFormat:
     query: str | None = None
     """SQL query of a database; None for a whole table."""
 
-    prefix: str = ""
-    """Prefix of the names of these settings: ``items_`` for the file of items."""
+    is_items: bool = False
+    """True for a file of items that is read with nothing said. Its encoding is that of its byte
+    order mark, UTF-8 if the whole file is UTF-8, otherwise ``encoding``."""
 
     @property
     def is_default(self) -> bool:
         """True if no setting of text was given."""
-        return self == FileFormat(prefix=self.prefix, query=self.query)
-
-    def option(self, name: str) -> str:
-        """The command-line option of a setting, such as ``--items-encoding``."""
-        return f"--{self.prefix}{name}".replace("_", "-")
+        return self == FileFormat(query=self.query)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +78,8 @@ class PairsConfig:
     """Column of the user ids; common spellings are found without it."""
 
     item_column: str | None = None
-    """Column of the item ids; common spellings are found without it."""
+    """Column of the item ids, in files of interactions, in a file of items, or in both; common
+    spellings are found without it."""
 
     delimiter: str | None = None
     """Separator of the fields in text files, such as ``::`` or ``\\t`` for a tab. A comma, tab,
@@ -95,7 +91,7 @@ class PairsConfig:
 
     encoding: str = "utf-8"
     """Encoding of text files, by any of its names: ``utf-8``, ``latin1``, ``cp1252``. A byte order
-    mark is removed."""
+    mark is removed. A file of items may also be UTF-8."""
 
     quote: Quote = "double"
     """``double`` reads text in double quotes as one field, with its delimiters and line breaks;
@@ -103,46 +99,40 @@ class PairsConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        self._check_format("")
-
-    @property
-    def file_format(self) -> FileFormat:
-        """The format of files of interactions."""
-        return self._format("")
-
-    def _check_format(self, prefix: str) -> None:
-        setting = f"{prefix}encoding"
-        if (encoding := getattr(self, setting)) is not None:
-            object.__setattr__(self, setting, _encoding(setting, encoding))
-        delimiter, columns = (getattr(self, prefix + name) for name in ("delimiter", "columns"))
-        if delimiter is not None and (
-            not 1 <= len(delimiter.encode()) <= _MAX_DELIMITER_BYTES
-            or any(char in delimiter for char in '"\r\n')
+        object.__setattr__(self, "encoding", _encoding(self.encoding))
+        if self.delimiter is not None and (
+            not 1 <= len(self.delimiter.encode()) <= _MAX_DELIMITER_BYTES
+            or any(char in self.delimiter for char in '"\r\n')
         ):
             raise wrong(
-                f"{prefix}delimiter",
-                delimiter,
+                "delimiter",
+                self.delimiter,
                 f"one to {_MAX_DELIMITER_BYTES} bytes without quotes and line breaks, such as '::' "
                 "or a tab",
             )
-        if columns is None:
+        if self.columns is None:
             return
-        read = [column for column in columns if column != SKIPPED]
+        read = [column for column in self.columns if column != SKIPPED]
         if len(read) < 2 or len(set(read)) < len(read) or not all(read):
             raise wrong(
-                f"{prefix}columns",
-                ",".join(columns),
+                "columns",
+                ",".join(self.columns),
                 "two or more different names with commas between them, such as user_id,item_id, or "
                 f"{SKIPPED} for a column that is not read",
             )
 
-    def _format(self, prefix: str) -> FileFormat:
-        names = ("delimiter", "columns", "encoding", "quote")
-        given = {name: getattr(self, prefix + name) for name in names}
-        given["encoding"] = given["encoding"] or self.encoding
-        if given["delimiter"] == r"\t":
-            given["delimiter"] = "\t"
-        return FileFormat(**given, prefix=prefix)
+    @property
+    def file_format(self) -> FileFormat:
+        """The format of files of interactions."""
+        delimiter = "\t" if self.delimiter == r"\t" else self.delimiter
+        return FileFormat(
+            delimiter=delimiter, columns=self.columns, encoding=self.encoding, quote=self.quote
+        )
+
+    @property
+    def items_format(self) -> FileFormat:
+        """The format of a file of items, which shares ``encoding`` alone."""
+        return FileFormat(encoding=self.encoding, is_items=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,30 +165,9 @@ class InputConfig(PairsConfig):
     """SELECT statement for the rows to read from a database (``sqlite:///FILE``,
     ``postgresql://...``). Without it, table ``events`` is read, or the only table."""
 
-    items_delimiter: str | None = None
-    """``delimiter`` of the file that describes items."""
-
-    items_columns: tuple[str, ...] | None = None
-    """``columns`` of the file that describes items, if it has no header line."""
-
-    items_encoding: str | None = None
-    """``encoding`` of the file that describes items; by default that of the interactions."""
-
-    items_quote: Quote = "double"
-    """``quote`` of the file that describes items."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_format("items_")
-
     @property
     def file_format(self) -> FileFormat:
         return replace(super().file_format, query=self.query)
-
-    @property
-    def items_format(self) -> FileFormat:
-        """The format of the file that describes items."""
-        return self._format("items_")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,9 +186,9 @@ class PrepareConfig(InputConfig):
 
     filters: Filters = "auto"
     """``reference`` applies the filters of the reference systems. Under held-out-users they keep
-    ratings of 4 and more, then users with 5 interactions; under other protocols, users with 20
-    interactions. ``none`` keeps everything. ``auto`` is reference for the named sets, none for
-    files."""
+    ratings of 4 and more, then users with 5 interactions, and leave out held-out items that
+    training never saw; under other protocols, users with 20 interactions. ``none`` keeps
+    everything. ``auto`` is reference for the named sets, none for files."""
 
     min_user_interactions: Count | None = None
     """Keep users with at least this many rows, repeats counted. Overrides ``filters``."""
@@ -258,16 +227,6 @@ class PrepareConfig(InputConfig):
     num_heldout_users: Count | None = None
     """Number of users held out for validation, and again for test, under held-out-users. Default:
     a tenth of the users for each."""
-
-    unseen_targets: UnseenTargets = "auto"
-    """Held-out items that training never saw: ``keep`` counts them as misses, ``drop`` leaves them
-    out. ``auto`` is drop under held-out-users with ``filters`` reference, as in the reference,
-    otherwise keep. Their number is printed either way."""
-
-    target_in_candidates: TargetInCandidates = "keep"
-    """Test users whose own test item is among the given candidates. ``keep`` ranks that item
-    against the others, as the NCF paper did; ``drop`` leaves these users out of the test part.
-    Their number is printed either way."""
 
     seed: Seed = 0
     """Seed of the hashes that choose the held-out users, their target items, and the order of equal
@@ -367,14 +326,14 @@ class PrepareConfig(InputConfig):
         return content
 
 
-def _encoding(setting: str, name: str) -> str:
+def _encoding(name: str) -> str:
     """The canonical name of a text encoding; SettingError if there is no such encoding."""
     try:
         codec = codecs.lookup(name).name
         "".encode(codec)  # base64 and others are no encodings of text
     except (LookupError, ValueError):
         raise wrong(
-            setting, name, "an encoding of text, such as utf-8, latin-1, cp1252 or utf-16"
+            "encoding", name, "an encoding of text, such as utf-8, latin-1, cp1252 or utf-16"
         ) from None
     return {"iso8859-1": "latin-1", "utf-8-sig": "utf-8"}.get(codec, codec)
 

@@ -43,7 +43,6 @@ _LEFT_OUT = {
     "num_rows_rated_too_low": "rated too low",
     "num_rows_of_rare_items": "of items with too few users",
     "num_rows_of_inactive_users": "of users with too few rows",
-    "num_test_rows_of_these_users_dropped": "of test users whose item is among their candidates",
     _REPEATS: "with a user and item that are there already",
     "num_validation_targets_dropped_as_unseen": "held out, with items that training never saw",
     "num_test_targets_dropped_as_unseen": "held out, with items that training never saw",

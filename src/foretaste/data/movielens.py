@@ -19,7 +19,7 @@ from foretaste import __version__
 from foretaste._util.atomic import atomic_directory, atomic_file
 from foretaste._util.files import cache_directory, why_not_written
 from foretaste._util.formatting import did_you_mean
-from foretaste.data.config import PrepareConfig, Progress
+from foretaste.data.config import FileFormat, PrepareConfig, Progress
 from foretaste.data.manifest import check_output
 from foretaste.errors import DatasetError, InputError, SettingError
 
@@ -50,8 +50,8 @@ class NamedSet:
     format: Mapping[str, Any] = field(default_factory=dict)
     """Settings of preparation for the format of the interactions."""
 
-    items_format: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of preparation for the format of the items."""
+    items_format: FileFormat = field(default_factory=FileFormat)
+    """The format of the items."""
 
     num_heldout_users: int | None = None
     """Users that the reference holds out for validation, and as many for test, under
@@ -61,10 +61,10 @@ class NamedSet:
     def archive(self) -> str:
         return f"{self.name}.zip"
 
-    def settings(self, config: PrepareConfig, *, with_items: bool) -> PrepareConfig:
+    def settings(self, config: PrepareConfig) -> PrepareConfig:
         """``config`` for this set, with the set's format and the reference's filters as defaults.
         SettingError if it contradicts the format of the files."""
-        settings = {**self.format, **(self.items_format if with_items else {})}
+        settings = dict(self.format)
         for setting, value in settings.items():
             wanted = getattr(config, setting)
             if wanted not in (getattr(PrepareConfig, setting), value):
@@ -90,12 +90,12 @@ NAMED_SETS = {
             interactions="u.data",
             items="u.item",
             format={"delimiter": "\t", "columns": _COLUMNS},
-            items_format={
-                "items_delimiter": "|",
-                "items_columns": ("item_id", "title", "release_date", *["-"] * 21),
-                "items_encoding": "latin-1",
-                "items_quote": "none",
-            },
+            items_format=FileFormat(
+                delimiter="|",
+                columns=("item_id", "title", "release_date", *["-"] * 21),
+                encoding="latin-1",
+                quote="none",
+            ),
         ),
         NamedSet(
             name="ml-1m",
@@ -103,11 +103,9 @@ NAMED_SETS = {
             interactions="ratings.dat",
             items="movies.dat",
             format={"delimiter": "::", "columns": _COLUMNS},
-            items_format={
-                "items_delimiter": "::",
-                "items_columns": ("item_id", "title", "genres"),
-                "items_encoding": "latin-1",
-            },
+            items_format=FileFormat(
+                delimiter="::", columns=("item_id", "title", "genres"), encoding="latin-1"
+            ),
         ),
         NamedSet(name="ml-20m", md5="cd245b17a1ae2cc31bb14903e1204af3", num_heldout_users=10_000),
         NamedSet(name="ml-25m", md5="6b51fb2759a8657d3bfcbfc42b592ada"),

@@ -28,8 +28,8 @@ from foretaste.data.preparation.engine import Engine
 from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.preparation.pipeline import Pipeline
 from foretaste.data.preparation.reading import read_raw
-from foretaste.data.sources import check_format_acts, open_sources
-from foretaste.errors import DatasetError, DataWarning, InputError, MissingExtraError
+from foretaste.data.sources import check_format_acts, open_items, open_sources
+from foretaste.errors import DatasetError, DataWarning, MissingExtraError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -156,7 +156,7 @@ def read_histories(
     """
     config = given_or_default("config", config, PairsConfig)
     sources = open_sources(source, config.file_format)
-    check_format_acts(config.file_format, sources)
+    check_format_acts(config.file_format, sources, None)
     columns = find_columns(sources[0], config)
     check_columns(sources, columns.values())
     sources = [opened.reading(columns.values()) for opened in sources]
@@ -178,10 +178,7 @@ def read_items(source: Any, config: PairsConfig | None = None) -> pa.Table:
     InputError if it cannot be read or changes meanwhile.
     """
     config = given_or_default("config", config, PairsConfig)
-    sources = open_sources(source, config.file_format, "items table")
-    if len(sources) != 1:
-        raise InputError(f"items must be one file, and {source} names {len(sources)}")
-    described = sources[0].reading(sources[0].columns)
+    described = open_items(source, config.items_format)
     descriptions = ItemDescriptions(described, InputConfig(item_column=config.item_column))
 
     from pyarrow import parquet
@@ -190,7 +187,7 @@ def read_items(source: Any, config: PairsConfig | None = None) -> pa.Table:
 
     with TemporaryDirectory() as directory, DuckDBEngine(Path(directory) / "scratch") as engine:
         descriptions.read(engine)
-        sources[0].check_unchanged()
+        described.check_unchanged()
         path = Path(directory) / "items.parquet"
         engine.write("SELECT * FROM described WHERE described_id IS NOT NULL", path)
         with parquet.ParquetFile(real_path(path)) as file:

@@ -24,8 +24,11 @@ _LINE = "line"
 _NCF_LINE = r"\(([^(),\t]+),([^(),\t]+)\)(\t[^\t]+)+\t?"
 
 
-def open_candidates(source: Any, config: PrepareConfig, opener: Opener | None) -> list[Source]:
-    """Files of (user, item) rows, or of the lines of a ``.negative`` file of the NCF paper."""
+def open_candidates(
+    source: Any, config: PrepareConfig, items: Source | None, opener: Opener | None
+) -> list[Source]:
+    """Files of (user, item) rows, or of the lines of a ``.negative`` file of the NCF paper.
+    ``items`` may have the column of ``item_column``, as in `find_columns`."""
     format = config.file_format
     if isinstance(source, str | Path):
         name = str(source).lower()
@@ -34,7 +37,7 @@ def open_candidates(source: Any, config: PrepareConfig, opener: Opener | None) -
         if name.endswith(_NEGATIVE_SUFFIX):
             return [open_lines(Path(source), _LINE, format)]
     opened = open_sources(source, format, opener=opener)
-    return [found.reading(find_columns(found, config).values()) for found in opened]
+    return [found.reading(find_columns(found, config, items=items).values()) for found in opened]
 
 
 class Candidates:
@@ -43,11 +46,13 @@ class Candidates:
     def __init__(self, engine: Engine, sources: Sequence[Source], plan: Plan) -> None:
         self._engine = engine
         self._sources = sources
+        self._counts_of_lines: dict[str, int] = {}
         self._part = plan.targets["test"]
         self._number = plan.parts.index(self._part)
 
-    def read(self, config: PairsConfig) -> None:
-        """Make table ``given_candidates`` of the (user, item) ids, as text.
+    def read(self, config: PairsConfig, items: Source | None) -> None:
+        """Make table ``given_candidates`` of the (user, item) ids, as text. ``items`` is as in
+        `open_candidates`.
 
         Raises InputError with file and line of an empty id, of a line that is not in the format of
         the NCF paper, and of a line without an interaction in the test part of ``raw``.
@@ -59,7 +64,7 @@ class Candidates:
                 return
             selects = []
             for source in self._sources:
-                names = find_columns(source, config)
+                names = find_columns(source, config, items=items)
                 check_columns([source], names.values())
                 texts = {
                     role: f"nullif(CAST({source.columns[name].sql} AS STRING), '')"
@@ -100,24 +105,12 @@ class Candidates:
                     f"{source.locate(_LINE, example)}: {problem}: {shown(example)} "
                     f"({like_it(count, 'line')})"
                 )
+        num_repeated = engine.count(steps.LINES_OF_ONE_PAIR)
+        self._counts_of_lines["num_test_candidate_lines_given_twice"] = num_repeated
         # DuckDB's spelling only: the other engine reads no text.
         fields = "unnest(string_split(trim(TRAILING chr(9) FROM line), chr(9))[2:])"
         engine.make("given_candidates", steps.CANDIDATES_OF_LINES.format(fields=fields))
         engine.drop("candidate_lines")
-
-    def drop_contradicted(self, rows: str, *, drop: bool, counts: dict[str, int]) -> str:
-        """Count the test users with an own test item among their candidates. With ``drop``, remove
-        them from the test part. Returns the name of the table with the remaining rows."""
-        engine, number = self._engine, self._number
-        engine.make("contradicted", steps.CONTRADICTED.format(previous=rows, number=number))
-        counts["num_test_users_with_target_among_candidates"] = engine.count("contradicted")
-        if not drop:
-            return rows
-        engine.make("uncontradicted", steps.UNCONTRADICTED.format(previous=rows, number=number))
-        dropped = engine.count(rows) - engine.count("uncontradicted")
-        counts["num_test_rows_of_these_users_dropped"] = dropped
-        engine.drop(rows)
-        return "uncontradicted"
 
     def number(self, counts: dict[str, int]) -> None:
         """Make table ``candidates``: the test users' candidates in the catalogue, without targets.
@@ -127,10 +120,9 @@ class Candidates:
         engine, part = self._engine, self._part
         engine.make("candidates_of_users", steps.CANDIDATES_OF_USERS.format(part=part))
         engine.make("candidates", steps.CANDIDATES.format(part=part))
-        counts["num_test_candidates"] = engine.count("candidates")
-        counts["num_test_candidates_unseen_in_training"] = engine.count(
-            "candidates_of_users WHERE item_code IS NULL"
-        )
+        for name, rows in steps.COUNTS_OF_CANDIDATES.items():
+            counts[name] = engine.count(rows.format(part=part))
+        counts |= self._counts_of_lines
         count, user_id = engine.row(steps.USERS_WITHOUT_CANDIDATES.format(part=part))
         if count:
             raise InputError(

@@ -15,7 +15,7 @@ from foretaste.data.preparation import steps
 from foretaste.data.preparation.reading import naming
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.source import Source, identifier, refuse_nul
-from foretaste.data.sources.text import TextFile
+from foretaste.data.sources.text import TextFile, written_anew
 from foretaste.errors import InputError, SettingError
 
 if TYPE_CHECKING:
@@ -89,15 +89,21 @@ _VALUE = re.compile(r"[-+]?\d[-+.:\dTZ ]*")
 
 
 def find_columns(
-    source: Source, config: PairsConfig, roles: Sequence[str] = PAIR
+    source: Source,
+    config: PairsConfig,
+    roles: Sequence[str] = PAIR,
+    items: Source | None = None,
 ) -> dict[str, str]:
-    """The columns of a source by role, for the roles that are found.
+    """The columns of a source by role, for the roles that are found. ``item_column`` may be a
+    column of ``items`` alone; that of the source is then found without it.
 
     Raises InputError if users or items are not found, SettingError if settings give one column two
     roles.
     """
     columns = [*source.columns, *source.repeated]
     named = {role: name for role in roles if (name := getattr(config, _OPTIONS[role])) is not None}
+    if items is not None and named.get("item_id") in items.columns.keys() - set(columns):
+        del named["item_id"]
     found = {role: name for role, name in named.items() if name in columns}
     # A column that a setting gives to one role is not guessed for another. Only a column of
     # weights may be that of the ratings too.
@@ -201,8 +207,7 @@ class ItemDescriptions:
     def __init__(self, source: Source, config: InputConfig) -> None:
         self._source = source
         columns = [*source.columns, *source.repeated]
-        # The same setting names the column of the interactions, so the advice says so.
-        advice = f"rename one, or name the one of both files with {_flag('item_column')}"
+        advice = f"say which with {_flag('item_column')}"
         key = (
             config.item_column
             if config.item_column in columns
@@ -211,12 +216,11 @@ class ItemDescriptions:
         # In a file of items these are the item's; in interactions a code may be of anything.
         key = key or next((name for name in ("id", "code") if name in columns), None)
         if key is None:
-            hint = _header_hint(source, "item_id,title")
-            others = "" if config.item_column is None else f" or {shown(config.item_column)}"
-            raise InputError(
-                f"{_none_looks_like(columns, 'item_id', source.name)}. Rename the column of the "
-                f"ids to item_id{others}.{hint}"
-            )
+            advice = f"Name it with {_flag('item_column')}"
+            if config.item_column is not None:  # the column of the interactions
+                advice = f"Rename the column of the ids to item_id or {shown(config.item_column)}"
+            none = _none_looks_like(columns, "item_id", source.name)
+            raise InputError(f"{none}. {advice}.{_header_hint(source)}")
         self._key = key
         if config.title_column == self._key:
             raise SettingError(
@@ -224,6 +228,7 @@ class ItemDescriptions:
             )
         self._others = [name for name in columns if name != self._key]
         self._repeats: list[str] = []
+        self._has_several_titles = False
         self.title = config.title_column
         """The column of the titles; None if there is none."""
         if self.title is None:
@@ -291,9 +296,10 @@ class ItemDescriptions:
                 f"WHERE {title} <> '' GROUP BY described_id, {title}) WHERE nth = 1) "
                 "USING (described_id)",
             )
-            if num_several := num_differing[self.title]:
-                items = counted(num_several, "item")
-                self._repeats.append(f"the most common one of {items} with several")
+            if num_differing[self.title]:
+                several = f"SELECT described_id {repeated} HAVING count(DISTINCT {title}) > 1"
+                engine.make("several_titles", several)
+                self._has_several_titles = True
         engine.drop("repeated")
         if left_out := [name for name in names if name not in own]:
             self._repeats.append(f"not kept, as they differ within an item: {_few(left_out)}")
@@ -328,9 +334,10 @@ class ItemDescriptions:
             f"SELECT count(nullif(described.title, '')), count(*) FROM items{steps.DESCRIBED}"
         )
         items = counted(num_items, "item")
-        return "; ".join(
-            [f"{shown(self.title)} of {file}, for {num_titled:,} of {items}", *self._repeats]
-        )
+        notes = [f"{shown(self.title)} of {file}, for {num_titled:,} of {items}"]
+        if self._has_several_titles and (num_several := engine.count(steps.SEVERAL_TITLES)):
+            notes.append(f"the most common one of {counted(num_several, 'item')} with several")
+        return "; ".join([*notes, *self._repeats])
 
 
 def _not_found(
@@ -338,7 +345,7 @@ def _not_found(
 ) -> str:
     """The message about all columns that are not found. One message for each would have a user with
     a table in another language try again and again."""
-    hint = _header_hint(source, "user_id,item_id,rating,timestamp") + _index_hint(source)
+    hint = _header_hint(source) + _index_hint(source)
     if not missing:
         return _has_no_column(source, absent, hint)
     roles, flags = " or ".join(missing), _flag(*(_OPTIONS[role] for role in missing))
@@ -367,7 +374,7 @@ def _none_looks_like(columns: Sequence[str], role: str, where: str) -> str:
     return f"{where}: none of its columns looks like {role}: {_listed(columns)}"
 
 
-def _header_hint(source: Source, example: str) -> str:
+def _header_hint(source: Source) -> str:
     """A sentence on files without a header, if the first line holds a value, or holds no known name
     and looks like the second line."""
     if not isinstance(source, TextFile) or source.format.columns is not None:
@@ -377,9 +384,12 @@ def _header_hint(source: Source, example: str) -> str:
     is_like_second = has_no_name and not any(map(_VALUE.match, second))
     if not any(map(_VALUE.fullmatch, source.columns)) and not is_like_second:
         return ""
+    if source.format.is_items:
+        anew = written_anew(source.path, source.format, source.delimiter, has_header=False)
+        return f" The first line may be data: {anew}"
     return (
         " The first line may be data: where there is no line of column names, give them with "
-        f"{_flag(f'{source.format.prefix}columns')}, in order, such as {example}."
+        f"{_flag('columns')}, in order, such as user_id,item_id,rating,timestamp."
     )
 
 

@@ -15,12 +15,18 @@ import duckdb
 from foretaste._util.files import real_path
 from foretaste._util.formatting import shown
 from foretaste._util.system import free_bytes
-from foretaste.data.config import FileFormat, memory_bytes
+from foretaste.data.config import memory_bytes
 from foretaste.data.manifest import TRAIN_FILE
 from foretaste.data.preparation.engine import Engine, Spellings
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.source import Source, quoted
-from foretaste.data.sources.text import TOO_LONG, TextFile, not_utf8, quotes_as_they_are
+from foretaste.data.sources.text import (
+    NOT_UTF8,
+    QUOTES_AS_THEY_ARE,
+    TOO_LONG,
+    TextFile,
+    written_anew,
+)
 from foretaste.errors import InputError, SettingError
 
 # Errors that values can cause: damaged files, dates out of range, odd types. All others are faults
@@ -184,20 +190,24 @@ def _explain(message: str, files: Mapping[str, TextFile]) -> str:
         return _first_line(message)
     found = re.search(r"^ *file = (.*)$", message, re.MULTILINE)
     file = files[re.sub(r"\[([*?[])\]", r"\1", found[1])] if found else None
-    format = file.format if file else FileFormat()
     fields = re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message)
     if fields:
         reason = f"expected {fields[1]} fields, found {fields[2]}"
     elif "unterminated quote" in message:
-        reason = f"a quote is opened and never closed; {quotes_as_they_are(format)}"
+        reason = "a quote is opened and never closed"
+        if not file or not file.format.is_items:
+            reason += f"; {QUOTES_AS_THEY_ARE}"
     elif "Invalid unicode" in message:
-        reason = not_utf8(format)
+        reason = NOT_UTF8
     else:
         reason = TOO_LONG if "Maximum line size" in message else "cannot be parsed"
     original = re.search(r"^Original Line: ?(.*)$", message, re.MULTILINE)
     # With Windows line ends DuckDB may quote an empty line here and the wrong row below it.
     example = f": {shown(original[1])}" if original and original[1] else ""
-    return f"{file.name if file else 'input'}, line {line[1]}: {reason}{example}"
+    anew = ""
+    if file and file.format.is_items and reason != NOT_UTF8:
+        anew = f"; {written_anew(file.path, file.format, file.delimiter)}"
+    return f"{file.name if file else 'input'}, line {line[1]}: {reason}{example}{anew}"
 
 
 def _first_line(message: str) -> str:

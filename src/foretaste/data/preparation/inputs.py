@@ -17,9 +17,9 @@ from foretaste.data.manifest import FILE_NAME, FORMAT_VERSION, Manifest
 from foretaste.data.movielens import find_files, named_set
 from foretaste.data.preparation.candidates import open_candidates
 from foretaste.data.preparation.plan import Plan, make_plan
-from foretaste.data.sources import TABLE, Opener, check_format_acts, open_sources
+from foretaste.data.sources import TABLE, Opener, check_format_acts, open_items, open_sources
 from foretaste.data.sources.source import Source
-from foretaste.errors import DatasetError, InputError, SettingError
+from foretaste.errors import DatasetError, SettingError
 
 _LONGEST_NAME = 200
 _NCF_TRAIN, _NCF_TEST, _NCF_NEGATIVE = ".train.rating", ".test.rating", ".test.negative"
@@ -157,11 +157,13 @@ class Inputs:
         """
         config = given_or_default("config", config, PrepareConfig)
         source_dir = checked("source_dir", source_dir, Path | None)
+        items_format = config.items_format
         named = named_set(source, source_dir)
         if named is not None:
-            config = named.settings(config, with_items=items is None)
+            config = named.settings(config)
             source, own_items = find_files(named, source_dir, progress)
-            items = own_items if items is None else items
+            if items is None:
+                items, items_format = own_items, named.items_format
         split, format = as_given_split(source), config.file_format
         sources = {"interactions": source} if split is None else split.parts()
         is_split = split is not None and config.protocol != "none"
@@ -173,35 +175,26 @@ class Inputs:
             for number, (part, named) in enumerate(sources.items())
         }
         interactions = [found for part in opened.values() for found in part]
+        described = None if items is None else open_items(items, items_format, opener)
         candidates: list[Source] = []
         if split is not None and is_split and split.test_candidates is not None:
-            candidates = open_candidates(split.test_candidates, config, opener)
-        check_format_acts(format, interactions + candidates)
-        _check_settings_act(config, items, candidates)
-        described: list[Source] = []
-        if items is not None:
-            described = open_sources(items, config.items_format, "items table", opener)
-            # The encoding of the interactions is only a default here, so it may have no effect on
-            # items that are no text.
-            own = replace(config, encoding="utf-8")
-            check_format_acts(own.items_format, described)
-            if len(described) > 1:
-                raise InputError(f"items must be one file, and {items} names {len(described)}")
+            candidates = open_candidates(split.test_candidates, config, described, opener)
+        check_format_acts(format, interactions + candidates, described)
+        _check_settings_act(config, items)
         parts = tuple(sources) if is_split else ()
-        plan = make_plan(config, interactions, parts)
+        plan = make_plan(config, interactions, parts, described)
         opened = {
             part: [found.reading(plan.columns.values()) for found in files]
             for part, files in opened.items()
         }
         interactions = [found for files in opened.values() for found in files]
-        described = [found.reading(found.columns) for found in described]
         progress("checksum")
-        opened |= {"test_candidates": candidates, "items": described}
+        opened |= {"test_candidates": candidates, "items": [described] if described else []}
         return cls(
             interactions=interactions,
             parts=parts,
             candidates=candidates,
-            items=described[0] if described else None,
+            items=described,
             provenance=[
                 {"holds": part} | found.provenance()
                 for part, sources in opened.items()
@@ -255,13 +248,8 @@ def _key(source: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> st
     return json.dumps(key, sort_keys=True)
 
 
-def _check_settings_act(config: PrepareConfig, items: Any, candidates: list[Source]) -> None:
+def _check_settings_act(config: PrepareConfig, items: Any) -> None:
     """Raise SettingError for a setting of an input that is not given."""
-    if config.target_in_candidates == "drop" and not candidates:
-        raise SettingError(
-            "target_in_candidates is drop, and no candidates came with the test part; give them "
-            "with --test-candidates (GivenSplit(test_candidates=...) in Python) or leave it out"
-        )
     if config.title_column is not None and items is None:
         raise SettingError(
             f"title_column is {shown(config.title_column)}, and no file describes the items; give "

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretaste import __version__
-from foretaste._util.formatting import counted, shown
+from foretaste._util.formatting import counted, option_words, shown
 from foretaste.data.config import MOST_WEIGHT, Progress
 from foretaste.data.manifest import Manifest, Part
 from foretaste.data.part_files import POSITION_COLUMN
@@ -100,7 +100,7 @@ class Pipeline:
         candidates = None
         if inputs.candidates:
             candidates = Candidates(engine, inputs.candidates, plan)
-            candidates.read(self._config)
+            candidates.read(self._config, inputs.items)
         # Once all is read: a file that somebody writes to meanwhile is refused, not taken by
         # halves.
         inputs.check_unchanged()
@@ -108,9 +108,6 @@ class Pipeline:
         progress("filter")
         rows = self.filter_rows(self.keep_events("raw"))
         self.check_weights(rows)
-        if candidates is not None:
-            drop = self._config.target_in_candidates == "drop"
-            rows = candidates.drop_contradicted(rows, drop=drop, counts=counts)
         progress("collapse repeats")
         self.collapse_pairs(rows)
         if plan.has_order or plan.protocol == "leave-one-out":
@@ -431,9 +428,10 @@ class Pipeline:
         )
         for split, part in self._plan.targets.items():
             if part not in seen:
+                filters = {"filters": "none"} | self._plan.filters
                 raise InputError(
                     f"nothing is left of the {split} part: training has none of its items; "
-                    "--unseen-targets keep (unseen_targets='keep' in Python) counts them as misses"
+                    f"{' '.join(option_words(filters))} counts them as misses"
                 )
             num_dropped, num_left = (a - b for a, b in zip(held[part], seen[part], strict=True))
             self._counts[f"num_{split}_targets_dropped_as_unseen"] = num_dropped

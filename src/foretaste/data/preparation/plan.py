@@ -45,7 +45,7 @@ class Plan:
     """True if a part is held out to choose the best epoch."""
 
     drops_unseen_targets: bool
-    """True if held-out items that training never saw are left out."""
+    """True if held-out items that training never saw are left out, as in the reference."""
 
     parts: tuple[str, ...]
     """The parts of a given split, training first; empty without one."""
@@ -90,7 +90,10 @@ class Plan:
 
 
 def make_plan(
-    config: PrepareConfig, sources: Sequence[Source], parts: tuple[str, ...] = ()
+    config: PrepareConfig,
+    sources: Sequence[Source],
+    parts: tuple[str, ...] = (),
+    items: Source | None = None,
 ) -> Plan:
     """Find the columns in the first source, and resolve ``auto`` and the reference's filters.
 
@@ -99,7 +102,7 @@ def make_plan(
     """
     first = sources[0]
     named = (role for role in NAMED if getattr(config, f"{role}_column") is not None)
-    found = find_columns(first, config, (*PAIR, "rating", "time", *named))
+    found = find_columns(first, config, (*PAIR, "rating", "time", *named), items)
     has_times = "time" in found
     protocol: str = config.protocol
     has_validation = protocol != "none" and config.validation == "hold-out"
@@ -139,9 +142,6 @@ def make_plan(
                 "files with the same columns, or a protocol that needs no times, such as "
                 "held-out-users"
             )
-    drops_unseen_targets = config.unseen_targets == "drop"
-    if config.unseen_targets == "auto":
-        drops_unseen_targets = config.filters == "reference" and protocol == "held-out-users"
     is_random = protocol == "leave-one-out" and not has_times
     return Plan(
         protocol=protocol,
@@ -149,7 +149,7 @@ def make_plan(
         filters=filters,
         columns=columns,
         has_validation=has_validation,
-        drops_unseen_targets=drops_unseen_targets,
+        drops_unseen_targets=config.filters == "reference" and protocol == "held-out-users",
         parts=parts,
         events=config.weight_of_event,
         weight_scale=(config.weight_scale or "linear") if config.gives_weights else None,

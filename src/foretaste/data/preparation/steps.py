@@ -292,6 +292,10 @@ SELECT {line} AS line,
 FROM {relation} WHERE {line} <> ''
 """
 
+LINES_OF_ONE_PAIR = """
+(SELECT user_text FROM candidate_lines GROUP BY user_text, item_text HAVING count(*) > 1)
+"""
+
 LINES_WITHOUT_TEST = """
 SELECT count(*), min(line) FROM candidate_lines ANTI JOIN (
     SELECT CAST(user_id AS STRING) AS user_text, CAST(item_id AS STRING) AS item_text
@@ -303,34 +307,48 @@ SELECT user_text, trim(item_text) AS item_text
 FROM (SELECT user_text, {fields} AS item_text FROM candidate_lines)
 """
 
-CONTRADICTED = """
-SELECT DISTINCT user_id FROM {previous} JOIN given_candidates
-    ON CAST(user_id AS STRING) = user_text AND CAST(item_id AS STRING) = item_text
-WHERE time = {number}
-"""
-
-UNCONTRADICTED = """
-SELECT * FROM {previous}
-WHERE time <> {number} OR user_id NOT IN (SELECT user_id FROM contradicted)
-"""
-
-# A candidate without a code is an item that training never saw, which no model can score.
+# A candidate that is not in the catalogue is an item that training never saw, which no model can
+# score. A repeated one counts once.
 CANDIDATES_OF_USERS = """
-SELECT DISTINCT user_code, item_text, item_code FROM given_candidates
+SELECT user_code, item_text, item_code, coalesce(in_catalogue, FALSE) AS in_catalogue,
+       count(*) AS num_rows
+FROM given_candidates
 JOIN (
     SELECT user_code, CAST(user_id AS STRING) AS user_text FROM users
     WHERE user_code IN (SELECT user_code FROM held WHERE part = '{part}')) USING (user_text)
 LEFT JOIN (
-    SELECT item_code, CAST(item_id AS STRING) AS item_text FROM items
-    WHERE in_catalogue) USING (item_text)
+    SELECT item_code, CAST(item_id AS STRING) AS item_text, in_catalogue FROM items)
+    USING (item_text)
+GROUP BY user_code, item_text, item_code, in_catalogue
 """
 
 CANDIDATES = """
 SELECT user_code, item_code FROM candidates_of_users
 ANTI JOIN (SELECT user_code, item_code FROM held WHERE part = '{part}')
     USING (user_code, item_code)
-WHERE item_code IS NOT NULL
+WHERE in_catalogue
 """
+
+COUNTS_OF_CANDIDATES = {
+    "num_test_users_with_target_among_candidates": """
+(SELECT DISTINCT user_code FROM candidates_of_users
+ SEMI JOIN (SELECT user_code, item_code FROM held WHERE part = '{part}')
+    USING (user_code, item_code))
+""",
+    "num_test_candidates": "candidates",
+    "num_test_candidates_unseen_in_training": "candidates_of_users WHERE NOT in_catalogue",
+    "num_test_candidates_in_training": """
+candidates_of_users SEMI JOIN train USING (user_code, item_code)
+""",
+    "num_test_candidates_given_twice": "candidates_of_users WHERE num_rows > 1",
+    "num_test_users_with_fewer_candidates": """
+(WITH sizes AS (SELECT user_code, count(*) AS size FROM candidates_of_users GROUP BY user_code)
+ SELECT user_code FROM sizes WHERE size < (
+    SELECT size FROM sizes GROUP BY size ORDER BY count(*) DESC, size DESC LIMIT 1))
+""",
+}
+"""Relations whose rows are counted, by the names of the counts. Fewer candidates are fewer than
+most users have."""
 
 USERS_WITHOUT_CANDIDATES = """
 SELECT count(*), min(user_id) FROM users
@@ -353,3 +371,8 @@ SELECT item_index, {item_id} AS item_id{item_columns} FROM items{described} ORDE
 
 # Further columns from a file of items. Ids are compared as text.
 DESCRIBED = " LEFT JOIN described ON CAST(item_id AS STRING) = described_id"
+
+# The kept items among those with several titles.
+SEVERAL_TITLES = """
+items WHERE CAST(item_id AS STRING) IN (SELECT described_id FROM several_titles)
+"""

@@ -75,18 +75,29 @@ def open_lines(path: Path, name: str, format: FileFormat) -> Source:
     return TextFile.open(path, whole_lines(format, name))
 
 
-def check_format_acts(format: FileFormat, sources: Sequence[Source]) -> None:
+def open_items(source: Any, format: FileFormat, opener: Opener | None = None) -> Source:
+    """The one file, table or frame that describes items, with all columns; InputError if ``source``
+    names several."""
+    opened = open_sources(source, format, "items table", opener)
+    if len(opened) > 1:
+        raise InputError(f"items must be one file, and {source} names {len(opened)}")
+    return opened[0].reading(opened[0].columns)
+
+
+def check_format_acts(format: FileFormat, sources: Sequence[Source], items: Source | None) -> None:
     """Raise SettingError if ``format`` was given and no source is text, or if it has a query and no
-    source is a database."""
+    source is a database. An encoding alone may be that of ``items``."""
     if format.query is not None and not any(isinstance(source, Database) for source in sources):
         raise SettingError(
             f"query is {shown(format.query)}, and {sources[0].name} is no database; leave it out"
         )
     if not format.is_default and not any(source.read_as for source in sources):
-        options = ", ".join(map(format.option, ("delimiter", "columns", "encoding")))
+        encoding = FileFormat(encoding=format.encoding, query=format.query)
+        if format == encoding and items is not None and items.read_as:
+            return
         raise SettingError(
-            f"{options} and {format.option('quote')} are for text files, and {sources[0].name} is "
-            "none; leave them out"
+            "--delimiter, --columns, --encoding and --quote are for text files, and "
+            f"{sources[0].name} is none; leave them out"
         )
 
 
@@ -151,10 +162,11 @@ def _open_file(path: Path, format: FileFormat) -> Source:
         return TextFile.open(path, replace(format, delimiter="\t", columns=_NCF_COLUMNS))
     if suffix in _JSON_SUFFIXES and not is_described:
         return JsonLinesFile.open(path, format)
-    if suffix in _TEXT_SUFFIXES or (is_described and suffix not in PARQUET_SUFFIXES):
+    is_text = suffix in _TEXT_SUFFIXES or is_described or format.is_items
+    if is_text and suffix not in PARQUET_SUFFIXES:
         return TextFile.open(path, format)
     known = ", ".join((*_TEXT_SUFFIXES, *_JSON_SUFFIXES, *PARQUET_SUFFIXES))
     raise InputError(
         f"{path}: its name does not tell its format; expected {known}, text also with "
-        f"{' or '.join(READ_COMPRESSIONS)}. If it is text, give {format.option('delimiter')}"
+        f"{' or '.join(READ_COMPRESSIONS)}. If it is text, give --delimiter"
     )

@@ -3,6 +3,7 @@ numbers."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -31,6 +32,13 @@ from foretaste.errors import InputError
 
 LONG_LINE = 1 << 21
 """Number of characters that are read to find the format of a file."""
+
+NOT_UTF8 = (
+    "is not UTF-8 text; give its encoding with --encoding (such as cp1252, latin-1 or utf-16), or "
+    "convert it, for example with iconv -t UTF-8"
+)
+
+QUOTES_AS_THEY_ARE = "--quote none takes quotes as they are"
 
 TOO_LONG = "is longer than 2 MB; a quote may be missing, or the file was not written to its end"
 
@@ -70,15 +78,19 @@ class TextFile(Source):
             refuse_by_content(path)
         except OSError as error:
             raise unreadable(str(path), error) from None
+        if format.is_items:
+            format = replace(format, encoding=_encoding_of_items(path, format.encoding))
         text = start_of_text(path, format)
         delimiter = format.delimiter or _likely_delimiter(text, format.columns)
         has_quotes = format.quote == "double" and _may_have_quotes(delimiter)
         try:
             fields = _first_row(text, delimiter, has_quotes, strict=True)
         except csv.Error as error:
+            advice = QUOTES_AS_THEY_ARE
+            if format.is_items:
+                advice = written_anew(path, format, delimiter)
             raise InputError(
-                f"{path}, line 1: cannot be parsed ({error}); {quotes_as_they_are(format)}: "
-                f"{shown(text[:300])}"
+                f"{path}, line 1: cannot be parsed ({error}): {shown(text[:300])}; {advice}"
             ) from None
         _check_first_row(path, fields, delimiter, format)
         names = format.columns or tuple(fields)
@@ -159,7 +171,7 @@ class TextFile(Source):
                 if bad:
                     raise InputError(
                         f"{self.name}, line {line}: is not {self.format.encoding} text; give its "
-                        f"encoding with {self.format.option('encoding')}"
+                        "encoding with --encoding"
                     )
                 written.write(block.encode())
         relation = self.relation.replace(path_literal(self.path), path_literal(copy))
@@ -198,8 +210,7 @@ def start_of_text(path: Path, format: FileFormat) -> str:
         with _open_bytes(path) as stream:
             mark = stream.read(2)
         if format.encoding != "utf-16" and mark in _UTF16_MARKS:
-            option = format.option("encoding")
-            raise InputError(f"{path}: is UTF-16 text; say so with {option} utf-16")
+            raise InputError(f"{path}: is UTF-16 text; say so with --encoding utf-16")
         if format.encoding == "utf-16" and mark != _UTF16_MARKS[0]:
             raise InputError(
                 f"{path}: does not begin with the byte order mark of little-endian UTF-16; convert "
@@ -214,23 +225,27 @@ def start_of_text(path: Path, format: FileFormat) -> str:
         problem = "its first line is blank" if line else "is empty"
         raise InputError(f"{path}: {problem}; expected a first line with the column names")
     if "\N{REPLACEMENT CHARACTER}" in line:
-        raise InputError(f"{path}, line 1: {not_utf8(format)}")
+        raise InputError(f"{path}, line 1: {NOT_UTF8}")
     if len(line) == LONG_LINE:
         raise InputError(f"{path}, line 1: is longer than 2 MB; is it text with line breaks?")
     return text
 
 
-def not_utf8(format: FileFormat) -> str:
-    """The message about a file in another encoding."""
-    return (
-        f"is not UTF-8 text; give its encoding with {format.option('encoding')} (such as "
-        "cp1252, latin-1 or utf-16), or convert it, for example with iconv -t UTF-8"
-    )
-
-
-def quotes_as_they_are(format: FileFormat) -> str:
-    """The advice for a file whose quotes are plain text."""
-    return f"{format.option('quote')} none takes quotes as they are"
+def written_anew(path: Path, format: FileFormat, delimiter: str, *, has_header: bool = True) -> str:
+    """The advice for a file of items that cannot be read: a command that writes another."""
+    encoding = format.encoding
+    if encoding == "utf-8" and _encoding_of_bytes(path) is None:
+        encoding = "latin-1"
+    options = [
+        "delim=" + (r"'\t'" if delimiter == "\t" else quoted(delimiter)),
+        "header=true" if has_header else "header=false, names=['item_id', 'title']",
+        *([] if encoding == "utf-8" else [f"encoding={quoted(encoding)}"]),
+        "all_varchar=true, ignore_errors=true",
+    ]
+    query = f"COPY (FROM read_csv({quoted(str(path))}, {', '.join(options)})) TO 'items.csv' "
+    written = "without such lines" if has_header else "with names of columns"
+    command = f"import duckdb; duckdb.sql('''{query}''')"
+    return f'this writes items.csv {written}: python -c "{command}"'
 
 
 def _compression(path: Path) -> str | None:
@@ -246,6 +261,37 @@ def _open_text(path: Path, format: FileFormat) -> io.TextIOWrapper:
     """The text of a file, without a byte order mark; undecodable bytes become U+FFFD."""
     codec = "utf-8-sig" if format.encoding == "utf-8" else format.encoding
     return io.TextIOWrapper(_open_bytes(path), encoding=codec, errors="replace", newline="")
+
+
+def _encoding_of_items(path: Path, encoding: str) -> str:
+    """The encoding that the bytes of a file show, otherwise ``encoding``."""
+    try:
+        with _open_bytes(path) as stream:
+            mark = stream.read(2)
+        if mark == _UTF16_MARKS[0]:
+            return "utf-16"
+        if encoding == "utf-16" and mark != _UTF16_MARKS[1]:
+            return "utf-8"
+        # Text of ASCII alone shows nothing: that of ISO-2022-JP is ASCII too.
+        if encoding != "utf-8" and _encoding_of_bytes(path) == "utf-8":
+            return "utf-8"
+    except (OSError, EOFError, pa.ArrowException):
+        pass  # the reading itself names the fault
+    return encoding
+
+
+def _encoding_of_bytes(path: Path) -> str | None:
+    """``ascii`` or ``utf-8`` if the whole file is, otherwise None."""
+    decoder, is_ascii = codecs.getincrementaldecoder("utf-8")(), True
+    try:
+        with _open_bytes(path) as stream:
+            while block := stream.read(1 << 20):
+                decoder.decode(block)
+                is_ascii = is_ascii and block.isascii()
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return None
+    return "ascii" if is_ascii else "utf-8"
 
 
 def _numbered_rows(
@@ -321,11 +367,10 @@ def _check_first_row(path: Path, fields: list[str], delimiter: str, format: File
             )
         refuse_nul(fields, f"{path}, line 1")
         return
-    option = format.option("columns")
     example = shown(delimiter.join(fields))
     if len(fields) != len(names):
         raise InputError(
-            f"{path}, line 1: has {len(fields)} fields between {delimiter!r}, and {option} names "
+            f"{path}, line 1: has {len(fields)} fields between {delimiter!r}, and --columns names "
             f"{len(names)}, {','.join(names)}; name every one, with - for what is not read: "
             f"{example}"
         )
@@ -334,6 +379,6 @@ def _check_first_row(path: Path, fields: list[str], delimiter: str, format: File
         field, name = (re.sub(r"[\W_]", "", text).lower() for text in pair)
         if field == name and not re.fullmatch(r"\d*", name):
             raise InputError(
-                f"{path}, line 1: holds column names: {example}; {option} is for files without "
+                f"{path}, line 1: holds column names: {example}; --columns is for files without "
                 "them, so leave it out"
             )
