@@ -6,7 +6,7 @@ from tests.data.conftest import PrepareText
 
 # User 1 has 20 rows of 19 items, user 2 has 19 of 19, user 3 has 25 of 25.
 ACTIVITY = "user_id,item_id,timestamp\n" + "".join(
-    f"{user},{n % 19 if user == 1 else n},{n}\n"
+    f"{user},{n % 19 if user == 1 else n},{1000 + n}\n"
     for user, num_rows in ((1, 20), (2, 19), (3, 25))
     for n in range(num_rows)
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import md5
 
 import pytest
@@ -236,7 +237,7 @@ def test_none_trains_on_everything(prepared: PrepareText) -> None:
         ("order,item_id\n1,1\n2,1\n", {"user_column": "order"}, InputError,
          r"every user has one item only \(2 users, column 'order'\); name .* --user-column"),
         ("user_id,item_id\n1,1\n1,2\n2,1\n2,2\n", {}, SettingError, "leaves nobody to train on"),
-        ("user_id,item_id,time\n1,1,1\n1,2,2\n1,3,3\n", {"protocol": "temporal"}, InputError,
+        ("user_id,item_id,time\n1,1,7\n1,2,8\n1,3,9\n", {"protocol": "temporal"}, InputError,
          "too few interactions for protocol temporal"),
     ],
 )  # fmt: skip
@@ -249,3 +250,90 @@ def test_inputs_that_cannot_be_split_so(
 ) -> None:
     with pytest.raises(error, match=message):
         prepared(text, **settings)
+
+
+def timed(time: Callable[[int, int], object]) -> str:
+    """Rows of 40 users with ten items each, at times by the numbers of user and item."""
+    pairs = [(user, item) for user in range(40) for item in range(10)]
+    return "user_id,item_id,time\n" + "".join(
+        f"{user},{item},{time(user, item)}\n" for user, item in pairs
+    )
+
+
+@pytest.mark.parametrize(
+    ("time", "problem"),
+    [
+        (lambda user, item: 0, "all times are one, 0"),
+        (lambda user, item: "2024-05-01", "all times are one, 2024-05-01"),
+        (lambda user, item: item, "those of 40 of 40 users are 0 to n-1 or 1 to n, as ranks of"),
+        (lambda user, item: item + 1, "those of 40 of 40 users"),
+        (lambda user, item: item + (user % 2), "those of 40 of 40 users"),
+        (lambda user, item: item + (5 if user < 2 else 1), "those of 38 of 40 users"),
+        (lambda user, item: item + (5 if user < 3 else 1), None),
+        (lambda user, item: 1_600_000_000 + item, None),
+        (lambda user, item: 40 * item + user, None),
+    ],
+)
+def test_a_cut_in_time_needs_times_that_users_share(
+    prepared: PrepareText, time: Callable[[int, int], object], problem: str | None
+) -> None:
+    if problem is None:
+        prepared(timed(time), protocol="temporal")
+        return
+    message = f"protocol temporal needs real times, and in column 'time' {problem}"
+    with pytest.raises(SettingError, match=message):
+        prepared(timed(time), protocol="temporal")
+    assert prepared(timed(time)).manifest.protocol == "leave-one-out"
+
+
+@pytest.mark.parametrize(
+    ("time", "num_tied", "label"),
+    [
+        (lambda user, item: 20 * user + item, 0, None),
+        (lambda user, item: 20 * user + min(item, 8 if user < 4 else 9), 4, None),
+        (lambda user, item: 20 * user + min(item, 8 if user < 5 else 9), 5, "12%"),
+        (lambda user, item: f"2024-05-{20 + item // 2}", 40, "100%"),
+        (lambda user, item: user, 40, "100%"),  # one time for each user
+        (lambda user, item: 0, 40, "100%"),
+        # the two before the last one
+        (lambda user, item: 20 * user + (item if item > 8 else min(item, 7)), 0, None),
+    ],
+)
+@pytest.mark.parametrize("validation", ["hold-out", "none"])
+def test_the_printed_protocol_says_if_ties_decide(
+    prepared: PrepareText,
+    time: Callable[[int, int], object],
+    num_tied: int,
+    label: str | None,
+    validation: str,
+) -> None:
+    manifest = prepared(timed(time), validation=validation).manifest
+    assert manifest.protocol == "leave-one-out"
+    assert manifest.counts.get("num_test_users_with_a_tie", 0) == num_tied
+    assert manifest.has_ties == (label is not None)
+    printed = "leave-one-out"
+    if label is not None:
+        printed += f" (ties by hash): {label} of the users have several items at their last time"
+    assert dict(manifest.choices())["protocol"].removesuffix(", no validation part") == printed
+
+
+@pytest.mark.parametrize(
+    ("time", "validation", "num_tied"),
+    [
+        (lambda user, item: 40 * item + user, "hold-out", None),
+        (lambda user, item: 10 + item, "hold-out", None),  # cuts between two times
+        (lambda user, item: 10 + item // 2, "hold-out", 80),  # the cut of the test part alone
+        (lambda user, item: 10 + item // 3, "hold-out", 120),
+        # 60 at each cut
+        (lambda user, item: 10 + (40 * item + user + 30) // 60, "hold-out", 120),
+        (lambda user, item: 10 + item // 2, "none", 80),
+    ],
+)
+def test_ties_at_the_cuts_in_time_are_counted(
+    prepared: PrepareText,
+    time: Callable[[int, int], object],
+    validation: str,
+    num_tied: int | None,
+) -> None:
+    dataset = prepared(timed(time), protocol="temporal", validation=validation)
+    assert dataset.manifest.counts.get("num_interactions_tied_at_the_cuts") == num_tied

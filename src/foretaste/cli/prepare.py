@@ -133,7 +133,8 @@ def prepare(
         *(("foretaste", "train", model, dataset.path, *options) for model in models),
         heading="Next (popularity is what the others must beat):",
     )
-    if dataset.manifest.protocol == "leave-one-out" and (config or Settings()).protocol == "auto":
+    manifest, is_auto = dataset.manifest, (config or Settings()).protocol == "auto"
+    if manifest.protocol == "leave-one-out" and is_auto and not manifest.has_ties:
         say(
             console,
             "The next item of each user is held out. Models of the order of interactions find "

@@ -36,6 +36,10 @@ TRAIN_FILE = "train.parquet"
 _TRAIN_PARTITION = re.compile(r"train/part-[0-9]{5,9}\.parquet", re.ASCII)
 _NAME_IN_STORE = re.compile(r"[a-z][a-z0-9+.-]+:/")
 
+NUM_TIED = "num_test_users_with_a_tie"
+_MOST_TIED = 0.1
+"""The printed protocol says so if ties decide about the targets of more test users."""
+
 _REPEATS = "num_repeated_pairs"
 _LEFT_OUT = {
     "num_rows_with_an_empty_id": "with an empty id",
@@ -162,6 +166,11 @@ class Manifest:
         """The files of the training part, in order; mostly one."""
         return sorted(name for name in self.parts if name.startswith("train"))
 
+    @property
+    def has_ties(self) -> bool:
+        """True if a hash chose the test items of many users among several of the same time."""
+        return self.counts.get(NUM_TIED, 0) > _MOST_TIED * self.counts.get("num_test_users", 0)
+
     def choices(self) -> list[tuple[str, str]]:
         """Lines for a person, as (label, value): protocol, columns, notes."""
         protocol = self.protocol
@@ -170,6 +179,11 @@ class Manifest:
             protocol == "held-out-users" and self.config.get("protocol") == "auto"
         ):
             protocol += ", as no time column was found (--time-column names one)"
+        if self.has_ties:
+            share = self.counts[NUM_TIED] / self.counts["num_test_users"]
+            protocol += (
+                f" (ties by hash): {share:.0%} of the users have several items at their last time"
+            )
         if self.validation != "hold-out":
             protocol += ", no validation part"
         columns = (f"{shown(column)} as {role}" for role, column in self.columns.items())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from foretaste import __version__
 from foretaste._util.formatting import counted, option_words, shown
 from foretaste.data.config import MOST_WEIGHT, Progress
-from foretaste.data.manifest import Manifest, Part
+from foretaste.data.manifest import NUM_TIED, Manifest, Part
 from foretaste.data.part_files import POSITION_COLUMN
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.candidates import Candidates
@@ -38,6 +38,9 @@ _MOST_UNKNOWN = 0.1
 _HALF_LIVES_OF_GAP = 10
 _ROWS_PER_ROW_AFTER_GAP = 1000
 """Times after such a gap date no ages, if at most one row of so many has them."""
+
+_LEAST_RANKED = 0.95
+"""Times are ranks if the times of this share of the users are."""
 
 _MOST_EVENTS = 10
 """Most event types in the message about absent ones."""
@@ -105,6 +108,8 @@ class Pipeline:
         # halves.
         inputs.check_unchanged()
         half_life = self.half_life(times)
+        if plan.protocol == "temporal":
+            self.check_no_ranks(times)
         progress("filter")
         rows = self.filter_rows(self.keep_events("raw"))
         self.check_weights(rows)
@@ -265,18 +270,44 @@ class Pipeline:
                 num_test = self._num_heldout_users(num_users - num_below)
         elif plan.protocol == "temporal":
             num_test = engine.count("pairs") // 10
-        sql = steps.HELD[plan.protocol].format(
-            position=self._position,
-            pair_key=self._pair_key,
-            user_key=steps.USER_KEY.format(seed=seed),
-            num_held=1 + plan.has_validation,
-            num_test=num_test,
-            num_validation=num_test * plan.has_validation,
-            cases=" ".join(f"WHEN {part} THEN '{name}'" for part, name in enumerate(plan.parts)),
-        )
-        engine.make("held", sql)
+        values = {
+            "position": self._position,
+            "pair_key": self._pair_key,
+            "user_key": steps.USER_KEY.format(seed=seed),
+            "num_held": 1 + plan.has_validation,
+            "num_test": num_test,
+            "num_validation": num_test * plan.has_validation,
+            "cases": " ".join(f"WHEN {part} THEN '{name}'" for part, name in enumerate(plan.parts)),
+        }
+        if plan.protocol == "temporal":
+            engine.make("latest_times", steps.LATEST_TIMES.format(**values))
+            (num_tied,) = engine.row(steps.TIED_AT_CUTS.format(**values))
+            if num_tied:
+                self._counts["num_interactions_tied_at_the_cuts"] = int(num_tied)
+        engine.make("held", steps.HELD[plan.protocol].format(**values))
         train = steps.TRAIN_GIVEN if plan.parts else steps.TRAIN
         engine.make("train", train.format(position=self._position))
+
+    def check_no_ranks(self, times: Times | None) -> None:
+        """Raise SettingError if times are one time, or each user's own ranks."""
+        assert times is not None
+        problem = None
+        if times.first == times.last:
+            time = times.date_of(times.first) if times.per_second else times.first
+            problem = f"all times are one, {time}"
+        elif not times.num_of_unit:
+            num_users, num_ranked = self._engine.row(steps.RANKED_USERS)
+            if num_ranked >= _LEAST_RANKED * num_users:
+                problem = (
+                    f"those of {num_ranked:,} of {counted(num_users, 'user')} are 0 to n-1 or 1 to "
+                    "n, as ranks of the user's own rows are"
+                )
+        if problem is not None:
+            raise SettingError(
+                f"protocol temporal needs real times, and in column {shown(times.column)} {problem}"
+                "; name a column of them with --time-column (time_column=... in Python), or ask "
+                "for --protocol leave-one-out or held-out-users"
+            )
 
     def half_life(self, times: Times | None) -> float | None:
         """The half-life in the unit of the times; None without one.
@@ -457,6 +488,10 @@ class Pipeline:
             split = part.removesuffix("_target")
             counts[f"num_{split}_users"] = num_users
             counts[f"num_{split}_targets_unseen_in_training"] = num_unseen
+        if plan.label == "leave-one-out" and (
+            num_tied := engine.count("held WHERE part = 'test' AND is_tied")
+        ):
+            counts[NUM_TIED] = num_tied
         may_lack_history = plan.parts or plan.protocol == "temporal"
         for split, part in plan.targets.items() if may_lack_history else ():
             without_history = steps.WITHOUT_HISTORY.format(split=split, target=part)

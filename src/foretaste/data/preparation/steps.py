@@ -59,10 +59,11 @@ WINDOW places AS (PARTITION BY user_code ORDER BY time)
 # and that order changes 30 % of the test items. Only pairs of equal times are hashed. The lowest
 # hash is the newest.
 PLACED = """
-SELECT user_code, item_code, time, position FROM ranked WHERE NOT is_tied
+SELECT user_code, item_code, time, position, is_tied FROM ranked WHERE NOT is_tied
 UNION ALL
 SELECT user_code, item_code, time, CAST(position + row_number() OVER (
-    PARTITION BY user_code, position ORDER BY md5({pair_key}) DESC) - 1 AS INTEGER) AS position
+           PARTITION BY user_code, position ORDER BY md5({pair_key}) DESC) - 1 AS INTEGER
+       ) AS position, is_tied
 FROM ranked
 JOIN user_codes USING (user_code)
 JOIN item_codes USING (item_code)
@@ -71,7 +72,7 @@ WHERE is_tied
 
 # The last interaction of each user with three or more is test, the one before it validation.
 HELD_LEAVE_ONE_OUT = """
-SELECT user_code, item_code{position},
+SELECT user_code, item_code{position}, is_tied,
        CASE WHEN position = num_pairs - 1 THEN 'test' ELSE 'validation' END AS part
 FROM pairs JOIN (
     SELECT user_code, count(*) AS num_pairs
@@ -103,9 +104,28 @@ FROM (
         WHERE nth <= {num_test} + {num_validation}) USING (user_code))
 """
 
+# The latest times, down to that of the first held-out interaction, with their numbers of
+# interactions.
+LATEST_TIMES = """
+SELECT time, num_pairs, sum(num_pairs) OVER (ORDER BY time DESC) - num_pairs AS num_later
+FROM (
+    SELECT time, count(*) AS num_pairs FROM pairs
+    WHERE time >= (
+        SELECT min(time) FROM (
+            SELECT time FROM pairs
+            ORDER BY time DESC LIMIT {num_test} + {num_validation}))
+    GROUP BY time)
+"""
+
+TIED_AT_CUTS = """
+SELECT coalesce(sum(num_pairs), 0) FROM latest_times
+WHERE {num_test} BETWEEN num_later + 1 AND num_later + num_pairs - 1
+   OR {num_test} + {num_validation} BETWEEN num_later + 1 AND num_later + num_pairs - 1
+"""
+
 # The latest {num_test} interactions are test, the {num_validation} before them validation. The
-# innermost query cuts by time alone, so that most rows are neither counted nor hashed. Codes break
-# the tie of pairs with the same key: user a:b with item c, and user a with item b:c.
+# join cuts by time alone, so that most rows are neither counted nor hashed. Codes break the tie of
+# pairs with the same key: user a:b with item c, and user a with item b:c.
 HELD_TEMPORAL = """
 SELECT user_code, item_code{position},
        CASE WHEN nth <= {num_test} THEN 'test' ELSE 'validation' END AS part
@@ -113,19 +133,18 @@ FROM (
     SELECT user_code, item_code{position}, num_later + row_number() OVER (
         PARTITION BY time ORDER BY md5({pair_key}), user_code, item_code) AS nth
     FROM pairs
-    JOIN (
-        SELECT time, sum(num_pairs) OVER (ORDER BY time DESC) - num_pairs AS num_later
-        FROM (
-            SELECT time, count(*) AS num_pairs FROM pairs
-            WHERE time >= (
-                SELECT min(time) FROM (
-                    SELECT time FROM pairs
-                    ORDER BY time DESC LIMIT {num_test} + {num_validation}))
-            GROUP BY time)) USING (time)
+    JOIN latest_times USING (time)
     JOIN user_codes USING (user_code)
     JOIN item_codes USING (item_code)
     WHERE num_later < {num_test} + {num_validation})
 WHERE nth <= {num_test} + {num_validation}
+"""
+
+# Users whose times are their own ranks: 0 to n-1, or 1 to n.
+RANKED_USERS = """
+SELECT count(*), count(CASE WHEN first IN (0, 1) AND last - first + 1 = num_rows THEN 1 END)
+FROM (
+    SELECT min(time) AS first, max(time) AS last, count(*) AS num_rows FROM raw GROUP BY user_id)
 """
 
 HELD_NOTHING = """
