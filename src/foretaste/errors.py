@@ -24,14 +24,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from foretaste._util.formatting import without_secrets
+
 E = TypeVar("E", bound=BaseException)
 
 
 class ForetasteError(Exception):
-    """An error that the user can correct; the message tells how."""
+    """An error that the user can correct; the message tells how, without passwords."""
 
     way_on = ""
     """End of the message with the way to resume, if a training was saved."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(without_secrets(message))
 
     def __str__(self) -> str:
         return f"{super().__str__()}{self.way_on}"

@@ -13,6 +13,7 @@ from foretaste._util.formatting import (
     duration,
     memory,
     option_words,
+    without_secrets,
 )
 
 
@@ -100,3 +101,47 @@ def test_what_holds_the_file_that_makes_it_one(tmp_path: Path) -> None:
     meant = did_you_mean(tmp_path / "run-2", holding="config.json")
     assert meant == f"; did you mean {tmp_path}/run-3?"
     assert did_you_mean(tmp_path / "run-2", holding="manifest.json") == ""
+
+
+SECRETS = [
+    *(f"{kind}://me:s3cret@host/db" for kind in (
+        "mysql", "postgresql+psycopg", "postgresql+asyncpg", "mssql+pyodbc", "snowflake",
+        "mongodb+srv", "POSTGRESQL", "Postgres", " postgresql", "jdbc:postgresql", "https",
+    )),
+    "redis://:s3cret@host/0", "s3://KEY:s3cret/a+b@bucket/plays", "postgresql//me:s3cret@host/db",
+    "postgresql:/me:s3cret@host/db", "postgresql://me:p@ss:s3cret@host/db",
+    "postgresql://me:my s3cret@host/db", "postgresql://me:my\ns3cret@host/db",
+    "postgresql://me@host/db?password=s3cret", "postgresql://me@host/db?application_name=s3cret",
+    "https://host/plays.csv?X-Amz-Date=1&X-Amz-Signature=s3cret", "duckdb:///x?password=s3cret",
+    "host=h user=me password=s3cret", "host=h password = 'my s3cret' user=me",
+    "jdbc:sqlserver://host;user=me;password=s3cret", "jdbc:mysql://host/db?user=me&PWD=s3cret",
+    "PGPASSWORD=s3cret", "fs.s3a.access.key=1 aws_secret_access_key=s3cret", "Api-Key=s3cret",
+    'token="s3cret"',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("source", SECRETS)
+@pytest.mark.parametrize(
+    "message", ["{}: is no file here; ask a@b", "got {!r}; leave it out", "{}"]
+)
+def test_secrets_are_not_in_messages(source: str, message: str) -> None:
+    shown = without_secrets(message.format(source))
+    assert "s3cret" not in shown
+    assert shown.startswith(message.format(source)[:4])
+    assert shown.endswith(message.partition("}")[2])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sqlite:/shop.db: is no URL; give sqlite:///events.db or postgresql://user@host/database",
+        "spark://host:7077 does not answer; postgresql://user@host/database does",
+        "events is 'sqlite:///:memory:'; it must be postgresql://user@host/database",
+        "sqlite:///:memory: must be postgresql://user@host/database",
+        "--token-file FILE (token_file=... in Python)",
+        "s3a://bucket/part-?.parquet: holds no rows",
+        "logs/a:b@c.csv, line 3: user_id 'a@b' is not an integer",
+    ],
+)
+def test_messages_without_secrets_stay_as_they_are(text: str) -> None:
+    assert without_secrets(text) == text

@@ -112,3 +112,68 @@ def test_a_service_takes_a_database_of_items(
     store = ModelStore([Path("run")], "cpu", items=config.items)
     store.load()
     assert "stock" in store.models[0].recommender.item_rules._items.column_names
+
+
+SECRETS = (
+    "mysql://me:s3cret@host/db",
+    "postgresql+psycopg://me:s3cret@host/db",
+    "snowflake://me:s3cret@host/db",
+    "mongodb+srv://me:s3cret@host/db",
+    "POSTGRESQL://me:s3cret@127.0.0.1:9/db",
+    "postgresql://me:s3cret@127.0.0.1:9/db",
+    " postgresql://me:s3cret@host/db",
+    "postgresql//me:s3cret@host/db",
+    "jdbc:postgresql://host/db?user=me&password=s3cret",
+    "host=h user=me password=s3cret",
+    "duckdb:///x?password=s3cret",
+    "s3://KEY:s3cret@bucket/plays",
+    "https://host/plays.csv?X-Amz-Signature=s3cret",
+)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "prepare {}",
+        "prepare --train plays.csv --test {}",
+        "prepare --train {} --test plays.csv",
+        "prepare plays.csv --items {}",
+        "prepare plays.csv --like {}",
+        "prepare plays.csv --source-dir {}",
+        "train popularity {}",
+        "train popularity plays.csv --items {}",
+        "train ease plays.csv --from={}",
+        "tune ease {}",
+        "compete {}",
+        "evaluate {}",
+        "evaluate run --dataset {}",
+        "recommend run --users-file {}",
+        "recommend run --histories-file {}",
+        "recommend run --user 1 --items {}",
+        "recommend run --user 1 --rules-file {}",
+        "recommend run --user 1 --exclude @{}",
+        "serve run --events {}",
+        "serve run --items {}",
+        "serve run --rules-file {}",
+        "serve run --token-file {}",
+    ],
+)
+def test_no_way_in_prints_a_secret(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    KINDS["csv"](PLAYS, "plays")
+    if " run" in line:
+        run("train popularity plays.csv --protocol none --run run")
+    for source in SECRETS:
+        done = call(*(word.replace("{}", source) for word in line.split()))
+        assert done.status == 2, done.err
+        assert "s3cret" not in done.out + done.err
+
+
+@pytest.mark.parametrize("source", SECRETS[:10])
+def test_a_database_that_is_not_read_is_called_one(source: str) -> None:
+    if source.startswith("postgresql:"):
+        return
+    done = call("prepare", source)
+    assert "is no URL of a database that is read; write SQLite as sqlite:///events.db" in done.err

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ import pytest
 
 from foretaste.cli.app import main
 from foretaste.data import Dataset, open_or_prepare, prepare
+from foretaste.data.sources import database
 from foretaste.errors import InputError, SettingError
 from tests.data.hostile_rows import hostile_rows, write_csv
 from tests.databases import postgresql_server, require_adbc, write_sqlite
@@ -207,7 +212,7 @@ def test_mistakes_are_named(shop: str, server: str, tmp_path: Path) -> None:
             prepare(source, tmp_path / "data", **settings)
 
     refused("sqlite:///shpo.db", r"shpo.db: there is no such file; did you mean shop.db\?")
-    refused(Path("sqlite:///shop.db"), "sqlite:/shop.db: is no URL of a database; give text")
+    refused(Path("sqlite:///shop.db"), "sqlite:/shop.db: is no URL of a database that is read")
     refused(shop, "cannot be read: .*no such column: sku", query="SELECT sku FROM plays")
     refused(server, "column 'a' is there more than once", query='SELECT 1 AS a, 2 AS "A"')
     refused(server, "cannot be read: .*division by zero", query="SELECT 1 / 0 AS user_id")
@@ -229,3 +234,72 @@ def test_mistakes_are_named(shop: str, server: str, tmp_path: Path) -> None:
         r"shop.db, row 0 \(the first is 0\): user_id is empty",
         query="SELECT NULL AS user_id, 1 AS item_id",
     )
+
+
+@pytest.fixture
+def wal(tmp_path: Path) -> Iterator[Path]:
+    """A database in WAL mode that a program has open, and in its own folder a copy of its files."""
+    path = tmp_path / "shop.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE plays (user_id, item_id)")
+        connection.executemany("INSERT INTO plays VALUES (?, ?)", [play[:2] for play in PLAYS])
+        connection.commit()
+        yield path
+
+
+def test_a_database_in_wal_mode_is_read_while_it_is_written_to(wal: Path, tmp_path: Path) -> None:
+    dataset = prepare(f"sqlite:///{wal}", tmp_path / "data", protocol="none")
+    assert dataset.manifest.counts["num_rows_read"] == 70
+
+
+@pytest.mark.parametrize("has_empty_wal", [False, True])
+def test_nothing_is_left_beside_a_database_that_nobody_has_open(
+    wal: Path, tmp_path: Path, has_empty_wal: bool
+) -> None:
+    with closing(sqlite3.connect(wal)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    (tmp_path / "copy").mkdir()
+    copy = shutil.copy(wal, tmp_path / "copy")
+    if has_empty_wal:
+        Path(f"{copy}-wal").touch()
+    before = sorted((tmp_path / "copy").iterdir())
+    dataset = prepare(f"sqlite:///{copy}", tmp_path / "data", protocol="none")
+    assert dataset.manifest.counts["num_rows_read"] == 70
+    assert sorted((tmp_path / "copy").iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "problem", ["unable to open database file", "attempt to write a readonly database"]
+)
+def test_a_database_in_wal_mode_needs_a_file_beside_it(wal: Path, problem: str) -> None:
+    """The driver is a stand-in: the tests may run as root, who may write to every folder."""
+    opened = database._place(f"sqlite:///{wal}", sqlite3)
+    opened.__enter__()
+    error = sqlite3.OperationalError(problem)
+    with pytest.raises(InputError, match=r"is in WAL mode, .* copy it, with the file .* -wal, to"):
+        opened.__exit__(type(error), error, None)
+
+
+def test_a_database_that_changes_meanwhile_is_refused(wal: Path) -> None:
+    with closing(sqlite3.connect(wal)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        opened = database._place(f"sqlite:///{wal}", sqlite3)
+        assert opened.__enter__().endswith("&immutable=1")
+        connection.execute("INSERT INTO plays VALUES (1, 2)")
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with pytest.raises(InputError, match=r"shop\.db: changed while it was read"):
+        opened.__exit__(None, None, None)
+
+
+def test_a_full_temporary_folder_is_named(
+    shop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = partial(Path.open, Path("/dev/full"), "wb")
+    monkeypatch.setattr(database, "NamedTemporaryFile", lambda **_: full())
+    with pytest.raises(
+        InputError, match=r", in which rows of databases wait: cannot be written: No space left on "
+        "device; make room, or name another folder in TMPDIR",
+    ):  # fmt: skip
+        prepare(shop, tmp_path / "data")

@@ -317,7 +317,24 @@ def test_places_that_cannot_be_are_refused(tmp_path: Path) -> None:
         str(tmp_path / "none" / "events.db"), r"events\.db cannot be stored: there is no directory"
     )
     (tmp_path / "text.db").write_text("no database at all, but text" * 99)
-    refused(str(tmp_path / "text.db"), r"text\.db: file is not a database")
+    refused(str(tmp_path / "text.db"), r"text\.db: file is not a database$")
+    refused("host=h user=me", "events is 'host=h user=me'; it must be a file such as events.db")
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("postgresql://shop@127.0.0.1:9/shop", "refused"),
+        ("postgresql://shop@127.0.0.1:9/shop?sslmode=never", "sslmode"),
+        ("/dev/full", "database or disk is full"),
+    ],
+)
+def test_a_hint_is_given_only_where_its_cause_was_seen(place: str, reason: str) -> None:
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    with closing(EventStore(place)) as store, pytest.raises(SettingError, match=reason) as error:
+        store.create()
+    assert "UTF-8" not in str(error.value)
+    assert "name another" not in str(error.value)
 
 
 def test_a_password_is_not_shown() -> None:

@@ -224,7 +224,7 @@ OURS = f"{COLUMNS}, event_type"
         (f"CREATE TABLE events ({OURS}, more NOT NULL)", "was made by another foretaste than"),
         (
             f"CREATE TABLE kept ({OURS}); CREATE VIEW events AS SELECT * FROM kept",
-            "as foretaste makes it",
+            "was made by another foretaste than",
         ),
     ],
 )

@@ -17,7 +17,8 @@ from typing import IO
 from foretaste._util.system import NO_LINK, try_lock
 from foretaste.errors import SettingError
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Error numbers of a full disk, quota or file."""
 
 
 def is_name_text(path: Path) -> bool:
@@ -45,7 +46,7 @@ def followed(path: Path) -> Path:
 
 def why_not_written(error: OSError, elsewhere: str) -> str:
     """The message about a path that cannot be written; ``elsewhere`` is the advice for another."""
-    advice = f"make room, or {elsewhere}" if error.errno in _NO_ROOM else elsewhere
+    advice = f"make room, or {elsewhere}" if error.errno in NO_ROOM else elsewhere
     return f"cannot be written: {error.strerror or error}; {advice}"
 
 

@@ -50,12 +50,27 @@ def compact(number: float) -> str:
     return f"{number:.3g}"
 
 
-def without_password(source: str) -> str:
-    """A source without secrets: a server's URL loses password and parameters; other sources are
-    unchanged."""
-    if not source.startswith(("postgresql:", "postgres:")):
-        return source
-    return re.sub(r"^(\w+:/+[^:/@]*):.*@", r"\1@", source, flags=re.DOTALL).partition("?")[0]
+_END = r"(?=[:;,.)]*(?:[\s'\"]|$))"
+_SECRETS = (
+    # //user:secret@host, also with the one slash that `Path` leaves and without the first colon. A
+    # secret may hold a blank, unless the colon begins a port or ends a name.
+    (r"((?:\w:|/|sql)/[^\s:/@'\"]*):(?:\S*|(?![\d\s])(?:(?!://)[^'\"])*?)@", r"\1@"),
+    # The parameters of a URL, such as those of a signed one.
+    (rf"(\b[a-z][\w+.-]*:/[^\s?'\"]*)\?[^\s'\"]*?=[^\s'\"]*?{_END}", r"\1"),
+    (
+        r"(\b[\w.-]*(?:password|passwd|pwd|passphrase|token|secret|signature|credentials?|"
+        r"(?:access|account|api)[_-]?key)\s*=\s*)"
+        rf"(?:'[^']*'|\"[^\"]*\"|[^\s;&,'\"]+?(?:(?=[;&,])|{_END}))",
+        r"\1...",
+    ),
+)
+
+
+def without_secrets(text: str) -> str:
+    """A message or the name of a source, without passwords, tokens and the parameters of URLs."""
+    for pattern, kept in _SECRETS:
+        text = re.sub(pattern, kept, text, flags=re.IGNORECASE | re.DOTALL)
+    return text
 
 
 def option_words(settings: Mapping[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from cyclopts import Group, Parameter
 
-from foretaste._util.formatting import option_words, without_password
+from foretaste._util.formatting import option_words, without_secrets
 from foretaste.cli.arguments import FLAG, kinds_of, unset
 from foretaste.cli.console import say, steps
 from foretaste.data.config import Filters, IdType, PrepareConfig, Protocol
@@ -92,7 +92,7 @@ class RawData:
         if are_prepared(sources):
             return
         lines = dict([*dataset.manifest.choices(), ("rows", dataset.manifest.rows())])
-        say(console, f"Prepared {', '.join(map(without_password, sources))}: {dataset.path}")
+        say(console, f"Prepared {', '.join(map(without_secrets, sources))}: {dataset.path}")
         for label, value in lines.items():
             say(console, f"  {label:12}{value}")
 
@@ -103,7 +103,7 @@ class RawData:
         # Without --protocol, as the default of --like holds nothing out.
         default = vars(RawData(protocol=self.protocol))
         given = {name: value for name, value in vars(self).items() if value != default[name]}
-        words = (*map(without_password, sources), *option_words(given))
+        words = map(without_secrets, (*sources, *option_words(given)))
         return [("foretaste", "train", "--like", run, *words)]
 
 

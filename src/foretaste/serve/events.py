@@ -42,7 +42,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlch
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from foretaste import __version__
-from foretaste._util.formatting import shown, without_password
+from foretaste.data.sources.database import is_database
 from foretaste.errors import MissingExtraError, SettingError
 from foretaste.serve.errors import events_unavailable
 
@@ -80,6 +80,8 @@ _BUSY_S = 5
 """Longest wait for another process that writes to the same file, or for a server."""
 _TAKEN = ("23505", "42P07", "42710")
 """States of PostgreSQL for a table or a type that another transaction has just made."""
+_NOT_IN_ENCODING = "22P05"
+"""State of PostgreSQL for a character that the database's encoding lacks."""
 _ON_CONNECT = {
     # In WAL mode a commit is synced to the disk only with FULL. Killing the process cannot show the
     # difference, since the page cache survives; a power cut does.
@@ -132,8 +134,8 @@ class EventStore:
 
         Raises SettingError if ``place`` is neither, MissingExtraError if its driver is missing.
         """
-        self._name = without_password(place)
-        self.engine = _engine(place, self._name)
+        self._place = place
+        self.engine = _engine(place)
         insert: Any = postgresql if self.engine.name == "postgresql" else sqlite
         # An id that exists is skipped, so an unacknowledged event can be sent again. Of 9,991
         # events, sent while processes were killed 200 times, none was lost or stored twice.
@@ -160,12 +162,16 @@ class EventStore:
                 connection.execute(self._insert, Event("foretaste", "user", "☕", 0.0)._asdict())
                 connection.execute(self._insert, Event("withdrawn", None, None, 0.0)._asdict())
         except (SQLAlchemyError, UnicodeError) as error:
-            needs = "it needs UTF-8, and table events as foretaste makes it"
-            if self._has_other_columns():
-                needs = f"table events was made by another foretaste than {__version__}, or by hand"
+            hint = ""
+            if isinstance(error, UnicodeError) or _sqlstate(error) == _NOT_IN_ENCODING:
+                hint = "; it needs UTF-8; name another database"
+            elif self._has_other_table():
+                hint = (
+                    f"; table events was made by another foretaste than {__version__}, or by hand; "
+                    "name another file or database"
+                )
             raise SettingError(
-                f"events cannot be stored in {self._name}: {_reason(error)}; {needs}; "
-                "name another file or database"
+                f"events cannot be stored in {self._place}: {_reason(error)}{hint}"
             ) from None
 
     def _make_table(self) -> None:
@@ -182,16 +188,21 @@ class EventStore:
             except DBAPIError as error:
                 # SQLite says at once that a file is locked that another process changes to WAL,
                 # whatever the timeout (10 of 2,400 creations, eight at a time).
-                is_taken = getattr(error.orig, "sqlstate", None) in _TAKEN
-                if not (is_taken or "locked" in str(error.orig)) or time.monotonic() > ends:
+                if (
+                    not (_sqlstate(error) in _TAKEN or "locked" in str(error.orig))
+                    or time.monotonic() > ends
+                ):
                     raise
                 time.sleep(0.1)
 
-    def _has_other_columns(self) -> bool:
-        """True if there is a table events whose columns are not ours."""
+    def _has_other_table(self) -> bool:
+        """True if there is a view events, or a table events whose columns are not ours."""
         with suppress(SQLAlchemyError):
-            columns = inspect(self.engine).get_columns(EVENTS.name)
-            return {column["name"] for column in columns} != set(EVENTS.columns.keys())
+            found = inspect(self.engine)
+            columns = {column["name"] for column in found.get_columns(EVENTS.name)}
+            return (
+                columns != set(EVENTS.columns.keys()) or EVENTS.name not in found.get_table_names()
+            )
         return False
 
     def start(self) -> None:
@@ -315,10 +326,11 @@ class EventStore:
         return found
 
 
-def _engine(place: str, name: str) -> Engine:
+def _engine(place: str) -> Engine:
     """A pool of connections; none is open yet."""
     try:
-        url = make_url(place) if "://" in place else URL.create("sqlite", database=place)
+        is_url = "://" in place or is_database(place)
+        url = make_url(place) if is_url else URL.create("sqlite", database=place)
         driver = {"sqlite": "sqlite+pysqlite", "postgres": "postgresql+psycopg"}
         driver["postgresql"] = driver["postgres"]
         url = url.set(drivername=driver[url.drivername])
@@ -330,19 +342,19 @@ def _engine(place: str, name: str) -> Engine:
         engine = create_engine(url, connect_args=arguments)
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            f"events {name} needs {error.name}, which is not installed; "
+            f"events {place} needs {error.name}, which is not installed; "
             'pip install "psycopg[binary]"'
         ) from None
     except (ArgumentError, NoSuchModuleError, KeyError, ValueError):
         raise SettingError(
-            f"events is {shown(name)}; it must be a file such as events.db, or the URL of a "
+            f"events is {place!r}; it must be a file such as events.db, or the URL of a "
             "database, postgresql://user@host/database"
         ) from None
 
     if url.database and engine.name == "sqlite":
         folder = Path(url.database).parent
         if not folder.is_dir():
-            raise SettingError(f"events {name} cannot be stored: there is no directory {folder}")
+            raise SettingError(f"events {place} cannot be stored: there is no directory {folder}")
 
     @event.listens_for(engine, "connect")
     def _(connection: Any, record: object) -> None:
@@ -369,6 +381,10 @@ def _answered(work: Callable[[], _Found], tries: int = 2) -> _Found:
 
         log("events_failed", message=_reason(error))
         raise events_unavailable() from error
+
+
+def _sqlstate(error: Exception) -> str | None:
+    return getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
 
 
 def _reason(error: Exception) -> str:

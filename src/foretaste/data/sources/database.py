@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,21 +10,33 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import NamedTemporaryFile, gettempdir
 from typing import Any, Self
 from urllib.parse import quote
 
 import pyarrow as pa
 
-from foretaste._util.files import real_path
-from foretaste._util.formatting import did_you_mean, shown, without_password
+from foretaste._util.files import NO_ROOM, real_path, why_not_written
+from foretaste._util.formatting import did_you_mean, shown
 from foretaste.data.sources.arrow import Frame, by_position, repeated_in
-from foretaste.data.sources.source import identifier, unreadable
+from foretaste.data.sources.source import changed, file_state, identifier, unreadable
 from foretaste.errors import InputError, MissingExtraError
 
-_URL = re.compile(r"(sqlite|postgresql|postgres):/.*", re.DOTALL)
+_URL = re.compile(r"(?:sqlite:///|postgres(?:ql)?://).*", re.DOTALL)
 _SQLITE = "sqlite:///"
 _EVENTS = "events"
+_WAL_MODE = b"\2\2"
+"""Bytes 18 and 19 of a SQLite file in WAL mode."""
+_NOT_WRITABLE = re.compile("readonly database|unable to open database file")
+
+_KINDS = (
+    "sqlite|postgres|mysql|mariadb|mssql|sqlserver|oracle|snowflake|redshift|mongodb|redis|duckdb"
+)
+# Also slips in the URLs that are read, URLs of other databases and drivers, and libpq's form.
+_LIKE_URL = re.compile(
+    rf"\s*(?:(?:jdbc:|(?:{_KINDS})\w*(?:\+\w+)*:?/).*|\w+\s*=\s*\S+\s+\w+\s*=.*)",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,18 +102,17 @@ class Database(Frame):
         Raises InputError if the database cannot be reached or the query cannot be run,
         MissingExtraError if ADBC is not installed.
         """
-        name = without_password(url)
-        dialect = _DIALECTS["sqlite" if url.startswith("sqlite") else "postgresql"]
-        with _connected(url, name, dialect) as cursor:
+        dialect = _DIALECTS["sqlite" if url.startswith(_SQLITE) else "postgresql"]
+        with _connected(url, dialect) as cursor:
             if query is None:
                 cursor.execute(dialect.tables)
                 tables = [str(table) for (table,) in cursor.fetchall()]
-                query = f"SELECT * FROM {identifier(default_table(tables, name))}"
+                query = f"SELECT * FROM {identifier(default_table(tables, url))}"
             # On a line of its own, as a -- comment may end the query.
             rows = f"({query.strip().rstrip(';')}\n) AS found"
             cursor.execute(f"SELECT * FROM {rows} LIMIT 0")
             names = cursor.fetch_record_batch().schema.names
-            _refuse_repeats(names, name)
+            _refuse_repeats(names, url)
             columns = by_position(names, [pa.string()] * len(names))
             texts = [
                 f"{dialect.text.format(name=identifier(column))} AS {columns[column].sql}"
@@ -109,7 +121,7 @@ class Database(Frame):
             cursor.execute(f"SELECT {', '.join(texts)} FROM {rows}")
             table = _spooled(cursor.fetch_record_batch())
         return cls(
-            name=name, relation=f"frame_{id(table)}", columns=columns, size=table.nbytes,
+            name=url, relation=f"frame_{id(table)}", columns=columns, size=table.nbytes,
             table=table, convert=lambda column: table.select([columns[column].sql]), query=query,
         )  # fmt: skip
 
@@ -130,8 +142,8 @@ class Database(Frame):
 
 
 def is_database(source: str) -> bool:
-    """True for the URL of a database."""
-    return _URL.fullmatch(source) is not None
+    """True for the URL of a database, also one of a kind that is not read."""
+    return _LIKE_URL.fullmatch(source) is not None and not os.path.exists(source)  # noqa: PTH110
 
 
 def default_table(tables: Sequence[str], name: str) -> str:
@@ -164,52 +176,89 @@ def _spooled(batches: pa.RecordBatchReader) -> pa.Table:
     import pyarrow.compute as pc
 
     schema = pa.schema([(name, pa.string()) for name in batches.schema.names])
-    with NamedTemporaryFile(suffix=".arrow") as file:
-        with pa.ipc.new_file(file, schema) as writer:
-            for batch in batches:
-                texts = [
-                    pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
-                    for column in batch.columns
-                ]
-                writer.write_batch(pa.record_batch(texts, schema=schema))
-        file.flush()
-        return pa.ipc.open_file(pa.memory_map(file.name)).read_all()
+    try:
+        with NamedTemporaryFile(suffix=".arrow") as file:
+            with pa.ipc.new_file(file, schema) as writer:
+                for batch in batches:
+                    texts = [
+                        pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+                        for column in batch.columns
+                    ]
+                    writer.write_batch(pa.record_batch(texts, schema=schema))
+            file.flush()
+            return pa.ipc.open_file(pa.memory_map(file.name)).read_all()
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        problem = why_not_written(error, "name another folder in TMPDIR")
+        raise InputError(f"{gettempdir()}, in which rows of databases wait: {problem}") from None
 
 
 @contextmanager
-def _connected(url: str, name: str, dialect: _Dialect) -> Iterator[Any]:
-    """Yield a cursor. Errors of the driver become InputErrors with the source and no password."""
+def _connected(url: str, dialect: _Dialect) -> Iterator[Any]:
+    """Yield a cursor. Errors of the driver become InputErrors without secrets."""
+    if not _URL.fullmatch(url):
+        raise InputError(
+            f"{url}: is no URL of a database that is read; write SQLite as sqlite:///events.db and "
+            "PostgreSQL as postgresql://user@host/database, and export the rows of other databases "
+            "as CSV or Parquet"
+        )
     if find_spec(dialect.driver) is None:
         raise MissingExtraError(
-            f"{name}: is read through ADBC, which is missing: "
+            f"{url}: is read through ADBC, which is missing: "
             f"pip install {dialect.driver.replace('_', '-')}"
         )
     driver: Any = import_module(f"{dialect.driver}.dbapi")
-    if "://" not in url or (url.startswith("sqlite") and not url.startswith(_SQLITE)):
-        raise InputError(
-            f"{name}: is no URL of a database; give text such as sqlite:///events.db or "
-            "postgresql://user@host/database"
-        )
-    place = url
-    if url.startswith(_SQLITE):
-        path = Path(url.removeprefix(_SQLITE))
-        if not path.is_file():
-            raise InputError(f"{name}: there is no such file{did_you_mean(path)}")
-        # Read only: nothing is ever written to a source.
-        place = f"file:{quote(real_path(path))}?mode=ro"
     try:
-        with driver.connect(place) as connection, connection.cursor() as cursor:
+        with (
+            _place(url, driver) as place,
+            driver.connect(place) as connection,
+            connection.cursor() as cursor,
+        ):
             for statement in dialect.session:
                 cursor.execute(statement)
             yield cursor
     except OSError as error:
-        raise unreadable(name, error) from None
+        raise unreadable(url, error) from None
     except (driver.Error, pa.ArrowException) as error:
         problem = re.sub(r"^[A-Z_]+: |\[\w+\] ", "", str(error).partition("\n")[0])
-        raise InputError(f"{name}: cannot be read: {_without_secrets(problem, url)}") from None
+        raise InputError(f"{url}: cannot be read: {_without_url_parts(problem, url)}") from None
 
 
-def _without_secrets(problem: str, url: str) -> str:
+@contextmanager
+def _place(url: str, driver: Any) -> Iterator[str]:
+    """Yield the name by which the driver opens a database, SQLite to read only."""
+    if not url.startswith(_SQLITE):
+        yield url
+        return
+    path = Path(url.removeprefix(_SQLITE))
+    if not path.is_file():
+        raise InputError(f"{url}: there is no such file{did_you_mean(path)}")
+    place = f"file:{quote(real_path(path))}?mode=ro"
+    wal = Path(f"{real_path(path)}-wal")
+    with path.open("rb") as file:
+        is_in_wal_mode = file.read(20)[18:] == _WAL_MODE
+    if is_in_wal_mode and not (wal.is_file() and wal.stat().st_size):
+        # Otherwise SQLite makes two files beside the database, or fails if the folder takes none.
+        # It locks nothing now, so a change meanwhile shows in the file alone.
+        state = file_state(path)
+        yield f"{place}&immutable=1"
+        if file_state(path) != state:
+            raise changed(url)
+        return
+    try:
+        yield place
+    except driver.Error as error:
+        if is_in_wal_mode and _NOT_WRITABLE.search(str(error)):
+            raise InputError(
+                f"{url}: cannot be read: it is in WAL mode, for which SQLite needs to write a file "
+                "beside it; copy it, with the file whose name ends in -wal, to a folder that you "
+                "may write to"
+            ) from None
+        raise
+
+
+def _without_url_parts(problem: str, url: str) -> str:
     """A driver's message without quotes of the URL's password and parameters. libpq quotes any part
     of a URL that it cannot parse."""
     parameters = url.partition("?")[2]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from foretaste._util.files import file_sha256, real_path
-from foretaste._util.formatting import shown
+from foretaste._util.formatting import shown, without_secrets
 from foretaste.errors import InputError
 
 Storage = Literal[
@@ -91,6 +91,10 @@ class Source:
     file: str = "''"
     """SQL of the path of a row's file; empty unless the source has several files."""
 
+    def __post_init__(self) -> None:
+        # The name stands in the manifest, in notes and in the name of the dataset.
+        object.__setattr__(self, "name", without_secrets(self.name))
+
     @property
     def read_as(self) -> str:
         """The format of text, in words; empty for other sources."""
@@ -133,9 +137,7 @@ class Source:
     def check_unchanged(self) -> None:
         """Raise InputError if the file has changed since it was opened."""
         if self.path is not None and file_state(self.path) != (self.size, self.modified_ns):
-            raise InputError(
-                f"{self.name}: changed while it was read; prepare it again when nobody writes to it"
-            )
+            raise changed(self.name)
 
 
 def names_of(sources: Sequence[Source]) -> str:
@@ -151,6 +153,12 @@ def file_state(path: Path) -> tuple[int, int]:
     except OSError as error:
         raise unreadable(str(path), error) from None
     return status.st_size, status.st_mtime_ns
+
+
+def changed(name: str) -> InputError:
+    return InputError(
+        f"{name}: changed while it was read; prepare it again when nobody writes to it"
+    )
 
 
 def unreadable(name: str, error: OSError) -> InputError:
