@@ -70,6 +70,8 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.items is not None:  # text, as `Path` folds the slashes of a URL
+            object.__setattr__(self, "items", str(self.items))
         if self.token_file is None and not is_loopback(self.host):
             raise SettingError(
                 f"host {self.host} can be reached from other machines, so requests need a token; "
