@@ -3,6 +3,7 @@ what it would read wrongly."""
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -401,3 +402,45 @@ def test_files_that_are_written_alike_are_read_as_one(spark: Any, tmp_path: Path
     hidden = write(tmp_path / "_plays.parquet", plays)
     with pytest.raises(InputError, match=r"_plays\.parquet: Spark leaves out files named so"):
         registered(spark, open_sources(hidden, FileFormat()))
+
+
+def test_lists_are_the_same_from_both_engines(spark: Any, tmp_path: Path) -> None:
+    """Local files of every compression, and files that Spark names."""
+    folder = tmp_path / "lists"
+    folder.mkdir()
+    parts = ("\ufeff7 1 2  3\r\n\r\n8,1\t,2\r\n", "9 2,3 ,1, \n10\n", "ana|é bolero 1")
+    (folder / "a.txt").write_bytes(parts[0].encode())
+    (folder / "b.txt.gz").write_bytes(gzip.compress(parts[1].encode()))
+    (folder / "c.txt.zst").write_bytes(pa.compress(parts[2].encode(), "zstd", asbytes=True))
+    settings: dict[str, Any] = {"layout": "lists", "empty_ids": "drop"}
+    first, second, third = (
+        prepare(source, tmp_path / name, engine=engine, **settings)
+        for source, name, engine in (
+            (folder, "first", "duckdb"),
+            (folder, "second", "spark"),
+            (folder.as_uri(), "third", "spark"),
+        )
+    )
+    assert contents(second) == contents(first)
+    assert first.manifest.digest == third.manifest.digest
+    assert first.manifest.counts == second.manifest.counts == third.manifest.counts
+    assert first.manifest.counts["num_rows_with_an_empty_id"] == 1
+    assert first.manifest.counts["num_users_without_items"] == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "message"),
+    [
+        (b"7 1 2\n8,1,,2\n", {}, r"b\.txt, line 2: item_id is empty"),
+        (b"7 1 2\n8 1\n7 2\n", {}, r"b\.txt, line 1 and .*b\.txt, line 3: .* begin with '7'"),
+        (b"7 1 2\n8 \xe9\n", {}, r"b\.txt: .*UTF8"),
+        (b"7 1 2\n", {"encoding": "latin-1"}, r"b\.txt: is read by engine spark as UTF-8 alone"),
+    ],
+)
+def test_lists_that_spark_refuses(
+    spark: Any, tmp_path: Path, content: bytes, settings: dict[str, Any], message: str
+) -> None:
+    for name, written in (("a.txt", b"1 2 3\n"), ("b.txt", content)):
+        (tmp_path / name).write_bytes(written)
+    files = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    refuse(files, message, engine="spark", layout="lists", **settings)

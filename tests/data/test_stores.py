@@ -30,7 +30,7 @@ ROWS = "user_id,item_id,time\n" + "".join(f"{n % 7},{n * n % 11},{n}\n" for n in
 def test_names_are_handed_on_as_they_are(name: str, kind: Any) -> None:
     handed: list[str] = []
 
-    def opener(name: str) -> Any:
+    def opener(name: str, format: FileFormat) -> Any:
         handed.append(name)
 
     open_sources(kind(name), FileFormat(), opener=opener)
@@ -48,7 +48,7 @@ def test_a_dataset_of_a_table_has_its_whole_name(tmp_path: Path) -> None:
         def sha256(self) -> str:
             return "0" * 64
 
-    def opener(name: str) -> Source:
+    def opener(name: str, format: FileFormat) -> Source:
         ids = dict.fromkeys(("user_id", "item_id"), Column(sql="", storage="text", type_name=""))
         return Table(name=name, relation="", columns=ids, size=0)
 

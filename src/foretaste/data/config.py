@@ -19,6 +19,7 @@ Protocol = Literal["auto", "leave-one-out", "held-out-users", "temporal", "none"
 Validation = Literal["hold-out", "none"]
 Filters = Literal["auto", "none", "reference"]
 EngineName = Literal["duckdb", "spark"]
+Layout = Literal["pairs", "lists"]
 Quote = Literal["double", "none"]
 IdType = Literal["auto", "integer", "text"]
 EmptyIds = Literal["refuse", "drop"]
@@ -32,9 +33,14 @@ SKIPPED = "-"
 
 _MAX_DELIMITER_BYTES = 4
 _MEMORY_LIMIT = re.compile(r"([1-9][0-9]*(?:\.[0-9]+)?) ?([KMGT])(i?)B", re.IGNORECASE)
-# A query is not content: the rows that it returns are, and they have a checksum.
-_NOT_CONTENT = frozenset({"engine", "spark_master", "memory_limit", "threads", "query"})
+# A query is not content: the rows that it returns are, and they have a checksum. The layout is a
+# part of how each source was read.
+_NOT_CONTENT = frozenset({"engine", "spark_master", "memory_limit", "threads", "query", "layout"})
 _ABSENT_IF_NONE = ("weight_column", "event_column", "events", "half_life", "weight_scale")
+_NOT_OF_LISTS = (
+    *("delimiter", "columns", "quote", "user_column", "rating_column", "time_column"),
+    *("time_format", "min_rating", "weight_column", "event_column", "half_life"),
+)
 _HALF_LIFE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([hdw])")
 _SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 MOST_WEIGHT = 1e9
@@ -56,6 +62,9 @@ class FileFormat:
 
     quote: Quote = "double"
     """``double`` where a field may stand in double quotes."""
+
+    layout: Layout = "pairs"
+    """``lists`` for a user and all of their items on each line."""
 
     query: str | None = None
     """SQL query of a database; None for a whole table."""
@@ -161,13 +170,17 @@ class InputConfig(PairsConfig):
     """Column of the titles, in the file that describes items; common spellings are found without
     it."""
 
+    layout: Layout = "pairs"
+    """``lists`` reads lines of a user id and then item ids, oldest first, with blanks, tabs or
+    commas between them."""
+
     query: str | None = None
     """SELECT statement for the rows to read from a database (``sqlite:///FILE``,
     ``postgresql://...``). Without it, table ``events`` is read, or the only table."""
 
     @property
     def file_format(self) -> FileFormat:
-        return replace(super().file_format, query=self.query)
+        return replace(super().file_format, query=self.query, layout=self.layout)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,6 +271,7 @@ class PrepareConfig(InputConfig):
                 "purchase cart"
             )
         _ = self.weight_of_event, self.half_life_s
+        self._check_layout()
         if self.spark_master is not None and self.engine != "spark":
             raise SettingError(
                 f"spark_master is {shown(self.spark_master)}, and engine is {self.engine}; ask for "
@@ -267,6 +281,19 @@ class PrepareConfig(InputConfig):
             raise SettingError(
                 f"threads is {self.threads}, and spark_master is {shown(self.spark_master)}; leave "
                 f"one out: local[{self.threads}] are as many threads of this machine"
+            )
+
+    def _check_layout(self) -> None:
+        """Raise SettingError for a setting of what lists do not have."""
+        given = {name: getattr(self, name) for name in _NOT_OF_LISTS}
+        given = {name: value for name, value in given.items() if value != getattr(type(self), name)}
+        if self.protocol == "temporal":
+            given["protocol"] = self.protocol
+        if self.layout == "lists" and given:
+            name, value = next(iter(given.items()))
+            raise SettingError(
+                f"{name} is {shown(value)}, and a line of layout lists has a user id and item ids "
+                "in their order alone: no columns and no times; leave it out"
             )
 
     @property

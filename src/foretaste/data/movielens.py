@@ -64,7 +64,7 @@ class NamedSet:
     def settings(self, config: PrepareConfig) -> PrepareConfig:
         """``config`` for this set, with the set's format and the reference's filters as defaults.
         SettingError if it contradicts the format of the files."""
-        settings = dict(self.format)
+        settings = {"layout": "pairs", **self.format}
         for setting, value in settings.items():
             wanted = getattr(config, setting)
             if wanted not in (getattr(PrepareConfig, setting), value):

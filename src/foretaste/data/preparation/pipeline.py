@@ -19,6 +19,7 @@ from foretaste.data.preparation.columns import (
     describe_unused,
 )
 from foretaste.data.preparation.inputs import Inputs
+from foretaste.data.preparation.lists import count_empty_lists
 from foretaste.data.preparation.reading import (
     describe_suspicious_ids,
     like_it,
@@ -71,6 +72,8 @@ class Pipeline:
         engine, inputs, plan, counts = self._engine, self._inputs, self._plan, self._counts
         progress("read")
         config = self._config
+        if config.layout == "lists":
+            counts["num_users_without_items"] = count_empty_lists(engine, inputs.interactions)
         types = {"user_id": config.user_id_type, "item_id": config.item_id_type}
         raw = read_raw(
             engine,

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from foretaste._util.system import free_bytes
-from foretaste.data.config import PrepareConfig, memory_bytes
+from foretaste.data.config import FileFormat, PrepareConfig, memory_bytes
 from foretaste.data.preparation.spark_sources import open_named
 from foretaste.data.sources.source import Source
 from foretaste.errors import InputError, MissingExtraError, SettingError
@@ -86,11 +86,11 @@ class Spark:
             session.conf.set(name, value)
         return session
 
-    def open_named(self, name: str) -> Source:
+    def open_named(self, name: str, format: FileFormat) -> Source:
         """The source of this name in Spark; InputError if there is none."""
         try:
             with translated():
-                return open_named(self.session, name)
+                return open_named(self.session, name, format)
         except InputError as error:
             raise InputError(str(error) if name in str(error) else f"{name}: {error}") from None
 

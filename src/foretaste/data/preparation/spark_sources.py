@@ -1,5 +1,5 @@
 """Sources as temporary views of Spark: local files of one format, files in stores, and tables of
-the catalogue."""
+the catalogue. Files are Parquet or lists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 
 from foretaste._util.files import real_path
+from foretaste.data.config import FileFormat
 from foretaste.data.sources import PARQUET_SUFFIXES, TABLE
+from foretaste.data.sources.lists import COLUMNS, READ_AS, SEPARATOR, USERS, ListsFile
 from foretaste.data.sources.source import (
     TIMES,
     Column,
@@ -62,10 +64,17 @@ class View(Source):
     """Digest of the names, sizes and times of change of files in a store, or of a table's name and
     rows. The bytes of files are not in it, as they are read once only."""
 
+    @property
+    def read_as(self) -> str:
+        return READ_AS if self.users else ""
+
     def sha256(self) -> str:
         return self.state
 
     def locate(self, column: str, value: str | None) -> str:
+        if self.users:
+            places = ((file, file.locate(column, value)) for file in self.files.values())
+            return next((place for file, place in places if place != file.name), self.name)
         rows = self.session.sql(with_backslashes(f"SELECT * FROM {self.relation}"))
         if "file_of_row" not in rows.columns:
             return self.name
@@ -86,7 +95,7 @@ def registered(session: SparkSession, sources: Sequence[Source]) -> list[Source]
     """
     alike: dict[Hashable, list[Source]] = {}
     for source in sources:
-        if isinstance(source, TextFile):
+        if isinstance(source, TextFile) and not isinstance(source, ListsFile):
             raise InputError(f"{source.name}: {_NO_PARQUET}")
         # A source that Spark opened is a view already.
         look = source.relation if isinstance(source, View) else _look(source)
@@ -103,7 +112,7 @@ def _look(source: Source) -> Hashable:
         (name, column.sql, column.storage, column.type_name)
         for name, column in source.columns.items()
     ]
-    return source.part_number, *columns
+    return source.part_number, bool(source.users), *columns
 
 
 def _together(session: SparkSession, sources: Sequence[Source]) -> View:
@@ -115,6 +124,10 @@ def _together(session: SparkSession, sources: Sequence[Source]) -> View:
     first = sources[0]
     files = {real_path(source.path): source for source in sources if source.path}
     paths = [f"file://{_literal(real_path(source.path))}" for source in sources if source.path]
+    if isinstance(first, ListsFile):
+        lists = _lists_in(session, names_of(sources), first.format, *paths)
+        size = sum(source.size for source in sources)
+        return replace(lists, files=files, size=size, part_number=first.part_number)
     rows = _reader_of(session).parquet(*paths).select("*", f.expr(_FILE_OF_ROW))
     names = [f"c{position}" for position in range(len(rows.columns) - 1)]
     rows = rows.toDF(*names, "file_of_row")
@@ -132,6 +145,24 @@ def _together(session: SparkSession, sources: Sequence[Source]) -> View:
         size=sum(source.size for source in sources), part_number=first.part_number,
         session=session, file="file_of_row",
     )  # fmt: skip
+
+
+def _lists_in(session: SparkSession, name: str, format: FileFormat, *paths: str) -> View:
+    """The view of files of lists; InputError if their encoding is not UTF-8."""
+    if format.encoding != "utf-8":
+        raise InputError(
+            f"{name}: is read by engine spark as UTF-8 alone, and encoding is {format.encoding}; "
+            "convert it, for example with iconv -t UTF-8, or prepare it with engine duckdb"
+        )
+    # Spark would read bytes of another encoding as U+FFFD.
+    lines = _reader_of(session).text(list(paths)).selectExpr("validate_utf8(value) AS value")
+    users = USERS.format(line="value", lines=_view_of(lines))
+    items = f"posexplode(slice(split(line, '{SEPARATOR}'), 2, length(line)))"
+    relation = (
+        f"(SELECT user_id, item_id, time_rank FROM {users} LATERAL VIEW {items} "
+        "AS time_rank, item_id)"
+    )
+    return View(name=name, relation=relation, users=users, columns=COLUMNS, size=0, session=session)
 
 
 def _reader_of(session: SparkSession) -> DataFrameReader:
@@ -152,9 +183,9 @@ def _literal(path: str) -> str:
     return "".join(f"\\{char}" if char in "*?[]{}\\" else char for char in path)
 
 
-def open_named(session: SparkSession, name: str) -> View:
+def open_named(session: SparkSession, name: str, format: FileFormat | None = None) -> View:
     """The table or the files of a name such as ``table:shop.plays`` or ``s3a://bucket/plays``; of a
-    folder also the files in its folders.
+    folder also the files in its folders. The files are Parquet, or lists by their ``format``.
 
     Raises InputError if there are none, or if they cannot be read.
     """
@@ -162,6 +193,9 @@ def open_named(session: SparkSession, name: str) -> View:
         rows = session.table(name.removeprefix(TABLE))
         return _typed(session, name, rows, _summed(name, rows))
     listed = _listed(session, name)
+    if format is not None and format.layout == "lists":
+        size, state = _state_of(listed)
+        return replace(_lists_in(session, name, format, name), size=size, state=state)
     for path, _, _ in listed:
         if Path(path).suffix.lower() not in PARQUET_SUFFIXES:
             raise InputError(f"{path}: {_NO_PARQUET}")
@@ -182,11 +216,17 @@ def _typed(
         for field in rows.schema
         if field.name != "file_of_row"
     }
+    size, state = _state_of(listed)
     return View(
-        name=name, relation=_view_of(rows), columns=columns,
-        size=sum(size for _, size, _ in listed), session=session,
-        state=hashlib.sha256(json.dumps(listed).encode()).hexdigest(),
-    )  # fmt: skip
+        name=name, relation=_view_of(rows), columns=columns, size=size, session=session, state=state
+    )
+
+
+def _state_of(listed: list[tuple[str, int, str]]) -> tuple[int, str]:
+    """The bytes of the files, and a digest of their names, sizes and times of change."""
+    return sum(size for _, size, _ in listed), hashlib.sha256(
+        json.dumps(listed).encode()
+    ).hexdigest()
 
 
 def _listed(session: SparkSession, name: str) -> list[tuple[str, int, str]]:

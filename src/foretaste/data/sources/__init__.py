@@ -16,6 +16,7 @@ from foretaste.data.config import FileFormat
 from foretaste.data.sources.arrow import Frame, open_parquet, refuse_rows
 from foretaste.data.sources.database import Database, is_database
 from foretaste.data.sources.json_lines import JsonLinesFile
+from foretaste.data.sources.lists import ListsFile
 from foretaste.data.sources.source import READ_COMPRESSIONS, Source
 from foretaste.data.sources.text import TextFile, whole_lines
 from foretaste.errors import InputError, SettingError
@@ -34,8 +35,8 @@ _NAME_OF_SPARK = re.compile(rf"(?:[a-z][a-z0-9+.-]+:/|{TABLE}).+", re.DOTALL)
 _ONE_SLASH = re.compile(r"(?<!^file):/(?!/)")
 
 
-Opener = Callable[[str], Source]
-"""Function that opens a name of an engine, such as s3a://bucket/plays."""
+Opener = Callable[[str, FileFormat], Source]
+"""Function that opens a name of an engine, such as s3a://bucket/plays, in a format."""
 
 
 def open_sources(
@@ -57,7 +58,7 @@ def open_sources(
                     f"{source}: is no file here; names such as s3a://bucket/plays and "
                     "table:shop.plays are read by --engine spark (engine='spark' in Python)"
                 )
-            return [opener(_ONE_SLASH.sub("://", str(source)))]
+            return [opener(_ONE_SLASH.sub("://", str(source)), format)]
         return [_open_file(path, format) for path in _expand(Path(source))]
     if isinstance(source, Sequence):
         refuse_rows(source)
@@ -96,7 +97,7 @@ def check_format_acts(format: FileFormat, sources: Sequence[Source], items: Sour
         if format == encoding and items is not None and items.read_as:
             return
         raise SettingError(
-            "--delimiter, --columns, --encoding and --quote are for text files, and "
+            "--layout, --delimiter, --columns, --encoding and --quote are for text files, and "
             f"{sources[0].name} is none; leave them out"
         )
 
@@ -154,6 +155,8 @@ def _open_file(path: Path, format: FileFormat) -> Source:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in PARQUET_SUFFIXES:
         return open_parquet(path)
+    if format.layout == "lists":
+        return ListsFile.open(path, format)
     if suffixes and suffixes[-1] in READ_COMPRESSIONS:
         suffixes.pop()
     suffix = suffixes[-1] if suffixes else ""

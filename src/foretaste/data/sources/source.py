@@ -85,6 +85,10 @@ class Source:
     modified_ns: int = 0
     """Time of the last change of the file."""
 
+    users: str = ""
+    """The text after FROM in a query of the lines of a file of lists, one for each user, as
+    ``user_id`` and ``line``. Empty for other sources."""
+
     part_number: int = 0
     """The number of the rows' part in a given split; training is 0."""
 

@@ -221,12 +221,16 @@ def start_of_text(path: Path, format: FileFormat) -> str:
     except (OSError, EOFError, UnicodeError, pa.ArrowException) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
     line = _first_line(text)
-    if not line.strip():
+    has_lists = format.layout == "lists"
+    if not (text if has_lists else line).strip():
         problem = "its first line is blank" if line else "is empty"
-        raise InputError(f"{path}: {problem}; expected a first line with the column names")
+        expected = (
+            "lines of a user and items" if has_lists else "a first line with the column names"
+        )
+        raise InputError(f"{path}: {problem}; expected {expected}")
     if "\N{REPLACEMENT CHARACTER}" in line:
         raise InputError(f"{path}, line 1: {NOT_UTF8}")
-    if len(line) == LONG_LINE:
+    if len(line) == LONG_LINE and not has_lists:
         raise InputError(f"{path}, line 1: is longer than 2 MB; is it text with line breaks?")
     return text
 
@@ -317,6 +321,17 @@ def _numbered_rows(
 def _line_end(block: bytes) -> bytes:
     """The line end in a block: \\n, which may follow \\r; \\r alone if there is no \\n."""
     return b"\n" if b"\n" in block else b"\r"
+
+
+def longest_line(path: Path) -> int:
+    """The number of bytes in the longest line of a file, with its end; at least 2 MB."""
+    longest, length = _LONG_LINE_BYTES, 0
+    with _open_bytes(path) as stream:
+        while block := stream.read(1 << 20):
+            first, last = block.find(b"\n"), block.rfind(b"\n")
+            longest = max(longest, length + (len(block) if first < 0 else first) + 1)
+            length = len(block) - last - 1 + (length if first < 0 else 0)
+    return longest
 
 
 def _num_line_ends(path: Path, num_bytes: int) -> int:

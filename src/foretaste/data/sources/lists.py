@@ -1,0 +1,93 @@
+"""Files with one line for each person: the user id and then the items, oldest first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from foretaste.data.config import FileFormat
+from foretaste.data.sources.source import Column, path_literal
+from foretaste.data.sources.text import TextFile, longest_line, whole_lines
+
+SEPARATOR = " *[,\t] *| +"
+"""Pattern of what separates the fields of a line. A field between two commas may be empty, one
+between two blanks may not."""
+
+COLUMNS = {
+    "user_id": Column(sql="user_id", storage="text", type_name="text"),
+    "item_id": Column(sql="item_id", storage="text", type_name="text"),
+    # `is_rank` of the column's name: it orders the items of one user.
+    "time_rank": Column(sql="time_rank", storage="integer", type_name="bigint"),
+}
+"""The columns of every file of lists. ``time_rank`` is the place in the line; 0 is the oldest."""
+
+READ_AS = "text, one line for each user"
+
+# DuckDB's own buffer. A larger one takes memory, and a smaller one refuses long lines.
+_BUFFER_BYTES = 32_000_000
+
+USERS = """(
+SELECT regexp_extract(line, '^[^ ,\t]*', 0) AS user_id, line
+FROM (SELECT regexp_replace(regexp_replace({line}, '^ +', ''), '[ ,\t]+$', '') AS line FROM {lines})
+WHERE line <> '')"""
+"""SQL of the lines with their users, without blanks around them and empty fields at the end."""
+
+# DuckDB's spelling. A pattern takes six times as long as one character, so it splits only lines
+# that mix blanks with others.
+_ITEMS = f"""(
+SELECT user_id, unnest(items) AS item_id, unnest(range(len(items))) AS time_rank
+FROM (
+    SELECT user_id, fields[2:] AS items
+    FROM (
+        SELECT user_id, CASE
+            WHEN NOT (contains(line, ',') OR contains(line, chr(9)))
+            THEN list_filter(string_split(line, ' '), lambda field: field <> '')
+            WHEN NOT contains(line, ' ') THEN string_split(replace(line, chr(9), ','), ',')
+            ELSE string_split_regex(line, '{SEPARATOR}') END AS fields
+        FROM {{users}})))"""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ListsFile(TextFile):
+    """A file of lists."""
+
+    @classmethod
+    def open(cls, path: Path, format: FileFormat) -> TextFile:
+        """The file; InputError if it is empty or no text."""
+        opened = super().open(path, whole_lines(format, "line"))
+        # An encoding's byte becomes up to three of UTF-8.
+        longest = longest_line(path) * (1 if format.encoding == "utf-8" else 3)
+        lines = opened.relation.removesuffix(")")
+        lines += f", max_line_size={longest}, buffer_size={max(longest, _BUFFER_BYTES)})"
+        users = USERS.format(line="c0", lines=lines)
+        relation = _ITEMS.format(users=users)
+        return replace(opened, relation=relation, columns=COLUMNS, users=users)
+
+    @property
+    def read_as(self) -> str:
+        return READ_AS
+
+    def readable(self, copy: Path) -> TextFile:
+        read = super().readable(copy)
+        if read is self:
+            return self
+        return replace(read, users=self.users.replace(path_literal(self.path), path_literal(copy)))
+
+    def check_lengths(self) -> None:
+        """A line may have any length."""
+
+    def find(self, column: str, value: str | None) -> int | None:
+        """The first line that has this user, or this item; None stands for an empty id."""
+        is_user = column == "user_id"
+        for line, (user_id, *items) in self.lists():
+            if (value or "") in ([user_id] if is_user else items):
+                return line
+        return None
+
+    def lists(self) -> Iterator[tuple[int, list[str]]]:
+        """The fields of every line, with its number."""
+        for number, (line,) in self.rows():
+            if text := line.lstrip(" ").rstrip(" ,\t"):
+                yield number, re.split(SEPARATOR, text)
