@@ -111,8 +111,7 @@ def as_csv(rows: list[list[str]], delimiter: str = ",") -> str:
     [
         (HEADER + ROWS + "x" * 10_000_000 + ",1,1,1\n", "line 18: is longer than 2 MB"),
         (",".join(map(str, range(1_000_000))) + "\n1,2\n", "line 1: is longer than 2 MB"),
-        ("user_id,item_id," + "y" * 1_000_000 + "," + "y" * 1_000_000 + "\n1,2,3,4\n",
-         r"column 'y{200}'\.\.\. \(1,000,000 characters\) is there more than once"),
+        ("user_id,item_id," + "y" * 1_000_000 + "\n1,2\n3,4,5\n", "line 2: expected 3 fields"),
         ("user_id,item_id,a\0b\n1,2,3\n", r"line 1: column 'a\\x00b' has a NUL character in its"),
         (f"{HEADER}{ROWS}1,1,1,{'z' * 1_000_000}\n", r"time 'z{200}'\.\.\. \(1,000,000 charac"),
     ],
@@ -279,4 +278,4 @@ def test_a_line_is_looked_for_only_in_the_file_that_was_read(
     (opened,) = open_sources(source, FileFormat())
     change(source)
     with pytest.raises(InputError, match=message):
-        opened.locate(next(iter(opened.columns)), "nobody")
+        opened.place(1, 1)

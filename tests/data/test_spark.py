@@ -244,9 +244,8 @@ def test_what_spark_names(spark: Any, tmp_path: Path) -> None:
     rows = spark.table(named.relation)
     assert sorted(tuple(row)[:2] for row in rows.collect()) == sorted(row[:2] for row in ROWS)
     assert named.provenance()["path"] == url
-    assert named.locate("user id", "Zoë") in [
-        str(path.with_name(f"{name}.parquet")) for name in "ab"
-    ]
+    place = rows.where("`user id` = 'Zoë'").first()["file_of_row"]
+    assert named.place_in(place) in [str(path.with_name(f"{name}.parquet")) for name in "ab"]
     state = named.sha256()
     write(tmp_path / "plays" / "c.parquet", table[:1])
     assert open_named(spark, url).sha256() != state
@@ -258,7 +257,7 @@ def test_what_spark_names(spark: Any, tmp_path: Path) -> None:
         table = open_named(spark, name)
         storage = {column: found.storage for column, found in table.columns.items()}
         assert storage == {"user": "text", "rating": "real"}
-        assert table.locate("user", "Zoë") == name
+        assert table.place_in("") == name
         assert table.sha256() == open_named(spark, name).sha256()
 
 

@@ -20,7 +20,7 @@ Validation = Literal["hold-out", "none"]
 Filters = Literal["auto", "none", "reference"]
 EngineName = Literal["duckdb", "spark"]
 Layout = Literal["pairs", "lists"]
-Quote = Literal["double", "none"]
+Quote = Literal["double", "backslash", "none"]
 IdType = Literal["auto", "integer", "text"]
 EmptyIds = Literal["refuse", "drop"]
 WeightScale = Literal["linear", "log"]
@@ -61,7 +61,7 @@ class FileFormat:
     """Encoding of the characters."""
 
     quote: Quote = "double"
-    """``double`` where a field may stand in double quotes."""
+    """How a field stands in double quotes; ``none`` if quotes are text."""
 
     layout: Layout = "pairs"
     """``lists`` for a user and all of their items on each line."""
@@ -103,8 +103,9 @@ class PairsConfig:
     mark is removed. A file of items may also be UTF-8."""
 
     quote: Quote = "double"
-    """``double`` reads text in double quotes as one field, with its delimiters and line breaks;
-    ``none`` keeps quotes as text. Delimiters of several characters imply ``none``."""
+    """How fields stand in double quotes, with delimiters and line breaks in them. ``double`` reads
+    ``""`` as a quote within the field, ``backslash`` reads ``\\"`` as one. ``none`` keeps quotes as
+    text; delimiters of several characters imply ``none``."""
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -292,7 +292,7 @@ def _column_of_ids(
 
 
 def _from_csv(path: Path, table: IdTable, config: PairsConfig) -> list[str]:
-    from foretaste.data.sources.text import NOT_UTF8, TextFile
+    from foretaste.data.sources.text import TextFile, not_encoded
 
     format = config.file_format
     file = TextFile.open(path, format)
@@ -311,7 +311,7 @@ def _from_csv(path: Path, table: IdTable, config: PairsConfig) -> list[str]:
             if not value.strip():
                 raise InputError(f"{path}, line {line}: the id is empty")
             if "\N{REPLACEMENT CHARACTER}" in value:
-                raise InputError(f"{path}, line {line}: {NOT_UTF8}")
+                raise InputError(f"{path}, line {line}: {not_encoded(format)}")
             ids.append(value)
     except csv.Error as error:
         raise InputError(f"{path}, below line {line}: {error}") from error

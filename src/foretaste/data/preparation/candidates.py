@@ -12,7 +12,7 @@ from foretaste.data.preparation import steps
 from foretaste.data.preparation.columns import check_columns, find_columns
 from foretaste.data.preparation.reading import like_it, naming
 from foretaste.data.sources import Opener, open_lines, open_sources
-from foretaste.data.sources.source import READ_COMPRESSIONS, Source
+from foretaste.data.sources.source import READ_COMPRESSIONS, Source, quoted
 from foretaste.errors import InputError
 
 if TYPE_CHECKING:
@@ -71,11 +71,11 @@ class Candidates:
                     for role, name in names.items()
                 }
                 for role, text in texts.items():
-                    count = self._engine.count(f"{source.relation} WHERE {text} IS NULL")
-                    if count:
+                    found = self._engine.find_rows(source, f"{text} IS NULL", text)
+                    if found.count:
                         raise InputError(
-                            f"{source.locate(names[role], None)}: {role} is empty "
-                            f"(column {shown(names[role])}, {like_it(count, 'row')})"
+                            f"{found.place}: {role} is empty "
+                            f"(column {shown(names[role])}, {like_it(found.count, 'row')})"
                         )
                 selects.append(
                     f"SELECT {texts['user_id']} AS user_text, {texts['item_id']} AS item_text "
@@ -101,9 +101,9 @@ class Candidates:
         ):
             count, example = engine.row(query)
             if count:
+                found = engine.find_rows(source, f"{line} = {quoted(example)}", line)
                 raise InputError(
-                    f"{source.locate(_LINE, example)}: {problem}: {shown(example)} "
-                    f"({like_it(count, 'line')})"
+                    f"{found.place}: {problem}: {shown(example)} ({like_it(count, 'line')})"
                 )
         num_repeated = engine.count(steps.LINES_OF_ONE_PAIR)
         self._counts_of_lines["num_test_candidate_lines_given_twice"] = num_repeated

@@ -119,6 +119,10 @@ def find_columns(
     if absent or missing:
         looks_for_time = "time" in roles and "time" not in found | named
         raise InputError(_not_found(source, absent, missing, looks_for_time=looks_for_time))
+    if twice := sorted({*found.values()} & {*source.repeated}):
+        raise InputError(
+            f"{source.name}: column {shown(twice[0])} is there more than once; rename one of them"
+        )
     by_column: dict[str, str] = {}
     for role in roles:
         if role == "weight" and found[role] == found.get("rating"):
@@ -380,9 +384,9 @@ def _header_hint(source: Source) -> str:
     if not isinstance(source, TextFile) or source.format.columns is not None:
         return ""
     _, second = next(source.rows(), (0, []))
-    has_no_name = _KNOWN.isdisjoint(map(_plain, source.columns))
+    has_no_name = _KNOWN.isdisjoint(map(_plain, source.names))
     is_like_second = has_no_name and not any(map(_VALUE.match, second))
-    if not any(map(_VALUE.fullmatch, source.columns)) and not is_like_second:
+    if not any(map(_VALUE.fullmatch, source.names)) and not is_like_second:
         return ""
     if source.format.is_items:
         anew = written_anew(source.path, source.format, source.delimiter, has_header=False)

@@ -6,27 +6,20 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from foretaste._util.files import real_path
-from foretaste._util.formatting import shown
 from foretaste._util.system import free_bytes
 from foretaste.data.config import memory_bytes
 from foretaste.data.manifest import TRAIN_FILE
-from foretaste.data.preparation.engine import Engine, Spellings
+from foretaste.data.preparation.engine import Engine, Found, Spellings
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.source import Source, quoted
-from foretaste.data.sources.text import (
-    NOT_UTF8,
-    QUOTES_AS_THEY_ARE,
-    TOO_LONG,
-    TextFile,
-    written_anew,
-)
+from foretaste.data.sources.text import TextFile
 from foretaste.errors import InputError, SettingError
 
 # Errors that values can cause: damaged files, dates out of range, odd types. All others are faults
@@ -43,13 +36,6 @@ _DATA_ERRORS = (
 # DuckDB's messages for a full disk: a file that it writes cannot grow, and it cannot spill.
 _CANNOT_WRITE = re.compile(r'Could not write file .*?: ([^":]+)","errno":"(\d+)"')
 _CANNOT_SPILL = "max_temp_directory_size"
-
-_BEYOND_ENCODING = {
-    "latin-1": "holds bytes that latin-1 does not have, as windows-1252 text does: --encoding "
-    "cp1252 (encoding='cp1252' in Python)",
-    "utf-16": "holds what cannot be read as UTF-16, as no emoji can before DuckDB 2.0.1; convert "
-    "the file, for example with iconv -f UTF-16 -t UTF-8",
-}
 
 # The process held 260 to 300 MiB more than DuckDB's limit, for limits from 0.5 to 2 GB.
 _BESIDE_ENGINE_BYTES = 300 * 2**20
@@ -74,7 +60,7 @@ class DuckDBEngine(Engine):
     def __init__(
         self, scratch: Path, memory_limit: str | None = None, threads: int | None = None
     ) -> None:
-        self._text_files: dict[str, TextFile] = {}
+        self._num_copies = 0
         self._scratch = scratch
         options: dict[str, Any] = {
             "temp_directory": real_path(scratch),
@@ -114,14 +100,12 @@ class DuckDBEngine(Engine):
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def register(self, sources: Sequence[Source]) -> list[Source]:
-        # Text files are kept, so that errors can name them.
         registered = list(sources)
         for number, source in enumerate(sources):
             if isinstance(source, TextFile):
-                source.check_lengths()
-                copy = self._scratch / f"{len(self._text_files)}.utf-8"
-                registered[number] = source.readable(copy)
-                self._text_files |= {real_path(path): source for path in (source.path, copy)}
+                source.check_last_line()
+                registered[number] = source.readable(self._scratch / f"{self._num_copies}.utf-8")
+                self._num_copies += 1
             if isinstance(source, Frame):
                 try:
                     self._connection.register(source.relation, source.table)
@@ -143,7 +127,7 @@ class DuckDBEngine(Engine):
         except _DATA_ERRORS as error:
             if found := _CANNOT_WRITE.search(str(error)):
                 raise OSError(int(found.group(2)), found.group(1)) from None
-            raise InputError(_explain(str(error), self._text_files)) from None
+            raise InputError(_first_line(str(error))) from None
         except duckdb.Error as error:
             # Damaged Parquet raises the base class itself.
             if type(error) is duckdb.Error:
@@ -159,6 +143,20 @@ class DuckDBEngine(Engine):
             if str(error) == "Query interrupted":
                 raise KeyboardInterrupt from None
             raise
+
+    def find_rows(self, source: Source, where: str, value: str) -> Found:
+        # A table scan numbers rows in their order only while that order is kept.
+        self.run("SET preserve_insertion_order = true")
+        fits = f"{where} AND {source.kept}" if source.kept else where
+        count, row, num_rows, first = self.row(
+            f"SELECT count(CASE WHEN fits THEN 1 END), min(CASE WHEN fits THEN nth END), count(*), "
+            f"arg_min(struct_pack(value), CASE WHEN fits THEN nth END) FROM ("
+            f"SELECT row_number() OVER () AS nth, {fits} AS fits, {value} AS value "
+            f"FROM {source.relation})"
+        )
+        self.run("SET preserve_insertion_order = false")
+        place = source.place(row, num_rows) if count else source.name
+        return Found(count=count, place=place, value=first and first["value"])
 
     def make(self, table: str, query: str) -> None:
         self.run(f"CREATE TABLE {table} AS {query}")
@@ -177,38 +175,7 @@ class DuckDBEngine(Engine):
         return [TRAIN_FILE]
 
 
-def _explain(message: str, files: Mapping[str, TextFile]) -> str:
-    """foretaste's message for DuckDB's message about its input; for a malformed row with file, line
-    and example. ``files`` are by DuckDB's path."""
+def _first_line(message: str) -> str:
     if "CSV Parser state machine" in message:
         return r"mixes line endings, \n and \r\n; make them one, for example with dos2unix"
-    for encoding, problem in _BEYOND_ENCODING.items():
-        if f"is not {encoding} encoded" in message:
-            return problem
-    line = re.search(r"CSV Error on Line: (\d+)", message)
-    if line is None:
-        return _first_line(message)
-    found = re.search(r"^ *file = (.*)$", message, re.MULTILINE)
-    file = files[re.sub(r"\[([*?[])\]", r"\1", found[1])] if found else None
-    fields = re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message)
-    if fields:
-        reason = f"expected {fields[1]} fields, found {fields[2]}"
-    elif "unterminated quote" in message:
-        reason = "a quote is opened and never closed"
-        if not file or not file.format.is_items:
-            reason += f"; {QUOTES_AS_THEY_ARE}"
-    elif "Invalid unicode" in message:
-        reason = NOT_UTF8
-    else:
-        reason = TOO_LONG if "Maximum line size" in message else "cannot be parsed"
-    original = re.search(r"^Original Line: ?(.*)$", message, re.MULTILINE)
-    # With Windows line ends DuckDB may quote an empty line here and the wrong row below it.
-    example = f": {shown(original[1])}" if original and original[1] else ""
-    anew = ""
-    if file and file.format.is_items and reason != NOT_UTF8:
-        anew = f"; {written_anew(file.path, file.format, file.delimiter)}"
-    return f"{file.name if file else 'input'}, line {line[1]}: {reason}{example}{anew}"
-
-
-def _first_line(message: str) -> str:
     return re.sub(r"^.*Error: ", "", message.strip().split("\n", 1)[0])

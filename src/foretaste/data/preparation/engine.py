@@ -23,6 +23,19 @@ class Spellings:
     without a time zone, and TIMESTAMPTZ for one with a zone."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """Rows of a source that fulfil a condition."""
+
+    count: int
+
+    place: str
+    """Where the first of them is: ``file, line 3``."""
+
+    value: str | None
+    """The value asked for, in the first of them."""
+
+
 class Engine(ABC):
     """Tables and queries of one preparation. As a context it removes its tables at the end."""
 
@@ -55,6 +68,10 @@ class Engine(ABC):
         Raises InputError for malformed input, SettingError if the memory limit is too low, OSError
         if the disk is full.
         """
+
+    @abstractmethod
+    def find_rows(self, source: Source, where: str, value: str) -> Found:
+        """The kept rows of a source that fulfil ``where``, with the SQL ``value`` of the first."""
 
     @abstractmethod
     def make(self, table: str, query: str) -> None:

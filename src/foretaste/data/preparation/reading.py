@@ -22,7 +22,7 @@ from foretaste.data.sources.source import TIMES, Source, Storage, names_of, quot
 from foretaste.errors import InputError
 
 if TYPE_CHECKING:
-    from foretaste.data.preparation.engine import Engine
+    from foretaste.data.preparation.engine import Engine, Found
 
 _SAMPLE_ROWS = 1000
 
@@ -107,26 +107,24 @@ def read_raw(
             sources, num_dropped = _without_empty_ids(engine, sources, columns)
         if time_format is not None and "time" in columns:
             sources = with_time_format(engine, sources, columns["time"], time_format)
-        # A sample suggests the kinds. A value that does not fit widens its kind, and all rows are
-        # read again.
-        kinds: dict[str, Kind] = {}
-        allowed = KINDS | {role: KINDS_OF_IDS[kind] for role, kind in (id_types or {}).items()}
-        sample = f"(SELECT * FROM {sources[0].relation} LIMIT {_SAMPLE_ROWS})"
-        for role, name in columns.items():
-            possible = [kind for row in allowed[role] for kind in row]
-            fits = ", ".join(
-                f"count({cast(engine.sql, sources[0].columns[name], kind)})" for kind in possible
-            )
-            num_fitting = engine.row(f"SELECT {fits} FROM {sample}")
-            kinds[role] = possible[num_fitting.index(max(num_fitting))]
-        while misfits := _read_as(engine, sources, columns, kinds):
-            for role in misfits:
-                (row,) = (row for row in allowed[role] if kinds[role] in row)
-                wider = row[row.index(kinds[role]) + 1 :]
-                if not wider:
-                    raise _bad_value(engine, sources, role, columns[role], kinds[role], empty_ids)
-                kinds[role] = wider[0]
+        chains = KINDS | {role: KINDS_OF_IDS[kind] for role, kind in (id_types or {}).items()}
+        # A sample suggests the kinds, and all rows decide where a value does not fit.
+        start = f"(SELECT * FROM {sources[0].rows_kept} LIMIT {_SAMPLE_ROWS})"
+        sample = [replace(sources[0], relation=start, kept="")]
+        kinds = {
+            role: _fitting(engine, sample, name, chains[role])[0] for role, name in columns.items()
+        }
+        num_rows, misfits = _read_as(engine, sources, columns, kinds)
+        if misfits:
+            for role, num_fitting in misfits.items():
+                kind, num_fitting = _fitting(
+                    engine, sources, columns[role], chains[role], kinds[role], num_fitting
+                )
+                if num_fitting < num_rows:
+                    raise _bad_value(engine, sources, role, columns[role], kind, empty_ids)
+                kinds[role] = kind
             engine.drop("raw")
+            _read_as(engine, sources, columns, kinds)
         units = ""
         if kinds.get("time") in ("integer", "real"):
             name = columns["time"]
@@ -140,11 +138,10 @@ def read_raw(
         for role in texts if texts and engine.count(f"raw WHERE {has_nul}") else ():
             for source in sources:
                 text = f"CAST({source.columns[columns[role]].sql} AS STRING)"
-                where = f"{source.relation} WHERE contains({text}, chr(0))"
-                count, example = engine.row(f"SELECT count(*), min({text}) FROM {where}")
-                if count:
-                    problem = f"{role} {shown(example)} holds a NUL character"
-                    raise _error_at(source, columns[role], example, problem, count)
+                found = engine.find_rows(source, f"contains({text}, chr(0))", text)
+                if found.count:
+                    problem = f"{role} {shown(found.value)} holds a NUL character"
+                    raise _error_at(found, columns[role], problem)
     kinds = {role: "integer" if kind == "short" else kind for role, kind in kinds.items()}
     return Raw(list(sources), kinds, num_dropped, units)
 
@@ -158,7 +155,7 @@ def naming(sources: Sequence[Source]) -> Iterator[None]:
         if any(source.name in str(error) for source in sources):
             raise
         for source in sources:
-            source.check_lines()
+            source.check_rows()
         raise InputError(f"{names_of(sources)}: {error}") from None
 
 
@@ -208,10 +205,9 @@ def _without_empty_ids(
             + (f" AND NOT isnan({column.sql})" if column.storage == "real" else "")
             for column in ids
         )
+        kept.append(replace(source, kept=is_whole))
         num_rows += (num_of_source := engine.count(source.relation))
-        num_dropped += num_of_source - engine.count(f"{source.relation} WHERE {is_whole}")
-        relation = f"(SELECT * FROM {source.relation} WHERE {is_whole})"
-        kept.append(replace(source, relation=relation))
+        num_dropped += num_of_source - engine.count(kept[-1].rows_kept)
     if num_rows and num_dropped == num_rows:
         raise InputError(f"{names_of(sources)}: every row has an empty id")
     return kept, num_dropped
@@ -252,9 +248,9 @@ def _check_types(sources: Sequence[Source], columns: dict[str, str]) -> None:
 
 def _read_as(
     engine: Engine, sources: Sequence[Source], columns: dict[str, str], kinds: dict[str, Kind]
-) -> list[str]:
-    """Make ``raw`` with the given kinds; returns the roles of columns with a value that does not
-    fit."""
+) -> tuple[int, dict[str, int]]:
+    """Make ``raw`` with the given kinds. Returns the number of rows and, for each column with
+    values that do not fit, the role and the number of those that do."""
     # One SELECT for each file, with columns by name. DuckDB reads the files of one pattern by
     # position, so a file with another order of columns would swap users and items.
     selects = []
@@ -271,13 +267,48 @@ def _read_as(
         if "event" in values:  # an empty event is no misfit, but a type that nobody keeps
             values["event"] = f"coalesce({values['event']}, '')"
         selected = ", ".join(f"{values[role]} AS {role}" for role in KINDS if role in values)
-        selects.append(f"SELECT {selected} FROM {source.relation}")
+        selects.append(f"SELECT {selected} FROM {source.rows_kept}")
     engine.make("raw", "\nUNION ALL ".join(selects))
     fitting = ", ".join(f"count({role})" for role in columns)
     num_rows, *num_fitting = engine.row(f"SELECT count(*), {fitting} FROM raw")
     if num_rows == 0:
         raise InputError(f"{names_of(sources)}: has no rows, only column names")
-    return [role for role, count in zip(columns, num_fitting, strict=True) if count < num_rows]
+    found = zip(columns, num_fitting, strict=True)
+    return num_rows, {role: count for role, count in found if count < num_rows}
+
+
+def _fitting(
+    engine: Engine,
+    sources: Sequence[Source],
+    name: str,
+    chains: Sequence[Sequence[Kind]],
+    tried: Kind | None = None,
+    num_fitting: int = 0,
+) -> tuple[Kind, int]:
+    """The kind that most values of column ``name`` fit, and their number; of equal kinds the
+    first, or the widest if no kind fits all.
+
+    ``num_fitting`` values are known to fit ``tried``, and so the kinds after it in its chain. No
+    other kind fits them.
+    """
+    kinds = [kind for chain in chains for kind in chain]
+    rows = "\nUNION ALL ".join(
+        "SELECT "
+        + ", ".join(f"{cast(engine.sql, source.columns[name], kind)} AS {kind}" for kind in kinds)
+        + f" FROM {source.rows_kept}"
+        + (f" WHERE {cast(engine.sql, source.columns[name], tried)} IS NULL" if tried else "")
+        for source in sources
+    )
+    counts = ", ".join(f"count({kind})" for kind in kinds)
+    num_rows, *found = engine.row(f"SELECT count(*), {counts} FROM ({rows})")
+    wider = next((chain[chain.index(tried) :] for chain in chains if tried in chain), ())
+    total = [
+        count + num_fitting * (kind in wider) for kind, count in zip(kinds, found, strict=True)
+    ]
+    if num_rows + num_fitting in total:
+        return kinds[total.index(num_rows + num_fitting)], num_rows + num_fitting
+    most, place = max(zip(total, range(len(kinds)), strict=True))
+    return kinds[place], most
 
 
 def _bad_value(
@@ -288,42 +319,39 @@ def _bad_value(
     kind: Kind,
     empty_ids: EmptyIds | None,
 ) -> InputError:
-    """The error for a value of column ``name`` that does not fit ``kind``, the widest kind."""
+    """The error for the first value of column ``name`` that does not fit ``kind``."""
     for source in sources:
         column = source.columns[name]
         text = f"nullif(CAST({column.text or column.sql} AS STRING), '')"
         if column.text is None and column.storage in TIMES:
             # DuckDB crashes as it turns some times into text, so the message has the type only.
             text = f"CASE WHEN {column.sql} IS NOT NULL THEN {quoted(column.type_name)} END"
-        misfits = f"{source.relation} WHERE {cast(engine.sql, column, kind)} IS NULL"
-        query = f"SELECT count(*), count(*) - count({text}), min({text}) FROM {misfits}"
-        count, num_empty, example = engine.row(query)
-        if num_empty:
+        misfit = f"{cast(engine.sql, column, kind)} IS NULL"
+        found = engine.find_rows(source, misfit, text)
+        if not found.count:
+            continue
+        if found.value is None:
             is_option = empty_ids is not None and role in ("user_id", "item_id")
             advice = _DROP_EMPTY if is_option else _advice(role, "")
-            return _error_at(source, name, None, f"{role} is empty", num_empty, advice)
-        if count:
-            advice = _advice(role, example)
-            if role == "time":
-                problem = _UNFIT_TIME
-                if column.time_format is not None:
-                    problem = f"is not written as {shown(column.time_format)} says"
-                elif date := _DATE.match(example):
-                    advice = _TIME_FORMAT.format(format=_format_of(date))
-            else:
-                problem = f"is not {_NOUNS[kind]}"
-            problem = f"{role} {shown(example)} {problem}"
-            return _error_at(source, name, example, problem, count, advice)
+            found = engine.find_rows(source, f"{text} IS NULL", text)
+            return _error_at(found, name, f"{role} is empty", advice)
+        advice = _advice(role, found.value)
+        if role == "time":
+            problem = _UNFIT_TIME
+            if column.time_format is not None:
+                problem = f"is not written as {shown(column.time_format)} says"
+            elif date := _DATE.match(found.value):
+                advice = _TIME_FORMAT.format(format=_format_of(date))
+        else:
+            problem = f"is not {_NOUNS[kind]}"
+        return _error_at(found, name, f"{role} {shown(found.value)} {problem}", advice)
     raise AssertionError(f"{role}: values did not fit, and now they do")
 
 
-def _error_at(
-    source: Source, name: str, value: str | None, problem: str, count: int, advice: str = ""
-) -> InputError:
-    """The error for a value of column ``name``, with the first line that has it."""
-    where = source.locate(name, value)
-    rows = like_it(count, "row")
-    return InputError(f"{where}: {problem} (column {shown(name)}, {rows}){advice}")
+def _error_at(found: Found, name: str, problem: str, advice: str = "") -> InputError:
+    """The error for the first of the rows found, whose column ``name`` has a problem."""
+    rows = like_it(found.count, "row")
+    return InputError(f"{found.place}: {problem} (column {shown(name)}, {rows}){advice}")
 
 
 def _format_of(date: re.Match[str]) -> str:

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from foretaste._util.files import real_path
-from foretaste.data.preparation.engine import Engine, Spellings
+from foretaste.data.preparation.engine import Engine, Found, Spellings
 from foretaste.data.preparation.spark_session import Spark, translated
-from foretaste.data.preparation.spark_sources import registered, with_backslashes
+from foretaste.data.preparation.spark_sources import View, registered, with_backslashes
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.source import Source
 from foretaste.errors import DatasetError, InputError
@@ -66,6 +66,14 @@ class SparkEngine(Engine):
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         with translated():
             return [tuple(row) for row in self._query(sql).collect()]
+
+    def find_rows(self, source: Source, where: str, value: str) -> Found:
+        assert isinstance(source, View)
+        # Spark knows the file of a row and not its number, so the smallest value is the example.
+        query = f"SELECT count(*), min(struct({source.file} AS file, {value} AS value))"
+        count, first = self.row(f"{query} FROM {source.rows_kept} WHERE {where}")
+        place = source.name if first is None else source.place_in(first["file"])
+        return Found(count=count, place=place, value=None if first is None else first["value"])
 
     def make(self, table: str, query: str) -> None:
         # Files, and not Spark's cache: a cached table carries the plans of all tables before it,

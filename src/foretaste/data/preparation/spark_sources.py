@@ -71,20 +71,12 @@ class View(Source):
     def sha256(self) -> str:
         return self.state
 
-    def locate(self, column: str, value: str | None) -> str:
-        if self.users:
-            places = ((file, file.locate(column, value)) for file in self.files.values())
-            return next((place for file, place in places if place != file.name), self.name)
-        rows = self.session.sql(with_backslashes(f"SELECT * FROM {self.relation}"))
-        if "file_of_row" not in rows.columns:
+    def place_in(self, path: str) -> str:
+        """The name of the file at ``path``; that of the source if the path is empty."""
+        if not path:
             return self.name
-        same = "IS NULL" if value is None else f"= {quoted(value)}"
-        where = with_backslashes(f"nullif(CAST({self.columns[column].sql} AS STRING), '') {same}")
-        place = rows.where(where).agg(f.min("file_of_row")).collect()[0][0]
-        if place is None:
-            return self.name
-        file = self.files.get(place)
-        return str(place) if file is None else file.locate(column, value)
+        file = self.files.get(path)
+        return path if file is None else file.name
 
 
 def registered(session: SparkSession, sources: Sequence[Source]) -> list[Source]:

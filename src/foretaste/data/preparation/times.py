@@ -126,18 +126,15 @@ class Times:
         """The text and the place of the time that a query returns."""
         for source in self.sources:
             column = source.columns[self.column]
-            is_stored = column.text is None and column.storage in TIMES
-            # DuckDB crashes as it turns some stored times into text.
-            text = quoted(column.type_name) if is_stored else (column.text or column.sql)
+            text = column.text or column.sql
+            if column.text is None and column.storage in TIMES:
+                # DuckDB crashes as it turns some stored times into text.
+                text = quoted(column.type_name)
             time = cast(self.engine.sql, column, self.kind) + column.scale
-            count, found, file = self.engine.row(
-                f"SELECT count(*), min(CAST({text} AS STRING)), min({source.file}) "
-                f"FROM {source.relation} WHERE {time} = ({query})"
-            )
-            if count and is_stored:
-                return found, file or source.name
-            if count:
-                return found, source.locate(self.column, found)
+            found = self.engine.find_rows(source, f"{time} = ({query})", f"CAST({text} AS STRING)")
+            if found.count:
+                assert found.value is not None
+                return found.value, found.place
         raise AssertionError(f"no source has the time of {query}")
 
     def _outlying(self) -> dict[str, str]:

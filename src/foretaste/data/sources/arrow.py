@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from foretaste._util.files import real_path
@@ -113,17 +112,8 @@ class Frame(Source):
                 f"frame[{shown(name)}].astype(str) in pandas"
             ) from None
 
-    def locate(self, column: str, value: str | None) -> str:
-        values = self.table[self.columns[column].sql]
-        if self.columns[column].storage == "text":
-            values = values.cast(pa.large_string())
-            values = pc.if_else(pc.equal(values, ""), None, values)
-        if value is None:
-            matches = pc.is_null(values, nan_is_null=True)
-        else:
-            matches = pc.equal(values.cast(pa.large_string()), value)
-        row = pc.index(matches, True).as_py()
-        return self.name if row < 0 else f"{self.name}, row {row} (the first is 0)"
+    def place(self, row: int, num_rows: int) -> str:
+        return f"{self.name}, row {row - 1} (the first is 0)"
 
     def sha256(self) -> str:
         """The checksum of the Arrow stream. Unequal frames differ in it; equal ones may."""

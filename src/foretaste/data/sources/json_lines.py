@@ -13,7 +13,7 @@ from typing import Any
 
 from foretaste._util.formatting import shown
 from foretaste.data.config import SKIPPED, FileFormat
-from foretaste.data.sources.source import Column, quoted
+from foretaste.data.sources.source import Column, quoted, unreadable
 from foretaste.data.sources.text import LONG_LINE, TextFile, start_of_text, whole_lines
 from foretaste.errors import InputError
 
@@ -50,23 +50,19 @@ class JsonLinesFile(TextFile):
     def read_as(self) -> str:
         return "JSON lines"
 
-    def find(self, column: str, value: str | None) -> int | None:
-        """The first line on which a key has this value; None stands for a missing value.
+    def place(self, row: int, num_rows: int) -> str:
+        """The name of the file and the line of a row; InputError if the line is no object."""
+        self.check_unchanged()
+        lines = ((number, line) for number, (line,) in self.rows() if line.strip())
+        try:
+            number, line = next(islice(lines, row - 1, None))
+        except OSError as error:
+            raise unreadable(self.name, error) from None
+        next(_objects(self.path, [(number, line)]))
+        return f"{self.name}, line {number}"
 
-        Raises InputError for an earlier line that is no object.
-        """
-        for line, found in self._objects():
-            text = found.get(column)
-            # The text that DuckDB makes of a value.
-            if isinstance(text, float):
-                text = repr(text)
-            elif text is not None and not isinstance(text, str):
-                text = json.dumps(text, separators=(",", ":"))
-            if (text or None) == value:
-                return line
-        return None
-
-    def check_lines(self) -> None:
+    def check_rows(self) -> None:
+        super().check_rows()
         with suppress(OSError):
             deque(self._objects(), maxlen=0)
 

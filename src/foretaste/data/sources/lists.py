@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from foretaste.data.config import FileFormat
 from foretaste.data.sources.source import Column, path_literal
@@ -53,6 +55,8 @@ FROM (
 class ListsFile(TextFile):
     """A file of lists."""
 
+    longest_row: ClassVar[float] = math.inf
+
     @classmethod
     def open(cls, path: Path, format: FileFormat) -> TextFile:
         """The file; InputError if it is empty or no text."""
@@ -75,16 +79,16 @@ class ListsFile(TextFile):
             return self
         return replace(read, users=self.users.replace(path_literal(self.path), path_literal(copy)))
 
-    def check_lengths(self) -> None:
+    def check_last_line(self) -> None:
         """A line may have any length."""
 
-    def find(self, column: str, value: str | None) -> int | None:
-        """The first line that has this user, or this item; None stands for an empty id."""
-        is_user = column == "user_id"
-        for line, (user_id, *items) in self.lists():
-            if (value or "") in ([user_id] if is_user else items):
-                return line
-        return None
+    def place(self, row: int, num_rows: int) -> str:
+        """The name of the file and the line of an item. Items are counted from 1."""
+        for line, (_, *items) in self.lists():
+            row -= len(items)
+            if row <= 0:
+                return f"{self.name}, line {line}"
+        raise AssertionError("the file has fewer items than were read")
 
     def lists(self) -> Iterator[tuple[int, list[str]]]:
         """The fields of every line, with its number."""

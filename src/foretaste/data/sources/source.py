@@ -69,13 +69,16 @@ class Source:
     """The file's path, or a word for the frame."""
 
     relation: str
-    """The text after FROM in a query."""
+    """The text after FROM in a query; `rows_kept` leaves out the rows that are not kept."""
 
     columns: dict[str, Column]
     """All columns that can be read, by their names in the source."""
 
     repeated: tuple[str, ...] = ()
     """Names that several columns have; none of these columns can be read."""
+
+    kept: str = ""
+    """SQL condition of the rows that are kept; empty if all are."""
 
     size: int
     """Bytes of the file, or of the frame in memory."""
@@ -111,16 +114,21 @@ class Source:
         """
         return self
 
-    def locate(self, column: str, value: str | None) -> str:
-        """The first place where a column has this value, ``file, line 3``; the file alone if its
-        lines are not known.
+    @property
+    def rows_kept(self) -> str:
+        """The text after FROM in a query of the rows that are kept."""
+        return f"(SELECT * FROM {self.relation} WHERE {self.kept})" if self.kept else self.relation
+
+    def place(self, row: int, num_rows: int) -> str:
+        """Where a row is, ``file, line 3``; the file alone if it has no lines. Rows are counted
+        from 1, and ``num_rows`` is the number of all rows.
 
         Raises InputError if the file cannot be read again.
         """
         return self.name
 
-    def check_lines(self) -> None:
-        """Raise InputError for the first unreadable line, if the engine names none."""
+    def check_rows(self) -> None:
+        """Raise InputError for the first row that cannot be read, if the engine names none."""
 
     def sha256(self) -> str:
         """The checksum of the content."""

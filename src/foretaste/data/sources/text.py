@@ -10,13 +10,15 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from foretaste._util.files import real_path
 from foretaste._util.formatting import shown
-from foretaste.data.config import SKIPPED, FileFormat
+from foretaste.data.config import SKIPPED, FileFormat, Quote
 from foretaste.data.sources.source import (
     READ_COMPRESSIONS,
     Column,
@@ -33,20 +35,21 @@ from foretaste.errors import InputError
 LONG_LINE = 1 << 21
 """Number of characters that are read to find the format of a file."""
 
-NOT_UTF8 = (
-    "is not UTF-8 text; give its encoding with --encoding (such as cp1252, latin-1 or utf-16), or "
-    "convert it, for example with iconv -t UTF-8"
-)
-
-QUOTES_AS_THEY_ARE = "--quote none takes quotes as they are"
-
-TOO_LONG = "is longer than 2 MB; a quote may be missing, or the file was not written to its end"
+_TOO_LONG = "is longer than 2 MB; a quote may be missing, or the file was not written to its end"
 
 _NATIVE = ("utf-8", "latin-1", "utf-16")
-_DELIMITERS = ("::", ",", "\t", ";", "|")
+_DELIMITERS = (",", "::", "\t", ";", "|")
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_QUOTES: dict[Quote, tuple[str, str]] = {
+    "double": ('"', '"'), "backslash": ('"', "\\"), "none": ("", "")
+}  # fmt: skip
 _LONG_FIELD = 1 << 24
 _LONG_LINE_BYTES = 2_000_000
+
+# Spreadsheets write the delimiter on a line before the header: sep=;
+_SEPARATOR = re.compile(r"(\"?)sep=(.)\1(?:\r\n?|\n)", re.IGNORECASE)
+# Latin-1 has only control characters here, and windows-1252 has letters and quotes.
+_NOT_LATIN_1 = re.compile("[\x80-\x9f]")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,18 +63,23 @@ class TextFile(Source):
 
     delimiter: str
 
-    has_quotes: bool
-    """True if a field may stand in double quotes."""
+    quote: Quote
+    """``none`` for a delimiter of several characters; otherwise that of the settings."""
 
     names: tuple[str, ...]
     """The name of every field, in order."""
+
+    longest_row: ClassVar[float] = _LONG_LINE_BYTES
+    """The number of characters that a row may have."""
+
+    num_skipped: int
+    """The number of lines before the rows: the header, and a line such as ``sep=;``."""
 
     @classmethod
     def open(cls, path: Path, format: FileFormat) -> TextFile:
         """The file in the given ``format``, completed from its first row.
 
-        Raises InputError if the file is empty, no text, names a column twice, or its first row
-        contradicts ``format``.
+        Raises InputError if the file is empty, no text, or its first row contradicts ``format``.
         """
         size, modified_ns = file_state(path)
         try:
@@ -81,42 +89,49 @@ class TextFile(Source):
         if format.is_items:
             format = replace(format, encoding=_encoding_of_items(path, format.encoding))
         text = start_of_text(path, format)
-        delimiter = format.delimiter or _likely_delimiter(text, format.columns)
-        has_quotes = format.quote == "double" and _may_have_quotes(delimiter)
+        separator = _SEPARATOR.match(text) if format.columns is None else None
+        if separator is not None:
+            text = text[separator.end() :]
+        delimiter = format.delimiter or (
+            separator[2] if separator is not None else _likely_delimiter(text, format.columns)
+        )
+        quote: Quote = format.quote if len(delimiter) == 1 else "none"
         try:
-            fields = _first_row(text, delimiter, has_quotes, strict=True)
+            fields = _first_row(text, delimiter, quote)
         except csv.Error as error:
-            advice = QUOTES_AS_THEY_ARE
-            if format.is_items:
-                advice = written_anew(path, format, delimiter)
             raise InputError(
-                f"{path}, line 1: cannot be parsed ({error}): {shown(text[:300])}; {advice}"
+                f"{path}, line 1: cannot be parsed ({error}){quote_advice(text, format)}: "
+                f"{shown(text[:300])}{_way_out(path, format, delimiter)}"
             ) from None
         _check_first_row(path, fields, delimiter, format)
         names = format.columns or tuple(fields)
+        repeated = tuple(name for name, count in Counter(names).items() if count > 1)
         columns = {
             name: Column(sql=f"c{position}", storage="text", type_name="text")
             for position, name in enumerate(names)
-            if name != SKIPPED or format.columns is None
+            if name not in ("", *repeated) and (name != SKIPPED or format.columns is None)
         }
         # Columns are declared by position, as DuckDB ignores case in names. All are text: DuckDB's
-        # own detection reads 007 as 7. Declared and strict, it names the line of bad text, short or
-        # long rows and open quotes.
+        # own detection reads 007 as 7. Declared and strict, it refuses bad text, short or long rows
+        # and open quotes.
         declared = ", ".join(f"c{position}: 'VARCHAR'" for position in range(len(names)))
-        quote = '"' if has_quotes else ""
         # header is never guessed: with true, DuckDB silently eats the first row of a file that has
         # no line of names.
         encoding = format.encoding if format.encoding in _NATIVE else "utf-8"
+        # Not store_rejects: DuckDB 2.0 then leaves out a line above 32 MB without a reject, and
+        # keeps 900 bytes for each bad row whatever the limit (5 million rows took 3.8 GB).
         relation = (
             f"read_csv({path_literal(path)}, auto_detect=false, strict_mode=true, "
-            f"header={format.columns is None}, delim={quoted(delimiter)}, quote='{quote}', "
-            f"escape='{quote}', encoding='{encoding}', "
+            f"header={format.columns is None}, skip={int(separator is not None)}, "
+            f"delim={quoted(delimiter)}, quote={quoted(_QUOTES[quote][0])}, "
+            f"escape={quoted(_QUOTES[quote][1])}, encoding='{encoding}', "
             f"compression='{_compression(path) or 'none'}', "
             f"hive_partitioning=false, columns={{{declared}}})"
         )
         return cls(
             name=str(path), relation=relation, columns=columns, size=size, modified_ns=modified_ns,
-            path=path, format=format, delimiter=delimiter, has_quotes=has_quotes, names=names,
+            path=path, format=format, delimiter=delimiter, quote=quote, names=names,
+            repeated=repeated, num_skipped=(separator is not None) + (format.columns is None),
         )  # fmt: skip
 
     @property
@@ -125,21 +140,24 @@ class TextFile(Source):
         columns = f"columns {','.join(self.names)}" if self.format.columns else "a header"
         return f"text, delimiter {self.delimiter!r}, {columns}"
 
-    def locate(self, column: str, value: str | None) -> str:
+    def place(self, row: int, num_rows: int) -> str:
         self.check_unchanged()
         try:
-            line = self.find(column, value)
+            return f"{self.name}, line {self._line_of(row, num_rows)}"
         except OSError as error:
             raise unreadable(self.name, error) from None
-        return self.name if line is None else f"{self.name}, line {line}"
 
-    def find(self, column: str, value: str | None) -> int | None:
-        """The first line on which a column has this value; None stands for a missing value.
-
-        The engine does not keep the lines of values, so this reads the file again, for errors only.
-        """
-        position = self.names.index(column)
-        return next((line for line, row in self.rows() if (row[position] or None) == value), None)
+    def _line_of(self, row: int, num_rows: int) -> int:
+        """The line on which a row ends. Rows are counted from 1."""
+        # Counting line ends takes a tenth of the time of parsing rows (20 million in 5 s).
+        with _open_text(self.path, self.format, newline=None) as file:
+            num_lines, end = 0, "\n"
+            while block := file.read(1 << 20):
+                num_lines += block.count("\n")
+                end = block[-1]
+        if num_lines + (end != "\n") == num_rows + self.num_skipped:
+            return row + self.num_skipped
+        return next(islice(self.rows(), row - 1, None))[0]
 
     def rows(self, *, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
         """Every row below the header, with the number of its last line, without blank lines.
@@ -147,10 +165,57 @@ class TextFile(Source):
         With ``strict``, raises csv.Error for a misplaced quote.
         """
         with _open_text(self.path, self.format) as file:
-            numbered = _numbered_rows(file, self.delimiter, self.has_quotes, strict=strict)
-            if self.format.columns is None:
-                next(numbered)
-            yield from ((line, row) for line, row in numbered if row not in ([], [""]))
+            numbered = _numbered_rows(file, self.delimiter, self.quote, strict=strict)
+            yield from (
+                (line, row)
+                for line, row in islice(numbered, self.num_skipped, None)
+                if row not in ([], [""])
+            )
+
+    def check_rows(self) -> None:
+        """Raise InputError with the line of the first row that the engine cannot read, if there is
+        one."""
+        line = self.num_skipped
+        try:
+            for line, row in self.rows(strict=True):
+                if problem := self._problem_of(row):
+                    example = shown(self.delimiter.join(row)[:300])
+                    way_out = _way_out(self.path, self.format, self.delimiter)
+                    raise InputError(f"{self.name}, line {line}: {problem}: {example}{way_out}")
+        except csv.Error as error:
+            number, text = self._first_line_below(line)
+            # The csv module reads fields of 16 MB.
+            is_open = "end of data" in str(error) or "field limit" in str(error)
+            reason = "a quote is opened and never closed" if is_open else str(error)
+            problem = f"{reason}{quote_advice(text, self.format)}: {shown(text[:300])}"
+            if len(text) > _LONG_LINE_BYTES:
+                problem = _TOO_LONG
+            way_out = _way_out(self.path, self.format, self.delimiter)
+            raise InputError(f"{self.name}, line {number}: {problem}{way_out}") from None
+        except OSError as error:
+            raise unreadable(self.name, error) from None
+
+    def _first_line_below(self, line: int) -> tuple[int, str]:
+        """The first line below ``line`` that is not blank, with its number."""
+        with _open_text(self.path, self.format) as file:
+            lines = islice(enumerate(file, start=1), line, None)
+            return next((number, text.strip()) for number, text in lines if text.strip())
+
+    def _problem_of(self, row: list[str]) -> str | None:
+        """What is wrong with a row, for a message."""
+        text = self.delimiter.join(row)
+        if len(text) > self.longest_row:
+            return _TOO_LONG
+        if len(row) != len(self.names):
+            return f"expected {len(self.names)} fields, found {len(row)}"
+        if "\N{REPLACEMENT CHARACTER}" in text:
+            return not_encoded(self.format)
+        if self.format.encoding == "latin-1" and _NOT_LATIN_1.search(text):
+            return (
+                "holds bytes that latin-1 does not have, as windows-1252 text does: --encoding "
+                "cp1252 (encoding='cp1252' in Python)"
+            )
+        return None
 
     def readable(self, copy: Path) -> TextFile:
         """The file itself; for an encoding that DuckDB lacks, a copy in UTF-8 at ``copy``.
@@ -169,34 +234,28 @@ class TextFile(Source):
                 before, bad, _ = block.partition("\N{REPLACEMENT CHARACTER}")
                 line += before.count("\n")
                 if bad:
-                    raise InputError(
-                        f"{self.name}, line {line}: is not {self.format.encoding} text; give its "
-                        "encoding with --encoding"
-                    )
+                    raise InputError(f"{self.name}, line {line}: {not_encoded(self.format)}")
                 written.write(block.encode())
         relation = self.relation.replace(path_literal(self.path), path_literal(copy))
         return replace(self, relation=relation)
 
-    def check_lengths(self) -> None:
-        """Raise InputError for a line of more than 2 MB."""
-        # DuckDB silently leaves out such a line if it fills the rest of a buffer, as in a file that
-        # was allocated and not written to its end (seen above 32 MB). Elsewhere DuckDB does not
-        # always name the line.
+    def check_last_line(self) -> None:
+        """Raise InputError if the last line is longer than 2 MB."""
+        # DuckDB silently leaves out a last line above 32 MB, as of a file that was allocated and
+        # not written to its end. Elsewhere it refuses a line that is too long.
         limit = _LONG_LINE_BYTES * (2 if self.format.encoding == "utf-16" else 1)
-        start = offset = 0
+        tail = b""
         try:
-            with _open_bytes(self.path) as stream:
+            is_packed = _compression(self.path) is not None
+            with _open_bytes(self.path) if is_packed else self.path.open("rb") as stream:
+                if not is_packed:
+                    stream.seek(max(0, self.size - limit - 1))
                 while block := stream.read(limit):
-                    end = _line_end(block)
-                    first, last = block.find(end), block.rfind(end)
-                    if offset + (len(block) if first < 0 else first) - start > limit:
-                        line = _num_line_ends(self.path, start) + 1
-                        raise InputError(f"{self.name}, line {line}: {TOO_LONG}")
-                    if last >= 0:
-                        start = offset + last + 1
-                    offset += len(block)
+                    tail = (tail + block)[-limit - 1 :]
         except (OSError, EOFError, pa.ArrowException) as error:
             raise InputError(f"{self.name}: cannot be read: {error}") from None
+        if len(tail) > limit and not any(end in tail[:-2] for end in (b"\n", b"\r")):
+            self.check_rows()
 
 
 def whole_lines(format: FileFormat, name: str) -> FileFormat:
@@ -229,7 +288,7 @@ def start_of_text(path: Path, format: FileFormat) -> str:
         )
         raise InputError(f"{path}: {problem}; expected {expected}")
     if "\N{REPLACEMENT CHARACTER}" in line:
-        raise InputError(f"{path}, line 1: {NOT_UTF8}")
+        raise InputError(f"{path}, line 1: {not_encoded(format)}")
     if len(line) == LONG_LINE and not has_lists:
         raise InputError(f"{path}, line 1: is longer than 2 MB; is it text with line breaks?")
     return text
@@ -252,6 +311,28 @@ def written_anew(path: Path, format: FileFormat, delimiter: str, *, has_header: 
     return f'this writes items.csv {written}: python -c "{command}"'
 
 
+def _way_out(path: Path, format: FileFormat, delimiter: str) -> str:
+    """The advice for a file of items with an unreadable row, after a semicolon."""
+    return f"; {written_anew(path, format, delimiter)}" if format.is_items else ""
+
+
+def not_encoded(format: FileFormat) -> str:
+    """The message about a file that is not in the encoding of ``format``."""
+    return (
+        f"is not {format.encoding.upper()} text; give its encoding with --encoding (such as "
+        "cp1252, latin-1 or utf-16), or convert it, for example with iconv -t UTF-8"
+    )
+
+
+def quote_advice(text: str, format: FileFormat) -> str:
+    """The advice for a text whose quotes do not fit ``format``, after a semicolon."""
+    if format.is_items:
+        return ""
+    if format.quote == "double" and '\\"' in text:
+        return r"; --quote backslash reads \" as a quote within a field"
+    return "; --quote none takes quotes as they are"
+
+
 def _compression(path: Path) -> str | None:
     return READ_COMPRESSIONS.get(path.suffix.lower())
 
@@ -261,10 +342,10 @@ def _open_bytes(path: Path) -> pa.NativeFile:
     return pa.input_stream(real_path(path), compression=_compression(path), buffer_size=1 << 20)
 
 
-def _open_text(path: Path, format: FileFormat) -> io.TextIOWrapper:
+def _open_text(path: Path, format: FileFormat, newline: str | None = "") -> io.TextIOWrapper:
     """The text of a file, without a byte order mark; undecodable bytes become U+FFFD."""
     codec = "utf-8-sig" if format.encoding == "utf-8" else format.encoding
-    return io.TextIOWrapper(_open_bytes(path), encoding=codec, errors="replace", newline="")
+    return io.TextIOWrapper(_open_bytes(path), encoding=codec, errors="replace", newline=newline)
 
 
 def _encoding_of_items(path: Path, encoding: str) -> str:
@@ -299,28 +380,25 @@ def _encoding_of_bytes(path: Path) -> str | None:
 
 
 def _numbered_rows(
-    lines: io.TextIOBase, delimiter: str, has_quotes: bool, *, strict: bool = False
+    lines: io.TextIOBase, delimiter: str, quote: Quote, *, strict: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
     """The fields of every row, with the number of its last line.
 
     With ``strict``, raises csv.Error for a misplaced quote.
     """
-    if not has_quotes:
+    if quote == "none":
         for number, line in enumerate(lines, start=1):
             yield number, line.rstrip("\r\n").split(delimiter)
         return
     # By default the csv module refuses fields above 128 KiB.
     previous = csv.field_size_limit(_LONG_FIELD)
+    escape: dict[str, Any] = {"doublequote": False, "escapechar": "\\"}
+    dialect = escape if quote == "backslash" else {}
     try:
-        reader = csv.reader(lines, delimiter=delimiter, strict=strict)
+        reader = csv.reader(lines, delimiter=delimiter, strict=strict, **dialect)
         yield from ((reader.line_num, row) for row in reader)
     finally:
         csv.field_size_limit(previous)
-
-
-def _line_end(block: bytes) -> bytes:
-    """The line end in a block: \\n, which may follow \\r; \\r alone if there is no \\n."""
-    return b"\n" if b"\n" in block else b"\r"
 
 
 def longest_line(path: Path) -> int:
@@ -334,52 +412,32 @@ def longest_line(path: Path) -> int:
     return longest
 
 
-def _num_line_ends(path: Path, num_bytes: int) -> int:
-    """The number of lines that end within the first bytes of a file."""
-    found = 0
-    with _open_bytes(path) as stream:
-        while num_bytes and (block := stream.read(min(num_bytes, 1 << 20))):
-            found += block.count(_line_end(block))
-            num_bytes -= len(block)
-    return found
-
-
 def _likely_delimiter(text: str, columns: tuple[str, ...] | None) -> str:
     """The common delimiter that makes as many fields as there are columns, or else most fields."""
     line = _first_line(text)
 
     def rank(delimiter: str) -> tuple[bool, int]:
-        has_quotes = _may_have_quotes(delimiter)
-        num_fields = len(_first_row(line, delimiter, has_quotes, strict=False))
+        quote: Quote = "double" if len(delimiter) == 1 else "none"
+        num_fields = len(_first_row(line, delimiter, quote, strict=False))
         return columns is not None and num_fields == len(columns), num_fields
 
     # Of equally good ones `max` takes the first.
     return max(_DELIMITERS, key=rank)
 
 
-def _may_have_quotes(delimiter: str) -> bool:
-    """True for a delimiter of one character; files with longer ones are written without quotes."""
-    return len(delimiter) == 1
-
-
 def _first_line(text: str) -> str:
     return io.StringIO(text, newline="").readline()
 
 
-def _first_row(text: str, delimiter: str, has_quotes: bool, *, strict: bool) -> list[str]:
+def _first_row(text: str, delimiter: str, quote: Quote, *, strict: bool = True) -> list[str]:
     lines = io.StringIO(text, newline="")
-    return next(_numbered_rows(lines, delimiter, has_quotes, strict=strict))[1]
+    return next(_numbered_rows(lines, delimiter, quote, strict=strict))[1]
 
 
 def _check_first_row(path: Path, fields: list[str], delimiter: str, format: FileFormat) -> None:
     """Raise InputError for a header with wrong names, and for a first row that does not fit the
     given columns."""
     if (names := format.columns) is None:
-        repeated = [name for name, count in Counter(fields).items() if count > 1]
-        if repeated:
-            raise InputError(
-                f"{path}, line 1: column {shown(min(repeated))} is there more than once"
-            )
         refuse_nul(fields, f"{path}, line 1")
         return
     example = shown(delimiter.join(fields))
