@@ -18,7 +18,7 @@ import pytest
 
 from foretaste.data import GenerateConfig, PrepareConfig, generate, prepare
 from foretaste.errors import InputError
-from tests.data.conftest import WriteFile
+from tests.data.conftest import WriteFile, refuse
 
 COLUMNS = ("user_id", "item_id", "timestamp")
 SMALL = GenerateConfig(num_users=120, num_items=60, num_interactions=1_800)
@@ -232,9 +232,52 @@ def test_encodings_by_any_name(tmp_path: Path, encoding: str) -> None:
 def test_what_is_not_in_the_encoding_is_named(write: WriteFile, tmp_path: Path) -> None:
     source = write(b"user_id,item_id\n1,2\n\x81,3\n")
     with pytest.raises(
-        InputError, match=r"raw\.csv, line 3: is not cp1252 text; give its encoding"
+        InputError, match=r"raw\.csv, line 3: is not CP1252 text; give its encoding"
     ):
         prepare(source, tmp_path / "out", encoding="cp1252")
     source = write(b"user_id,item_id\n1,2\n1,2,3\n\x80,3\n")
     with pytest.raises(InputError, match=r"raw\.csv, line 3: expected 2 fields, found 3"):
         prepare(source, tmp_path / "out", encoding="cp1252")
+
+
+def test_quotes_escaped_by_a_backslash(write: WriteFile) -> None:
+    text = r'"User-ID";"ISBN";"Title"' "\n" r'"1";"07\"1";"a \"b\"; c"' "\n" r'"2";"8";"\\"' "\n"
+    source = write(text, "raw.csv")
+    refuse(source, r'raw\.csv, line 2: .*; --quote backslash reads \\" as a quote within a field')
+    config = PrepareConfig(protocol="none", quote="backslash", user_column="User-ID")
+    dataset = prepare(source, source.parent / "out", config)
+    assert (dataset.users.ids(), dataset.items.ids()) == ([1, 2], ['07"1', "8"])
+
+
+@pytest.mark.parametrize(
+    ("mark", "line"),
+    [("", "sep={}\n"), ("", "SEP={}\r\n"), ("", '"sep={}"\n'), ("\ufeff", "sep={}\n")],
+)
+@pytest.mark.parametrize("delimiter", [";", ",", "\t", "|", "^"])
+def test_a_line_that_names_the_delimiter(
+    write: WriteFile, mark: str, line: str, delimiter: str
+) -> None:
+    ending = "\r\n" if "\r" in line else "\n"
+    rows = "user_id,item_id\n1,7\n2,8\n".replace(",", delimiter).replace("\n", ending)
+    source = write(mark + line.format(delimiter) + rows)
+    config = PrepareConfig(protocol="none")
+    assert prepare(source, source.parent / "out", config, overwrite=True).items.ids() == [7, 8]
+    refuse(
+        write(mark + line.format(delimiter) + rows + "3"), r"raw\.csv, line 5: expected 2 fields"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["user_id,item_id,,\n1,7,,\n2,8,,\n", "user_id,item_id,note,note\n1,7,a,b\n2,8,,\n",
+     ",user_id,item_id\n0,1,7\n1,2,8\n", "user_id;item_id;n;n;\n1;7;;;\n2;8;;;\n"],
+)  # fmt: skip
+def test_columns_that_are_not_read_may_have_any_name(write: WriteFile, text: str) -> None:
+    source = write(text)
+    dataset = prepare(source, source.parent / "out", PrepareConfig(protocol="none"))
+    assert (dataset.users.ids(), dataset.items.ids()) == ([1, 2], [7, 8])
+
+
+@pytest.mark.parametrize("text", ["1,1,2\n1,2,3\n", "1::1::5\n2::1::4\n", "1|2|2|5\n1|3|4|5\n"])
+def test_a_first_row_of_values_is_no_header(write: WriteFile, text: str) -> None:
+    refuse(write(text), "The first line may be data: .* give them with --columns")

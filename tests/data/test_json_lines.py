@@ -82,12 +82,12 @@ def test_a_file_that_is_not_lines_of_objects(write: WriteFile, text: str) -> Non
     refuse(write(text, "raw.json"), r"raw\.json, line 1: is not a JSON object; .* jq -c \"\.\[\]\"")
 
 
-def test_keys_are_looked_for_in_the_first_two_megabytes(write: WriteFile) -> None:
+def test_keys_are_looked_for_in_lines_of_any_length(write: WriteFile) -> None:
     long = json.dumps({"user_id": 1, "item_id": 2, "text": "x" * 1_500_000}) + "\n"
     source = write(long + long + '{"user_id": 1, "item_id": 3, "title": "late"}\n', "raw.jsonl")
     dataset = prepare_lines(source)
     assert dataset.items.ids() == [2, 3]
-    assert dataset.manifest.notes["not used"] == "'text'"
+    assert dataset.manifest.notes["not used"].startswith("'text', 'title';")
 
 
 def test_items_may_be_described_so(write: WriteFile, tmp_path: Path) -> None:
@@ -100,3 +100,31 @@ def test_items_may_be_described_so(write: WriteFile, tmp_path: Path) -> None:
 def test_where_columns_are_named_it_is_delimited_text(write: WriteFile) -> None:
     dataset = prepare_lines(write("1,2\n", "raw.json"), columns=("user_id", "item_id"))
     assert dataset.items.ids() == [2]
+
+
+@pytest.mark.parametrize("num_lines", [1000, 1001, 3000])
+def test_a_key_is_found_wherever_it_is_first_seen(write: WriteFile, num_lines: int) -> None:
+    """Times, titles and named columns; a line without the key has no value."""
+    first = "".join(f'{{"user_id": {row % 50}, "item_id": {row}}}\n' for row in range(num_lines))
+    later = '{"user_id": 1, "item_id": 7, "kind": "buy", "timestamp": 5, "stock": 1}\n'
+    source = write(first + later, "raw.jsonl")
+    events = prepare_lines(source, event_column="kind", events=("buy",))
+    assert events.manifest.counts["num_rows_of_other_events"] == num_lines
+    refuse(source, "has no column 'cost', asked for with --weight-column", weight_column="cost")
+    refuse(source, r"line 1: time is empty \(column 'timestamp', [\d,]+ rows like it\)")
+    items = write('{"item_id": 7}\n' * num_lines + '{"item_id": 7, "title": "A"}\n', "items.jsonl")
+    config = PrepareConfig(protocol="none")
+    source = write(ROW.replace('"a"', "7"), "raw.jsonl")
+    titled = prepare(source, source.parent / "t", config, items=items)
+    assert titled.items.titles() == ["A"]
+
+
+@pytest.mark.parametrize("value", ['{"$oid": "a1"}', "[1, 2]", "true", "false"])
+@pytest.mark.parametrize("key", ["user_id", "item_id"])
+def test_an_id_is_text_or_a_number(write: WriteFile, key: str, value: str) -> None:
+    row = {"user_id": '"true"', "item_id": '"[1]"'}
+    lines = [f'{{"user_id": {one["user_id"]}, "item_id": {one["item_id"]}}}\n'
+             for one in (row, row | {key: value})]  # fmt: skip
+    assert prepare_lines(write(lines[0], "raw.jsonl")).users.ids() == ["true"]
+    message = rf"line 2: {key} .* is a JSON object, list or truth value, .* jq -c '\.{key} = "
+    refuse(write("".join(lines), "raw.jsonl"), message)

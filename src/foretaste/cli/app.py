@@ -22,6 +22,7 @@ from foretaste.cli.arguments import (
     DEFAULTS,
     check_whole_numbers,
     explained,
+    join_skipped_columns,
     split_at_commas,
 )
 from foretaste.cli.console import TerminalConsole
@@ -164,6 +165,7 @@ def _as_one(started: Launch) -> Iterator[None]:
 
 def run_tokens(tokens: Sequence[str], size: int) -> None:
     """Run the command of ``tokens`` in one of ``size`` processes that torchrun started."""
+    tokens = join_skipped_columns(tokens)
     notes: Sequence[str] = ()
     if Command.of(tokens) is not None:  # a command that NVIDIA's scripts had
         from foretaste.cli.nvidia import modern

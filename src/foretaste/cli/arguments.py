@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -78,6 +79,20 @@ def use_threads(threads: int | None) -> None:
 WITH_COMMAS = frozenset({"columns", "models", "metrics"})
 """Lists of names that may be separated by commas. Lists of numbers always may; lists of ids never,
 since an id may contain a comma."""
+
+
+def join_skipped_columns(tokens: Sequence[str]) -> list[str]:
+    """The words of a command line, with ``--columns -,user_id`` as one word.
+
+    The parser takes a word that begins with a hyphen for an option.
+    """
+    joined: list[str] = []
+    for token in tokens:
+        if token.startswith("-,") and joined and joined[-1].startswith("--"):
+            joined[-1] += f"={token}"
+        else:
+            joined.append(token)
+    return joined
 
 
 def split_at_commas(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:

@@ -132,18 +132,33 @@ def read_raw(
                 engine.drop("raw")
                 (sources, units), kinds["time"] = scaled, "real"
                 _read_as(engine, sources, columns, kinds)
-        texts = [role for role in ("user_id", "item_id") if kinds[role] == "text"]
-        # DuckDB's readers pass NUL characters without an error.
-        has_nul = " OR ".join(f"contains({role}, chr(0))" for role in texts)
-        for role in texts if texts and engine.count(f"raw WHERE {has_nul}") else ():
-            for source in sources:
-                text = f"CAST({source.columns[columns[role]].sql} AS STRING)"
-                found = engine.find_rows(source, f"contains({text}, chr(0))", text)
-                if found.count:
-                    problem = f"{role} {shown(found.value)} holds a NUL character"
-                    raise _error_at(found, columns[role], problem)
+        for role in ("user_id", "item_id"):
+            if kinds[role] == "text":
+                _check_text_ids(engine, sources, role, columns[role])
     kinds = {role: "integer" if kind == "short" else kind for role, kind in kinds.items()}
     return Raw(list(sources), kinds, num_dropped, units)
+
+
+def _check_text_ids(engine: Engine, sources: Sequence[Source], role: str, name: str) -> None:
+    """Raise InputError for ids in table ``raw`` that hold a NUL character, which DuckDB's readers
+    pass, and for ids that are JSON objects, lists or truth values."""
+    count_nul, count_json = engine.row(
+        f"SELECT count(CASE WHEN contains({role}, chr(0)) THEN 1 END), count(CASE WHEN "
+        f"{role} IN ('true', 'false') OR left({role}, 1) IN ('{{', '[') THEN 1 END) FROM raw"
+    )
+    for source in sources:
+        column = source.columns[name]
+        text = f"CAST({column.sql} AS STRING)"
+        for where, problem in (
+            (count_nul and f"contains({text}, chr(0))", "holds a NUL character"),
+            (
+                count_json and column.refused,
+                "is a JSON object, list or truth value, and ids are text or integers; write the id "
+                f"alone, for example with jq -c '.{name} = .{name}.id'",
+            ),
+        ):
+            if where and (found := engine.find_rows(source, where, text)).count:
+                raise _error_at(found, name, f"{role} {shown(found.value)} {problem}")
 
 
 @contextmanager
@@ -286,7 +301,7 @@ def _fitting(
     num_fitting: int = 0,
 ) -> tuple[Kind, int]:
     """The kind that most values of column ``name`` fit, and their number; of equal kinds the
-    first, or the widest if no kind fits all.
+    first, or if no kind fits all the widest, that of the chain of ``tried`` before others.
 
     ``num_fitting`` values are known to fit ``tried``, and so the kinds after it in its chain. No
     other kind fits them.
@@ -307,7 +322,8 @@ def _fitting(
     ]
     if num_rows + num_fitting in total:
         return kinds[total.index(num_rows + num_fitting)], num_rows + num_fitting
-    most, place = max(zip(total, range(len(kinds)), strict=True))
+    is_wider = (kind in wider for kind in kinds)
+    most, _, place = max(zip(total, is_wider, range(len(kinds)), strict=True))
     return kinds[place], most
 
 

@@ -17,12 +17,13 @@ from foretaste.data.sources.source import Column, quoted, unreadable
 from foretaste.data.sources.text import LONG_LINE, TextFile, start_of_text, whole_lines
 from foretaste.errors import InputError
 
-_NUM_LINES_WITH_KEYS = 1000
+_NUM_LINES_IN_ORDER = 1000
+"""Keys of so many lines stand in the order of the file; later keys follow in alphabetical order."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class JsonLinesFile(TextFile):
-    """A file of JSON lines; its columns are the keys of the objects in its first lines."""
+    """A file of JSON lines; its columns are the keys of the objects."""
 
     @classmethod
     def open(cls, path: Path, format: FileFormat) -> TextFile:
@@ -32,19 +33,37 @@ class JsonLinesFile(TextFile):
         first = start.split("\n")
         if len(start) == LONG_LINE:
             first.pop()
-        objects = islice(_objects(path, enumerate(first, start=1)), _NUM_LINES_WITH_KEYS)
+        objects = islice(_objects(path, enumerate(first, start=1)), _NUM_LINES_IN_ORDER)
+        found = dict.fromkeys(key for _, found in objects for key in found)
+        found |= dict.fromkeys(sorted(lines.keys()))
         # Keys with control characters or lone surrogates cannot stand in SQL.
-        keys = dict.fromkeys(
-            key for _, found in objects for key in found if key.isprintable() and key != SKIPPED
-        )
-        selected, columns = [], {}
-        for position, key in enumerate(keys):
-            # A JSON pointer, RFC 6901.
-            pointer = quoted("/" + key.replace("~", "~0").replace("/", "~1"))
-            selected.append(f"json_extract_string(c0, {pointer}) AS c{position}")
-            columns[key] = Column(sql=f"c{position}", storage="text", type_name="text")
-        relation = f"(SELECT {', '.join(selected)} FROM {lines.relation} WHERE trim(c0) <> '')"
+        keys = [key for key in found if key.isprintable() and key != SKIPPED]
+        # A JSON pointer, RFC 6901.
+        pointers = [quoted("/" + key.replace("~", "~0").replace("/", "~1")) for key in keys]
+        # One call for all keys parses a line once.
+        values = f"json_extract_string(c0, [{', '.join(pointers)}])"
+        columns = {
+            key: Column(
+                sql=f"c[{place}]",
+                storage="text",
+                type_name="text",
+                refused=f"json_type(c0, {pointer}) IN ('OBJECT', 'ARRAY', 'BOOLEAN')",
+            )
+            for place, (key, pointer) in enumerate(zip(keys, pointers, strict=True), start=1)
+        }
+        relation = f"(SELECT c0, {values} AS c FROM {lines.relation} WHERE trim(c0) <> '')"
         return replace(lines, relation=relation, columns=columns)
+
+    def keys(self) -> list[str]:
+        """The keys of all lines; none if a line cannot be read, or if DuckDB lacks the encoding."""
+        import duckdb
+
+        query = f"SELECT DISTINCT unnest(json_keys(c0)) FROM {self.relation} WHERE trim(c0) <> ''"
+        try:
+            with duckdb.connect() as connection:
+                return [str(key) for (key,) in connection.execute(query).fetchall()]
+        except duckdb.Error:
+            return []  # the engine reads these lines too, and its error is explained
 
     @property
     def read_as(self) -> str:

@@ -51,6 +51,9 @@ class Column:
     type_name: str
     """The name of the stored type, for messages."""
 
+    refused: str = ""
+    """SQL condition of values that can be no id; empty if all can."""
+
     text: str | None = None
     """SQL of the text from which ``sql`` reads times."""
 
