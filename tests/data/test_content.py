@@ -79,8 +79,9 @@ def test_a_training_part_may_have_more_files_than_can_be_open(tmp_path: Path) ->
     with few_open_files():
         engine = cast(Any, ManyFiles())
         parts, digest = write_parts(
-            engine, tmp_path, {}, {"user_id": "text", "item_id": "text"}, (), 40, has_weights=False
-        )
+            engine, tmp_path, {}, {"user_id": "text", "item_id": "text"}, (), 40,
+            has_weights=False, has_order=False,
+        )  # fmt: skip
     files = sorted((tmp_path / "train").iterdir())
     assert len(parts) == len(files) + 2
     whole = pa.concat_tables(pq.read_table(file) for file in files)

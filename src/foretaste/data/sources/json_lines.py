@@ -35,7 +35,7 @@ class JsonLinesFile(TextFile):
             first.pop()
         objects = islice(_objects(path, enumerate(first, start=1)), _NUM_LINES_IN_ORDER)
         found = dict.fromkeys(key for _, found in objects for key in found)
-        found |= dict.fromkeys(sorted(lines.keys()))
+        found |= dict.fromkeys(sorted(_keys(lines)))
         # Keys with control characters or lone surrogates cannot stand in SQL.
         keys = [key for key in found if key.isprintable() and key != SKIPPED]
         # A JSON pointer, RFC 6901.
@@ -53,17 +53,6 @@ class JsonLinesFile(TextFile):
         }
         relation = f"(SELECT c0, {values} AS c FROM {lines.relation} WHERE trim(c0) <> '')"
         return replace(lines, relation=relation, columns=columns)
-
-    def keys(self) -> list[str]:
-        """The keys of all lines; none if a line cannot be read, or if DuckDB lacks the encoding."""
-        import duckdb
-
-        query = f"SELECT DISTINCT unnest(json_keys(c0)) FROM {self.relation} WHERE trim(c0) <> ''"
-        try:
-            with duckdb.connect() as connection:
-                return [str(key) for (key,) in connection.execute(query).fetchall()]
-        except duckdb.Error:
-            return []  # the engine reads these lines too, and its error is explained
 
     @property
     def read_as(self) -> str:
@@ -87,6 +76,18 @@ class JsonLinesFile(TextFile):
 
     def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
         return _objects(self.path, ((number, line) for number, (line,) in self.rows()))
+
+
+def _keys(lines: TextFile) -> list[str]:
+    """The keys of all lines; none if a line cannot be read, or if DuckDB lacks the encoding."""
+    import duckdb
+
+    query = f"SELECT DISTINCT unnest(json_keys(c0)) FROM {lines.relation} WHERE trim(c0) <> ''"
+    try:
+        with duckdb.connect() as connection:
+            return [str(key) for (key,) in connection.execute(query).fetchall()]
+    except duckdb.Error:
+        return []  # the engine reads these lines too, and its error is explained
 
 
 def _objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Any]]]:
