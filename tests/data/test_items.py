@@ -129,7 +129,11 @@ def test_item_column_is_of_both_files_or_of_one(
 @pytest.mark.parametrize(
     ("items", "column", "message"),
     [
-        ("org_id,title", None, r"items\.csv: none .* item_id: .*Name it with --item-column \("),
+        (
+            "org_id,title",
+            None,
+            r"items\.csv: none .* item_id: .*Rename .* item_id, or name it with --item-col",
+        ),
         (
             "org_id,title",
             "thing",

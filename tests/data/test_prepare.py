@@ -196,8 +196,11 @@ def test_a_file_of_other_items_is_refused(write: WriteFile) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("title,year\na,1\n", r"like item_id: .*\. Name it with --item-column \(.* in Python\)\.$"),
-        ("item_id,itemId\n1,2\n", r"could both be item_id; say which with --item-column \("),
+        (
+            "title,year\na,1\n",
+            r"like item_id: .*\. Rename the .*, or name it with --item-column .*\.$",
+        ),
+        ("item_id,itemId\n1,2\n", r"could both be item_id; rename one, or .* --item-column"),
         ("item,name,Name\n1,a,b\n", r"could both be title; say which with --title-column \("),
         (b"item,title\n1,caf\xe9\n", r"line 2: is not UTF-8 text; .* with --encoding \("),
     ],

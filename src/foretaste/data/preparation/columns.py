@@ -211,7 +211,9 @@ class ItemDescriptions:
     def __init__(self, source: Source, config: InputConfig) -> None:
         self._source = source
         columns = [*source.columns, *source.repeated]
-        advice = f"say which with {_flag('item_column')}"
+        # foretaste serve has no such option, so renaming comes first.
+        named = f"name it with {_flag('item_column')}"
+        advice = f"rename one, or {named}"
         key = (
             config.item_column
             if config.item_column in columns
@@ -220,11 +222,12 @@ class ItemDescriptions:
         # In a file of items these are the item's; in interactions a code may be of anything.
         key = key or next((name for name in ("id", "code") if name in columns), None)
         if key is None:
-            advice = f"Name it with {_flag('item_column')}"
-            if config.item_column is not None:  # the column of the interactions
-                advice = f"Rename the column of the ids to item_id or {shown(config.item_column)}"
             none = _none_looks_like(columns, "item_id", source.name)
-            raise InputError(f"{none}. {advice}.{_header_hint(source)}")
+            taken = config.item_column  # by the interactions
+            others = f", or {named}" if taken is None else f" or {shown(taken)}"
+            raise InputError(
+                f"{none}. Rename the column of the ids to item_id{others}.{_header_hint(source)}"
+            )
         self._key = key
         if config.title_column == self._key:
             raise SettingError(
