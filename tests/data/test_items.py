@@ -22,7 +22,7 @@ from tests.data.conftest import WriteFile
 
 NONE: dict[str, Any] = {"protocol": "none"}
 CAFE = "item_id;title\n1;Café\n2;A, B\n"
-HEADERLESS = "1|A, B|01-Jan||x\n2|Café|01-Feb||y\n"
+HEADERLESS = "1|A, B|01-Jan||0|0|x\n2|Café|01-Feb||0|1|y\n"
 
 
 @pytest.fixture
@@ -39,6 +39,8 @@ def plays(write: WriteFile) -> Path:
         ("items", CAFE.replace(";", "\t").encode("utf-8-sig"), "utf-8"),
         ("items.csv", b'item_id,title\r\n1,"Caf\xc3\xa9"\r\n2,"A, B"\r\n', "utf-8"),
         ("items.txt", CAFE.encode("utf-16"), "utf-8"),
+        ("item_list.txt", 'item_id title\n1 Café\n2 "A, B"\n'.encode(), "utf-8"),
+        ("items.csv", f"sep=;\n{CAFE}".encode(), "utf-8"),
         ("items.csv", CAFE.encode("latin-1"), "latin-1"),
         ("items.csv", CAFE.encode(), "latin-1"),
         ("items.csv", CAFE.encode("utf-8-sig"), "cp1252"),
@@ -108,6 +110,7 @@ def test_a_file_that_is_not_read_is_refused_with_a_command_that_writes_it_anew(
         ("user_id,thing", "item_id,title", "thing"),
         ("user_id,thing", "thing,title", "thing"),
         ("user_id,item_id", "org_id,title", "org_id"),
+        ("user_id,item_id", "org_id title", "org_id"),
         ("user_id,item_id", "org_id,title,item", "org_id"),
     ],
 )
@@ -115,13 +118,14 @@ def test_item_column_is_of_both_files_or_of_one(
     write: WriteFile, tmp_path: Path, interactions: str, items: str, column: str | None
 ) -> None:
     plays = write(f"{interactions}\n1,1\n2,2\n", "plays.csv")
-    more = ",q" * (items.count(",") - 1)
-    described = write(f"{items}\n1,One{more}\n2,Two{more}\n", "items.csv")
+    mark = "," if "," in items else " "
+    width = len(items.split(mark))
+    rows = [items.split(mark), ["1", "One", "q"][:width], ["2", "Two", "q"][:width]]
+    described = write("".join(f"{mark.join(row)}\n" for row in rows), "items.csv")
     dataset = prepare(plays, tmp_path / "out", item_column=column, items=described, **NONE)
     assert dataset.items.titles() == ["One", "Two"]
-    rows = {name: pd.DataFrame({"user_id": [1], interactions[8:]: [n]}) for n, name in (
-        (2, "test"), (1, "test_candidates"))}  # fmt: skip
-    split = GivenSplit(train=plays, **rows)
+    test, candidates = (pd.DataFrame({"user_id": [1], interactions[8:]: [item]}) for item in (2, 1))
+    split = GivenSplit(train=plays, test=test, test_candidates=candidates)
     dataset = prepare(split, tmp_path / "split", item_column=column, items=described)
     assert dataset.has_candidates("test")
 

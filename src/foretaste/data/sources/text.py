@@ -93,7 +93,7 @@ class TextFile(Source):
         if separator is not None:
             text = text[separator.end() :]
         delimiter = format.delimiter or (
-            separator[2] if separator is not None else _likely_delimiter(text, format.columns)
+            separator[2] if separator is not None else _likely_delimiter(text, format)
         )
         quote: Quote = format.quote if len(delimiter) == 1 else "none"
         try:
@@ -412,9 +412,12 @@ def longest_line(path: Path) -> int:
     return longest
 
 
-def _likely_delimiter(text: str, columns: tuple[str, ...] | None) -> str:
-    """The common delimiter that makes as many fields as there are columns, or else most fields."""
-    line = _first_line(text)
+def _likely_delimiter(text: str, format: FileFormat) -> str:
+    """The common delimiter that makes as many fields as there are columns, or else most fields; a
+    blank for items without any of them, as LightGCN's ``item_list.txt``."""
+    line, columns = _first_line(text), format.columns
+    if format.is_items and " " in line and not any(one in line for one in _DELIMITERS):
+        return " "
 
     def rank(delimiter: str) -> tuple[bool, int]:
         quote: Quote = "double" if len(delimiter) == 1 else "none"
