@@ -1,17 +1,21 @@
-"""Folders named COLUMN=VALUE are folders as others are."""
+"""The files that a folder, a pattern or a list of names stands for."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from foretaste.data import prepare
+from foretaste.data import open_or_prepare, prepare
+from tests.data.conftest import WriteFile, refuse
+from tests.databases import require_adbc, write_sqlite
 
 TABLE = pa.table(
-    {"user_id": [1, 1, 1, 2, 2, 2], "item_id": [5, 6, 7, 5, 6, 8], "timestamp": range(6)}
+    {"user_id": [1, 1, 1, 2, 2, 2], "item_id": [5, 6, 7, 5, 6, 8], "timestamp": range(1, 7)}
 )
 FOLDERS = "user_id=999/timestamp=3/ITEM_ID=x/c0=7/new=1"
 
@@ -35,3 +39,154 @@ def test_a_file_is_what_it_is_wherever_it_lies(tmp_path: Path, name: str) -> Non
         assert prepared.manifest.digest == plain.manifest.digest
         assert prepared.manifest.columns == plain.manifest.columns
         assert prepared.manifest.notes == plain.manifest.notes
+
+
+LOGS = {"Delta": "_delta_log/0.json", "Hudi": ".hoodie/hoodie.properties",
+        "Iceberg": "metadata/v1.metadata.json"}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LOGS)
+@pytest.mark.parametrize("place", ["", "data", "data/day=1"])
+def test_a_folder_with_a_log_of_its_own_is_refused(kind: str, place: str, tmp_path: Path) -> None:
+    table, log = tmp_path / "in" / "t", tmp_path / "in" / "t" / LOGS[kind]
+    part = stored(TABLE, table / place / "part-0.parquet")
+    log.parent.mkdir(parents=True)
+    log.touch()
+    message = (
+        rf"t: is a {kind} table, whose {LOGS[kind][:4]}.* says which of its files count; .* "
+        r"table:NAME with --engine spark"
+    )
+    (tmp_path / "link").symlink_to(part.parent)
+    for source in (table, table.parent, part.parent, part, f"{part.parent}/*.parquet",
+                   f"{tmp_path}/**/*.parquet", [part, part], tmp_path / "link"):  # fmt: skip
+        refuse(source, message)
+
+
+def test_text_beside_such_a_log_is_read(write: WriteFile, tmp_path: Path) -> None:
+    write("{}", "metadata/v1.metadata.json")
+    stored(TABLE, tmp_path / "data" / "x.csv")
+    assert prepare(tmp_path / "data", tmp_path / "out").manifest.counts["num_rows_read"] == 6
+
+
+def num_rows(source: Any, out: Path, **settings: Any) -> tuple[int, str]:
+    """The number of rows read, and the note on the files."""
+    manifest = prepare(source, out, protocol="none", overwrite=True, **settings).manifest
+    return manifest.counts["num_rows_read"], manifest.notes.get("files", "")
+
+
+def test_a_file_with_two_names_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    stored(TABLE.rename_columns(["user_id", "item_id", "plays"]), Path("logs/w.csv"))
+    Path("logs/soft.csv").symlink_to("w.csv")
+    Path("hard.csv").hardlink_to("logs/w.csv")
+    Path("loop").mkdir()
+    Path("loop/w.csv").symlink_to("../logs/w.csv")
+    Path("loop/again").symlink_to(".")
+    for source, note in (
+        (
+            ["logs/w.csv", "./logs/w.csv"],
+            "logs/w.csv is logs/w.csv again, and counts once (1 name)",
+        ),
+        (["logs/w.csv", "logs/../logs/w.csv"], "logs/../logs/w.csv is logs/w.csv again, "),
+        ([Path("logs/w.csv"), Path("logs/w.csv").absolute()], "logs/w.csv is logs/w.csv again, "),
+        (["logs/*.csv", "logs"], "logs/w.csv is logs/soft.csv again, and counts once (3 names)"),
+        (["logs/w.csv", "hard.csv"], "hard.csv is logs/w.csv again, and counts once (1 name)"),
+        ("logs", "logs/w.csv is logs/soft.csv again, and counts once (1 name)"),
+        ("loop", ""),
+        ("loop/**/*.csv", "loop/w.csv is loop/again/again/again/"),
+    ):
+        read, said = num_rows(source, tmp_path / "out")
+        assert read == 6, source
+        assert note.split(" is ")[-1].strip() in said, (source, said)
+        assert said or not note
+    alone = prepare("hard.csv", "alone", weight_column="plays", protocol="none")
+    twice = prepare(["hard.csv", "logs"], "twice", weight_column="plays", protocol="none")
+    assert twice.manifest.digest == alone.manifest.digest
+
+
+def test_a_database_with_two_names_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_adbc()
+    monkeypatch.chdir(tmp_path)
+    write_sqlite(
+        Path("w.db"), "CREATE TABLE plays (user_id, item_id)", "INSERT INTO plays VALUES (?, ?)",
+        rows=[(1, 2), (1, 3)],
+    )  # fmt: skip
+    read, note = num_rows(["sqlite:///w.db", "sqlite:///./w.db"], tmp_path / "out")
+    assert (read, note) == (2, "sqlite:///./w.db is sqlite:///w.db again, and counts once (1 name)")
+
+
+def test_linked_folders_are_read_and_links_to_nothing_are_named(tmp_path: Path) -> None:
+    stored(TABLE, tmp_path / "top" / "2024" / "w.csv")
+    stored(TABLE, tmp_path / "far" / "b.csv")
+    (tmp_path / "top" / "2023").symlink_to("../far")
+    assert num_rows(tmp_path / "top", tmp_path / "out") == (12, "")
+    (tmp_path / "top" / ".#lock").symlink_to("nowhere")
+    assert num_rows(tmp_path / "top", tmp_path / "out") == (12, "")
+    (tmp_path / "top" / "2022.csv").symlink_to("../far/gone.csv")
+    for source in (tmp_path / "top", f"{tmp_path}/top/*.csv", tmp_path / "top" / "2022.csv"):
+        refuse(source, r"2022\.csv: is a link that leads nowhere; remove the link or mend it")
+
+
+LEFTOVERS = (
+    "part-1.csv.tmp",
+    "part-0.csv~",
+    "part-0.csv.bak",
+    "NOTES",
+    "manifest",
+    "manifest.json",
+)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"delimiter": ","}, {"columns": ("user_id", "item_id", "timestamp")}]
+)
+def test_names_that_are_not_those_of_data_are_left_out_of_a_folder(
+    write: WriteFile, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    header = "" if "columns" in settings else "user_id,item_id,timestamp\n"
+    for name in ("part-0.csv", *LEFTOVERS, "_SUCCESS", "_part-2.csv", ".part-0.csv.crc"):
+        write(f"{header}1,2,3\n1,3,4\n", f"s/{name}")
+    read, note = num_rows(tmp_path / "s", tmp_path / "out", **settings)
+    assert read == 2
+    assert note.endswith("s/NOTES is not read, since its name is not one of data (6 files)")
+    for name in LEFTOVERS:
+        (tmp_path / "s" / name).unlink()
+    assert num_rows(f"{tmp_path}/s/*", tmp_path / "out", **settings) == (2, "")
+    assert num_rows(f"{tmp_path}/s/_part*", tmp_path / "out", **settings) == (2, "")
+
+
+def test_a_folder_of_names_that_say_nothing_is_read_with_a_delimiter(
+    write: WriteFile, tmp_path: Path
+) -> None:
+    for name in ("part-00000", "part-00001"):
+        write("1,2\n1,3\n", f"s/{name}")
+    write("1,2\n", "s/part-00000~")
+    columns = ("user_id", "item_id")
+    read, note = num_rows(tmp_path / "s", tmp_path / "out", columns=columns)
+    assert (read, note[-9:]) == (4, " (1 file)")
+    refuse(tmp_path / "s", "part-00000: its name does not tell its format")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "metrics.jsonl"])
+def test_a_folder_is_no_dataset_for_a_file_that_other_programs_have_too(
+    write: WriteFile, tmp_path: Path, name: str
+) -> None:
+    write('{"entries": [{"url": "s3://bucket/part-0.csv"}]}', f"s/{name}")
+    stored(TABLE, tmp_path / "s" / "part-0.csv")
+    if name == "metrics.jsonl":
+        refuse(tmp_path / "s", "metrics.jsonl: ")
+        return
+    read, note = num_rows(tmp_path / "s", tmp_path / "out")
+    assert read == 6
+    assert note.endswith("s/manifest.json is not read, since its name is not one of data (1 file)")
+    opened = open_or_prepare(tmp_path / "s", root=tmp_path / "datasets")
+    assert opened.manifest.counts["num_rows_read"] == 6
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
+def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+    stored(TABLE, tmp_path / "s" / "x.csv")
+    (tmp_path / "s" / "closed").mkdir(mode=0)
+    refuse(tmp_path / "s", "closed: cannot be read: Permission denied")

@@ -20,31 +20,73 @@ COLUMNS = ("user_id", "item_id", "timestamp")
 
 @pytest.mark.parametrize("name", ["vad_data_true.npz", "raw.csv.bz2", "raw", "raw.parquet.gz"])
 def test_a_file_of_another_format_is_not_opened(write: WriteFile, name: str) -> None:
-    refuse(write(b"\x80\x04.", name), f"{name}: its name does not tell its format; expected .csv")
+    content = gzip.compress(b"1\n") if name.endswith(".gz") else b"1,2\n"
+    refuse(write(content, name), f"{name}: its name does not tell its format; expected .csv")
+
+
+def zipped(name: str) -> bytes:
+    return b"PK\x03\x04" + b"\0" * 26 + name.encode() + b"\0more"
+
+
+BEGINNINGS = {
+    b"PK\x03\x04rest": r"a \.zip file, whatever its name; unpack it",
+    zipped("[Content_Types].xml"): r"a \.xlsx file, whatever its name; save it as CSV or Parquet",
+    zipped("mimetypeapplication/vnd.oasis.opendocument.spreadsheet"): r"a \.ods file",
+    zipped("indices.npy"): r"a \.npz file, .*; load it in Python and give a frame or a sparse",
+    b"PAR1rest": r"a \.parquet file, whatever its name; rename it to end in \.parquet",
+    b"BZh91AY&SYrest": r"a \.bz2 file, .*; unpack it",
+    b"\xfd7zXZ\0": r"a \.xz file, .*; unpack it",
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": r"a \.xls file, .*; save it as CSV",
+    b"SQLite format 3\0rest": r"a SQLite file, whatever its name; name it as sqlite:///.*raw",
+    b"ARROW1\0\0": r"a Feather file, .*; write its rows as Parquet",
+    b"FEA1": r"a Feather file",
+    b"ORC\n\x1d": r"an ORC file, .*; write its rows as Parquet",
+    b"Obj\x01\x04\x14avro.codec": "an Avro file",
+    b"\x89HDF\r\n\x1a\n": "an HDF5 file",
+    b"\x93NUMPY\x01\0": r"a \.npy file, .*; load it in Python",
+    b"\x80\x04\x95\x10": r"a pickle, .*; have it saved as Parquet: a pickle can run",
+    b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n": r"a pointer of Git LFS, "
+    r"whatever its name; get the file with git lfs pull: 'version https://git-lfs\.github\.com/spec/v1",
+    b"\n<!DOCTYPE html><title>404</title>": r"a page of HTML, .*: '\\n<!DOCTYPE html><title>404",
+    b"<?xml version='1.0'?>": "XML, whatever its name; save it as CSV",
+    b"\xef\xbb\xbf<html>": "a page of HTML",
+    b"%PDF-1.7": "a PDF",
+}
+
+
+@pytest.mark.parametrize("start", BEGINNINGS)
+@pytest.mark.parametrize("name", ["raw.csv", "raw.gz", "raw.parquet", "raw.db"])
+def test_a_file_is_what_its_first_bytes_say(write: WriteFile, start: bytes, name: str) -> None:
+    if start.startswith(b"PAR1") and name == "raw.parquet":
+        refuse(write(start, name), f"{name}: cannot be read as Parquet")
+        return
+    refuse(write(start, name), f"{name}: is {BEGINNINGS[start]}")
+    refuse(write(start, name), BEGINNINGS[start], delimiter=",")
+
+
+def test_a_compressed_file_is_read_under_its_own_ending(write: WriteFile) -> None:
+    packed = gzip.compress(b"user,item\n", mtime=0)
+    for name in ("raw.csv", "raw.parquet", "raw.csv.zst"):
+        refuse(write(packed, name), r"is a \.gz file, whatever its name; rename it to end in \.gz")
+
+
+@pytest.mark.parametrize("content", ['{"message": "Not Found"}', '[{"user_id": 1}]'])
+def test_json_under_another_name_is_called_json(write: WriteFile, content: str) -> None:
+    for name in ("raw.csv", "raw.gz", "raw.parquet", "raw.txt"):
+        refuse(write(content, name), rf"{name}: is JSON, whatever its name; .* \.jsonl: '[\[{{]")
 
 
 @pytest.mark.parametrize(
-    ("start", "message"),
-    [
-        (b"PK\x03\x04rest", r"raw\.csv: is not text but a \.zip file, .*; unpack it$"),
-        (
-            b"PK\x03\x04" + b"\0" * 26 + b"[Content_Types].xml",
-            r"is not text but a \.xlsx file, .*; save it as CSV or Parquet$",
-        ),
-        (
-            gzip.compress(b"user,item\n", mtime=0),
-            r"is not text but a \.gz file, .*; rename it to end in",
-        ),
-        (b"PAR1rest", r"is not text but a \.parquet file, .*; rename it to end in \.parquet"),
-    ],
+    ("name", "kind"),
+    [("raw.csv.gz", r"\.gz"), ("raw.csv.zst", r"\.zst"), ("raw.parquet", r"\.parquet")],
 )
-def test_packed_files_are_refused_by_content(write: WriteFile, start: bytes, message: str) -> None:
-    refuse(write(start), message)
-
-
-@pytest.mark.parametrize("name", ["raw.csv.gz", "raw.csv.zst"])
-def test_text_that_is_not_compressed_as_its_name_says(write: WriteFile, name: str) -> None:
-    refuse(write("user,item\n1,2\n", name), f"{name}: cannot be read: ")
+def test_text_under_the_name_of_another_format_is_quoted(
+    write: WriteFile, name: str, kind: str
+) -> None:
+    refuse(
+        write("user,item\n1,2\n", name),
+        rf"{name}: is not a {kind} file but text, whatever its name: 'user,item\\n1,2\\n'",
+    )
 
 
 def test_a_compressed_file_cut_short(write: WriteFile) -> None:
@@ -130,16 +172,25 @@ def test_frames_that_are_none_yet() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("names", "message"),
     [
-        ("manifest.json", "is a prepared dataset, not raw data; train on it as it is"),
-        ("metrics.jsonl", "is a run, not data; name the dataset that it was trained on"),
+        (
+            ("manifest.json", "items.parquet"),
+            "is a prepared dataset, not raw data; train on it as it is",
+        ),
+        (
+            ("metrics.jsonl", "config.json"),
+            "is a run, not data; name the dataset that it was trained on",
+        ),
     ],
 )
-def test_directories_of_ours_are_no_raw_data(name: str, message: str, tmp_path: Path) -> None:
+def test_directories_of_ours_are_no_raw_data(
+    names: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
     folder = tmp_path / "ours"
     folder.mkdir()
-    (folder / name).write_text("{}")
+    for name in names:
+        (folder / name).write_text("{}")
     (folder / "more.csv").write_text("user_id,item_id\n1,1\n")
     refuse(folder, message)
 
@@ -154,7 +205,3 @@ def test_datasets_and_runs_in_a_folder_are_left_out(write: WriteFile, tmp_path: 
         entry["path"] for entry in prepare(folder, tmp_path / "out", config).manifest.source
     ] == [str(folder / "a.csv")]
     refuse(folder / "datasets", "datasets: holds prepared datasets or runs, and no raw data$")
-    write("{}", "folder/other/manifest.json")
-    refuse(
-        folder, r"other/manifest\.json: has no column 'user_id', nor 'item_id', which .*a\.csv has"
-    )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from foretaste.cli.nvidia_line import VAE_MODELS, Line
-from foretaste.data.manifest import FILE_NAME, Manifest
+from foretaste.data.manifest import FILE_NAME, Manifest, is_dataset
 from foretaste.errors import RunError, SettingError
 from foretaste.runs.files import CONFIG
 
@@ -85,7 +85,7 @@ def is_raw(place: str | None) -> bool:
 
     if place is None or place in NAMED_SETS:
         return place is not None
-    return Path(place).exists() and not (Path(place) / FILE_NAME).is_file()
+    return Path(place).exists() and not is_dataset(Path(place))
 
 
 def replace_as_theirs(line: Line) -> None:
@@ -128,7 +128,7 @@ def _dataset_below(directory: str, model: str | None, name: str | None = None) -
     root = Path(directory)
     if name is not None:
         place = _place_in(directory, name)
-        if (place / FILE_NAME).is_file():
+        if is_dataset(place):
             return str(place)
         raise SettingError(
             f"{place} is not a dataset; make it: foretaste prepare {name} --data-dir {root}"
@@ -149,7 +149,7 @@ def _dataset_below(directory: str, model: str | None, name: str | None = None) -
 def _place_in(directory: str, name: str) -> Path:
     """The place of the dataset ``name`` in a directory, beside raw files of that name."""
     place = Path(directory, name)
-    is_taken = place.is_dir() and not (place / FILE_NAME).is_file()
+    is_taken = place.is_dir() and not is_dataset(place)
     return place / "prepared" if is_taken else place
 
 

@@ -13,7 +13,7 @@ from foretaste._util.formatting import option_words, without_secrets
 from foretaste.cli.arguments import FLAG, kinds_of, unset
 from foretaste.cli.console import say, steps
 from foretaste.data.config import Filters, IdType, PrepareConfig, Protocol
-from foretaste.data.manifest import FILE_NAME
+from foretaste.data.manifest import is_dataset
 from foretaste.models.config import ModelConfig
 from foretaste.training.config import (
     LogConfig,
@@ -109,7 +109,7 @@ class RawData:
 
 def are_prepared(sources: Sequence[str]) -> bool:
     """True for a dataset; False for raw files."""
-    return len(sources) == 1 and (Path(sources[0]) / FILE_NAME).is_file()
+    return len(sources) == 1 and is_dataset(Path(sources[0]))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from foretaste._util.settings import checked, given_or_default
 from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
-from foretaste.data.manifest import FILE_NAME, Manifest
+from foretaste.data.manifest import FILE_NAME, Manifest, is_dataset
 from foretaste.data.part_files import POSITION_COLUMN, WEIGHT_COLUMN, PartFiles
 from foretaste.errors import DatasetError, SettingError
 
@@ -320,7 +320,6 @@ def open_or_prepare(
 
 def prepared_dataset(source: Any) -> Dataset | None:
     """The dataset that ``source`` is or whose directory it names; None for raw interactions."""
-    # Unlike Path's, this raises nothing, however odd or long a name is.
-    if isinstance(source, str | Path) and os.path.isfile(Path(source) / FILE_NAME):  # noqa: PTH113
+    if isinstance(source, str | Path) and is_dataset(Path(source)):
         return open_dataset(source)
     return source if isinstance(source, Dataset) else None

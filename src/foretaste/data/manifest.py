@@ -254,6 +254,12 @@ class Manifest:
             raise DatasetError(f"{path}: is damaged ({error}); prepare the dataset again") from None
 
 
+def is_dataset(directory: Path) -> bool:
+    """True for the directory of a dataset; other programs have files called manifest.json too."""
+    # Path's own question may raise on odd names.
+    return all(os.path.isfile(directory / name) for name in (FILE_NAME, "items.parquet"))  # noqa: PTH113
+
+
 def check_output(output: Path, overwrite: bool) -> None:
     """Raise DatasetError if ``output`` may not be written.
 

@@ -27,6 +27,7 @@ from foretaste.data.preparation.reading import (
 )
 from foretaste.data.preparation.times import OPTION, Times
 from foretaste.data.preparation.writing import write_parts
+from foretaste.data.sources import describe_files
 from foretaste.data.sources.source import quoted
 from foretaste.errors import InputError, SettingError
 
@@ -100,6 +101,7 @@ class Pipeline:
             )
         notes = times.describe() if times else {}
         items = None if inputs.items is None else ItemDescriptions(inputs.items, self._config)
+        notes |= describe_files(inputs.interactions)
         notes |= describe_unused(names, used, items, has_weights=plan.weight_scale is not None)
         notes |= describe_suspicious_ids(engine, kinds)
         item_columns = [] if items is None else items.read(engine)

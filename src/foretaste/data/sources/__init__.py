@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from foretaste._util.files import is_name_text
-from foretaste._util.formatting import did_you_mean, shown
+from foretaste._util.formatting import counted, did_you_mean, shown
 from foretaste.data.config import FileFormat
 from foretaste.data.sources.arrow import Frame, open_parquet, refuse_rows
+from foretaste.data.sources.beginnings import refuse_by_beginning
 from foretaste.data.sources.database import Database, is_database
+from foretaste.data.sources.finding import find_files
 from foretaste.data.sources.json_lines import JsonLinesFile
 from foretaste.data.sources.lists import ListsFile
-from foretaste.data.sources.source import READ_COMPRESSIONS, Source
+from foretaste.data.sources.source import PARQUET_SUFFIXES, READ_COMPRESSIONS, Source
 from foretaste.data.sources.text import TextFile, whole_lines
 from foretaste.errors import InputError, SettingError
 
@@ -27,7 +28,6 @@ _NCF_COLUMNS = ("user_id", "item_id", "rating", "timestamp")
 
 _TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".dat", _NCF_SUFFIX)
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
-PARQUET_SUFFIXES = (".parquet", ".pq")
 
 TABLE = "table:"
 _NAME_OF_SPARK = re.compile(rf"(?:[a-z][a-z0-9+.-]+:/|{TABLE}).+", re.DOTALL)
@@ -59,13 +59,13 @@ def open_sources(
                     "table:shop.plays are read by --engine spark (engine='spark' in Python)"
                 )
             return [opener(_ONE_SLASH.sub("://", str(source)), format)]
-        return [_open_file(path, format) for path in _expand(Path(source))]
+        return _open_files(Path(source), format)
     if isinstance(source, Sequence):
         refuse_rows(source)
         opened = [file for part in source for file in open_sources(part, format, table, opener)]
         if not opened:
             raise InputError("there is no source; name at least one file")
-        return opened
+        return _each_once(opened)
     return [Frame.open(source, table)]
 
 
@@ -73,6 +73,7 @@ def open_lines(path: Path, name: str, format: FileFormat) -> Source:
     """A text file with whole lines as its only column, ``name``."""
     if not os.path.isfile(path):  # noqa: PTH113
         raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
+    refuse_by_beginning(path)
     return TextFile.open(path, whole_lines(format, name))
 
 
@@ -102,64 +103,51 @@ def check_format_acts(format: FileFormat, sources: Sequence[Source], items: Sour
         )
 
 
-def _expand(path: Path) -> list[Path]:
+def _open_files(name: Path, format: FileFormat) -> list[Source]:
     """The files of a path, a folder or a pattern."""
-    # `os.path` and not `Path`: its functions raise nothing, even for odd or very long names.
-    if os.path.isfile(path):  # noqa: PTH113
-        return [path]
-    if os.path.isdir(path):  # noqa: PTH112
-        return _files_within(path)
-    if os.path.exists(path):  # noqa: PTH110
-        raise InputError(
-            f"{path}: is neither a file nor a folder but a pipe, socket or device; save what it "
-            "holds in a file"
+    files, left_out = find_files(name)
+    first, *others = _each_once([_open_file(path, format) for path in files])
+    return [replace(first, left_out=tuple(map(str, left_out))), *others]
+
+
+def _each_once(sources: Sequence[Source]) -> list[Source]:
+    """The sources, each file once, with its other names."""
+    found: dict[Hashable, Source] = {}
+    for source in sources:
+        first = found.setdefault(source.identity, source)
+        if first is not source:
+            names = (*first.other_names, source.name, *source.other_names)
+            left_out = (*first.left_out, *source.left_out)
+            found[source.identity] = replace(first, other_names=names, left_out=left_out)
+    return [*found.values()]
+
+
+def describe_files(sources: Sequence[Source]) -> dict[str, str]:
+    """A note on files that were named twice, and on files of a folder that are not read."""
+    again = [(name, source.name) for source in sources for name in source.other_names]
+    left_out = sorted({name for source in sources for name in source.left_out})
+    notes = []
+    if again:
+        notes.append(
+            f"{again[0][0]} is {again[0][1]} again, and counts once ({counted(len(again), 'name')})"
         )
-    # `glob` and not `Path.glob`, which takes no absolute patterns.
-    found = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207
-    files = [Path(name) for name in found if os.path.isfile(name)]  # noqa: PTH113
-    if not files:
-        raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
-    return files
-
-
-def _files_within(folder: Path) -> list[Path]:
-    """All files of a folder and its folders, without hidden names (``.`` or ``_`` first, as in
-    ``_SUCCESS``) and without prepared datasets and runs."""
-    if (folder / "manifest.json").is_file():
-        raise InputError(f"{folder}: is a prepared dataset, not raw data; train on it as it is")
-    if (folder / "metrics.jsonl").is_file():
-        raise InputError(f"{folder}: is a run, not data; name the dataset that it was trained on")
-    paths = sorted(folder.rglob("*"))
-    outputs = {
-        path
-        for path in paths
-        for names in (("manifest.json", "items.parquet"), ("metrics.jsonl", "config.json"))
-        if all((path / name).is_file() for name in names)
-    }
-    files = [
-        path
-        for path in paths
-        if path.is_file()
-        and not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
-        and outputs.isdisjoint(path.parents)
-    ]
-    if not files:
-        found = "holds prepared datasets or runs, and no raw data"
-        raise InputError(f"{folder}: {found if outputs else 'is a folder without files in it'}")
-    return files
+    if left_out:
+        notes.append(
+            f"{left_out[0]} is not read, since its name is not one of data "
+            f"({counted(len(left_out), 'file')})"
+        )
+    return {"files": "; ".join(notes)} if notes else {}
 
 
 def _open_file(path: Path, format: FileFormat) -> Source:
     if not is_name_text(path):
         raise InputError(f"{path}: its name is not UTF-8 text; rename it")
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in PARQUET_SUFFIXES:
+    refuse_by_beginning(path, is_json=_suffix_of(path) in _JSON_SUFFIXES)
+    if path.suffix.lower() in PARQUET_SUFFIXES:
         return open_parquet(path)
     if format.layout == "lists":
         return ListsFile.open(path, format)
-    if suffixes and suffixes[-1] in READ_COMPRESSIONS:
-        suffixes.pop()
-    suffix = suffixes[-1] if suffixes else ""
+    suffix = _suffix_of(path)
     is_described = format.delimiter is not None or format.columns is not None
     if suffix == _NCF_SUFFIX and not is_described:
         return TextFile.open(path, replace(format, delimiter="\t", columns=_NCF_COLUMNS))
@@ -173,3 +161,11 @@ def _open_file(path: Path, format: FileFormat) -> Source:
         f"{path}: its name does not tell its format; expected {known}, text also with "
         f"{' or '.join(READ_COMPRESSIONS)}. If it is text, give --delimiter"
     )
+
+
+def _suffix_of(path: Path) -> str:
+    """The ending of a name without the one of its compression."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in READ_COMPRESSIONS:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""

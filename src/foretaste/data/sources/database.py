@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,7 +19,7 @@ import pyarrow as pa
 from foretaste._util.files import NO_ROOM, real_path, why_not_written
 from foretaste._util.formatting import did_you_mean, shown
 from foretaste.data.sources.arrow import Frame, by_position, repeated_in
-from foretaste.data.sources.source import changed, file_state, identifier, unreadable
+from foretaste.data.sources.source import changed, file_identity, file_state, identifier, unreadable
 from foretaste.errors import InputError, MissingExtraError
 
 _URL = re.compile(r"(?:sqlite:///|postgres(?:ql)?://).*", re.DOTALL)
@@ -136,6 +136,12 @@ class Database(Frame):
                     f"--query (query=... in Python) write them as text: hex({name})"
                 ) from None
         return super().reading(names)
+
+    @property
+    def identity(self) -> Hashable:
+        if self.name.startswith(_SQLITE):
+            return file_identity(Path(self.name.removeprefix(_SQLITE)))
+        return id(self)
 
     def provenance(self) -> dict[str, Any]:
         return super().provenance() | {"query": self.query, "num_rows": self.table.num_rows}

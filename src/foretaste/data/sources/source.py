@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -23,19 +22,7 @@ TIMES: tuple[Storage, ...] = ("moment", "instant")
 READ_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 """Compressions that are read directly, by suffix."""
 
-# DuckDB reads 0 rows from bz2, xz and zip, without an error.
-_UNPACK, _SAVE = "unpack it", "save it as CSV or Parquet"
-_STARTS = (
-    (rb"\x1f\x8b", ".gz", "rename it to end in .gz"),
-    (rb"\x28\xb5\x2f\xfd", ".zst", "rename it to end in .zst"),
-    (rb"BZh[1-9]1AY&SY", ".bz2", _UNPACK),
-    (rb"\xfd7zXZ\x00", ".xz", _UNPACK),
-    (rb"PK\x03\x04.{26}(?:\[Content_Types\]|_rels/|docProps/|xl/)", ".xlsx", _SAVE),
-    (rb"PK\x03\x04", ".zip", _UNPACK),
-    (rb"7z\xbc\xaf\x27\x1c", ".7z", _UNPACK),
-    (rb"Rar!\x1a\x07", ".rar", _UNPACK),
-    (rb"PAR1", ".parquet", "rename it to end in .parquet"),
-)
+PARQUET_SUFFIXES = (".parquet", ".pq")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -101,6 +88,12 @@ class Source:
     file: str = "''"
     """SQL of the path of a row's file; empty unless the source has several files."""
 
+    other_names: tuple[str, ...] = ()
+    """Other names of the same file that were given too."""
+
+    left_out: tuple[str, ...] = ()
+    """Files beside this one in a folder that are no data, said of its first file."""
+
     def __post_init__(self) -> None:
         # The name stands in the manifest, in notes and in the name of the dataset.
         object.__setattr__(self, "name", without_secrets(self.name))
@@ -109,6 +102,11 @@ class Source:
     def read_as(self) -> str:
         """The format of text, in words; empty for other sources."""
         return ""
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for two names of one file."""
+        return id(self) if self.path is None else file_identity(self.path)
 
     def reading(self, names: Iterable[str]) -> Self:
         """The source, of which these columns are read.
@@ -170,6 +168,12 @@ def file_state(path: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
+def file_identity(path: Path) -> tuple[int, int]:
+    """Equal for two names of one file, such as a path, a longer one and a link."""
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
 def changed(name: str) -> InputError:
     return InputError(
         f"{name}: changed while it was read; prepare it again when nobody writes to it"
@@ -178,17 +182,6 @@ def changed(name: str) -> InputError:
 
 def unreadable(name: str, error: OSError) -> InputError:
     return InputError(f"{name}: cannot be read: {error.strerror or error}")
-
-
-def refuse_by_content(path: Path) -> None:
-    """Raise InputError for a file that is text by its name, and by its first bytes is not."""
-    if path.suffix.lower() in READ_COMPRESSIONS:
-        return
-    with path.open("rb") as file:
-        start = file.read(64)
-    for pattern, kind, advice in _STARTS:
-        if re.match(pattern, start, re.DOTALL):
-            raise InputError(f"{path}: is not text but a {kind} file, whatever its name; {advice}")
 
 
 def refuse_nul(names: Iterable[str], where: str) -> None:

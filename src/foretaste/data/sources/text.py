@@ -26,7 +26,6 @@ from foretaste.data.sources.source import (
     file_state,
     path_literal,
     quoted,
-    refuse_by_content,
     refuse_nul,
     unreadable,
 )
@@ -82,10 +81,6 @@ class TextFile(Source):
         Raises InputError if the file is empty, no text, or its first row contradicts ``format``.
         """
         size, modified_ns = file_state(path)
-        try:
-            refuse_by_content(path)
-        except OSError as error:
-            raise unreadable(str(path), error) from None
         if format.is_items:
             format = replace(format, encoding=_encoding_of_items(path, format.encoding))
         text = start_of_text(path, format)

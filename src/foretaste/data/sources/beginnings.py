@@ -1,0 +1,83 @@
+"""What the first bytes of a file tell of it, looked at before its name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from foretaste._util.formatting import shown
+from foretaste.data.sources.source import PARQUET_SUFFIXES, unreadable
+from foretaste.errors import InputError
+
+_NUM_BYTES = 128
+_NUM_SHOWN = 60
+
+_UNPACK, _SAVE = "unpack it", "save it as CSV or Parquet"
+_AS_PARQUET = "write its rows as Parquet"
+_ARRAYS = "load it in Python and give a frame or a sparse matrix"
+_ZIP = rb"PK\x03\x04.{26}"
+_READ = {"a .gz file": (".gz",), "a .zst file": (".zst",), "a .parquet file": PARQUET_SUFFIXES}
+"""Endings of names, by the kind of file that is read if its name has one of them."""
+
+# DuckDB reads 0 rows from bz2, xz and zip, without an error.
+_BEGINNINGS = (
+    (rb"\x1f\x8b", "a .gz file", "rename it to end in .gz"),
+    (rb"\x28\xb5\x2f\xfd", "a .zst file", "rename it to end in .zst"),
+    (rb"PAR1", "a .parquet file", "rename it to end in .parquet"),
+    (rb"BZh[1-9]1AY&SY", "a .bz2 file", _UNPACK),
+    (rb"\xfd7zXZ\x00", "a .xz file", _UNPACK),
+    (rb"\x04\x22\x4d\x18", "a .lz4 file", _UNPACK),
+    (rb"7z\xbc\xaf\x27\x1c", "a .7z file", _UNPACK),
+    (rb"Rar!\x1a\x07", "a .rar file", _UNPACK),
+    (_ZIP + rb"(?:\[Content_Types\]|_rels/|docProps/|xl/)", "a .xlsx file", _SAVE),
+    (_ZIP + rb"mimetypeapplication/vnd\.oasis", "a .ods file", _SAVE),
+    (_ZIP + rb"[^\x00-\x1f]*\.npy", "a .npz file", _ARRAYS),
+    (rb"PK\x03\x04", "a .zip file", _UNPACK),
+    (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a .xls file", _SAVE),
+    (rb"SQLite format 3\x00", "a SQLite file", "name it as sqlite:///{path}"),
+    (rb"ARROW1|FEA1", "a Feather file", _AS_PARQUET),
+    (rb"ORC[^\t -~]", "an ORC file", _AS_PARQUET),
+    (rb"Obj\x01", "an Avro file", _AS_PARQUET),
+    (rb"\x89HDF\r\n\x1a\n", "an HDF5 file", _AS_PARQUET),
+    (rb"\x93NUMPY", "a .npy file", _ARRAYS),
+    (rb"\x80[\x02-\x05]", "a pickle", "have it saved as Parquet: a pickle can run any program"),
+)
+_TEXTS = (
+    (rb"version https://git-lfs\.", "a pointer of Git LFS", "get the file with git lfs pull"),
+    (
+        rb"\s*<(?:!doctype html|html|head|body)\b", "a page of HTML",
+        "the page may say why there is no file",
+    ),
+    (rb"\s*<\?xml", "XML", _SAVE),
+    (rb"%PDF-", "a PDF", _SAVE),
+)  # fmt: skip
+_JSON = rb"\s*(?:\{\s*\"|\[\s*\{)"
+
+
+def refuse_by_beginning(path: Path, *, is_json: bool = False) -> None:
+    """Raise InputError for a file that is not read, or not under its name. ``is_json`` is True for
+    a name of JSON lines."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(_NUM_BYTES)
+    except OSError as error:
+        raise unreadable(str(path), error) from None
+    suffix = path.suffix.lower()
+    for pattern, kind, advice in _BEGINNINGS:
+        if re.match(pattern, start, re.DOTALL):
+            if suffix in _READ.get(kind, ()):
+                return
+            raise InputError(f"{path}: is {kind}, whatever its name; {advice.format(path=path)}")
+    start = start.removeprefix(b"\xef\xbb\xbf")
+    example = shown(start[:_NUM_SHOWN].decode(errors="replace"))
+    for pattern, kind, advice in _TEXTS:
+        if re.match(pattern, start, re.IGNORECASE):
+            raise InputError(f"{path}: is {kind}, whatever its name; {advice}: {example}")
+    if re.match(_JSON, start) and not is_json:
+        raise InputError(
+            f"{path}: is JSON, whatever its name; lines of JSON are read from files that end in "
+            f".jsonl: {example}"
+        )
+    named = next((kind for kind, suffixes in _READ.items() if suffix in suffixes), None)
+    if start and named and b"\0" not in start and "\N{REPLACEMENT CHARACTER}" not in example:
+        raise InputError(f"{path}: is not {named} but text, whatever its name: {example}")

@@ -1,0 +1,142 @@
+"""The files that a path, a folder or a pattern names."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from foretaste._util.formatting import did_you_mean
+from foretaste.data.manifest import is_dataset
+from foretaste.data.sources.source import PARQUET_SUFFIXES, unreadable
+from foretaste.errors import InputError
+
+_LEFTOVERS = (".tmp", ".temp", ".bak", ".orig", ".swp", ".partial")
+
+# Folders whose log says which of their files count: others hold rows that were removed.
+_LOGS = (
+    ("Delta", "_delta_log"),
+    ("Hudi", ".hoodie"),
+    ("Iceberg", "metadata/*.metadata.json"),
+)
+
+
+def find_files(path: Path) -> tuple[list[Path], list[Path]]:
+    """The files of a path, a folder or a pattern, and the files of a folder that are no data.
+
+    Raises InputError if there are none, for a link that leads nowhere, and for the files of a table
+    whose log says which of them count.
+    """
+    files, left_out = _named(path)
+    _refuse_tables(files)
+    return files, left_out
+
+
+def _named(path: Path) -> tuple[list[Path], list[Path]]:
+    # `os.path` and not `Path`: its functions raise nothing, even for odd or very long names.
+    if os.path.isfile(path):  # noqa: PTH113
+        return [path], []
+    if os.path.isdir(path):  # noqa: PTH112
+        return _within(path)
+    if os.path.exists(path):  # noqa: PTH110
+        raise InputError(
+            f"{path}: is neither a file nor a folder but a pipe, socket or device; save what it "
+            "holds in a file"
+        )
+    # `glob` and not `Path.glob`, which takes no absolute patterns.
+    found = map(Path, sorted(glob.glob(str(path), recursive=True)))  # noqa: PTH207
+    is_pattern = glob.has_magic(str(path))
+    files = _existing(name for name in found if not (is_pattern and _is_hidden(name, path)))
+    if not files:
+        raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
+    return files, []
+
+
+def _is_hidden(found: Path, pattern: Path) -> bool:
+    """True for a name that begins with ``_``, as ``_SUCCESS``, unless the pattern has the ``_``."""
+    first = next(at for at, part in enumerate(pattern.parts) if glob.has_magic(part))
+    own, asked = found.parts[first:], pattern.parts[first:]
+    return any(part.startswith("_") for part in own) and not any(
+        part.startswith("_") for part in asked
+    )
+
+
+def _existing(names: Iterable[Path]) -> list[Path]:
+    """The names of files; InputError for a link that leads nowhere."""
+    files = []
+    for name in names:
+        if os.path.isfile(name):  # noqa: PTH113
+            files.append(name)
+        # Not `exists`, which is false also below 40 turns of a folder that is linked to itself.
+        elif name.is_symlink() and not os.path.exists(os.path.realpath(name)):  # noqa: PTH110
+            raise InputError(f"{name}: is a link that leads nowhere; remove the link or mend it")
+    return files
+
+
+def _within(folder: Path) -> tuple[list[Path], list[Path]]:
+    """All files of a folder and its folders, without hidden names (``.`` or ``_`` first, as in
+    ``_SUCCESS``) and without prepared datasets and runs; and those that are no data."""
+    if is_dataset(folder):
+        raise InputError(f"{folder}: is a prepared dataset, not raw data; train on it as it is")
+    if _is_run(folder):
+        raise InputError(f"{folder}: is a run, not data; name the dataset that it was trained on")
+    outputs: list[Path] = []
+    files = _existing(sorted(_walked(folder, outputs)))
+    if not files:
+        found = "holds prepared datasets or runs, and no raw data"
+        raise InputError(f"{folder}: {found if outputs else 'is a folder without files in it'}")
+    left_out = [file for file in files if _is_leftover(file)]
+    # A folder of part-00000 or u.data has names that say nothing.
+    if any(file.suffix for file in files if file not in left_out):
+        left_out += [file for file in files if not file.suffix and file not in left_out]
+    data = [file for file in files if file not in set(left_out)]
+    return data or files, left_out if data else []
+
+
+def _walked(folder: Path, outputs: list[Path]) -> Iterator[Path]:
+    """The files below a folder. Linked folders are followed, each folder once; prepared datasets
+    and runs go to ``outputs``."""
+
+    def refuse(error: OSError) -> None:
+        raise unreadable(str(error.filename), error)
+
+    seen = set()
+    for name, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        place, status = Path(name), os.stat(name)  # noqa: PTH116
+        is_output = place != folder and (is_dataset(place) or _is_run(place))
+        if is_output:
+            outputs.append(place)
+        if is_output or (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders[:] = sorted(one for one in folders if not one.startswith((".", "_")))
+        yield from (place / one for one in names if not one.startswith((".", "_")))
+
+
+def _is_run(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in ("metrics.jsonl", "config.json"))
+
+
+def _is_leftover(file: Path) -> bool:
+    """True for the copies of editors and broken writers, and for the list of a folder's files."""
+    return (
+        file.name.endswith("~") or file.suffix.lower() in _LEFTOVERS or file.name == "manifest.json"
+    )
+
+
+def _refuse_tables(files: Iterable[Path]) -> None:
+    """Raise InputError for Parquet files of a folder, or of one above it, that has a log of its
+    own: removed rows would come back."""
+    parents = {file.parent for file in files if file.suffix.lower() in PARQUET_SUFFIXES}
+    real = {Path(os.path.realpath(parent)) for parent in parents}
+    for folder in sorted({above for place in real for above in (place, *place.parents)}):
+        for kind, log in _LOGS:
+            if next(folder.glob(log), None) is not None:
+                raise InputError(
+                    f"{folder}: is a {kind} table, whose {log} says which of its files count; the "
+                    "others hold rows that were removed. Read it by its own tool and write its "
+                    "rows as Parquet, or name it as table:NAME with --engine spark (engine='spark' "
+                    "in Python)"
+                )
