@@ -26,7 +26,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from foretaste.data import Dataset, PrepareConfig, prepare
+from foretaste.data import Dataset, Histories, PrepareConfig, prepare
 from foretaste.errors import UnsupportedError
 from foretaste.evaluation.ranking import to_device
 from foretaste.models.base import RecommenderModel, UserState
@@ -172,8 +172,7 @@ class ModelContract:
     def test_it_learns_the_board_for_new_users(self, trained: Trained) -> None:
         if not trained.recipe.knows_tastes:
             pytest.skip("it knows no tastes")
-        folded = trained.model.fold_in(trained.histories)
-        assert found_on_board(trained.model.score_catalogue(folded)) >= 0.98
+        assert found_on_board(folded_in(trained.model, trained.histories)) >= 0.98
 
     def test_its_defaults_learn_a_tiny_board(self, trained: Trained, tmp_path: Path) -> None:
         recipe = trained.recipe
@@ -252,8 +251,23 @@ class ModelContract:
         mixed = trained.histories.rows(order)
         known_BI = model.score_catalogue(trained.known)
         close(model.score_catalogue(model.user_state(order, mixed)), known_BI[order])
-        folded_BI = model.score_catalogue(model.fold_in(trained.histories))
-        close(model.score_catalogue(model.fold_in(mixed)), folded_BI[order])
+        folded_BI = folded_in(model, trained.histories)
+        close(folded_in(model, mixed), folded_BI[order])
+
+    def test_later_items_are_read_unless_it_keeps_rows(self, trained: Trained) -> None:
+        model, users, dataset = trained.model, torch.arange(NUM_USERS), trained.dataset
+        train = dataset.train_part(range(NUM_USERS), order=model.config.uses_order)
+        # Every second user takes an item of the other colour.
+        grown = np.arange(0, NUM_USERS, 2)
+        items, first = 2 * (grown % 5) + 1, np.zeros(len(grown), dtype=np.int32)
+        bounds: dict[str, Any] = {"num_users": NUM_USERS, "num_items": NUM_ITEMS}
+        later = Histories.from_pairs(grown, items, position=first, **bounds)
+        histories = to_device(train.followed_by(later), torch.device("cpu"))
+        known_BI = model.score_catalogue(trained.known)
+        scores_BI = model.score_catalogue(model.user_state(users, histories, users % 2 == 0))
+        close(scores_BI[1::2], known_BI[1::2])
+        expected_BI = known_BI if model.keeps_user_rows else folded_in(model, histories)
+        close(scores_BI[::2], expected_BI[::2])
 
     def test_users_without_history_are_shown_what_is_popular(self, trained: Trained) -> None:
         model = trained.model
@@ -323,6 +337,10 @@ class ModelContract:
         close(trained.model.similarity(items[3:5]), similarity_II[3:5])
         few = torch.tensor([7, 2])
         close(trained.model.similarity(items[3:6], few), similarity_II[3:6][:, few])
+
+
+def folded_in(model: RecommenderModel, histories: HistoryTensors) -> Tensor:
+    return model.score_catalogue(model.fold_in(histories))
 
 
 def close(found: Tensor, expected: Tensor) -> None:

@@ -53,18 +53,31 @@ def test_the_last_is_test_and_the_one_before_validation(prepared: PrepareText) -
     assert pairs_of(dataset, "test") == {(1, 13), (2, tied[0])}
     assert pairs_of(dataset, "validation") == {(1, 12), (2, tied[1])}
     assert pairs_of(dataset, "train") == {(1, 10), (1, 11), (2, 13), (2, tied[2]), (3, 13), (3, 10)}
-    assert pairs_of(dataset, "test_history") == {(1, 10), (1, 11), (2, 13), (2, tied[2])}
+    history = {(1, 10), (1, 11), (2, 13), (2, tied[2])}
+    assert pairs_of(dataset, "validation_history") == history
+    # Of user 2 the item before the last is in nobody's training.
+    assert pairs_of(dataset, "test_history") == history | {(2, tied[1])}
     assert dataset.manifest.counts["num_users_with_fewer_than_3_items"] == 1
 
 
 def test_for_test_validation_items_are_known(prepared: PrepareText) -> None:
     dataset = prepared(LAST_OUT)
-    history, known = pairs_of(dataset, "test_history"), pairs_of(dataset, "test_known")
     in_catalogue = set(dataset.items.ids()[: dataset.manifest.num_items])
-    assert known == history | {
-        pair for pair in pairs_of(dataset, "validation") if pair[1] in in_catalogue
-    }
-    assert pairs_of(dataset, "validation_known") == pairs_of(dataset, "validation_history")
+    validation = {pair for pair in pairs_of(dataset, "validation") if pair[1] in in_catalogue}
+    test, history = dataset.heldout("test", order=True), pairs_of(dataset, "validation_history")
+    assert pairs_of(dataset, "test_history") == history | validation
+    ids = dataset.users.ids(test.user_index)
+    assert test.is_grown is not None
+    assert test.is_grown.tolist() == [user in dict(validation) for user in ids]
+    assert dataset.heldout("validation").is_grown is None
+    # In their places, behind training and before what is held out.
+    assert test.history.position is not None
+    assert test.target.position is not None
+    for row in range(len(test)):
+        of_target = test.target.position[row]
+        assert (test.history[row : row + 1].position < of_target).all()  # type: ignore[operator]
+    for split in ("validation", "test"):
+        assert pairs_of(dataset, f"{split}_known") == pairs_of(dataset, f"{split}_history")
 
 
 def test_ties_depend_on_the_seed(prepared: PrepareText) -> None:

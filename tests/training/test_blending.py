@@ -14,6 +14,7 @@ from foretaste.data import Dataset
 from foretaste.errors import SettingError, UnsupportedError
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.evaluation.evaluator import evaluate
+from foretaste.evaluation.ranking import to_device
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.models.neumf.model import GMF
 from foretaste.ops.histories import HistoryTensors
@@ -43,6 +44,26 @@ def states(model: RecommenderModel, dataset: Dataset) -> list[tuple[UserState, H
     histories = HistoryTensors.from_numpy(train.offsets, train.item_index, train.num_items, "cpu")
     known = model.user_state(torch.arange(len(histories)), histories)
     return [(known, histories), (model.fold_in(histories), histories)]
+
+
+def test_each_model_takes_later_items_as_it_does_alone(dataset: Dataset, tmp_path: Path) -> None:
+    runs = [run_of(name, dataset, tmp_path / name, callback=Callback()) for name in ("gmf", "ials")]
+    blend = load_model(foretaste.blend(runs, weights=(0.5, 0.5), run=tmp_path / "blend"), "cpu")
+    assert blend.keeps_user_rows
+    histories = to_device(dataset.train, torch.device("cpu"))
+    users = torch.arange(len(histories))
+    state = blend.user_state(users, histories, users % 2 == 0)
+    gmf, ials = (load_model(run, "cpu") for run in runs)
+    kept, solved = gmf.user_state(users, histories), ials.fold_in(histories)
+    rows, trained = ials.user_state(users, histories), state.parts[3]
+    assert isinstance(state.parts[0], UserState)
+    assert isinstance(trained, UserState)
+    for found, expected, every in ((state.parts[0], kept, users), (trained, solved, users[::2])):
+        for one, other in zip(found.parts, expected.parts, strict=True):
+            assert isinstance(one, torch.Tensor)
+            assert isinstance(other, torch.Tensor)
+            torch.testing.assert_close(one[every], other[every])
+    assert torch.equal(trained.parts[0][1::2], rows.parts[0][1::2])  # type: ignore[index]
 
 
 def test_scores_are_the_sum_of_standardised_scores(

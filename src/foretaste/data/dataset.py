@@ -46,12 +46,12 @@ class HeldOut:
     """Numbers of the users, ascending: [U]."""
 
     history: Histories
-    """Items that a model may know: the training items of a known user, the fold-in items of a new
-    one. All are in the catalogue."""
+    """Items that a model may know: those of training and fold-in and, in the test split, those of
+    validation, as a service would know them. All are in the catalogue."""
 
     known: Histories
-    """Items left out of the candidates: the history and, in the test split, the validation targets.
-    All are in the catalogue."""
+    """Items left out of the candidates: the history, and held-out items that a model was trained on
+    elsewhere. All are in the catalogue."""
 
     target: Histories
     """Items to be found. Training never saw items at or above the history's ``num_items``."""
@@ -59,6 +59,10 @@ class HeldOut:
     candidates: Histories | None = None
     """Candidates ``fixed``: the catalogue items, given with the data, against which the targets are
     ranked; the targets are not among them. None if the data have none."""
+
+    is_grown: NDArray[np.bool_] | None = None
+    """True for users whose history has more items than the training had of them: [U]. None if there
+    are none."""
 
     dataset_digest: str = ""
     """Content digest of the dataset; empty if the data were not prepared."""
@@ -79,6 +83,7 @@ class HeldOut:
             known=self.known.rows(index),
             target=self.target.rows(index),
             candidates=None if self.candidates is None else self.candidates.rows(index),
+            is_grown=None if self.is_grown is None else self.is_grown[index],
         )
 
 
@@ -180,8 +185,7 @@ class Dataset:
         """The users and held-out items of one split; DatasetError if there is no such split.
 
         With ``order`` the histories have positions, if the data have an order. With ``users``, only
-        the training interactions of these users are read. The histories and known items of other
-        users are then empty.
+        the training interactions of these users are read. Other users then have no training items.
         """
         if not self.has_split(split):
             raise DatasetError(f"{self.path}: has no {split} part{self._instead_of(split)}")
@@ -189,14 +193,16 @@ class Dataset:
         user_index = np.flatnonzero(target.lengths()).astype(np.int32)
         num_users, num_items = self.manifest.num_users, self.manifest.num_items
         users = range(self.manifest.num_train_users) if users is None else users
-        known = self.train_part(users, order=order).padded(num_users, users.start).rows(user_index)
+        history = self.train_part(users, order=order).padded(num_users, users.start)
+        history = history.rows(user_index)
         fold_in = f"{split}_fold_in.parquet"
         if fold_in in self.manifest.parts:
-            known = known.union(self.pairs(fold_in).rows(user_index).within(num_items))
-        history = known
+            history = history.union(self.pairs(fold_in).rows(user_index).within(num_items))
+        is_grown = None
         if split == "test" and self.has_split("validation"):
             earlier = self._held_pairs(self._target_files("validation")).rows(user_index)
-            known = history.union(earlier.within(num_items))
+            trained, history = history, history.union(earlier.within(num_items))
+            is_grown = history.lengths() > trained.lengths()
         candidates = None
         if self.has_candidates(split):
             candidates = self.pairs(_candidates_file(split)).rows(user_index)
@@ -207,9 +213,10 @@ class Dataset:
             num_train_users=self.manifest.num_train_users,
             user_index=user_index,
             history=history,
-            known=known,
+            known=history,
             target=target.rows(user_index),
             candidates=candidates,
+            is_grown=is_grown,
             dataset_digest=self.manifest.digest,
         )
 

@@ -130,6 +130,10 @@ def evaluate(
     # Of a model that is trained in parts, each process has the histories of its own training users
     # alone. Lengths that several processes have are added up too: only a sum above 0 counts.
     known = ranker.total(torch.from_numpy(counted.history.lengths())).numpy() > 0
+    num_as_trained = 0
+    if model.keeps_user_rows and counted.is_grown is not None:
+        is_trained = counted.user_index < counted.num_train_users
+        num_as_trained = int((is_trained & counted.is_grown).sum())
     of_known: dict[str, Metric] = {}
     if known.any() and not known.all():
         values = {name: found[known] for name, found in per_user.items()}
@@ -151,6 +155,7 @@ def evaluate(
         num_samples=int(ranker.num_samples),
         elapsed_s=elapsed_s,
         num_users_unknown=int((~known).sum()),
+        num_users_as_trained=num_as_trained,
         of_known=of_known,
         user_index=counted.user_index,
         per_user=per_user,
@@ -288,7 +293,8 @@ class Ranking:
         # `num_targets_U`.
         target = batch.target.within(model.num_items)
         history = to_device(batch.history, device)
-        state = state_of(model, batch.user_index, history, batch.num_train_users)
+        known = (batch.user_index, history, batch.num_train_users, batch.is_grown)
+        state = state_of(model, *known)
         if self._rule.kind == "full":
             # float32 products differ in their last bits with the number of rows. So all rows of a
             # batch are scored by each process that has some of them, and then cut to its own.

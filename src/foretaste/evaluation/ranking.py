@@ -91,12 +91,17 @@ def state_of(
     user_index: NDArray[np.integer],
     histories: HistoryTensors,
     num_train_users: int,
+    is_grown: NDArray[np.bool_] | None = None,
 ) -> UserState:
-    """State of one batch of `user_batches`: of known users, or folded in from their histories."""
+    """State of one batch of `user_batches`: of known users, or folded in from their histories.
+
+    ``is_grown`` is that of `HeldOut`.
+    """
     if user_index[0] >= num_train_users:
         return model.fold_in(histories)
     user_index_B = torch.tensor(user_index, dtype=torch.int64, device=model.device)
-    return model.user_state(user_index_B, histories)
+    is_grown_B = None if is_grown is None else torch.tensor(is_grown, device=model.device)
+    return model.user_state(user_index_B, histories, is_grown_B)
 
 
 @contextmanager

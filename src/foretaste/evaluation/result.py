@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -210,6 +211,9 @@ class Evaluation:
     """Users counted of whom the model knows nothing: without a history, or with one of items only
     that training never saw. They are answered in popularity order."""
 
+    num_users_as_trained: int = 0
+    """Users answered from a row that training left, without the items that are known since."""
+
     of_known: dict[str, Metric] = field(default_factory=dict)
     """The metrics without these users; empty where there are none of them, or no others."""
 
@@ -245,8 +249,8 @@ class Evaluation:
 
     def __str__(self) -> str:
         """Every number on a line of its own, below what all of them are of."""
-        lines = [self._about(), *map(str, self.metrics.values()), *self._fallback("")]
-        return "\n".join(lines)
+        above, below = [self._about(), *self._as_trained("")], self._fallback("")
+        return "\n".join([*above, *map(str, self.metrics.values()), *below])
 
     __repr__ = __str__
 
@@ -255,7 +259,7 @@ class Evaluation:
             [metric.name, f"{metric.value:.4f}", metric.interval()]
             for metric in self.metrics.values()
         ]
-        note = "; ".join([*self._circumstances(), *self._fallback("")])
+        note = "; ".join([*self._as_trained(""), *self._circumstances(), *self._fallback("")])
         return html_table(self._about(), ["metric", "value", "95 % interval"], rows, note)
 
     def as_dict(self) -> dict[str, Any]:
@@ -328,6 +332,7 @@ class Evaluation:
         kinds = dict.fromkeys(parse_metric(name)[0] for name in names if name in shown)
         lines = [
             f"{self.split} part, protocol {self.protocol}, {counted(self.num_users, 'user')}",
+            *self._as_trained(label),
             f"candidates {self.candidates}: {describe_candidates(self.candidates, self.split)}",
             *(f"{kind}@k: {METRICS[kind]}" for kind in kinds),
             *(GROUPS[by] for by in dict.fromkeys(group.by for group in self.groups)),
@@ -338,7 +343,16 @@ class Evaluation:
 
     def conditions(self, label: str = "") -> list[str]:
         """The lines of `definitions` without what any evaluation of such metrics would say."""
-        return [self._about(), *self._circumstances(), *self._fallback(label)]
+        own = (self._as_trained(label), self._circumstances(), self._fallback(label))
+        return [self._about(), *chain.from_iterable(own)]
+
+    def _as_trained(self, label: str) -> list[str]:
+        """A line on users whose validation items the model does not read, if there are any."""
+        if not self.num_users_as_trained:
+            return []
+        users = counted(self.num_users_as_trained, "user")
+        start = f"{label}: " if label else ""
+        return [f"{start}{users} answered from trained rows, without the validation items"]
 
     def _about(self) -> str:
         about = f"{self.split} part, protocol {self.protocol}, candidates {self.candidates}"

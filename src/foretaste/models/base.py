@@ -154,8 +154,20 @@ class RecommenderModel(nn.Module, ABC):
     def learn_of_parts(self, parts: Parts) -> None:
         """Learn from the other parts what scores of new users need; called before scoring."""
 
-    def user_state(self, user_index_B: Tensor, histories: HistoryTensors) -> UserState:
-        """State of users known from training, row for row with their ``histories``."""
+    keeps_user_rows = False
+    """True if later items change nothing for a user known from training, whom a row of a table
+    answers."""
+
+    def user_state(
+        self,
+        user_index_B: Tensor,
+        histories: HistoryTensors,
+        is_grown_B: Tensor | None = None,
+    ) -> UserState:
+        """State of users known from training, row for row with their ``histories``.
+
+        ``is_grown_B`` is True for users whose history has items that the training did not have.
+        """
         # Here and in `fold_in` again: a process may fork after it has made the model.
         survive_forks()
         return UserState(histories.lengths() > 0, self._known_users(user_index_B, histories))

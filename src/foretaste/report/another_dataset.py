@@ -89,14 +89,16 @@ class _RowsInRun:
             candidates = self.renumbered(candidates).within(run.num_items)
         # Users unknown to the run get indexes above its own.
         user_index_U = np.where(user_row_U < 0, len(run.users) + heldout.user_index, user_row_U)
+        history = own.followed_by(self.renumbered(heldout.history)).within(run.num_items)
         matched = replace(
             heldout,
             num_train_users=run.num_train_users,
             user_index=user_index_U.astype(np.int32),
-            history=own.followed_by(self.renumbered(heldout.history)).within(run.num_items),
+            history=history,
             known=self.renumbered(known).union(own).within(run.num_items),
             target=self.renumbered(heldout.target.where(~trained_on)),
             candidates=candidates,
+            is_grown=history.lengths() > own.lengths(),
         )
         counted = np.flatnonzero(matched.target.lengths())
         is_trained = (user_row_U[counted] >= 0) & (user_row_U[counted] < run.num_train_users)

@@ -253,7 +253,8 @@ def _top_items(measured: Measured, rows: NDArray[np.int64]) -> list[NDArray[np.i
         part = people.rows(batch)
         with scoring(model), float32_products(model.device):
             history = to_device(part.history, model.device)
-            state = state_of(model, part.user_index, history, num_train_users)
+            asked = (part.user_index, history, num_train_users, part.is_grown)
+            state = state_of(model, *asked)
             known = to_device(part.known, model.device)
             top = top_k(mask_items_(model.score_catalogue(state).float(), known), _NUM_SHOWN)
         for row, items, scores in zip(batch, top.candidate_BK, top.score_BK, strict=True):

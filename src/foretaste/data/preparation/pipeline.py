@@ -499,7 +499,13 @@ class Pipeline:
             counts[NUM_TIED] = num_tied
         may_lack_history = plan.parts or plan.protocol == "temporal"
         for split, part in plan.targets.items() if may_lack_history else ():
-            without_history = steps.WITHOUT_HISTORY.format(split=split, target=part)
+            known = [
+                f"{split}_fold_in",
+                *([plan.targets.get("validation", "")] * (split == "test")),
+            ]
+            without_history = steps.WITHOUT_HISTORY.format(
+                target=part, known=", ".join(map(quoted, known))
+            )
             counts[f"num_{split}_users_without_history"] = engine.count(without_history)
             if part != split:
                 without_target = steps.WITHOUT_TARGET.format(split=split)

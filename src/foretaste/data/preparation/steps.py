@@ -180,10 +180,11 @@ WHERE user_code IN (SELECT user_code FROM held WHERE part = '{split}_fold_in')
        OR user_code IN (SELECT user_code FROM held WHERE part NOT LIKE '{split}%'))
 """
 
+# What is held out for validation is known in the test.
 WITHOUT_HISTORY = """
 (SELECT DISTINCT user_code FROM held WHERE part = '{target}'
  AND user_code NOT IN (SELECT user_code FROM train)
- AND user_code NOT IN (SELECT user_code FROM held WHERE part = '{split}_fold_in'
+ AND user_code NOT IN (SELECT user_code FROM held WHERE part IN ({known})
                        AND item_code IN (SELECT item_code FROM train)))
 """
 

@@ -154,6 +154,21 @@ class IALS(SweepModel):
     def item_vectors(self) -> Tensor:
         return self.item_factors.detach()
 
+    def user_state(
+        self,
+        user_index_B: Tensor,
+        histories: HistoryTensors,
+        is_grown_B: Tensor | None = None,
+    ) -> UserState:
+        state = super().user_state(user_index_B, histories)
+        if is_grown_B is not None:
+            # Rows with later items are solved again, as those of new users are.
+            (vector_BD,) = state.parts
+            assert isinstance(vector_BD, Tensor)
+            row_G = is_grown_B.nonzero()[:, 0]
+            (vector_BD[row_G],) = self._new_users(histories.rows(row_G))
+        return state
+
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor]:
         return (self.user_factors.detach().index_select(0, user_index_B),)
 

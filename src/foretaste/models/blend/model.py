@@ -26,6 +26,7 @@ from foretaste.models.base import (
 from foretaste.models.blend.config import BlendConfig
 from foretaste.models.registry import build_model
 from foretaste.models.scorer import Scorer
+from foretaste.ops.forks import survive_forks
 from foretaste.ops.histories import HistoryTensors
 
 _CELLS_AT_ONCE = 1 << 24
@@ -96,8 +97,23 @@ class Blend(ComposedModel):
             if member.weight > 0.0:
                 yield model, member.weight
 
+    @property
+    def keeps_user_rows(self) -> bool:  # type: ignore[override]
+        return any(model.keeps_user_rows for model, _ in self._weighted())
+
+    def user_state(
+        self,
+        user_index_B: Tensor,
+        histories: HistoryTensors,
+        is_grown_B: Tensor | None = None,
+    ) -> UserState:
+        survive_forks()
+        asked = (user_index_B, histories, is_grown_B)
+        parts = self._parts([model.user_state(*asked) for model, _ in self._weighted()])
+        return UserState(histories.lengths() > 0, parts)
+
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> StateParts:
-        return self._parts([m.user_state(user_index_B, histories) for m, _ in self._weighted()])
+        return self.user_state(user_index_B, histories).parts
 
     def _new_users(self, histories: HistoryTensors) -> StateParts:
         return self._parts([model.fold_in(histories) for model, _ in self._weighted()])

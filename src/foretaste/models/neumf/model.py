@@ -59,6 +59,7 @@ class NeuMF(NeuralModel):
     user_rows: tuple[str, ...] = ("user_factors", "user_embedding")
     item_rows: tuple[str, ...] = ("item_factors", "item_embedding")
     scores_known_users_only = True
+    keeps_user_rows = True
 
     def __init__(
         self,
