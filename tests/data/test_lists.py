@@ -179,3 +179,50 @@ def test_what_is_no_text() -> None:
     refuse(pairs(LISTS), message, SettingError, config=PrepareConfig(layout="lists"))
     message = "layout is 'lists', but the format of ml-1m is known"
     refuse("ml-1m", message, SettingError, config=PrepareConfig(layout="lists"))
+
+
+IDS = {"columns": ("user_id", "item_id")}
+BLANKS = {"delimiter": " "}
+SHORT = {"columns": ("user_id", "item_id", "-", "-")}
+RAGGED = r"^[^ ]*raw\.txt: its lines are of different lengths, .*; --layout lists \(layout='lists'"
+MAYBE = r"raw\.txt.* If a line has a user id and all items of that user, --layout lists \(layout="
+
+
+@pytest.mark.parametrize("settings", [{}, IDS, BLANKS, BLANKS | IDS, BLANKS | SHORT])
+@pytest.mark.parametrize("separator", [" ", "\t", ","])
+def test_the_layout_is_named(separator: str, settings: dict[str, Any], write: WriteFile) -> None:
+    """The files of LightGCN and S3-Rec, and those that have one length by chance."""
+    ragged = write(text_of(LISTS, separator, separator), "raw.txt")
+    refuse(ragged, RAGGED, config=PrepareConfig(**settings))
+    words = write("ana bolero clair\nben clair\n".replace(" ", separator), "raw.txt")
+    refuse(words, MAYBE, config=PrepareConfig(**settings))
+    if settings != BLANKS | SHORT or separator != " ":
+        equal = write("0 1 2 3\n1 4 5 6\n".replace(" ", separator), "raw.txt")
+        refuse(equal, MAYBE, config=PrepareConfig(**settings))
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("196\t242\t3\t881250949\n186\t302\t3\t891717742\n", {}),
+        ("user_id,item_id\n1,2\n1,3,4\n", {}),
+        (",,,\n,,\n", IDS),
+        ("196\t242\t3\t881250949\n186\t302\t3\t891717742\n", IDS),
+        ("1::Toy Story (1995)::Comedy\n2::Jumanji::Drama\n", IDS),
+        ("listener,track,at\nana,bolero,2024-01-02 10:00\n", {}),
+        ('"a","b, c"\n"d","e"\n', {}),
+        ("user_id,thing\n1,two words\n2,three more words\n", {}),
+    ],
+)
+def test_the_layout_is_not_named(text: str, settings: dict[str, Any], write: WriteFile) -> None:
+    refuse(write(text, "raw.txt"), "^((?!--layout).)*$", config=PrepareConfig(**settings))
+
+
+def test_pairs_with_a_blank(write: WriteFile, tmp_path: Path) -> None:
+    """As SASRec publishes its files; each message leads on."""
+    source = write("1 10\n1 11\n2 10\n", "raw.txt")
+    message = r"none of its columns .*--columns .* It has none of the delimiters .*, such as ' '"
+    refuse(source, message)
+    refuse(source, r"line 1: has none of the delimiters .*, such as ' ': '1 10'$", **IDS)
+    dataset = prepare(source, tmp_path / "out", protocol="none", **BLANKS, **IDS)
+    assert pairs_of(dataset, "train") == {(1, 10), (1, 11), (2, 10)}

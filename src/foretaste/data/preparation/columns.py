@@ -14,8 +14,9 @@ from foretaste.data.config import InputConfig, PairsConfig
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.reading import naming
 from foretaste.data.sources.arrow import Frame
+from foretaste.data.sources.shape import or_lists
 from foretaste.data.sources.source import Source, identifier, refuse_nul
-from foretaste.data.sources.text import TextFile, written_anew
+from foretaste.data.sources.text import NO_DELIMITER, TextFile, start_of_text, written_anew
 from foretaste.errors import InputError, SettingError
 
 if TYPE_CHECKING:
@@ -118,7 +119,10 @@ def find_columns(
     missing = [role for role in PAIR if role not in found and role not in named]
     if absent or missing:
         looks_for_time = "time" in roles and "time" not in found | named
-        raise InputError(_not_found(source, absent, missing, looks_for_time=looks_for_time))
+        error = InputError(_not_found(source, absent, missing, looks_for_time=looks_for_time))
+        if type(source) is TextFile and _KNOWN.isdisjoint(map(_plain, columns)):
+            error = or_lists(error, source.path, start_of_text(source.path, source.format))
+        raise error
     if twice := sorted({*found.values()} & {*source.repeated}):
         raise InputError(
             f"{source.name}: column {shown(twice[0])} is there more than once; rename one of them"
@@ -394,9 +398,11 @@ def _header_hint(source: Source) -> str:
     if source.format.is_items:
         anew = written_anew(source.path, source.format, source.delimiter, has_header=False)
         return f" The first line may be data: {anew}"
+    has_none = len(source.columns) == 1 and source.format.delimiter is None
     return (
         " The first line may be data: where there is no line of column names, give them with "
         f"{_flag('columns')}, in order, such as user_id,item_id,rating,timestamp."
+        f"{f' It {NO_DELIMITER}.' if has_none else ''}"
     )
 
 

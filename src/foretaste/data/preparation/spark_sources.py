@@ -17,7 +17,8 @@ from pyspark.sql import functions as f
 from foretaste._util.files import real_path
 from foretaste.data.config import FileFormat
 from foretaste.data.sources import TABLE
-from foretaste.data.sources.lists import COLUMNS, READ_AS, SEPARATOR, USERS, ListsFile
+from foretaste.data.sources.lists import COLUMNS, READ_AS, USERS, ListsFile
+from foretaste.data.sources.shape import SEPARATOR
 from foretaste.data.sources.source import (
     PARQUET_SUFFIXES,
     TIMES,

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 from foretaste.data.config import FileFormat
+from foretaste.data.sources.shape import SEPARATOR, fields_of
 from foretaste.data.sources.source import Column, path_literal
 from foretaste.data.sources.text import TextFile, longest_line, whole_lines
-
-SEPARATOR = " *[,\t] *| +"
-"""Pattern of what separates the fields of a line. A field between two commas may be empty, one
-between two blanks may not."""
 
 COLUMNS = {
     "user_id": Column(sql="user_id", storage="text", type_name="text"),
@@ -93,5 +89,5 @@ class ListsFile(TextFile):
     def lists(self) -> Iterator[tuple[int, list[str]]]:
         """The fields of every line, with its number."""
         for number, (line,) in self.rows():
-            if text := line.lstrip(" ").rstrip(" ,\t"):
-                yield number, re.split(SEPARATOR, text)
+            if fields := fields_of(line):
+                yield number, fields

@@ -19,6 +19,7 @@ import pyarrow as pa
 from foretaste._util.files import real_path
 from foretaste._util.formatting import shown
 from foretaste.data.config import SKIPPED, FileFormat, Quote
+from foretaste.data.sources.shape import or_lists
 from foretaste.data.sources.source import (
     READ_COMPRESSIONS,
     Column,
@@ -38,6 +39,10 @@ _TOO_LONG = "is longer than 2 MB; a quote may be missing, or the file was not wr
 
 _NATIVE = ("utf-8", "latin-1", "utf-16")
 _DELIMITERS = (",", "::", "\t", ";", "|")
+NO_DELIMITER = (
+    "has none of the delimiters , tab ; | and ::, and --delimiter (delimiter=... in Python) names "
+    "any other, such as ' '"
+)
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _QUOTES: dict[Quote, tuple[str, str]] = {
     "double": ('"', '"'), "backslash": ('"', "\\"), "none": ("", "")
@@ -98,7 +103,7 @@ class TextFile(Source):
                 f"{path}, line 1: cannot be parsed ({error}){quote_advice(text, format)}: "
                 f"{shown(text[:300])}{_way_out(path, format, delimiter)}"
             ) from None
-        _check_first_row(path, fields, delimiter, format)
+        _check_first_row(path, text, fields, delimiter, format)
         names = format.columns or tuple(fields)
         repeated = tuple(name for name, count in Counter(names).items() if count > 1)
         columns = {
@@ -176,7 +181,10 @@ class TextFile(Source):
                 if problem := self._problem_of(row):
                     example = shown(self.delimiter.join(row)[:300])
                     way_out = _way_out(self.path, self.format, self.delimiter)
-                    raise InputError(f"{self.name}, line {line}: {problem}: {example}{way_out}")
+                    error = InputError(f"{self.name}, line {line}: {problem}: {example}{way_out}")
+                    if len(row) != len(self.names) and self.format.columns is not None:
+                        error = or_lists(error, self.path, start_of_text(self.path, self.format))
+                    raise error
         except csv.Error as error:
             number, text = self._first_line_below(line)
             # The csv module reads fields of 16 MB.
@@ -432,7 +440,9 @@ def _first_row(text: str, delimiter: str, quote: Quote, *, strict: bool = True) 
     return next(_numbered_rows(lines, delimiter, quote, strict=strict))[1]
 
 
-def _check_first_row(path: Path, fields: list[str], delimiter: str, format: FileFormat) -> None:
+def _check_first_row(
+    path: Path, text: str, fields: list[str], delimiter: str, format: FileFormat
+) -> None:
     """Raise InputError for a header with wrong names, and for a first row that does not fit the
     given columns."""
     if (names := format.columns) is None:
@@ -440,11 +450,13 @@ def _check_first_row(path: Path, fields: list[str], delimiter: str, format: File
         return
     example = shown(delimiter.join(fields))
     if len(fields) != len(names):
-        raise InputError(
-            f"{path}, line 1: has {len(fields)} fields between {delimiter!r}, and --columns names "
-            f"{len(names)}, {','.join(names)}; name every one, with - for what is not read: "
-            f"{example}"
-        )
+        problem = NO_DELIMITER
+        if len(fields) > 1 or format.delimiter is not None:
+            problem = (
+                f"has {len(fields)} fields between {delimiter!r}, and --columns names "
+                f"{len(names)}, {','.join(names)}; name every one, with - for what is not read"
+            )
+        raise or_lists(InputError(f"{path}, line 1: {problem}: {example}"), path, text)
     for pair in zip(fields, names, strict=True):
         # Compared without case and punctuation. Digits alone may be both a value and a name.
         field, name = (re.sub(r"[\W_]", "", text).lower() for text in pair)
