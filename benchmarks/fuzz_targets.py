@@ -33,6 +33,11 @@ SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 HEADER = "user_id,item_id,rating,timestamp\n"
 ROWS = "".join(f"{u},{i},4.0,{u + i}\n" for u in range(4) for i in range(4))
 ITEMS = 'item_id,title\n0,Alien\n1,"Heat, the film"\n2,Amélie\n'
+JSON_LINES = (
+    '{"user_id": 1, "item_id": "a", "timestamp": 5}\n' * 3,
+    '{"user_id": {"a": 1}, "item_id": [1]}\n{"user": true, "item": null}\n\n[1]\n',
+    '{"user_id": "\\ud800", "item_id": 1e400, "a/~b": "c"}\n{"-": 1}\n{',
+)
 NCF_TRAIN = "0\t1\t5\t1\n0\t2\t5\t1\n1\t1\t3\t2\n1\t3\t3\t3\n"
 NCF_TEST = "0\t3\t5\t1\n1\t2\t5\t1\n"
 NCF_NEGATIVE = "(0,3)\t1\t2\n(1,2)\t1\n"
@@ -47,6 +52,7 @@ FORMATS: tuple[dict[str, Any], ...] = (
     {"encoding": "utf-16", "protocol": "none"},
     {"quote": "none", "delimiter": "\\t", "protocol": "held-out-users"},
     {"min_rating": 1.0, "protocol": "temporal", "validation": "none"},
+    {"quote": "backslash", "empty_ids": "drop"},
 )
 """Settings a case is prepared with: its first byte chooses."""
 
@@ -83,6 +89,18 @@ def attack_csv(folder: Path, data: bytes) -> None:
     source = folder / "raw.csv"
     source.write_bytes(data[1:])
     check_prepared(folder, source, FORMATS[data[0] % len(FORMATS)] if data else {})
+
+
+def attack_json(folder: Path, data: bytes) -> None:
+    source = folder / "raw.jsonl"
+    source.write_bytes(data)
+    check_prepared(folder, source, {})
+
+
+def attack_lists(folder: Path, data: bytes) -> None:
+    source = folder / "raw.txt"
+    source.write_bytes(data)
+    check_prepared(folder, source, {"layout": "lists"})
 
 
 def attack_packed(folder: Path, data: bytes) -> None:
@@ -143,6 +161,8 @@ def attack_ids(folder: Path, data: bytes) -> None:
 
 TARGETS: dict[str, Callable[[Path, bytes], None]] = {
     "csv": attack_csv,
+    "json": attack_json,
+    "lists": attack_lists,
     "packed": attack_packed,
     "parquet": attack_parquet,
     "items": attack_items,
@@ -201,6 +221,8 @@ def corpus(target: str) -> list[bytes]:
     ]
     return {
         "csv": by_first_byte,
+        "json": [*odd, *(case.encode() for case in JSON_LINES)],
+        "lists": [*odd, b"0 1 2 3\n1 2 3 4\n2 5\n3\n", b"a,1,2\nb\t1 ,2\n"],
         "packed": [b"\0" + gzip.compress(case) for case in odd[::2]]
         + [b"\xff" + pa.compress(case, "zstd", asbytes=True) for case in odd[1::2]],
         "parquet": parquet,
