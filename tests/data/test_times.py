@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -22,6 +23,7 @@ from foretaste.data.preparation.reading import read_raw
 from foretaste.data.sources import open_sources
 from foretaste.errors import InputError, SettingError
 from tests.data.conftest import WriteFile, refuse
+from tests.data.test_protocols import pairs_of
 
 COLUMNS = {"user_id": "user", "item_id": "item", "time": "time"}
 BILLION = 10**9
@@ -227,8 +229,8 @@ def test_times_that_cannot_be_compared(write: WriteFile, first: str, odd: str) -
 def test_files_with_and_without_a_time_zone(write: WriteFile) -> None:
     zoned = frame(pa.array([1, 2, 3], pa.timestamp("us", "UTC")))
     plain = write(as_csv(["2024-10-27 02:10:00"]))
-    refuse([zoned, plain], r"raw\.csv, line 2: time .* does not fit")
-    refuse([plain, zoned], r"raw\.csv, line 2: time .* does not fit")
+    refuse([zoned, plain], r"raw\.csv, line 2: time .* does not fit.*; table has dates with one;")
+    refuse([plain, zoned], r"raw\.csv, line 2: time .* does not fit.*; table has dates with one;")
 
 
 FORMATS = [
@@ -254,27 +256,165 @@ def test_times_of_a_format_of_their_own(
     assert ranks(read_times(write("\n".join(lines), "x.jsonl"), format)) == expected
 
 
+BEGIN = datetime.datetime(2024, 2, 1, 10, 5, 9)
+# Written forms of a date and a clock, and the format that reads all times of the column.
+FORMS = [
+    # of shops and spreadsheets
+    ("%m/%d/%Y %H:%M", None),
+    ("%d/%m/%Y %H:%M:%S", None),
+    ("%d.%m.%Y %H:%M", None),
+    ("%d-%m-%Y %H:%M", None),
+    ("%m/%d/%Y %I:%M %p", None),
+    ("%m/%d/%Y %I:%M:%S %p", None),
+    ("%d.%m.%Y %H:%M:%S.%f", "%d.%m.%Y %H:%M:%S.%n"),
+    ("%d/%m/%Y %H:%M:%S +0200", "%d/%m/%Y %H:%M:%S %z"),
+    ("%d/%m/%Y, %H:%M:%S", None),
+    ("%d/%m/%y %H:%M", None),
+    ("%H:%M:%S %d/%m/%Y", None),
+    ("%m/%d/%Y", None),
+    ("%d.%m.%y", None),
+    # year first, which are no ISO 8601
+    ("%Y.%m.%d", None),
+    ("%Y.%m.%d %H:%M:%S", None),
+    ("%Y-%m-%d_%H:%M:%S", None),
+    ("%Y-%m-%d %H:%M:%S,123", "%Y-%m-%d %H:%M:%S,%n"),
+    ("%Y-%m-%d %I:%M %p", None),
+    ("%Y%m%dT%H%M%S", None),
+    ("%Y%m%dT%H%M%SZ", None),
+    ("%Y%m%d %H:%M", None),
+    ("%Y年%m月%d日 %H:%M", None),
+    # with names
+    ("%d-%b-%Y", None),
+    ("%d-%b-%Y %H:%M:%S", None),
+    ("%b %d, %Y", None),
+    ("%B %d, %Y %I:%M %p", None),
+    ("%A, %d %B %Y %H:%M", None),
+    # of logs and mails
+    ("%a, %d %b %Y %H:%M:%S +0000", "%a, %d %b %Y %H:%M:%S %z"),
+    ("%a, %d %b %Y %H:%M:%S GMT", "%a, %d %b %Y %H:%M:%S %Z"),
+    ("%d/%b/%Y:%H:%M:%S +0000", "%d/%b/%Y:%H:%M:%S %z"),
+    ("%a %b %d %H:%M:%S +0000 %Y", "%a %b %d %H:%M:%S %z %Y"),
+    ("%a %b %d %H:%M:%S %Y", None),
+]
+
+
+@pytest.mark.parametrize(("form", "format"), FORMS)
+def test_a_refused_form_is_met_with_the_format_that_reads_the_whole_column(
+    write: WriteFile, form: str, format: str | None
+) -> None:
+    """The days are so many that the month and the day cannot be confused."""
+    moments = [BEGIN + datetime.timedelta(hours=37 * number) for number in range(60)]
+    texts = [moment.strftime(form) for moment in moments]
+    source = write(as_csv(texts))
+    with pytest.raises(InputError) as error:
+        read_times(source)
+    says = "; --time-format (time_format=... in Python) says how dates are written: "
+    before, _, formats = str(error.value).partition(says)
+    assert f"time '{texts[0]}' does not fit: times are all numbers, all dates such" in before
+    # Two digits may be the day and the year in turn, as long as no day is above 31.
+    assert formats.startswith(repr(format or form))
+    assert formats.endswith(" reads all of them") or "%y" in form
+    assert ranks(read_times(source, format or form)) == ranks(
+        [moment.date() if "%H" not in form and "%I" not in form else moment for moment in moments]
+    )
+    # The same advice where another format was asked for.
+    with pytest.raises(InputError, match="is not written as '%d' says") as error:
+        read_times(source, "%d")
+    assert str(error.value).endswith(formats)
+
+
+def test_a_format_that_is_not_known_by_one_value_is_known_by_the_column(write: WriteFile) -> None:
+    """Online Retail's first date is the first of December, and looks like January's 12th."""
+    both = "'%d/%m/%Y %H:%M' and '%m/%d/%Y %H:%M' each read all of them$"
+    refuse(write(as_csv(["12/1/2010 8:26", "1/2/2011 10:00"])), both)
+    one = ": '%m/%d/%Y %H:%M' reads all of them$"
+    refuse(write(as_csv(["12/1/2010 8:26", "12/31/2010 10:00", "1/2/2011 10:00"])), one)
+    sources = [write(as_csv(["12/1/2010 8:26"])), write(as_csv(["1/13/2011 8:26"]), "b.csv")]
+    refuse(sources, one)
+    none = r"in Python\) says how dates are written, such as '%d/%m/%Y %H:%M'; mend the column"
+    for odd in ("13/13/2010 8:26", "soon"):
+        refuse(write(as_csv(["12/1/2010 8:26", odd])), none)
+
+
+CLOCKS = "user,item,date,time\n1,7,{0},01:21:05\n1,8,{0},09:58:11\n1,9,{1},00:21:05\n"
+
+
 @pytest.mark.parametrize(
-    ("date", "format"),
+    ("days", "format"),
     [
-        ("01/02/2020", "%d/%m/%Y"),
-        ("31.12.2020", "%d.%m.%Y"),
-        ("12/31/2020", "%m/%d/%Y"),
-        ("31.12.20", "%d.%m.%y"),
+        (("2016-10-30", "2016-10-31"), None),
+        (("30/10/2016", "31/10/2016"), "%d/%m/%Y %H:%M:%S"),
+        (("20161030", "20161031"), "%Y%m%d %H:%M:%S"),
     ],
 )
-def test_dates_in_other_orders_are_met_with_the_option_that_reads_them(
-    write: WriteFile, tmp_path: Path, date: str, format: str
+def test_a_date_and_a_clock_in_two_columns(
+    write: WriteFile, tmp_path: Path, days: tuple[str, str], format: str | None
 ) -> None:
-    source = write(as_csv([date] * 8))
-    with pytest.raises(InputError) as error:
-        prepare(source, tmp_path / "out")
-    text = str(error.value)
-    assert text.startswith(f"{source}, line 2: time '{date}' does not fit: times are all numbers")
-    says = "--time-format (time_format=... in Python) says how dates are written, such as"
-    assert text.endswith(f"; {says} '{format}'")
-    read = prepare(source, tmp_path / "out", PrepareConfig(time_format=format))
-    assert read.manifest.config["time_format"] == format
+    source = write(CLOCKS.format(*days))
+    message = (
+        r"raw\.csv, line 2: time '01:21:05' does not fit: .* \(column 'time', 3 rows like it\); a "
+        r"clock alone is no time: --time-column date time \(time_column=\('date', 'time'\) in "
+        "Python"
+    )
+    refuse(source, message)
+    if format is not None:
+        refuse(source, f"'{format}' reads all of them$", time_column=["date", "time"])
+    dataset = prepare(source, tmp_path / "out", time_column=["date", "time"], time_format=format)
+    assert pairs_of(dataset, "test") == {(1, 9)}
+    assert pairs_of(dataset, "validation") == {(1, 8)}
+    assert dataset.manifest.columns == {
+        "user_id": "user", "item_id": "item", "time": "date", "clock": "time"
+    }  # fmt: skip
+    assert dataset.manifest.notes["times"] == "2016-10-30 to 2016-10-31"
+    again = prepare(source, time_column=("date", "time"), time_format=format, output=dataset.path)
+    assert again.manifest == dataset.manifest
+
+
+def test_dates_and_clocks_that_are_no_text(tmp_path: Path) -> None:
+    """Of a frame, and of Parquet: dates with midnights, and clocks of a type of their own."""
+    days = [datetime.datetime(2024, 2, day) for day in (1, 2, 1)]
+    clocks = [datetime.time(23, 59), datetime.time(0, 0, 1), datetime.time(12)]
+    rows = {"user": [1, 1, 1], "item": [1, 2, 3]}
+    for kind in (pa.date32(), pa.timestamp("us")):
+        table = pa.table(rows | {"date": pa.array(days, kind), "clock": clocks})
+        pq.write_table(table, tmp_path / "x.parquet")
+        for source in (table, table.to_pandas(), tmp_path / "x.parquet"):
+            dataset = prepare(
+                source, tmp_path / "out", time_column=("date", "clock"), overwrite=True
+            )
+            assert pairs_of(dataset, "test") == {(1, 2)}
+            assert pairs_of(dataset, "validation") == {(1, 1)}
+
+
+def test_columns_of_dates_and_clocks_that_cannot_be(write: WriteFile) -> None:
+    source = write(CLOCKS.format("2016-10-30", "2016-10-31"))
+    refuse(source, "has no column 'hour', asked for with --time-col", time_column=["date", "hour"])
+    message = "time_column is 'date time user'; it must be a column of times, or one of dates and"
+    refuse(source, message, SettingError, time_column=["date", "time", "user"])
+    refuse(source, "both 'date'; they must be dif", SettingError, time_column=["date", "date"])
+    odd = write(CLOCKS.format("2016-10-30", "soon"), "odd.csv")
+    refuse(odd, "odd.csv, line 4: time 'soon 00:21:05' does not fit", time_column=["date", "time"])
+    assert PrepareConfig(time_column=["date"]) == PrepareConfig(time_column="date")  # type: ignore[arg-type]
+
+
+def test_a_frame_of_objects_that_mixes_times_with_an_offset_and_without(tmp_path: Path) -> None:
+    """Arrow takes those without for UTC: 10:00 in New York came after 12:00 of an unknown zone."""
+    zone = datetime.timezone(datetime.timedelta(hours=-5))
+    aware, naive = BEGIN.replace(tzinfo=zone), BEGIN
+    for times in ([aware, pd.NaT, naive], [None, naive, aware], [aware, aware, naive]):
+        table = pd.DataFrame({"user": [1] * 3, "item": range(3), "time": times}, dtype=object)
+        table = table.astype({"user": int, "item": int})
+        row = times.index(naive)
+        message = (
+            rf"table: column 'time' cannot be .*: the time in row {row} \(the first is 0\) has no "
+            rf"UTC offset, and that in row {times.index(aware)} has one; pandas.to_datetime"
+        )
+        refuse(table, message)
+        kept = table[table["time"].map(lambda time: isinstance(time, datetime.datetime))]
+        for alike in (kept.assign(time=aware), kept.assign(time=naive)):
+            prepare(
+                alike.astype({"time": object}), tmp_path / "out", protocol="none", overwrite=True
+            )
 
 
 def test_times_that_are_not_of_the_format(write: WriteFile) -> None:

@@ -152,9 +152,9 @@ class InputConfig(PairsConfig):
     rating_column: str | None = None
     """Column of the ratings; common spellings are found without it. Read only for a rating rule."""
 
-    time_column: str | None = None
+    time_column: tuple[str, ...] | str | None = None
     """Column of times (numbers or dates) or of each user's order, oldest first; common spellings
-    are found without it."""
+    are found without it. Two names are a column of dates and one of clocks: ``date clock``."""
 
     user_id_type: IdType = "auto"
     """Type of user ids. ``integer`` refuses ids that are no integers, ``text`` keeps digits as
@@ -264,6 +264,15 @@ class PrepareConfig(InputConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if isinstance(self.time_column, tuple):
+            if len(self.time_column) not in (1, 2):
+                raise wrong(
+                    "time_column",
+                    " ".join(self.time_column),
+                    "a column of times, or one of dates and one of clocks",
+                )
+            if len(self.time_column) == 1:
+                object.__setattr__(self, "time_column", self.time_column[0])
         if self.memory_limit is not None:
             memory_bytes(self.memory_limit)
         if (self.event_column is None) != (self.events is None):

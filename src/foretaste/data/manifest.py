@@ -109,8 +109,8 @@ class Manifest:
     """The filters of ``--min-...`` and ``--filters`` that were applied; empty without any."""
 
     columns: dict[str, str]
-    """The column that was read as ``user_id``, ``item_id``, ``rating``, ``time``, ``weight`` and
-    ``event``."""
+    """The column that was read as ``user_id``, ``item_id``, ``rating``, ``time``, ``clock``,
+    ``weight`` and ``event``."""
 
     id_types: dict[str, str]
     """``integer`` or ``text`` for ``user_id`` and ``item_id``."""

@@ -90,15 +90,16 @@ def _cast_text(sql: Spellings, name: str, kind: Kind) -> str:
 
 def _cast_time(sql: Spellings, name: str, text: str, kind: Kind) -> str:
     # DuckDB's spelling only: the other engine reads no times that are text.
-    clock = "[^:]*:[0-9:]*([.][0-9]*)?"
-    # TRY_CAST to TIMESTAMP silently drops everything after the seconds: offsets, PM, junk. So the
-    # pattern refuses it first.
+    # TRY_CAST to TIMESTAMP reads 31/12/20 as the year 31, and silently drops everything after the
+    # seconds: offsets, PM, junk. So the pattern refuses these first.
+    date = " *[0-9]{4}[^:]*"
+    clock = f"{date}:[0-9:]*([.][0-9]*)?"
     if kind == "instant":
         pattern = f"{clock} ?{_ZONE} *"
         instant = f"replace(replace(rtrim({text}), ' +', '+'), ' -', '-')"
         micros = f"epoch_us(TRY_CAST({instant} AS TIMESTAMPTZ))"
     else:
-        pattern = f"{clock} *|[^:]*"
+        pattern = f"{clock} *|{date}"
         micros = f"epoch_us(TRY_CAST({text} AS TIMESTAMP))"
     return f"CASE WHEN {sql.matches.format(text=name, pattern=pattern)} THEN {micros} END"
 

@@ -80,7 +80,7 @@ NAMED = ("weight", "event")
 
 _OPTIONS = {
     role: f"{role.removesuffix('_id')}_column" for role in (*PAIR, "rating", "time", *NAMED)
-}
+} | {"clock": "time_column"}
 
 # Columns of items with these names are left out, and so are repeats of a name in another case.
 _RESERVED = frozenset({"", "id", "item_id", "item_index", "described_id"})
@@ -103,6 +103,8 @@ def find_columns(
     """
     columns = [*source.columns, *source.repeated]
     named = {role: name for role in roles if (name := getattr(config, _OPTIONS[role])) is not None}
+    if "clock" in roles:
+        named["time"], named["clock"] = named["time"]
     if items is not None and named.get("item_id") in items.columns.keys() - set(columns):
         del named["item_id"]
     found = {role: name for role, name in named.items() if name in columns}

@@ -101,7 +101,9 @@ def make_plan(
     setting needs an absent column, or another split than the given one.
     """
     first = sources[0]
-    named = (role for role in NAMED if getattr(config, f"{role}_column") is not None)
+    named = [role for role in NAMED if getattr(config, f"{role}_column") is not None]
+    if isinstance(config.time_column, tuple):
+        named.append("clock")
     found = find_columns(first, config, (*PAIR, "rating", "time", *named), items)
     has_times = "time" in found
     protocol: str = config.protocol
@@ -124,7 +126,7 @@ def make_plan(
     if "min_rating" in filters:
         needed.add("rating")
     if protocol in ("leave-one-out", "temporal") or config.half_life is not None:
-        needed.add("time")
+        needed |= {"time", "clock"}
     columns = {role: name for role, name in found.items() if role in needed}
     if config.time_format is not None and "time" not in columns:
         reason = f"protocol {protocol} needs none" if has_times else "there is no time column"

@@ -16,7 +16,13 @@ from foretaste.data.preparation.casts import (
     Kind,
     cast,
 )
-from foretaste.data.preparation.times import with_own_units, with_time_format
+from foretaste.data.preparation.times import (
+    NO_TIMES,
+    describe_misfit,
+    with_clock,
+    with_own_units,
+    with_time_format,
+)
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.source import TIMES, Source, Storage, names_of, quoted
 from foretaste.errors import InputError
@@ -47,20 +53,11 @@ _NOUNS: dict[Kind, str] = {
     "text": "an id",
     "integer": "an integer, as these ids are to be",
 }
-_UNFIT_TIME = (
-    "does not fit: times are all numbers, all dates such as 2020-12-31 10:00:00, or all dates with "
-    "a UTC offset such as +02:00"
-)
-_DATE = re.compile(r"\d{1,2}([/.-])(\d{1,2})[/.-](\d+)")
 _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]*,[0-9]+")
 _DROP_EMPTY = (
     "; foretaste prepare --empty-ids drop (empty_ids='drop' in Python) leaves out rows with an "
     "empty id"
 )
-_TIME_FORMAT = (
-    "; --time-format (time_format=... in Python) says how dates are written, such as {format!r}"
-)
-
 # Ids that are kept as they are written, but look damaged by a program before.
 _AS_FLOAT = "-?[0-9]+[.]0+"
 _OF_SPREADSHEET = "-?[0-9]([.][0-9]+)?[eE][+][0-9]+"
@@ -93,10 +90,14 @@ def read_raw(
     """Make table ``raw`` of the columns given by role.
 
     Without a column, ``rating`` is 0, ``time`` is the number of the source's part, and ``weight``
-    and ``event`` are absent. Times that are text are read by ``time_format``. With ``empty_ids``
+    and ``event`` are absent. Times that are text are read by ``time_format``. With
+    role ``clock``, the column of ``time`` has dates, and both are joined. With ``empty_ids``
     None, empty ids are refused, and the message has no advice on that setting. Raises InputError
     with file, line and example for a missing value, and for a value of no kind of its role.
     """
+    if "clock" in columns:
+        columns = dict(columns)
+        sources = with_clock(engine, sources, columns["time"], columns.pop("clock"))
     _check_storage(sources, columns, empty_ids)
     num_dropped = 0
     with naming(sources):
@@ -349,15 +350,14 @@ def _bad_value(
         if found.value is None:
             is_option = empty_ids is not None and role in ("user_id", "item_id")
             advice = _DROP_EMPTY if is_option else _advice(role, "")
+            if role == "time":
+                advice = NO_TIMES
             found = engine.find_rows(source, f"{text} IS NULL", text)
             return _error_at(found, name, f"{role} is empty", advice)
         advice = _advice(role, found.value)
         if role == "time":
-            problem = _UNFIT_TIME
-            if column.time_format is not None:
-                problem = f"is not written as {shown(column.time_format)} says"
-            elif date := _DATE.match(found.value):
-                advice = _TIME_FORMAT.format(format=_format_of(date))
+            problem, hint = describe_misfit(engine, sources, source, name, kind, found.value)
+            advice = advice or hint
         else:
             problem = f"is not {_NOUNS[kind]}"
         return _error_at(found, name, f"{role} {shown(found.value)} {problem}", advice)
@@ -368,13 +368,6 @@ def _error_at(found: Found, name: str, problem: str, advice: str = "") -> InputE
     """The error for the first of the rows found, whose column ``name`` has a problem."""
     rows = like_it(found.count, "row")
     return InputError(f"{found.place}: {problem} (column {shown(name)}, {rows}){advice}")
-
-
-def _format_of(date: re.Match[str]) -> str:
-    """The likely format of a date that begins with its day or, if that cannot be, its month."""
-    mark, second, year = date.groups()
-    first = "%m{0}%d{0}" if int(second) > 12 else "%d{0}%m{0}"
-    return first.format(mark) + ("%y" if len(year) == 2 else "%Y")
 
 
 def _advice(role: str, example: str) -> str:
@@ -388,9 +381,4 @@ def _advice(role: str, example: str) -> str:
         )
     if _DECIMAL_COMMA.fullmatch(example):
         return "; write decimals with a point: " + example.replace(",", ".")
-    if role == "time":
-        return (
-            "; mend the column, or use a protocol that does not look at times: --protocol "
-            "held-out-users (protocol='held-out-users' in Python)"
-        )
     return ""

@@ -6,9 +6,12 @@ all become microseconds. The clock decides notes and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +50,24 @@ _STORED: dict[str, Storage] = {
     "TIMESTAMPTZ_NS": "instant",
 }
 OPTION = "--time-format (time_format=... in Python)"
+_UNFIT = (
+    "does not fit: times are all numbers, all dates such as 2020-12-31 10:00:00, or all dates with "
+    "a UTC offset such as +02:00"
+)
+_NOUNS: dict[Kind, str] = {
+    "real": "numbers", "moment": "dates without a UTC offset", "instant": "dates with one"
+}  # fmt: skip
+NO_TIMES = (
+    "; mend the column, or use a protocol that does not look at times: --protocol held-out-users "
+    "(protocol='held-out-users' in Python)"
+)
+
+_CLOCK = re.compile(r"(?<!\d)\d{1,2}:\d\d(:\d\d)?([.,]\d+)?(\s*)([ap]m)?", re.IGNORECASE)
+_DIGITS = re.compile(r"(?<!\d)(\d{8})([T _-]?)(\d{6}|\d{4})(?!\d)")
+_OFFSET = re.compile(r"(?<=%[MSnp])( ?)[-+]\d\d:?\d\d(?!\d)")
+_ZONE = re.compile(r"(?<=%[MSnp]) [A-Z]{3,4}(?![A-Za-z])")
+_WEEKDAY = re.compile(r"\b(?:mon|tue|wed|thu|fri|sat|sun)([a-z]*)", re.IGNORECASE)
+_MONTH = re.compile(r"\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*", re.IGNORECASE)
 
 
 @dataclass(kw_only=True)
@@ -196,7 +217,7 @@ def with_own_units(
         return None
     times = "\nUNION ALL ".join(
         f"SELECT {number} AS number, {source.file} AS file, "
-        f"{cast(engine.sql, source.columns[name], kind)} AS time FROM {source.relation}"
+        f"{cast(engine.sql, source.columns[name], kind)} AS time FROM {source.rows_kept}"
         for number, source in enumerate(sources)
     )
     query = f"SELECT number, file, {is_there} FROM ({times}) GROUP BY number, file"
@@ -260,3 +281,95 @@ def with_time_format(
             )
         formatted.append(replace(source, columns=source.columns | {name: column}))
     return formatted
+
+
+def with_clock(engine: Engine, sources: Sequence[Source], date: str, clock: str) -> list[Source]:
+    """The sources, with the text of both columns in column ``date``: a date, a blank and a clock.
+
+    Raises SettingError for an engine that reads no times of text.
+    """
+    if not engine.reads_numbers_of_text:
+        raise SettingError(
+            "time_column names two columns, and engine spark reads times from one only; write "
+            f"Parquet first with CAST(concat({date}, ' ', {clock}) AS TIMESTAMP), or prepare it "
+            "with engine duckdb"
+        )
+    joined = []
+    for source in sources:
+        days, clocks = source.columns[date], source.columns[clock]
+        day = f"CAST({days.sql} AS DATE)" if days.storage in TIMES else days.sql
+        both = f"(CAST({day} AS STRING) || ' ' || CAST({clocks.sql} AS STRING))"
+        column = replace(days, sql=both, storage="text", type_name="text")
+        joined.append(replace(source, columns=source.columns | {date: column}))
+    return joined
+
+
+def describe_misfit(
+    engine: Engine, sources: Sequence[Source], source: Source, name: str, kind: Kind, example: str
+) -> tuple[str, str]:
+    """The problem of a time of ``source`` that does not fit ``kind``, and the advice."""
+    column, problem = source.columns[name], _UNFIT
+    if column.time_format is not None:
+        problem = f"is not written as {shown(column.time_format)} says"
+    if formats := _formats_of(engine, sources, name, example):
+        verb = "reads" if len(formats) == 1 else "each read"
+        listed = " and ".join(map(shown, formats))
+        return problem, f"; {OPTION} says how dates are written: {listed} {verb} all of them"
+    if _CLOCK.fullmatch(example):
+        dates = [other for other in source.columns if "date" in other.lower() and other != name]
+        both = [*dates, "DATE"][0], name
+        return problem, (
+            f"; a clock alone is no time: --time-column {shlex.join(both)} (time_column={both} in "
+            "Python) reads a date and a clock from two columns"
+        )
+    for other in sources:
+        fits = f"{other.rows_kept} WHERE {cast(engine.sql, other.columns[name], kind)} IS NOT NULL"
+        if other is not source and engine.count(fits):
+            return problem, f"; {other.name} has {_NOUNS[kind]}{NO_TIMES}"
+    is_text = column.storage == "text" or column.text is not None
+    written = f"; {OPTION} says how dates are written, such as '%d/%m/%Y %H:%M'"
+    return problem, (written if is_text else "") + NO_TIMES
+
+
+def _formats_of(engine: Engine, sources: Sequence[Source], name: str, example: str) -> list[str]:
+    """The formats that read every time of the sources, which are text such as ``example``."""
+    formats = list(dict.fromkeys(_likely_formats(example)))
+    for source in sources:
+        column = source.columns[name]
+        if not formats or (column.storage != "text" and column.text is None):
+            return []
+        text = column.text or column.sql
+        # %Y reads 24 as the year 24.
+        counts = ", ".join(
+            f"count(CASE WHEN year(try_strptime({text}, {quoted(format)})) > 999 THEN 1 END)"
+            for format in formats
+        )
+        num_times, *found = engine.row(
+            f"SELECT count(*), {counts} FROM {source.rows_kept} WHERE {text} <> ''"
+        )
+        formats = [format for format, n in zip(formats, found, strict=True) if n == num_times]
+    return formats
+
+
+def _likely_formats(example: str) -> Iterator[str]:
+    """The formats in which a time may be written, days before months."""
+    text = _CLOCK.sub(_format_of_clock, example.replace("%", "%%"), count=1)
+    text = _DIGITS.sub(lambda found: f"{found[1]}{found[2]}%H%M" + "%S" * (len(found[3]) > 4), text)
+    text = _ZONE.sub(" %Z", _OFFSET.sub(r"\1%z", text))
+    text = _WEEKDAY.sub(lambda found: "%A" if found[1] else "%a", text)
+    lengths = list(map(len, re.findall(r"\d+", text)))
+    if lengths == [8]:
+        yield from (re.sub(r"\d+", format, text) for format in _DAYS)
+    months, orders = [""], ["dmY", "mdY", "Ymd", "dmy", "mdy", "ymd"]
+    if _MONTH.search(text):
+        months, orders = ["%b", "%B"], ["dY", "Yd", "dy", "yd"]
+    for month, order in product(months, orders):
+        if [letter == "Y" for letter in order] == [length == 4 for length in lengths]:
+            letters = iter(order)
+            yield re.sub(r"\d+", lambda _: f"%{next(letters)}", _MONTH.sub(month, text))  # noqa: B023
+
+
+def _format_of_clock(found: re.Match[str]) -> str:
+    seconds, fraction, gap, half = found.groups()
+    clock = ("%I:%M" if half else "%H:%M") + (":%S" if seconds else "")
+    return clock + (f"{fraction[0]}%n" if fraction else "") + gap + ("%p" if half else "")

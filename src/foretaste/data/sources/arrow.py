@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -154,7 +155,10 @@ def _names_and_columns(source: Any) -> tuple[list[str], Callable[[str], pa.Table
         def of_pandas(name: str) -> pa.Table:
             position = names.index(name)
             column = source.iloc[:, position : position + 1]
-            return pa.Table.from_pandas(column, preserve_index=False)
+            table = pa.Table.from_pandas(column, preserve_index=False)
+            if column.dtypes.iloc[0].kind == "O" and pa.types.is_timestamp(table.schema.types[0]):
+                _check_offsets(column.iloc[:, 0])
+            return table
 
         return names, of_pandas
     # Polars: its integers of 128 bits, for one, are no type of Arrow.
@@ -163,6 +167,22 @@ def _names_and_columns(source: Any) -> tuple[list[str], Callable[[str], pa.Table
     table = _to_arrow(source)
     names = table.column_names
     return names, lambda name: table.select([names.index(name)])
+
+
+def _check_offsets(times: Iterable[Any]) -> None:
+    """Raise ValueError if some times have a UTC offset and some have none, which Arrow takes for
+    UTC."""
+    # NaT is not equal to itself.
+    stored = ((row, t) for row, t in enumerate(times) if isinstance(t, datetime) and t == t)
+    is_naive = {row: time.tzinfo is None for row, time in stored}
+    first = next(iter(is_naive), 0)
+    for row in is_naive:
+        if is_naive[row] != is_naive[first]:
+            one, other = (first, row) if is_naive[first] else (row, first)
+            raise ValueError(
+                f"the time in row {one} (the first is 0) has no UTC offset, and that in row "
+                f"{other} has one; pandas.to_datetime(..., utc=True) takes the former for UTC"
+            )
 
 
 def _to_arrow(source: Any) -> pa.Table:
