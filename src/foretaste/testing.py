@@ -14,7 +14,7 @@ failing assertions show their values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -268,6 +268,19 @@ class ModelContract:
         close(scores_BI[1::2], known_BI[1::2])
         expected_BI = known_BI if model.keeps_user_rows else folded_in(model, histories)
         close(scores_BI[::2], expected_BI[::2])
+
+    def test_the_order_is_read_by_a_model_that_uses_it_alone(self, trained: Trained) -> None:
+        model, histories = trained.model, trained.histories
+        expected_BI, places = folded_in(model, histories), torch.arange(len(histories.item_index))
+        changed_BI = folded_in(model, replace(histories, position=places.flip(0).int()))
+        if not model.config.uses_order:
+            assert torch.equal(changed_BI, expected_BI)
+            return
+        assert not torch.allclose(changed_BI, expected_BI)
+        # Places may have gaps: items that training never saw are no items between others.
+        assert histories.position is not None
+        gaps_BI = folded_in(model, replace(histories, position=3 * histories.position + 5))
+        assert torch.equal(gaps_BI, expected_BI)
 
     def test_users_without_history_are_shown_what_is_popular(self, trained: Trained) -> None:
         model = trained.model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -46,13 +47,31 @@ def test_frames_files_and_folders(tmp_path: Path) -> None:
 
 def test_one_id_that_is_text_makes_the_column_text(write: WriteFile) -> None:
     found = read_histories(write("user_id,item_id\n7,5\n007,x\n7,05\n"))
-    assert found == {"007": ["x"], "7": ["05", "5"]}
+    assert found == {"007": ["x"], "7": ["5", "05"]}
 
 
-def test_times_and_ratings_are_not_looked_for(write: WriteFile) -> None:
+def test_two_columns_of_times_and_ratings_are_not_read(write: WriteFile) -> None:
     """Two columns that both look like times are nothing that anyone could be asked about."""
-    found = read_histories(write("user,item,Date,date,stars,Stars\n1,2,3,4,5,6\n"))
-    assert found == {1: [2]}
+    found = read_histories(write("user,item,Date,date,stars,Stars\n1,9,3,4,5,6\n1,2,1,1,5,6\n"))
+    assert found == {1: [9, 2]}
+
+
+def test_items_are_in_the_order_of_times(write: WriteFile) -> None:
+    text = "user,item,date\n1,7,2024-05-03\n1,9,2024-05-01\n2,3,2024-05-01\n1,5,2024-05-02\n"
+    assert read_histories(write(text)) == {1: [9, 5, 7], 2: [3]}
+    again = text + "1,9,2024-05-09\n"
+    assert read_histories(write(again)) == {1: [5, 7, 9], 2: [3]}
+
+
+def test_without_times_the_rows_are_the_order(tmp_path: Path) -> None:
+    """However many threads read them, and through a folder file by file."""
+    items = np.random.default_rng(3).permutation(300_000)
+    table = pa.table({"user": items % 3, "item": items})
+    expected = {user: items[items % 3 == user].tolist() for user in range(3)}
+    assert read_histories(table) == expected
+    pq.write_table(table[:200_000], tmp_path / "a.parquet", row_group_size=10_000)
+    pq.write_table(table[200_000:], tmp_path / "b.parquet", row_group_size=10_000)
+    assert read_histories(tmp_path) == expected
 
 
 def test_what_is_wrong_is_named(write: WriteFile, tmp_path: Path) -> None:

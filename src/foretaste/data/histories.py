@@ -88,6 +88,7 @@ class Histories:
             offsets=np.zeros(num_users + 1, dtype=np.int64),
             item_index=np.zeros(0, dtype=np.int32),
             num_items=num_items,
+            position=np.zeros(0, dtype=np.int32),  # nothing is in order
         )
 
     @property

@@ -190,8 +190,8 @@ def known_items(
     num_items: int,
     has_others: Sequence[bool] | NDArray[np.bool_],
 ) -> tuple[Histories, list[list[str]]]:
-    """Histories with catalogue items (the first ``num_items``) only, and remarks on the items of
-    each history that were left out.
+    """Histories with catalogue items (the first ``num_items``) only, in the given order, and
+    remarks on the items of each history that were left out.
 
     ``has_others`` is True for rows whose user has other known items.
     """
@@ -201,7 +201,11 @@ def known_items(
     item_index = items.rows_of([*chain.from_iterable(given)])
     is_known = (item_index >= 0) & (item_index < num_items)
     known = Histories.from_pairs(
-        row_index[is_known], item_index[is_known], num_users=len(given), num_items=num_items
+        row_index[is_known],
+        item_index[is_known],
+        num_users=len(given),
+        num_items=num_items,
+        position=np.flatnonzero(is_known),
     )
     is_ignored = np.split(~is_known, np.cumsum(lengths)[:-1])
     remarks = [

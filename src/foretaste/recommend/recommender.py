@@ -138,9 +138,10 @@ class Recommender:
     ) -> Answers:
         """One answer per history, which is a list of item ids; the run need not know the user.
 
-        A mapping names the users, ``{"anna": [1, 5]}``, and the answers have these names. Items
-        that training never saw are ignored, and the reason names them. A history without other
-        items is answered in popularity order.
+        The last item is the newest, for a model that uses the order; an item that comes twice has
+        its last place. A mapping names the users, ``{"anna": [1, 5]}``, and the answers have these
+        names. Items that training never saw are ignored, and the reason names them. A history
+        without other items is answered in popularity order.
         """
         users = AskedUsers.new(self.users, histories)
         return self._answers(
@@ -159,7 +160,7 @@ class Recommender:
         """The lists of each request; requests take ``users`` in turn, as in `answer_requests`.
 
         Unknown users without a history are answered in popularity order. Known users with further
-        items are folded in with all their items.
+        items are folded in with all their items, the given ones last.
         """
         histories = self._look_up(users)
         return answer_requests(self.model, self.items, self.item_rules, histories, requests)
@@ -407,10 +408,12 @@ class Recommender:
             more, remarks = known_items(
                 [ids or () for ids in given], self.items, num_items, has_items
             )
-            histories = histories.union(more) if has_items.any() else more
+            histories = histories.followed_by(more) if has_items.any() else more
             # A known user is folded in as a new one only if some given item is not in the run's
-            # history.
+            # history, or if a given item that is there moves to its end.
             is_further = histories.lengths() > num_kept
+            if self.model.config.uses_order:
+                is_further |= more.lengths() > 0
             user_index = np.where(is_further, self.model.num_users, user_index)
             has_items |= np.array([bool(ids) for ids in given], dtype=bool)
         for row in np.flatnonzero(~has_items).tolist():

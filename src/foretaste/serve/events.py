@@ -63,7 +63,7 @@ keeps its id alone, so that a copy that is sent later is not stored."""
 _OF_USERS = (
     select(EVENTS.c.user_id, EVENTS.c.item_id)
     .where(EVENTS.c.user_id.in_(bindparam("user_ids", expanding=True)))
-    .distinct()
+    .order_by(EVENTS.c.time, EVENTS.c.sequence)
 )
 _WITHDRAW = (
     update(EVENTS)
@@ -243,21 +243,24 @@ class EventStore:
         return waiting.num_done
 
     def items_of(self, user_ids: Iterable[str]) -> dict[str, list[str]]:
-        """The items of these users by the events stored until now; for one thread only."""
+        """The items of these users by the events stored until now, in the order of each item's
+        last event: by time, then by arrival; for one thread only."""
 
         def read() -> dict[str, list[str]]:
             # One connection is kept open: the pool's check-out and return take longer than the
             # query.
             self._reader = reader = self._reader or self._reads.connect()
-            found: dict[str, list[str]] = {}
+            found: dict[str, dict[str, None]] = {}
             try:
                 for user_id, item_id in reader.execute(_OF_USERS, {"user_ids": [*user_ids]}):
-                    found.setdefault(user_id, []).append(item_id)
+                    items = found.setdefault(user_id, {})
+                    items.pop(item_id, None)  # an item that comes again moves to the end
+                    items[item_id] = None
             except SQLAlchemyError:
                 self._reader = None
                 reader.close()
                 raise
-            return found
+            return {user_id: [*items] for user_id, items in found.items()}
 
         return _answered(read)
 

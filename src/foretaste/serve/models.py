@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from foretaste._util.formatting import shown
+from foretaste.data.histories import Histories
 from foretaste.data.ids import Id, IdTable
 from foretaste.errors import RunError, SettingError, UnsupportedError
 from foretaste.recommend.answers import Answer
@@ -105,8 +106,9 @@ class ServedModel:
     ) -> list[tuple[bytes, list[WrittenList]] | ServiceError]:
         """The response to each body, with its lists; all bodies are scored together.
 
-        Histories include the users' items in ``events``. If the events cannot be read, bodies with
-        user ids get that ServiceError in place of a response.
+        Histories are the users' items in the run, then those in ``events``, then those given. If
+        the events cannot be read, bodies with user ids get that ServiceError in place of a
+        response.
         """
         named = [
             {user.kept_id for user in body.users if user.kept_id is not None} for body in bodies
@@ -120,7 +122,7 @@ class ServedModel:
             return [error if ids else next(answered) for ids in named]
         asked = [
             [
-                (user.user_id, [*user.history, *further.get(user.kept_id or "", ())])
+                (user.user_id, [*further.get(user.kept_id or "", ()), *user.history])
                 for user in body.users
             ]
             for body in bodies
@@ -249,8 +251,11 @@ class ServedModel:
     def history(
         self, queries: Sequence[HistoryQuery], events: EventStore | None = None
     ) -> list[bytes]:
-        """The response to each query: the user's items in the run and in ``events``."""
-        recommender, order = self.recommender, self.items_by_popularity
+        """The response to each query: the user's items in the run and in ``events``.
+
+        The newest come first if the run's histories have an order, otherwise the most popular.
+        """
+        recommender = self.recommender
         users, items = recommender.users, recommender.items
         further = {} if events is None else events.items_of({one.user_id for one in queries})
         responses = []
@@ -259,7 +264,7 @@ class ServedModel:
             is_known = bool(row[0] >= 0)
             kept = recommender.known_histories.rows(np.where(row < 0, len(users), row))
             added = items.lookup(further.get(query.user_id, ()))
-            index = order[np.isin(order, [*kept.item_index, *added])]
+            index = self._in_order(kept, added)
             content = {
                 "user_id": users.ids(row)[0] if is_known else query.user_id,
                 "known": is_known,
@@ -268,6 +273,15 @@ class ServedModel:
             }
             responses.append(self._response(**content))
         return responses
+
+    def _in_order(self, kept: Histories, added: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The catalogue items of one history and those added behind it, as they are shown."""
+        if kept.position is None:
+            order = self.items_by_popularity
+            return order[np.isin(order, [*kept.item_index, *added])]
+        known = added[(added >= 0) & (added < self.recommender.model.num_items)]
+        oldest_first = [*kept.item_index[kept.oldest_first()].tolist(), *known.tolist()]
+        return np.array([*dict.fromkeys(reversed(oldest_first))], dtype=np.int64)
 
     def _are_known(self, item_ids: Sequence[int | str]) -> list[bool]:
         """True for each item that training saw."""

@@ -9,7 +9,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,13 +23,18 @@ from foretaste.data.config import InputConfig, PairsConfig, PrepareConfig, Progr
 from foretaste.data.dataset import DATASETS, Dataset, open_dataset
 from foretaste.data.ids import with_id_types_of
 from foretaste.data.manifest import FILE_NAME, check_output, holds_dataset
-from foretaste.data.preparation.columns import ItemDescriptions, check_columns, find_columns
+from foretaste.data.preparation.columns import (
+    ItemDescriptions,
+    check_columns,
+    find_columns,
+    find_spelling,
+)
 from foretaste.data.preparation.engine import Engine
 from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.preparation.pipeline import Pipeline
 from foretaste.data.preparation.reading import read_raw
 from foretaste.data.sources import check_format_acts, open_items, open_sources
-from foretaste.errors import DatasetError, DataWarning, MissingExtraError
+from foretaste.errors import DatasetError, DataWarning, InputError, MissingExtraError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +43,12 @@ if TYPE_CHECKING:
 
 # An option of the command line, with the Python spelling that may follow it.
 _OPTION = re.compile(r"--([a-z][a-z-]*)(?: \([a-z_]+=[^)]* in Python\))?")
-_HISTORIES = "SELECT user_id, list(DISTINCT item_id ORDER BY item_id) FROM raw GROUP BY user_id"
+# An item that comes twice has its last place.
+_HISTORIES = """
+SELECT user_id, list(item_id ORDER BY last_time, item_id)
+FROM (SELECT user_id, item_id, max(time) AS last_time FROM raw GROUP BY user_id, item_id)
+GROUP BY user_id
+"""
 
 
 def prepare(
@@ -146,11 +156,12 @@ def warn_of(dataset: Dataset) -> None:
 def read_histories(
     source: Any, config: PairsConfig | None = None
 ) -> dict[int | str, list[int | str]]:
-    """The items of each user in rows of users and items; users and items are sorted, without
-    repeats.
+    """The items of each user in rows of users and items, oldest first and without repeats; users
+    are sorted.
 
     ``source`` is any source of `prepare`: files of delimited text or Parquet, folders and patterns
-    of them, frames, sparse matrices. Only the columns of users and items are read. Ids are integers
+    of them, frames, sparse matrices. Only the columns of users, items and times are read. The order
+    is that of the times, or of the rows unless one column has times. Ids are integers
     if all ids of a column are written as integers, otherwise text. Raises InputError with file,
     line and example.
     """
@@ -158,13 +169,16 @@ def read_histories(
     sources = open_sources(source, config.file_format)
     check_format_acts(config.file_format, sources, None)
     columns = find_columns(sources[0], config)
+    with suppress(InputError):  # several columns look like times: the rows decide
+        if time := find_spelling([*sources[0].columns], "time", sources[0].name):
+            columns["time"] = time
     check_columns(sources, columns.values())
     sources = [opened.reading(columns.values()) for opened in sources]
 
     from foretaste.data.preparation.duckdb_engine import DuckDBEngine
 
     with TemporaryDirectory() as directory, DuckDBEngine(Path(directory) / "scratch") as engine:
-        read_raw(engine, sources, columns)
+        read_raw(engine, sources, columns, by_rows="time" not in columns)
         for opened in sources:
             opened.check_unchanged()
         return dict(sorted(engine.run(_HISTORIES)))

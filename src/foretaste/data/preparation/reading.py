@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from foretaste.data.preparation.engine import Engine, Found
 
 _SAMPLE_ROWS = 1000
+_MOST_ROWS = 2**40
+"""More than one source has."""
 
 _ALLOWED: dict[str, tuple[Storage, ...]] = {
     "user_id": ("text", "integer"),
@@ -86,14 +88,17 @@ def read_raw(
     time_format: str | None = None,
     empty_ids: EmptyIds | None = None,
     id_types: Mapping[str, IdType] | None = None,
+    *,
+    by_rows: bool = False,
 ) -> Raw:
     """Make table ``raw`` of the columns given by role.
 
-    Without a column, ``rating`` is 0, ``time`` is the number of the source's part, and ``weight``
-    and ``event`` are absent. Times that are text are read by ``time_format``. With
-    role ``clock``, the column of ``time`` has dates, and both are joined. With ``empty_ids``
-    None, empty ids are refused, and the message has no advice on that setting. Raises InputError
-    with file, line and example for a missing value, and for a value of no kind of its role.
+    Without a column, ``rating`` is 0, ``time`` is the number of the source's part or, ``by_rows``,
+    that of the row, and ``weight`` and ``event`` are absent. Times that are text are read by
+    ``time_format``. With role ``clock``, the column of ``time`` has dates, and both are joined.
+    With ``empty_ids`` None, empty ids are refused, and the message has no advice on that setting.
+    Raises InputError with file, line and example for a missing value, and for a value of no kind
+    of its role.
     """
     if "clock" in columns:
         columns = dict(columns)
@@ -115,7 +120,7 @@ def read_raw(
         kinds = {
             role: _fitting(engine, sample, name, chains[role])[0] for role, name in columns.items()
         }
-        num_rows, misfits = _read_as(engine, sources, columns, kinds)
+        num_rows, misfits = _read_as(engine, sources, columns, kinds, by_rows=by_rows)
         if misfits:
             for role, num_fitting in misfits.items():
                 kind, num_fitting = _fitting(
@@ -125,7 +130,7 @@ def read_raw(
                     raise _bad_value(engine, sources, role, columns[role], kind, empty_ids)
                 kinds[role] = kind
             engine.drop("raw")
-            _read_as(engine, sources, columns, kinds)
+            _read_as(engine, sources, columns, kinds, by_rows=by_rows)
         units = ""
         if kinds.get("time") in ("integer", "real"):
             name = columns["time"]
@@ -263,17 +268,24 @@ def _check_types(sources: Sequence[Source], columns: dict[str, str]) -> None:
 
 
 def _read_as(
-    engine: Engine, sources: Sequence[Source], columns: dict[str, str], kinds: dict[str, Kind]
+    engine: Engine,
+    sources: Sequence[Source],
+    columns: dict[str, str],
+    kinds: dict[str, Kind],
+    *,
+    by_rows: bool = False,
 ) -> tuple[int, dict[str, int]]:
     """Make ``raw`` with the given kinds. Returns the number of rows and, for each column with
     values that do not fit, the role and the number of those that do."""
     # One SELECT for each file, with columns by name. DuckDB reads the files of one pattern by
     # position, so a file with another order of columns would swap users and items.
     selects = []
-    for source in sources:
+    for number, source in enumerate(sources):
+        # A window without an order streams, so one thread reads the rows as they stand.
+        row = f"{number} * {_MOST_ROWS} + row_number() OVER ()"
         values = {
             "rating": "CAST(0 AS TINYINT)",
-            "time": f"CAST({source.part_number} AS TINYINT)",
+            "time": row if by_rows else f"CAST({source.part_number} AS TINYINT)",
             **{
                 role: cast(engine.sql, source.columns[name], kinds[role])
                 + source.columns[name].scale

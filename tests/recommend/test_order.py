@@ -1,0 +1,148 @@
+"""Histories in order, wherever they enter, by a model whose every score is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torch
+from torch import Tensor
+
+from foretaste.data import Dataset, prepare
+from foretaste.models.base import RecommenderModel, StateParts, UserState
+from foretaste.models.config import ModelConfig
+from foretaste.ops.histories import HistoryTensors
+from foretaste.recommend import Recommender
+from foretaste.serve.events import Event, EventStore
+from foretaste.serve.models import ServedModel
+from foretaste.serve.schemas import HistoryQuery, RecommendBody, User
+
+NUM_ITEMS = 20
+ANA, BEN = 1, 2
+TAKEN = {ANA: [4, 9, 1, 7], BEN: [12, 3]}
+"""The items of each user, oldest first; user 3 has all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowingConfig(ModelConfig):
+    """Of a model that lists what follows the newest item."""
+
+    uses_order = True
+
+
+class Following(RecommenderModel):
+    """An item x gives 1 / (1 + places from the end) to item x + 1."""
+
+    name = "following"
+    config_class = FollowingConfig
+
+    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> StateParts:
+        return self._new_users(histories)
+
+    def _new_users(self, histories: HistoryTensors) -> StateParts:
+        scores_BI = torch.zeros(len(histories), self.num_items)
+        newest_first = histories.oldest_first().flip(0)
+        row_N = histories.row_index()
+        places = [0] * len(histories)
+        for entry in newest_first.tolist():
+            row, item = int(row_N[entry]), int(histories.item_index[entry])
+            places[row] += 1
+            scores_BI[row, (item + 1) % self.num_items] += 1 / places[row]
+        return (scores_BI,)
+
+    def _score_catalogue(self, state: UserState) -> Tensor:
+        (scores_BI,) = state.parts
+        assert isinstance(scores_BI, Tensor)
+        return scores_BI.clone()
+
+    def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
+        return self._score_catalogue(state).gather(1, item_index_BK)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    taken = [*TAKEN.items(), (3, list(range(NUM_ITEMS)))]
+    rows = [(user, item, 10 + place) for user, row in taken for place, item in enumerate(row)]
+    users, items, times = zip(*rows, strict=True)
+    table = pa.table({"user_id": users, "item_id": items, "timestamp": times})
+    return prepare(table, tmp_path / "out", validation="none")
+
+
+@pytest.fixture
+def recommender(dataset: Dataset) -> Recommender:
+    model = Following(FollowingConfig(), 3, dataset.manifest.num_items).eval()
+    assert dataset.items.ids()[:4] == [0, 1, 2, 3]
+    return Recommender(model, dataset.users, dataset.items, dataset.all_interactions())
+
+
+def first(recommender: Recommender, *history: int) -> list[int | str]:
+    (answer,) = recommender.recommend_for([list(history)], 3)
+    return answer.item_ids
+
+
+def test_the_last_of_a_list_is_the_newest(recommender: Recommender) -> None:
+    assert first(recommender, 4, 9, 1) == [2, 10, 5]
+    assert first(recommender, 1, 9, 4) == [5, 10, 2]
+    assert first(recommender, 1, 4, 9, 1) == [2, 10, 5]  # its last place counts
+    # What training never saw leaves no gap.
+    assert first(recommender, 4, 9, 777, 1, 888) == [2, 10, 5]
+    scores = [recommender.score_for([row], [2]) for row in ([4, 9, 1], [4, 777, 9, 888, 1, 999])]
+    assert scores[0] == scores[1]
+
+
+def test_a_run_answers_from_all_its_items_in_their_order(recommender: Recommender) -> None:
+    ana, ben = recommender.recommend([ANA, BEN], 3)
+    assert ana.item_ids == [8, 2, 10]
+    assert ben.item_ids == [4, 13, 0]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EventStore]:
+    store = EventStore(str(tmp_path / "events.db"))
+    store.create()
+    store.start()
+    yield store
+    store.close()
+
+
+def event(number: int, user: int, item: int, time: float) -> Event:
+    return Event(f"event {number}", str(user), str(item), time)
+
+
+def test_events_stand_behind_by_time_then_by_arrival(
+    recommender: Recommender, store: EventStore
+) -> None:
+    served = ServedModel("following", recommender, "digest")
+
+    def answer(*users: User) -> list[list[Any]]:
+        ((content, _),) = served.recommend([RecommendBody(users=[*users], k=2)], store)
+        return [
+            [one["item_id"] for one in found["items"]] for found in json.loads(content)["answers"]
+        ]
+
+    def shown() -> list[Any]:
+        (content,) = served.history([HistoryQuery(user_id=str(ANA))], store)
+        return [one["item_id"] for one in json.loads(content)["items"]]
+
+    ana = User(user_id=ANA)
+    assert answer(ana) == [[8, 2]]
+    assert shown() == [7, 1, 9, 4]
+    store.add([event(1, ANA, 14, 200.0), event(2, ANA, 11, 100.0)]).result()
+    assert answer(ana) == [[15, 12]]
+    assert shown() == [14, 11, 7, 1, 9, 4]
+    store.add([event(3, ANA, 16, 200.0)]).result()
+    assert answer(ana) == [[17, 15]]  # of equal times the later arrival is the newest
+    # The same item again, one of the run's own, moves to the end.
+    store.add([event(4, ANA, 4, 300.0)]).result()
+    assert answer(ana) == [[5, 17]]
+    assert shown() == [4, 16, 14, 11, 7, 1, 9]
+    store.add([event(5, ANA, 14, 400.0)]).result()
+    assert answer(ana) == [[15, 5]]
+    # Items of the request stand behind all others.
+    assert answer(ana, User(user_id=ANA, history=[9])) == [[15, 5], [10, 15]]
+    assert answer(User(user_id=BEN, history=[12])) == [[13, 4]]
