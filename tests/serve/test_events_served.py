@@ -7,6 +7,7 @@ import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from time import time as clock
 from typing import Any
 
 import pytest
@@ -123,6 +124,19 @@ def test_events_of_items_that_are_unknown_are_kept(runs: Path, tmp_path: Path) -
     assert ("4001", "999999", 12.5) in rows
 
 
+def test_times_of_events_become_seconds(runs: Path, tmp_path: Path) -> None:
+    place, now = tmp_path / "events.db", clock()
+    times = (12.5, 0, "2024-05-31T09:30:00Z", "2024-05-31T11:30:00.25+02:00", now + 80_000, None)
+    with serving(runs / "ease", events=str(place)) as (client, _):
+        for number, time in enumerate(times):
+            kept(client, (7, number), time=time)
+    with closing(sqlite3.connect(place)) as connection:
+        found = connection.execute("SELECT time FROM events ORDER BY item_id").fetchall()
+    *stored, last = (time for (time,) in found)
+    assert stored == [12.5, 0, 1_717_147_800, 1_717_147_800.25, now + 80_000]
+    assert 0 <= last - now < 600
+
+
 def items_of_history(run: Path, item: int) -> list[int | str]:
     return list(load(run, "cpu").recommend_for([[item]], 4)[0].item_ids)
 
@@ -136,10 +150,22 @@ def test_events_that_cannot_be_kept_are_refused(runs: Path, tmp_path: Path) -> N
             ("user_id", 1.5),
             ("item_id", "é" * 513),
             ("time", "12.5"),
+            ("time", False),
+            ("time", "2024-05-31T09:30:00"),
+            ("time", "2024-05-31"),
+            ("time", "2024-31-05T09:30:00Z"),
+            ("time", -5),
+            ("time", 1_700_000_000_000),
+            ("time", 4_070_908_800),
+            ("time", "2099-01-01T00:00:00Z"),
+            ("time", clock() + 2 * 86_400),
         ):
             response = client.post("/v1/events", json={"events": [event | {name: value}]})
             error = response.json()["error"]
             assert (response.status_code, error["field"]) == (422, f"events.0.{name}")
+            assert ("seconds since 1970" in error["message"]) == (
+                name == "time" and value is not False
+            )
         assert client.post("/v1/events", json={"events": []}).status_code == 422
 
 

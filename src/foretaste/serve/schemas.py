@@ -5,11 +5,15 @@ Ids are integers or strings, as in the dataset of the run.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import datetime
+from time import time
 from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
@@ -38,6 +42,10 @@ MAX_USERS = 256
 _INT64 = 2**63
 
 
+_AHEAD_S = 86_400
+"""Seconds that an event may lie ahead of this clock, which may be late, or in another zone."""
+
+
 def _as_one(union: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     """The schema of an id, with one error message for both of its types."""
     # pydantic's error for a union shows the first branch: text that is too long would be called no
@@ -60,6 +68,35 @@ def _kept(value: int | str) -> int | str:
     return value
 
 
+def _seconds(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(value)
+        if moment.tzinfo is not None:
+            return moment.timestamp()
+    raise ValueError(
+        "a time is a number of seconds since 1970, or text in ISO 8601 with a UTC offset, such as "
+        "2024-05-31T09:30:00Z"
+    )
+
+
+def _past(seconds: float) -> float:
+    if not 0 <= seconds <= time() + _AHEAD_S:
+        raise ValueError(
+            "a time is not before 1970, and not more than a day ahead of the service's clock; "
+            "numbers are seconds since 1970, not milliseconds"
+        )
+    return seconds
+
+
+_Time = Annotated[
+    float,
+    # Strict: the fuzzer got text and false taken for a time before.
+    Field(strict=True, allow_inf_nan=False),
+    BeforeValidator(_seconds, json_schema_input_type=float | str),
+    AfterValidator(_past),
+]
 _KeptId = Annotated[AnyId, AfterValidator(_kept)]
 _K = Annotated[StrictInt, Field(ge=1, le=MAX_K)]
 
@@ -161,12 +198,10 @@ class EventBody(_Body):
         Field(description="A type such as purchase, for a later training; lists ignore it."),
     ] = None
     time: Annotated[
-        float | None,
+        _Time | None,
         Field(
-            # The fuzzer got text and false taken for a time before.
-            strict=True,
-            allow_inf_nan=False,
-            description="Time in the unit of the data; by default now, in seconds since 1970.",
+            description="Time in seconds since 1970, or in ISO 8601 with a UTC offset; by default "
+            "now. It is not more than a day ahead of the service's clock."
         ),
     ] = None
 
