@@ -63,7 +63,7 @@ def test_rows_without_a_user_or_an_item_can_be_left_out(
          r"table, row 2 \(the first is 0\): user_id is empty \(column 'customer', 2 rows like"),
         (FRAMES["integers"][:3], r"table, row 1 \(the first is 0\): user_id is empty"),
         (guests(["7"] * 6), r"table, row 3 \(the first is 0\): item_id is empty"),
-        (FRAMES["floats"], r"table: column 'customer' is of type double \(a missing id makes"),
+        (FRAMES["floats"], r"table, row [13] \(the first is 0\): (user|item)_id is empty"),
     ],
 )  # fmt: skip
 def test_the_message_names_the_row_and_the_option(source: pd.DataFrame, message: str) -> None:

@@ -171,7 +171,7 @@ def test_files_that_are_not_there(tmp_path: Path, name: str, message: str) -> No
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pa.array([1.0, 2.0]), r"'user_id' is of type double .*; user_id must be text or integers"),
+        (pa.array([1.0, 2.5]), r"user_id '2\.5' is not an id .* 1 row like it\); turn its values"),
         (
             pa.array([b"a", b"b"]),
             "'user_id' is of type binary; user_id must be text or integers",

@@ -89,7 +89,7 @@ def test_ids_that_are_text_for_how_they_are_written(prepared: PrepareText) -> No
     assert dataset.manifest.notes == {
         "user ids": "kept as text: '0.0' is an integer written as a float (3 rows like it)",
         "item ids": "kept as text: '-7.00' is an integer written as a float "
-        "(1 row like it); ' 5' has spaces around it (2 rows like it)",
+        "(1 row like it); ' 5' has spaces or invisible characters around it (2 rows like it)",
     }
     assert dataset.users.ids() == ["0.0", "1.0", "2"]
     assert dataset.items.ids() == [" 5", " 6", "-7.00", "8"]

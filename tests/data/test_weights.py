@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +171,7 @@ def test_values_of_a_matrix_are_weights_where_asked_for(tmp_path: Path) -> None:
 
 def test_ratings_may_be_weights_and_a_filter_too(prepared: PrepareText) -> None:
     text = "user,item,rating\n1,1,5\n1,2,0\n2,1,3\n2,2,4\n"
-    with pytest.raises(InputError, match=r"column 'rating' has 1 row whose weight is not above 0"):
+    with pytest.raises(InputError, match=r"weight '0' is not above 0"):
         prepared(text, weight_column="rating", protocol="none")
     dataset = prepared(text, "out2", weight_column="rating", min_rating=1, protocol="none")
     assert list(weights_of(dataset).values()) == [5.0, 3.0, 4.0]
@@ -179,8 +180,11 @@ def test_ratings_may_be_weights_and_a_filter_too(prepared: PrepareText) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("-2", "'plays' has 1 row whose weight is not above 0 and at most 1,000,000,000, down to"),
-        ("2e9", "at most 1,000,000,000, up to 2e"),
+        (
+            "-2",
+            r"line 3: weight '-2' is not above 0 \(column 'plays', 1 row like it\); --rating-colu",
+        ),
+        ("2e9", r"line 3: weight '2e9' is above 1,000,000,000 \(.*\); divide the weights, or name"),
         ("", r"line 3: weight is empty \(column 'plays', 1 row like it\)"),
         ("nan", r"line 3: weight 'nan' is not a finite number"),
         ("many", r"line 3: weight 'many' is not a finite number"),
@@ -189,6 +193,37 @@ def test_ratings_may_be_weights_and_a_filter_too(prepared: PrepareText) -> None:
 def test_a_weight_that_is_none_is_refused(prepared: PrepareText, value: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         prepared(f"user,item,plays\n1,1,3\n1,2,{value}\n", weight_column="plays", protocol="none")
+
+
+@pytest.mark.parametrize(
+    ("hours", "least"),
+    [
+        (["0.3", "0.7", "0.9", "0"], "0.3"),
+        (["3", "-2", "0", "12.25"], "3"),
+        (["0", "1e-9"], "1e-09"),
+    ],
+)
+def test_the_advice_on_small_weights_leaves_out_these_alone(
+    prepared: PrepareText, hours: list[str], least: str
+) -> None:
+    text = "user,item,hours\n" + "".join(f"1,{n},{one}\n" for n, one in enumerate(hours))
+    advice = f"--rating-column hours --min-rating {least} leaves them out"
+    with pytest.raises(InputError, match=re.escape(advice)):
+        prepared(text, weight_column="hours", protocol="none")
+    settings = {"rating_column": "hours", "min_rating": float(least)}
+    kept = prepared(text, "kept", weight_column="hours", protocol="none", **settings)
+    assert kept.manifest.num_interactions == sum(float(one) > 0 for one in hours)
+
+
+def test_weights_that_are_all_0_or_large_by_their_events(prepared: PrepareText) -> None:
+    settings: dict[str, Any] = {"weight_column": "plays", "protocol": "none"}
+    with pytest.raises(
+        InputError, match=r"2 rows like it\); no weight is above 0; name another col"
+    ):
+        prepared("user,item,plays\n1,1,0\n1,2,0\n", **settings)
+    settings |= {"event_column": "event", "events": ["buy=100"]}
+    with pytest.raises(InputError, match=r"line 3: weight '2e8' is above 1,000,000,000 .* divide"):
+        prepared("user,item,plays,event\n1,1,9,buy\n1,2,2e8,buy\n", **settings)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ which do not have their names.
 import codecs
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -36,7 +36,14 @@ _MEMORY_LIMIT = re.compile(r"([1-9][0-9]*(?:\.[0-9]+)?) ?([KMGT])(i?)B", re.IGNO
 # A query is not content: the rows that it returns are, and they have a checksum. The layout is a
 # part of how each source was read.
 _NOT_CONTENT = frozenset({"engine", "spark_master", "memory_limit", "threads", "query", "layout"})
-_ABSENT_IF_NONE = ("weight_column", "event_column", "events", "half_life", "weight_scale")
+_ABSENT_IF_NONE = (
+    "weight_column",
+    "event_column",
+    "events",
+    "half_life",
+    "weight_scale",
+    "empty_values",
+)
 _NOT_OF_LISTS = (
     *("delimiter", "columns", "quote", "user_column", "rating_column", "time_column"),
     *("time_format", "min_rating", "weight_column", "event_column", "half_life"),
@@ -238,6 +245,10 @@ class PrepareConfig(InputConfig):
     """Rows without a user or an item, such as purchases of guests: ``refuse`` names the first of
     them, ``drop`` leaves them out and counts them."""
 
+    empty_values: tuple[str, ...] | None = None
+    """Ids that stand for no id, such as ``NA`` and ``\\N``; their rows are left out too. Needs
+    ``empty_ids`` drop."""
+
     num_heldout_users: Count | None = None
     """Number of users held out for validation, and again for test, under held-out-users. Default:
     a tenth of the users for each."""
@@ -263,6 +274,10 @@ class PrepareConfig(InputConfig):
     """Threads of the preparation; all cores by default. They never change the result."""
 
     def __post_init__(self) -> None:
+        events: Any = self.events
+        if isinstance(events, Mapping):
+            form = [f"{event}={weight}" for event, weight in events.items()]
+            raise wrong("events", events, f"a list of text, such as {form}")
         super().__post_init__()
         if isinstance(self.time_column, tuple):
             if len(self.time_column) not in (1, 2):
@@ -282,6 +297,11 @@ class PrepareConfig(InputConfig):
             )
         _ = self.weight_of_event, self.half_life_s
         self._check_layout()
+        if self.empty_values is not None and self.empty_ids != "drop":
+            raise SettingError(
+                f"empty_values is {shown(' '.join(self.empty_values))}, which needs empty_ids "
+                "drop: --empty-ids drop (empty_ids='drop' in Python)"
+            )
         if self.spark_master is not None and self.engine != "spark":
             raise SettingError(
                 f"spark_master is {shown(self.spark_master)}, and engine is {self.engine}; ask for "

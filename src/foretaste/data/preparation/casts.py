@@ -6,10 +6,11 @@ floating point if some are no integers.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 from foretaste.data.config import IdType
-from foretaste.data.sources.source import Column, Storage
+from foretaste.data.sources.source import Column, Storage, quoted
 
 if TYPE_CHECKING:
     from foretaste.data.preparation.engine import Spellings
@@ -42,33 +43,44 @@ KINDS_OF_IDS: dict[IdType, tuple[tuple[Kind, ...], ...]] = {
 _ZONE = "([-+][0-9:]+|Z|UTC|GMT|[A-Za-z_]+/.*)"
 _LARGEST = "1.7976931348623157e308"
 
+EMPTY_IDS = ("", '=""', "'")
+"""Texts that are no id: spreadsheets write an empty cell as any of them."""
+
+_NULLS: dict[Kind, str] = {"text": "STRING", "real": "DOUBLE"}
+
 
 def cast(sql: Spellings, column: Column, kind: Kind) -> str:
     """SQL of a column as ``kind``: NULL for a value that does not fit it."""
     name, storage = column.sql, column.storage
     if storage == "text":
         return _cast_text(sql, name, kind)
-    if storage == "decimal" and kind in ("short", "integer", "text"):
-        return _cast_text(sql, f"CAST({name} AS STRING)", kind)
     real = f"CAST({name} AS DOUBLE)"
+    short, integer = f"TRY_CAST({name} AS INTEGER)", f"TRY_CAST({name} AS BIGINT)"
     # Integer ids of a frame become floats as soon as one is missing. From this bound on several
     # integers become the same float, so a larger one is no id.
     end = 2**24 if column.type_name == "float" else 2**53
     whole = f"CASE WHEN abs({name}) < {end} AND floor({name}) = {name} THEN {{}} END"
+    exact = f"CASE WHEN floor({name}) = {name} THEN {{}} END"
     casts: dict[tuple[Storage, Kind], str] = {
-        ("integer", "short"): f"TRY_CAST({name} AS INTEGER)",
-        ("integer", "integer"): f"TRY_CAST({name} AS BIGINT)",
+        ("integer", "short"): short,
+        ("integer", "integer"): integer,
         ("integer", "text"): f"CAST({name} AS STRING)",
         ("integer", "real"): real,
-        ("real", "short"): whole.format(f"TRY_CAST({name} AS INTEGER)"),
-        ("real", "integer"): whole.format(f"TRY_CAST({name} AS BIGINT)"),
+        ("real", "short"): whole.format(short),
+        ("real", "integer"): whole.format(integer),
+        ("real", "text"): whole.format(f"CAST({integer} AS STRING)"),
         ("real", "real"): _finite(real),
+        ("decimal", "short"): exact.format(short),
+        ("decimal", "integer"): exact.format(integer),
+        ("decimal", "text"): exact.format(f"CAST(CAST({name} AS DECIMAL(38, 0)) AS STRING)"),
         ("decimal", "real"): real,
         ("wide", "real"): _finite(real),
         ("moment", "moment"): sql.micros.format(value=name, type="TIMESTAMP"),
         ("instant", "instant"): sql.micros.format(value=name, type="TIMESTAMPTZ"),
+        ("uuid", "text"): f"CAST({name} AS STRING)",
+        ("truth", "text"): f"CAST({name} AS STRING)",
     }
-    return casts.get((storage, kind), "CAST(NULL AS BIGINT)")
+    return casts.get((storage, kind), f"CAST(NULL AS {_NULLS.get(kind, 'BIGINT')})")
 
 
 def _cast_text(sql: Spellings, name: str, kind: Kind) -> str:
@@ -83,7 +95,7 @@ def _cast_text(sql: Spellings, name: str, kind: Kind) -> str:
         # integer gives back is one.
         "short": f"CASE WHEN CAST({short} AS STRING) = {name} THEN {short} END",
         "integer": f"CASE WHEN CAST({integer} AS STRING) = {name} THEN {integer} END",
-        "text": text,
+        "text": f"CASE WHEN {name} NOT IN ({literals(EMPTY_IDS)}) THEN {name} END",
         "real": _finite(f"TRY_CAST({text} AS DOUBLE)"),
     }[kind]
 
@@ -107,3 +119,8 @@ def _cast_time(sql: Spellings, name: str, text: str, kind: Kind) -> str:
 def _finite(real: str) -> str:
     # NaN is the largest number in SQL: NaN >= 4 is true, so it would pass a filter on ratings.
     return f"CASE WHEN abs({real}) <= {_LARGEST} THEN {real} END"
+
+
+def literals(texts: Iterable[str]) -> str:
+    """Texts as a list of SQL literals."""
+    return ", ".join(map(quoted, texts))

@@ -8,11 +8,14 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unicodedata import normalize
 
 from foretaste._util.formatting import counted, shown, spelled_like
 from foretaste.data.config import InputConfig, PairsConfig
 from foretaste.data.preparation import steps
-from foretaste.data.preparation.reading import naming
+from foretaste.data.preparation.casts import cast, literals
+from foretaste.data.preparation.notes import problems_of
+from foretaste.data.preparation.reading import check_storage, naming
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.shape import or_lists
 from foretaste.data.sources.source import Source, identifier, refuse_nul
@@ -242,6 +245,7 @@ class ItemDescriptions:
         self._others = [name for name in columns if name != self._key]
         self._repeats: list[str] = []
         self._has_several_titles = False
+        self._columns: list[str] = []
         self.title = config.title_column
         """The column of the titles; None if there is none."""
         if self.title is None:
@@ -270,18 +274,56 @@ class ItemDescriptions:
         with naming([self._source]):
             (source,) = engine.register([self._source])
         columns = source.columns
-        selected = ", ".join(
-            f"CAST({columns[name].sql} AS STRING) AS {sql}"
-            for name, sql in {self._key: "described_id", **names}.items()
-        )
+        texts = {sql: f"CAST({columns[name].sql} AS STRING)" for name, sql in names.items()}
+        texts["described_id"] = cast(engine.sql, columns[self._key], "text")
+        selected = ", ".join(f"{text} AS {sql}" for sql, text in texts.items())
         with naming([self._source]):
+            check_storage(engine, [source], {"item_id": self._key})
             engine.make("described", f"SELECT {selected} FROM {source.relation}")
         if engine.count(
             "(SELECT described_id FROM described WHERE described_id IS NOT NULL "
             "GROUP BY described_id HAVING count(*) > 1)"
         ):
             names = self._of_repeats(engine, names)
-        return [f"described.{sql}" for sql in names.values()]
+        self._columns = list(names.values())
+        return [f"described.{sql}" for sql in self._columns]
+
+    def describe_ids(self, engine: Engine) -> dict[str, str]:
+        """Notes on ids of the source that another program has changed."""
+        ids = "SELECT described_id AS id, 1 AS num_rows FROM described"
+        problems = problems_of(engine, f"({ids} WHERE described_id IS NOT NULL)")
+        return {f"ids of {Path(self._source.name).name}": "; ".join(problems)} if problems else {}
+
+    def match_forms(self, engine: Engine) -> None:
+        """Describe also the items whose id is spelled in another Unicode form in the source, if
+        only one id there has that form."""
+        is_ascii = engine.sql.matches.format(text="{id}", pattern=r"[\x00-\x7F]*")
+        unmatched = engine.run(
+            f"SELECT item_id FROM items{steps.DESCRIBED} "
+            f"WHERE described_id IS NULL AND NOT {is_ascii.format(id='CAST(item_id AS STRING)')}"
+        )
+        if not unmatched:
+            return
+        spellings: dict[str, list[str]] = {}
+        is_other = f"described_id IS NOT NULL AND NOT {is_ascii.format(id='described_id')}"
+        for (found,) in engine.run(f"SELECT described_id FROM described WHERE {is_other}"):
+            spellings.setdefault(normalize("NFC", found), []).append(found)
+        ids = [
+            (item_id, spelled[0])
+            for (item_id,) in unmatched
+            if len(spelled := spellings.get(normalize("NFC", item_id), [])) == 1
+        ]
+        if not ids:
+            return
+        engine.rename("described", "spelled")
+        pairs = ", ".join(f"({literals(pair)})" for pair in ids)
+        engine.make(
+            "described",
+            f"SELECT {', '.join(['described_id', *self._columns])} FROM spelled UNION ALL "
+            f"SELECT {', '.join(['item_text AS described_id', *self._columns])} FROM spelled "
+            f"JOIN (VALUES {pairs}) AS pairs(item_text, described_id) USING (described_id)",
+        )
+        engine.drop("spelled")
 
     def _of_repeats(self, engine: Engine, names: dict[str, str]) -> dict[str, str]:
         """Make ``described`` have one row per id; returns the columns that are kept."""

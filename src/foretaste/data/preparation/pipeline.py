@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,15 +21,16 @@ from foretaste.data.preparation.columns import (
 )
 from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.preparation.lists import count_empty_lists
+from foretaste.data.preparation.notes import describe_ids
 from foretaste.data.preparation.reading import (
-    describe_suspicious_ids,
+    find_value,
     like_it,
     read_raw,
 )
 from foretaste.data.preparation.times import OPTION, Times
 from foretaste.data.preparation.writing import write_parts
 from foretaste.data.sources import describe_files
-from foretaste.data.sources.source import quoted
+from foretaste.data.sources.source import Source, quoted
 from foretaste.errors import InputError, SettingError
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ class Pipeline:
             config.time_format,
             config.empty_ids,
             types,
+            config.empty_values or (),
         )
         kinds = raw.kinds
         counts["num_rows_read"] = engine.count("raw") + raw.num_dropped
@@ -103,8 +106,9 @@ class Pipeline:
         items = None if inputs.items is None else ItemDescriptions(inputs.items, self._config)
         notes |= describe_files(inputs.interactions)
         notes |= describe_unused(names, used, items, has_weights=plan.weight_scale is not None)
-        notes |= describe_suspicious_ids(engine, kinds)
+        notes |= describe_ids(engine, raw, plan.columns, types)
         item_columns = [] if items is None else items.read(engine)
+        notes |= {} if items is None else items.describe_ids(engine)
         candidates = None
         if inputs.candidates:
             candidates = Candidates(engine, inputs.candidates, plan)
@@ -117,7 +121,7 @@ class Pipeline:
             self.check_no_ranks(times)
         progress("filter")
         rows = self.filter_rows(self.keep_events("raw"))
-        self.check_weights(rows)
+        self.check_weights(rows, raw.sources)
         progress("collapse repeats")
         self.collapse_pairs(rows)
         if plan.has_order or plan.protocol == "leave-one-out":
@@ -138,6 +142,7 @@ class Pipeline:
         engine.make("users", steps.USERS)
         engine.make("items", steps.ITEMS)
         if items is not None:
+            items.match_forms(engine)
             items.check_used(engine)
             notes = {"titles": items.describe_titles(engine)} | notes
         self.count_parts()
@@ -335,21 +340,35 @@ class Pipeline:
             )
         return half_life_s * times.per_second
 
-    def check_weights(self, rows: str) -> None:
+    def check_weights(self, rows: str, sources: Sequence[Source]) -> None:
         """Raise InputError if the weight of a row is not above 0, or above the largest."""
         plan = self._plan
         if plan.weight_scale is None or "weight" not in plan.columns:
             return
         sql = steps.WEIGHTS_REFUSED.format(previous=rows, weight=plan.weight, most=MOST_WEIGHT)
-        count, least, most = self._engine.row(sql)
-        if count:
-            column = shown(plan.columns["weight"])
-            example = f"down to {least:g}" if least <= 0 else f"up to {most:g}"
-            raise InputError(
-                f"column {column} has {counted(count, 'row')} whose weight is not above 0 and at "
-                f"most {MOST_WEIGHT:,.0f}, {example}; --rating-column {column} --min-rating 1 "
-                "leaves out rows below 1 (rating_column=..., min_rating=1 in Python)"
+        num_small, small, num_large, large, least = self._engine.row(sql)
+        column = plan.columns["weight"]
+        if num_small and least is None:
+            advice = "no weight is above 0; name another column"
+        elif num_small:
+            # `!r` writes all digits, so that no row above 0 is left out.
+            smallest = repr(least).removesuffix(".0")
+            advice = (
+                f"--rating-column {shlex.quote(column)} --min-rating {smallest} leaves them out "
+                f"(rating_column={column!r}, min_rating={smallest} in Python)"
             )
+        elif num_large:
+            advice = "divide the weights, or name another column: is it one of times or of ids?"
+        else:
+            return
+        weight, count = (small, num_small) if num_small else (large, num_large)
+        value = f"CAST({weight!r} AS DOUBLE)"
+        found = find_value(self._engine, sources, column, "real", value)
+        problem = "is not above 0" if num_small else f"is above {MOST_WEIGHT:,.0f}"
+        raise InputError(
+            f"{found.place}: weight {shown(found.value)} {problem} (column {shown(column)}, "
+            f"{like_it(count, 'row')}); {advice}"
+        )
 
     def weigh_train(
         self, rows: str, times: Times | None, half_life: float | None

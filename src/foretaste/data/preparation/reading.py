@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from foretaste._util.formatting import counted, shown
 from foretaste.data.config import EmptyIds, IdType
 from foretaste.data.preparation.casts import (
+    EMPTY_IDS,
     KINDS,
     KINDS_OF_IDS,
     Kind,
     cast,
+    literals,
 )
 from foretaste.data.preparation.times import (
     NO_TIMES,
@@ -23,8 +26,7 @@ from foretaste.data.preparation.times import (
     with_own_units,
     with_time_format,
 )
-from foretaste.data.sources.arrow import Frame
-from foretaste.data.sources.source import TIMES, Source, Storage, names_of, quoted
+from foretaste.data.sources.source import TIMES, Column, Source, Storage, names_of, quoted
 from foretaste.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,35 +36,38 @@ _SAMPLE_ROWS = 1000
 _MOST_ROWS = 2**40
 """More than one source has."""
 
+_IDS: tuple[Storage, ...] = ("text", "integer", "real", "decimal", "uuid")
+_NUMBERS: tuple[Storage, ...] = ("text", "integer", "real", "decimal", "wide")
 _ALLOWED: dict[str, tuple[Storage, ...]] = {
-    "user_id": ("text", "integer"),
-    "item_id": ("text", "integer"),
-    "rating": ("text", "integer", "real", "decimal", "wide"),
-    "time": ("text", "integer", "real", "decimal", "wide", *TIMES),
-    "weight": ("text", "integer", "real", "decimal", "wide"),
-    "event": ("text", "integer"),
+    "user_id": _IDS,
+    "item_id": _IDS,
+    "rating": _NUMBERS,
+    "time": (*_NUMBERS, *TIMES),
+    "weight": _NUMBERS,
+    "event": (*_IDS, "truth"),
 }
 _NOUNS_OF_STORAGE: dict[Storage, str] = {
-    "text": "text", "integer": "integers", "real": "numbers", "moment": "timestamps"
+    "text": "text", "integer": "integers", "wide": "numbers", "moment": "timestamps"
 }  # fmt: skip
-_HINTS: dict[Storage, str] = {
-    "real": " (a missing id makes all of them floats: leave its row out, then make them integers)",
-    "wide": " (more than 38 digits)",
-}
 
 _NOUNS: dict[Kind, str] = {
     "real": "a finite number",
     "text": "an id",
     "integer": "an integer, as these ids are to be",
 }
+_TRUTH = {
+    word: pair[1]
+    for pair in (("false", "true"), ("no", "yes"), ("f", "t"), ("n", "y"))
+    for word in pair
+}
+"""The word for true beside each word of a column of true and false."""
+
+_THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(,[0-9]{3})+")
 _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]*,[0-9]+")
 _DROP_EMPTY = (
     "; foretaste prepare --empty-ids drop (empty_ids='drop' in Python) leaves out rows with an "
     "empty id"
 )
-# Ids that are kept as they are written, but look damaged by a program before.
-_AS_FLOAT = "-?[0-9]+[.]0+"
-_OF_SPREADSHEET = "-?[0-9]([.][0-9]+)?[eE][+][0-9]+"
 
 
 class Raw(NamedTuple):
@@ -88,6 +93,7 @@ def read_raw(
     time_format: str | None = None,
     empty_ids: EmptyIds | None = None,
     id_types: Mapping[str, IdType] | None = None,
+    empty_values: Sequence[str] = (),
     *,
     by_rows: bool = False,
 ) -> Raw:
@@ -97,26 +103,30 @@ def read_raw(
     that of the row, and ``weight`` and ``event`` are absent. Times that are text are read by
     ``time_format``. With role ``clock``, the column of ``time`` has dates, and both are joined.
     With ``empty_ids`` None, empty ids are refused, and the message has no advice on that setting.
-    Raises InputError with file, line and example for a missing value, and for a value of no kind
-    of its role.
+    ``empty_values`` are dropped as empty ids are. Raises InputError with file, line and example for
+    a missing value, and for a value of no kind of its role.
     """
     if "clock" in columns:
         columns = dict(columns)
         sources = with_clock(engine, sources, columns["time"], columns.pop("clock"))
-    _check_storage(sources, columns, empty_ids)
     num_dropped = 0
     with naming(sources):
         sources = engine.register(sources)
+        check_storage(engine, sources, columns)
         if not engine.reads_numbers_of_text:
             _check_types(sources, columns)
         if empty_ids == "drop":
-            sources, num_dropped = _without_empty_ids(engine, sources, columns)
+            sources, num_dropped = _without_empty_ids(engine, sources, columns, empty_values)
         if time_format is not None and "time" in columns:
             sources = with_time_format(engine, sources, columns["time"], time_format)
         chains = KINDS | {role: KINDS_OF_IDS[kind] for role, kind in (id_types or {}).items()}
         # A sample suggests the kinds, and all rows decide where a value does not fit.
-        start = f"(SELECT * FROM {sources[0].rows_kept} LIMIT {_SAMPLE_ROWS})"
-        sample = [replace(sources[0], relation=start, kept="")]
+        limit = f"LIMIT {_SAMPLE_ROWS}"
+        starts = (
+            replace(source, relation=f"(SELECT * FROM {source.rows_kept} {limit})", kept="")
+            for source in sources
+        )
+        sample = [next((start for start in starts if engine.count(start.relation)), sources[0])]
         kinds = {
             role: _fitting(engine, sample, name, chains[role])[0] for role, name in columns.items()
         }
@@ -185,46 +195,29 @@ def like_it(count: int, noun: str) -> str:
     return f"{counted(count, noun)} like it"
 
 
-def describe_suspicious_ids(engine: Engine, kinds: Mapping[str, Kind]) -> dict[str, str]:
-    """Notes on ids in table ``raw`` that are text only because of how numbers are written; empty if
-    there are none."""
-    problems, selected = [], []
-    for role, label in (("user_id", "user ids"), ("item_id", "item ids")):
-        as_float = engine.sql.matches.format(text=role, pattern=_AS_FLOAT)
-        rounded = engine.sql.matches.format(text=role, pattern=_OF_SPREADSHEET)
-        conditions = {
-            as_float: "is an integer written as a float",
-            rounded: "is rounded, as spreadsheets round long numbers: different ids have become "
-            "one; export them as text",
-            f"{role} <> trim({role})": "has spaces around it",
-        }
-        for where, problem in conditions.items() if kinds[role] == "text" else ():
-            problems.append((label, problem))
-            selected += [f"count(CASE WHEN {where} THEN 1 END)"]
-            selected += [f"min(CASE WHEN {where} THEN {role} END)"]
-    if not problems:
-        return {}
-    values = engine.row(f"SELECT {', '.join(selected)} FROM raw")
-    found: dict[str, list[str]] = {}
-    for (label, problem), count, example in zip(problems, values[::2], values[1::2], strict=True):
-        if count:
-            problem = f"{shown(example)} {problem} ({like_it(count, 'row')})"
-            found.setdefault(label, []).append(problem)
-    return {label: f"kept as text: {'; '.join(texts)}" for label, texts in found.items()}
+def find_value(
+    engine: Engine, sources: Sequence[Source], name: str, kind: Kind, value: str
+) -> Found:
+    """The rows of the first source that has a value in column ``name``; ``value`` is its SQL as
+    ``kind``."""
+    for source in sources:
+        column = source.columns[name]
+        is_value = f"{cast(engine.sql, column, kind)} = {value}"
+        found = engine.find_rows(source, is_value, f"CAST({column.sql} AS STRING)")
+        if found.count:
+            return found
+    raise AssertionError(f"no source has {value}")
 
 
 def _without_empty_ids(
-    engine: Engine, sources: Sequence[Source], columns: dict[str, str]
+    engine: Engine, sources: Sequence[Source], columns: dict[str, str], empty_values: Sequence[str]
 ) -> tuple[list[Source], int]:
     """The sources without the rows that have an empty id, and the number of these rows."""
     kept, num_dropped, num_rows = [], 0, 0
     for source in sources:
-        ids = [source.columns[columns[role]] for role in ("user_id", "item_id")]
         is_whole = " AND ".join(
-            f"{column.sql} IS NOT NULL"
-            + (f" AND {column.sql} <> ''" if column.storage == "text" else "")
-            + (f" AND NOT isnan({column.sql})" if column.storage == "real" else "")
-            for column in ids
+            _is_id(engine, source.columns[columns[role]], empty_values)
+            for role in ("user_id", "item_id")
         )
         kept.append(replace(source, kept=is_whole))
         num_rows += (num_of_source := engine.count(source.relation))
@@ -234,24 +227,48 @@ def _without_empty_ids(
     return kept, num_dropped
 
 
-def _check_storage(
-    sources: Sequence[Source], columns: dict[str, str], empty_ids: EmptyIds | None
-) -> None:
+def _is_id(engine: Engine, column: Column, empty_values: Sequence[str]) -> str:
+    """SQL condition of the rows whose id is not empty."""
+    is_id = f"NOT ({_is_missing(column)})"
+    if column.storage == "text":
+        return f"{is_id} AND {column.sql} NOT IN ({literals([*EMPTY_IDS, *empty_values])})"
+    if not empty_values:
+        return is_id
+    # A value that is no id is NULL as text. Its row is refused, and not dropped.
+    text = cast(engine.sql, column, "text")
+    return f"{is_id} AND coalesce({text} NOT IN ({literals(empty_values)}), TRUE)"
+
+
+def _is_missing(column: Column) -> str:
+    """SQL condition of the rows without a value."""
+    is_nan = f" OR isnan({column.sql})" if column.storage == "real" else ""
+    return f"{column.sql} IS NULL{is_nan}"
+
+
+def check_storage(engine: Engine, sources: Sequence[Source], columns: dict[str, str]) -> None:
+    """Raise InputError for a column of a type that its role cannot have, unless it has no rows."""
     for source in sources:
-        # A frame without rows has columns of arbitrary types; `_read_as` refuses it for its rows.
-        if isinstance(source, Frame) and not source.table.num_rows:
-            continue
         for role, name in columns.items():
             column, allowed = source.columns[name], _ALLOWED[role]
-            if column.storage == "real" and empty_ids == "drop":
-                continue
-            if column.storage not in allowed:
+            if column.storage not in allowed and engine.count(source.relation):
                 nouns = [noun for storage, noun in _NOUNS_OF_STORAGE.items() if storage in allowed]
                 raise InputError(
-                    f"{source.name}: column {shown(name)} is of type {column.type_name:.200}"
-                    f"{_HINTS.get(column.storage, '')}; {role} must be {' or '.join(nouns)}"
-                    f"{_DROP_EMPTY if column.storage == 'real' and empty_ids else ''}"
+                    f"{source.name}: column {shown(name)} is of type {column.type_name:.200}; "
+                    f"{role} must be {' or '.join(nouns)}{_type_advice(role, name, column)}"
                 )
+
+
+def _type_advice(role: str, name: str, column: Column) -> str:
+    """The advice for a column of a type that its role cannot have."""
+    if role == "time":
+        return ""
+    if column.storage == "truth" and not role.endswith("_id"):
+        return _of_truth(name, "true")
+    if "binary" in column.type_name:
+        how = f"frame[{name!r}].map(bytes.hex) in pandas, hex({name}) in SQL"
+    else:
+        how = f"frame[{name!r}].astype(str) in pandas, CAST({name} AS VARCHAR) in SQL"
+    return f"; turn its values into text first: {how}"
 
 
 def _check_types(sources: Sequence[Source], columns: dict[str, str]) -> None:
@@ -293,7 +310,11 @@ def _read_as(
             },
         }
         if "event" in values:  # an empty event is no misfit, but a type that nobody keeps
-            values["event"] = f"coalesce({values['event']}, '')"
+            column = source.columns[columns["event"]]
+            empty = (
+                "''" if column.storage == "text" else f"CASE WHEN {_is_missing(column)} THEN '' END"
+            )
+            values["event"] = f"coalesce({values['event']}, {empty})"
         selected = ", ".join(f"{values[role]} AS {role}" for role in KINDS if role in values)
         selects.append(f"SELECT {selected} FROM {source.rows_kept}")
     engine.make("raw", "\nUNION ALL ".join(selects))
@@ -352,6 +373,9 @@ def _bad_value(
     for source in sources:
         column = source.columns[name]
         text = f"nullif(CAST({column.text or column.sql} AS STRING), '')"
+        if role.endswith("_id"):
+            is_id = _is_id(engine, column, ())
+            text = f"CASE WHEN {is_id} THEN CAST({column.sql} AS STRING) END"
         if column.text is None and column.storage in TIMES:
             # DuckDB crashes as it turns some times into text, so the message has the type only.
             text = f"CASE WHEN {column.sql} IS NOT NULL THEN {quoted(column.type_name)} END"
@@ -360,13 +384,14 @@ def _bad_value(
         if not found.count:
             continue
         if found.value is None:
-            is_option = empty_ids is not None and role in ("user_id", "item_id")
-            advice = _DROP_EMPTY if is_option else _advice(role, "")
+            advice = _advice(role, name, column, kind, "")
             if role == "time":
                 advice = NO_TIMES
+            elif role.endswith("_id") and empty_ids is None:
+                advice = "; leave such rows out"
             found = engine.find_rows(source, f"{text} IS NULL", text)
             return _error_at(found, name, f"{role} is empty", advice)
-        advice = _advice(role, found.value)
+        advice = _advice(role, name, column, kind, found.value)
         if role == "time":
             problem, hint = describe_misfit(engine, sources, source, name, kind, found.value)
             advice = advice or hint
@@ -382,15 +407,38 @@ def _error_at(found: Found, name: str, problem: str, advice: str = "") -> InputE
     return InputError(f"{found.place}: {problem} (column {shown(name)}, {rows}){advice}")
 
 
-def _advice(role: str, example: str) -> str:
+def _advice(role: str, name: str, column: Column, kind: Kind, example: str) -> str:
     """The advice for a value that fits no kind of its role."""
-    if role.endswith("_id") and not example:
-        return "; leave such rows out"
+    if role.endswith("_id") and example in EMPTY_IDS:
+        return _DROP_EMPTY
+    if role == "event" or (role.endswith("_id") and kind == "text"):
+        return _type_advice(role, name, column)
     if role.endswith("_id"):
         return (
             f"; mend the column: {role}_type is integer, as given or as in the run of --like, and "
             "one such id would make all of them text"
         )
-    if _DECIMAL_COMMA.fullmatch(example):
-        return "; write decimals with a point: " + example.replace(",", ".")
-    return ""
+    if _THOUSANDS.fullmatch(example) or _DECIMAL_COMMA.fullmatch(example):
+        return _advice_on_comma(example)
+    word = "" if role == "time" else _TRUTH.get(example.lower(), "")
+    if example.istitle():
+        word = word.title()
+    return _of_truth(name, word.upper() if example.isupper() else word)
+
+
+def _advice_on_comma(number: str) -> str:
+    """The advice for a number with commas, which stand for decimals or for thousands."""
+    plain, decimal = number.replace(",", ""), number.replace(",", ".")
+    if not _THOUSANDS.fullmatch(number):
+        return f"; write decimals with a point: {decimal}"
+    if number.count(",") > 1:
+        return f"; write thousands without a comma: {plain}"
+    return f"; write {plain} if the comma is one of thousands, {decimal} if it is one of decimals"
+
+
+def _of_truth(name: str, word: str) -> str:
+    """The advice for a column of true and false, whose true value is written ``word``."""
+    return word and (
+        f"; --event-column {shlex.quote(name)} --events {word} keeps the rows with {word} "
+        f"(event_column={name!r}, events=[{word!r}] in Python)"
+    )

@@ -49,6 +49,7 @@ _STORAGE: dict[str, Storage] = {
     "decimal": "decimal",
     "timestamp": "instant",
     "void": "integer",
+    "boolean": "truth",
 }  # fmt: skip
 _LITERAL = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 

@@ -243,9 +243,14 @@ which engines differ."""
 
 DECAY = " * power(CAST(2 AS DOUBLE), CAST(least(time - latest, 0) AS DOUBLE) / {half_life})"
 
+# The numbers of rows whose weight is too small and too large, with the weight of one of each, and
+# the smallest weight above 0.
 WEIGHTS_REFUSED = """
-SELECT count(*), min({weight}), max({weight}) FROM {previous}
-WHERE NOT ({weight} > 0 AND {weight} <= {most})
+SELECT count(CASE WHEN weight <= 0 THEN 1 END), min(weight),
+       count(CASE WHEN {weight} > {most} THEN 1 END),
+       max(CASE WHEN {weight} > {most} THEN weight END),
+       min(CASE WHEN weight > 0 THEN weight END)
+FROM {previous}
 """
 
 # The sum is one of integers, in units, so it is exact.

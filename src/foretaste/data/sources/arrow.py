@@ -267,6 +267,10 @@ def _storage(kind: pa.DataType) -> Storage:
         return "text"
     if pa.types.is_timestamp(kind):
         return "moment" if kind.tz is None else "instant"
+    if isinstance(kind, pa.UuidType):
+        return "uuid"
+    if pa.types.is_boolean(kind):
+        return "truth"
     return "moment" if pa.types.is_date(kind) else "other"
 
 

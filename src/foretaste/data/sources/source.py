@@ -12,10 +12,10 @@ from foretaste._util.formatting import shown, without_secrets
 from foretaste.errors import InputError
 
 Storage = Literal[
-    "text", "integer", "real", "decimal", "wide", "moment", "instant", "other"
+    "text", "integer", "real", "decimal", "wide", "moment", "instant", "uuid", "truth", "other"
 ]  # fmt: skip
 """The stored type of a column. ``moment`` are times without a time zone, ``instant`` those with
-one; ``wide`` are decimals of over 38 digits, which DuckDB lacks."""
+one; ``wide`` are decimals of over 38 digits, which DuckDB lacks; ``truth`` is true or false."""
 
 TIMES: tuple[Storage, ...] = ("moment", "instant")
 

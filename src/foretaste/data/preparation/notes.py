@@ -1,0 +1,158 @@
+"""Notes on ids that another program has changed, that stand for nobody, or that look alike."""
+
+from __future__ import annotations
+
+import shlex
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foretaste._util.formatting import shown
+from foretaste.data.config import IdType
+from foretaste.data.preparation.casts import cast, literals
+from foretaste.data.preparation.reading import Raw, find_value, like_it
+from foretaste.data.sources.source import Column, quoted
+
+if TYPE_CHECKING:
+    from foretaste.data.preparation.engine import Engine
+
+_LABELS = {"user_id": "user ids", "item_id": "item ids"}
+
+_MONTHS = "(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+_UNSEEN = r"[\s\p{Z}\x{AD}\x{200B}-\x{200F}\x{2060}\x{FEFF}]"
+_PROBLEMS = {
+    "-?[0-9]+[.]0+": "is an integer written as a float",
+    "-?[0-9]([.,][0-9]+)?[eE][+][0-9]+": "is rounded, as spreadsheets round long numbers: "
+    "different ids have become one; export them as text",
+    "#(REF!|N/A|NAME[?]|VALUE!|DIV/0!|NUM!|NULL!|BEZUG!|WERT!|NV)|###+": "is an error of a "
+    "spreadsheet: the id is lost",
+    f"[0-9]{{1,2}}-{_MONTHS}|{_MONTHS}-[0-9]{{2}}": "is a date, as spreadsheets make of codes such "
+    "as MAR1; export them as text",
+    '="[^"]+"': "is a formula, which spreadsheets show as {inner}",
+    "'.+": "begins with a mark of text, and spreadsheets show {inner}",
+    '(?s)".*"': "has quotes around it; --quote double, or --quote backslash, takes quotes off",
+    r"(?s).*[\[\]{}].*|[^ ]*[0-9][^ ]*( +[^ ]*[0-9][^ ]*)+": "looks like several ids in one field",
+    f"(?s){_UNSEEN}.*|.*{_UNSEEN}": "has spaces or invisible characters around it",
+}
+"""What is said of an id that matches a pattern as a whole."""
+
+_MOST_ODD_IDS = 10
+_ODD_SHARE = 0.01
+"""Largest share of the rows whose ids alone make a column text, for a note."""
+
+_LEAST_USERS = 100
+_LARGE_SHARE, _TIMES_THE_NEXT = 0.05, 10
+"""A user with a larger share of the rows, and so many times the rows of the next user, is noted."""
+
+_MAY_NOT_BE_NFC = r"(?s).*[\p{M}\x{1100}-\x{11FF}\x{2126}-\x{212B}\x{F900}-\x{FAFF}].*"
+
+
+def describe_ids(
+    engine: Engine, raw: Raw, columns: Mapping[str, str], id_types: Mapping[str, IdType]
+) -> dict[str, str]:
+    """Notes on the ids in table ``raw``; empty if there are none."""
+    notes: dict[str, str] = {}
+    for role, label in _LABELS.items():
+        is_text = raw.kinds[role] == "text"
+        if not is_text and role == "item_id":
+            continue
+        engine.make("seen", f"SELECT {role} AS id, count(*) AS num_rows FROM raw GROUP BY {role}")
+        if is_text:
+            problems = [*problems_of(engine, "seen"), *_spelled_twice(engine)]
+            found = _odd_ids(engine, raw, columns[role]) if id_types[role] == "auto" else []
+            if problems:
+                found.append(f"kept as text: {'; '.join(problems)}")
+            if found:
+                notes[label] = "; ".join(found)
+        if role == "user_id" and (most := _most_active(engine)):
+            notes["users"] = most
+        engine.drop("seen")
+    return notes
+
+
+def problems_of(engine: Engine, ids: str) -> list[str]:
+    """What is said of the ids, as text, in column ``id`` of a table with their ``num_rows``."""
+    selected = []
+    for pattern in _PROBLEMS:
+        where = engine.sql.matches.format(text="id", pattern=pattern.replace("'", "''"))
+        selected.append(f"sum(CASE WHEN {where} THEN num_rows END)")
+        selected.append(f"min(CASE WHEN {where} THEN id END)")
+    values = engine.row(f"SELECT {', '.join(selected)} FROM {ids}")
+    return [
+        f"{shown(example)} {problem.replace('{inner}', example.strip(chr(34) + chr(39) + '='))} "
+        f"({like_it(int(count), 'row')})"
+        for problem, count, example in zip(
+            _PROBLEMS.values(), values[::2], values[1::2], strict=True
+        )
+        if count
+    ]
+
+
+def _odd_ids(engine: Engine, raw: Raw, column: str) -> list[str]:
+    """The note on the few ids that alone make a column text, if there are such."""
+    integer = cast(engine.sql, Column(sql="id", storage="text", type_name="text"), "integer")
+    num_rows = engine.count("raw")
+    num_odd, num_ids, first = engine.row(
+        f"SELECT coalesce(sum(num_rows), 0), count(*), min(id) FROM seen WHERE {integer} IS NULL"
+    )
+    if not 0 < num_odd <= _ODD_SHARE * num_rows or num_ids > _MOST_ODD_IDS:
+        return []
+    are_none = "is not an integer" if num_odd == 1 else "are not integers"
+    place = find_value(engine, raw.sources, column, "text", quoted(first)).place
+    # Without the folder, which differs from machine to machine.
+    return [
+        f"are text, because {int(num_odd):,} of {num_rows:,} values {are_none}: "
+        f"{shown(first)} ({Path(place).name})"
+    ]
+
+
+def _most_active(engine: Engine) -> str:
+    """The note on a user who may stand for many or for nobody; empty if there is none."""
+    num_users, num_rows, most = engine.row(
+        "SELECT count(*), sum(num_rows), max(num_rows) FROM seen"
+    )
+    if num_users < _LEAST_USERS or most <= _LARGE_SHARE * int(num_rows):
+        return ""
+    num_near, user_id = engine.row(
+        f"SELECT count(*), max(CASE WHEN num_rows = {most} THEN id END) FROM seen "
+        f"WHERE num_rows * {_TIMES_THE_NEXT} > {most}"
+    )
+    if num_near > 1:
+        return ""
+    return (
+        f"user {shown(user_id)} has {most / int(num_rows):.0%} of the rows; if that is nobody, "
+        f"--empty-ids drop with --empty-values {shlex.quote(str(user_id))} leaves these rows out"
+    )
+
+
+def _spelled_twice(engine: Engine) -> list[str]:
+    """The note on ids that differ in their Unicode form alone, if there are such."""
+    where = engine.sql.matches.format(text="id", pattern=_MAY_NOT_BE_NFC)
+    spellings: dict[str, list[str]] = {}
+    for (id,) in sorted(engine.run(f"SELECT id FROM seen WHERE {where}")):
+        if (form := unicodedata.normalize("NFC", id)) != id:
+            spellings.setdefault(form, []).append(id)
+    for (form,) in rows_of(engine, "SELECT id FROM seen", "id", list(spellings)):
+        spellings[form].append(form)
+    twins = [sorted(ids) for ids in spellings.values() if len(ids) > 1]
+    if not twins:
+        return []
+    first, second, *_ = min(twins)
+    return [
+        f"{first!a} and {second!a} are two ids, which differ in their Unicode form alone "
+        f"({like_it(len(twins), 'id')})"
+    ]
+
+
+def rows_of(
+    engine: Engine, query: str, column: str, values: Sequence[str]
+) -> list[tuple[str, ...]]:
+    """The rows of a query whose ``column`` has one of these texts."""
+    return [
+        row
+        for start in range(0, len(values), 1000)
+        for row in engine.run(
+            f"SELECT * FROM ({query}) WHERE {column} IN ({literals(values[start : start + 1000])})"
+        )
+    ]
