@@ -22,8 +22,8 @@ from foretaste._util.system import peak_of_process
 from foretaste.bench.session import load_histories, parse_shape
 from foretaste.data.histories import Histories
 from foretaste.evaluation.ranking import to_device
-from foretaste.models.baselines.config import IALSConfig
-from foretaste.models.baselines.ials import IALS
+from foretaste.models.ials.config import IALSConfig
+from foretaste.models.ials.model import IALS
 
 
 def our_sweep(histories: Histories, factors: int) -> Callable[[], None]:

@@ -52,7 +52,7 @@ DOOR = "training/strategy.py"
 
 WEB = {"starlette", "uvicorn", "uvloop", "pydantic", "prometheus_client"}
 
-HEAVY = {"torch", "duckdb", "pyarrow", "numpy", "pandas", "cyclopts", "rich"} | WEB
+HEAVY = {"torch", "duckdb", "pyarrow", "numpy", "numba", "pandas", "cyclopts", "rich"} | WEB
 
 
 @dataclass(frozen=True)
@@ -193,6 +193,23 @@ def test_rooms_hand_their_names_on_lazily() -> None:
         "duckdb",
         *WEB,
     }
+
+
+def test_numba_is_imported_by_the_first_fit_alone() -> None:
+    """Neither training's settings nor answering, serving and export need it."""
+    modules = [
+        ".".join(["foretaste", *file.relative_to(PACKAGE).with_suffix("").parts])
+        for file in sources()
+        if file.parent.name == "linear" and file.stem != "kernels"
+    ]
+    rooms = ["foretaste.serve.app", "foretaste.recommend.recommender", "foretaste.export.program"]
+    assert "numba" not in modules_after(*(f"import {name}" for name in modules + rooms))
+    importers = {
+        str(found.file.relative_to(PACKAGE))
+        for _, found in all_imports()
+        if found.module.startswith("numba")
+    }
+    assert importers == {"models/linear/kernels.py"}
 
 
 def torch_free_modules() -> list[str]:

@@ -10,10 +10,10 @@ from .evaluation import Evaluation as Evaluation
 from .evaluation import EvaluationConfig as EvaluationConfig
 from .export import export_run as export_run
 from .in_memory import fit as fit
-from .models.baselines.config import EaseConfig as EaseConfig
-from .models.baselines.config import IALSConfig as IALSConfig
-from .models.baselines.config import ItemKNNConfig as ItemKNNConfig
-from .models.baselines.config import RP3betaConfig as RP3betaConfig
+from .models.ials.config import IALSConfig as IALSConfig
+from .models.linear.config import EaseConfig as EaseConfig
+from .models.linear.config import ItemKNNConfig as ItemKNNConfig
+from .models.linear.config import RP3betaConfig as RP3betaConfig
 from .models.neumf.config import GMFConfig as GMFConfig
 from .models.neumf.config import MLPConfig as MLPConfig
 from .models.neumf.config import NeuMFConfig as NeuMFConfig

@@ -19,7 +19,7 @@ from foretaste.distributed.checkpoint import SharedCheckpoints
 from foretaste.distributed.launch import _TIMEOUT_S, TIMEOUT, joined
 from foretaste.errors import RunError
 from foretaste.models.base import FitProgress
-from foretaste.models.baselines.ease import Ease
+from foretaste.models.linear.ease import Ease
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs import Run
 from foretaste.runs.files import STATE

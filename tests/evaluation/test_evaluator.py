@@ -13,8 +13,8 @@ from foretaste.evaluation.evaluator import evaluate
 from foretaste.evaluation.ranking import to_device
 from foretaste.evaluation.result import Evaluation
 from foretaste.models.base import RecommenderModel
-from foretaste.models.baselines.config import PopularityConfig
-from foretaste.models.baselines.popularity import Popularity
+from foretaste.models.popularity.config import PopularityConfig
+from foretaste.models.popularity.model import Popularity
 from tests.evaluation.worlds import TableModel, held_out, random_held_out
 
 RULES = ["full", "sampled-3", "sampled-1000", "nvidia-5"]

@@ -19,7 +19,7 @@ import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import SettingError, UnsupportedError
 from foretaste.export import export_run, formats, parity
-from foretaste.models.baselines.ials_scorer import FoldInScorer
+from foretaste.models.ials.scorer import FoldInScorer
 from foretaste.models.scorer import item_chunks
 from foretaste.ops.least_squares import FixedVectors, solve_rows
 from foretaste.recommend import load

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from foretaste.data import Dataset, GenerateConfig, PrepareConfig, generate, prepare
-from foretaste.models.baselines.config import EaseConfig
+from foretaste.models.linear.config import EaseConfig
 from foretaste.recommend import load
 from foretaste.recommend.answers import Answers
 from tests.training.trainings import run_of

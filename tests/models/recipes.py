@@ -6,7 +6,8 @@ from pathlib import Path
 
 import foretaste
 from foretaste.data import Dataset
-from foretaste.models.baselines.config import EaseConfig, IALSConfig
+from foretaste.models.ials.config import IALSConfig
+from foretaste.models.linear.config import EaseConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.registry import MODEL_NAMES
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig

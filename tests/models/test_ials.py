@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from foretaste.errors import SettingError
-from foretaste.models.baselines.config import IALSConfig
-from foretaste.models.baselines.ials import IALS, BothSides
+from foretaste.models.ials.config import IALSConfig
+from foretaste.models.ials.model import IALS, BothSides
 from foretaste.ops.histories import HistoryTensors
 from tests.ops.cases import histories_of
 

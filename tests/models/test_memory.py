@@ -10,7 +10,7 @@ import torch
 
 from foretaste._util.process import Launch
 from foretaste.errors import UnsupportedError
-from foretaste.models.baselines.config import IALSConfig
+from foretaste.models.ials.config import IALSConfig
 from foretaste.models.memory import check_model_fits
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.registry import MODEL_NAMES, build_model, config_class, model_class

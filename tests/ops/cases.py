@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -22,9 +23,14 @@ def histories_of(
     return HistoryTensors.from_numpy(offsets, items, num_items, device)
 
 
-def of_matrix(matrix: np.ndarray, device: torch.device | str = "cpu") -> HistoryTensors:
-    """Histories of the rows of a matrix of 0 and 1."""
-    return histories_of([np.flatnonzero(row).tolist() for row in matrix], matrix.shape[1], device)
+def of_matrix(
+    matrix: np.ndarray, device: torch.device | str = "cpu", *, weighted: bool = False
+) -> HistoryTensors:
+    """Histories of the rows of a matrix of 0 and 1, or of weights."""
+    rows = [np.flatnonzero(row).tolist() for row in matrix]
+    histories = histories_of(rows, matrix.shape[1], device)
+    weight = torch.from_numpy(matrix[matrix != 0].astype(np.float32)).to(device)
+    return replace(histories, weight=weight) if weighted else histories
 
 
 def random_histories(

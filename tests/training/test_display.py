@@ -14,8 +14,8 @@ from rich.console import Console
 from foretaste._util.formatting import option_words
 from foretaste.data import Dataset
 from foretaste.evaluation import Evaluation
-from foretaste.models.baselines.ease import Ease
 from foretaste.models.config import TrainingSize
+from foretaste.models.linear.ease import Ease
 from foretaste.models.neumf.config import GMFConfig
 from foretaste.models.neumf.model import GMF
 from foretaste.training import Callback, TrainingConfig, resume, train

@@ -11,14 +11,10 @@ import pyarrow as pa
 import pytest
 
 from foretaste.data import Dataset, prepare
-from foretaste.models.baselines.config import (
-    EaseConfig,
-    IALSConfig,
-    ItemKNNConfig,
-    PopularityConfig,
-    RP3betaConfig,
-)
+from foretaste.models.ials.config import IALSConfig
+from foretaste.models.linear.config import EaseConfig, ItemKNNConfig, RP3betaConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
+from foretaste.models.popularity.config import PopularityConfig
 from foretaste.models.registry import MODEL_NAMES
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.training import TrainingConfig, train

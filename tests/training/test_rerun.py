@@ -11,7 +11,8 @@ import pytest
 
 from foretaste.data import Dataset
 from foretaste.errors import RunError
-from foretaste.models.baselines.config import EaseConfig, IALSConfig
+from foretaste.models.ials.config import IALSConfig
+from foretaste.models.linear.config import EaseConfig
 from foretaste.models.neumf.config import GMFConfig
 from foretaste.runs import Run
 from foretaste.runs.run import load_model

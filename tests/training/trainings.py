@@ -8,7 +8,7 @@ from typing import Any
 from safetensors.torch import load_file, save
 
 from foretaste.data import Dataset
-from foretaste.models.baselines.config import IALSConfig
+from foretaste.models.ials.config import IALSConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.runs import Run

@@ -23,7 +23,7 @@ from foretaste.errors import (
 )
 from foretaste.evaluation.result import Difference, Evaluation, Metric
 from foretaste.models import registry
-from foretaste.models.baselines.ease import Ease
+from foretaste.models.linear.ease import Ease
 from foretaste.report import compare_runs
 from foretaste.runs import Run
 from foretaste.runs.places import training_lock

@@ -237,7 +237,7 @@ def test_no_trial_begins_after_the_time(dataset: Dataset, tmp_path: Path) -> Non
 def test_a_trial_that_fails_is_recorded(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from foretaste.models.baselines.ease import Ease
+    from foretaste.models.linear.ease import Ease
 
     fit = Ease.fit
 

@@ -104,11 +104,6 @@ class RecommenderModel(nn.Module, ABC):
         # Counts in float32 are exact up to 16.7 million users.
         self.register_buffer("item_count_I", torch.zeros(num_items))
 
-    @classmethod
-    def class_for(cls, config: Any) -> type[RecommenderModel]:
-        """The class of a model of these settings, where they choose between several."""
-        return cls
-
     @property
     def device(self) -> torch.device:
         return self.item_count_I.device

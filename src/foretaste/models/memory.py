@@ -67,5 +67,5 @@ def check_model_fits(
         needed = _UNCOUNTABLE
     size = f"{name} for {num_users:,} users and {num_items:,} items with {config}"
     what = f"training {size}" if to_train else size
-    advice = model_class(name).class_for(config.resolved(num_items)).memory_advice
+    advice = model_class(name).memory_advice
     require_memory(needed, free_on(device, num_processes), what, advice)

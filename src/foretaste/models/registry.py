@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _NEUMF = "foretaste.models.neumf"
 _VAE = "foretaste.models.vae"
-_BASELINES = "foretaste.models.baselines"
+_LINEAR = "foretaste.models.linear"
 
 MODELS = {
     "neumf": (f"{_NEUMF}.config:NeuMFConfig", f"{_NEUMF}.model:NeuMF"),
@@ -25,11 +25,14 @@ MODELS = {
     "vae": (f"{_VAE}.config:VAEConfig", f"{_VAE}.model:MultVAE"),
     "dae": (f"{_VAE}.config:DAEConfig", f"{_VAE}.model:MultDAE"),
     "recvae": (f"{_VAE}.config:RecVAEConfig", f"{_VAE}.recvae:RecVAE"),
-    "ials": (f"{_BASELINES}.config:IALSConfig", f"{_BASELINES}.ials:IALS"),
-    "popularity": (f"{_BASELINES}.config:PopularityConfig", f"{_BASELINES}.popularity:Popularity"),
-    "ease": (f"{_BASELINES}.config:EaseConfig", f"{_BASELINES}.ease:Ease"),
-    "itemknn": (f"{_BASELINES}.config:ItemKNNConfig", f"{_BASELINES}.neighbors:ItemKNN"),
-    "rp3beta": (f"{_BASELINES}.config:RP3betaConfig", f"{_BASELINES}.neighbors:RP3beta"),
+    "ials": ("foretaste.models.ials.config:IALSConfig", "foretaste.models.ials.model:IALS"),
+    "popularity": (
+        "foretaste.models.popularity.config:PopularityConfig",
+        "foretaste.models.popularity.model:Popularity",
+    ),
+    "ease": (f"{_LINEAR}.config:EaseConfig", f"{_LINEAR}.ease:Ease"),
+    "itemknn": (f"{_LINEAR}.config:ItemKNNConfig", f"{_LINEAR}.itemknn:ItemKNN"),
+    "rp3beta": (f"{_LINEAR}.config:RP3betaConfig", f"{_LINEAR}.rp3beta:RP3beta"),
 }
 """The settings and the class of every model, as ``module:name``, in the order help shows them."""
 
@@ -73,7 +76,7 @@ def build_model(
     """
     expected = config_class(name)
     assert isinstance(config, expected), f"{name} takes {expected.__name__}, got {config!r}"
-    kind: Any = model_class(name).class_for(config.resolved(num_items))
+    kind: Any = model_class(name)
     part = {} if users is None else {"users": users}
     model: RecommenderModel = kind(config, num_users, num_items, **part)
     return model

@@ -1,4 +1,4 @@
-"""Settings of the baselines: popularity, and the models fitted by linear algebra."""
+"""Settings of the linear models."""
 
 from __future__ import annotations
 
@@ -14,16 +14,7 @@ _MOST_OF_ALL_PAIRS = 6_000
 _SHORT_HISTORIES = 60.0
 """Where users have fewer items on average, a random walk keeps each item's strongest targets."""
 
-_Weight = Annotated[float, Range(above=0, at_most=1e30)]
 _UserPower = Annotated[float, Range(at_least=0, at_most=1)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PopularityConfig(ModelConfig):
-    """Popularity: items that most users have, for everyone. Other models must beat it."""
-
-    has_epochs = False
-    has_large_products = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +35,27 @@ class _LinearConfig(ModelConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EaseConfig(_LinearConfig):
+class RidgeConfig(_LinearConfig):
+    """A ridge regression of every item on the others."""
+
+    neighbors: Count | Literal["all"] | Auto = "auto"
+    """Neighbours of each item that may have a weight towards it, such as 100, or all items. The
+    rule of auto: all of up to 6,000 items, else 100."""
+
+    def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
+        neighbors = self.neighbors
+        if neighbors == "auto":
+            neighbors = "all" if num_items <= _MOST_OF_ALL_PAIRS else 100
+        elif neighbors != "all" and neighbors >= num_items - 1:
+            neighbors = "all"
+        # The rule of the others goes by it.
+        return super(RidgeConfig, replace(self, neighbors=neighbors)).resolved(
+            num_items, items_per_user
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EaseConfig(RidgeConfig):
     """EASE: linear item-to-item weights in closed form, learned with dropout.
 
     Steck 2019, arXiv 1905.03375, and Steck 2020 (EDLAE). A strong baseline. --neighbors is for
@@ -70,21 +81,14 @@ class EaseConfig(_LinearConfig):
     """A user of n items counts n to the power of minus this: the higher, the less people with many
     items say. The rule of auto: 0 (everyone alike) with all neighbours, 0.3 with a few."""
 
-    neighbors: Count | Literal["all"] | Auto = "auto"
-    """Neighbours of each item that may have a weight towards it, such as 100, or all items. The
-    rule of auto: all of up to 6,000 items, else 100."""
-
     ignore_weights: bool = False
     """Learn from every interaction alike, whatever its weight."""
 
     def rule(self, num_items: int, items_per_user: float) -> dict[str, Any]:
-        neighbors = self.neighbors
-        if neighbors == "auto":
-            neighbors = "all" if num_items <= _MOST_OF_ALL_PAIRS else 100
         # Fewer weights overfit less. Of all pairs a user_power of 0.3 gained on one of four sets
         # and nearly lost on another; of a few neighbours it gained on two of five and lost on none.
-        l2, user_power = (200.0, 0.0) if neighbors == "all" else (20.0, 0.3)
-        return {"neighbors": neighbors, "l2": l2, "dropout": 0.5, "user_power": user_power}
+        l2, user_power = (200.0, 0.0) if self.neighbors == "all" else (20.0, 0.3)
+        return {"l2": l2, "dropout": 0.5, "user_power": user_power}
 
     def candidates(self) -> Candidates:
         forms: Candidates = [("neighbors", ("all", 100))] if self.neighbors == "all" else []
@@ -187,40 +191,3 @@ class RP3betaConfig(NeighborsConfig):
             ("alpha", (0.4, 0.6, 0.8, 1.0)),
             ("neighbors", (100, 400)),
         ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class IALSConfig(ModelConfig):
-    """iALS: a matrix factorisation by alternating least squares over all pairs.
-
-    Hu et al. 2008; with the regularization of Rendle et al. 2022, arXiv 2110.14037. Hard to beat on
-    data of any size, and fast: an epoch improves all users, then all items.
-    """
-
-    has_large_products = False
-    has_steps = False
-    has_candidates = True
-    search_space = {  # noqa: RUF012 (a ClassVar of the parent)
-        "unobserved_weight": Between(0.003, 1.0, log=True),
-        "regularization": Between(0.0003, 0.1, log=True),
-    }
-
-    factors: Count = 128
-    """Width of the user and item vectors."""
-
-    unobserved_weight: _Weight | Literal["auto"] = "auto"
-    """Weight of the squared score of every pair of user and item, where an interaction's error has
-    weight 1. auto goes by the density of the interactions. (`alpha` of other programs is about its
-    inverse.)"""
-
-    regularization: _Weight | Literal["auto"] = "auto"
-    """Weight of the squared vectors. Each is multiplied by its row's interactions plus
-    unobserved_weight times all pairs of the row. auto goes by the items' popularity: higher where
-    few items have most of it."""
-
-    ignore_weights: bool = False
-    """Learn from every interaction alike, whatever its weight."""
-
-    def candidates(self) -> Candidates:
-        # Steps as Rendle et al. 2022 take them: 1, 0.3, 0.1, 0.03 and so on.
-        return [("unobserved_weight", 3.0), ("regularization", 3.0)]

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from foretaste.models.base import SweepModel, UserState
-from foretaste.models.baselines.config import IALSConfig
-from foretaste.models.baselines.ials_scorer import FoldInScorer, VectorScorer
 from foretaste.models.batches import WholeData
 from foretaste.models.config import TrainingSize
+from foretaste.models.ials.config import IALSConfig
+from foretaste.models.ials.scorer import FoldInScorer, VectorScorer
 from foretaste.models.scorer import Scorer
 from foretaste.ops.conjugate_gradients import improve_rows
 from foretaste.ops.dense import candidate_products, linear

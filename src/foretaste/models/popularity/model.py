@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from foretaste.models.base import ClosedFormModel, FitProgress, UserState
-from foretaste.models.baselines.config import PopularityConfig
+from foretaste.models.popularity.config import PopularityConfig
 from foretaste.models.scorer import Scorer
 from foretaste.ops.histories import HistoryTensors
 

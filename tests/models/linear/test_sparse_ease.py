@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,13 +10,13 @@ import torch
 from torch import Tensor
 
 from foretaste.errors import SettingError, TrainingError, UnsupportedError
-from foretaste.models.baselines import neighbors, sparse_ease
-from foretaste.models.baselines.config import EaseConfig
-from foretaste.models.baselines.ease import Ease
-from foretaste.models.baselines.sparse_ease import SparseEase
+from foretaste.models.linear import pairs, solve
+from foretaste.models.linear.config import EaseConfig
+from foretaste.models.linear.ease import Ease
 from foretaste.models.memory import check_model_fits
 from foretaste.models.registry import build_model
-from tests.models.conftest import NUM_ITEMS
+from tests.models.linear.conftest import NUM_ITEMS
+from tests.models.linear.tables import neighbor_weights
 from tests.ops.cases import of_matrix
 
 L2, DROPOUT = 3.0, 0.3
@@ -26,17 +25,17 @@ CPU = torch.device("cpu")
 
 def fitted(
     matrix: np.ndarray, num_neighbors: int, *, l2: float = L2, dropout: float = DROPOUT
-) -> SparseEase:
+) -> Ease:
     config = EaseConfig(neighbors=num_neighbors, l2=l2, dropout=dropout, user_power=0.0)
     model = build_model("ease", config, *matrix.shape)
-    assert isinstance(model, SparseEase)
+    assert isinstance(model, Ease)
     model.fit(of_matrix(matrix), lambda *progress: None)
     return model
 
 
-def weights_of(model: SparseEase) -> Tensor:
+def weights_of(model: Ease) -> Tensor:
     """All weights, those of a history of one item after another."""
-    return model._weights_added(of_matrix(np.eye(model.num_items)))
+    return model._weights_added(of_matrix(np.eye(model.num_items)), None)
 
 
 def candidates_of(gram: np.ndarray, target: int, num_neighbors: int) -> list[int]:
@@ -59,7 +58,7 @@ def plain_weights(matrix: np.ndarray, num_neighbors: int) -> np.ndarray:
     return weights
 
 
-@pytest.mark.parametrize("num_neighbors", [1, 4, 9, NUM_ITEMS - 1, 1_000])
+@pytest.mark.parametrize("num_neighbors", [1, 4, 9, NUM_ITEMS - 2])
 def test_weights_solve_for_the_candidates_of_each_item(
     dense: np.ndarray, num_neighbors: int
 ) -> None:
@@ -75,14 +74,18 @@ def test_with_all_items_as_candidates_it_is_the_dense_form(dropout: float) -> No
     assert (matrix.T @ matrix > 0).all()
     whole = Ease(EaseConfig(l2=L2, dropout=dropout), *matrix.shape)
     whole.fit(of_matrix(matrix), lambda *progress: None)
-    sparse = fitted(matrix, NUM_ITEMS - 1, dropout=dropout)
-    torch.testing.assert_close(weights_of(sparse), whole.weight_II, rtol=0, atol=1e-5)
-    histories = of_matrix(matrix[:9])
-    expected = whole.score_catalogue(whole.fold_in(histories))
-    found = sparse.score_catalogue(sparse.fold_in(histories))
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
-    items = torch.arange(4)
-    torch.testing.assert_close(sparse.similarity(items), whole.similarity(items), rtol=0, atol=1e-5)
+    sparse = neighbor_weights(whole, of_matrix(matrix), NUM_ITEMS - 1)
+    torch.testing.assert_close(torch.tensor(sparse).float(), whole.weight_II, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_neighbors", [NUM_ITEMS - 1, 1_000])
+def test_neighbours_that_are_all_others_are_the_dense_form(
+    num_neighbors: int, dense: np.ndarray
+) -> None:
+    whole = Ease(EaseConfig(neighbors="all", l2=L2, dropout=DROPOUT, user_power=0.0), *dense.shape)
+    whole.fit(of_matrix(dense), lambda *progress: None)
+    model = fitted(dense, num_neighbors)
+    assert torch.equal(model.weight_II, whole.weight_II)
 
 
 def test_of_equal_candidates_the_first_are_taken() -> None:
@@ -97,50 +100,22 @@ def test_of_equal_candidates_the_first_are_taken() -> None:
         assert found.nonzero()[:, 0].tolist() == expected
 
 
+@pytest.mark.parametrize("num_popular", [0, 8, NUM_ITEMS])
 def test_pairs_are_counted_alike_in_the_table_and_beside_it(
-    dense: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    num_popular: int, dense: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Memory is bounded too: so many pairs, cells and numbers at once, or those of one item."""
-    whole, expected = fitted(dense, 9), plain_weights(dense, 9)
-    sizes: list[int] = []
-
-    def counted(work: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(first_n: Tensor, end_n: Tensor) -> Any:
-            sizes.append(int((end_n - first_n).sum()))
-            return work(first_n, end_n)
-
-        return watched
-
-    for module in (neighbors, sparse_ease):
-        monkeypatch.setattr(module, "expanded", counted(module.expanded))
-    for num_popular, of_rows, at_once in (
-        (0, 1 << 25, 1 << 20),
-        (8, 1 << 25, 1 << 20),
-        (8, 100, 64),
-        (NUM_ITEMS, 1, 64),
-        (0, 1, 1),
-    ):
-        monkeypatch.setattr(sparse_ease, "_MOST_POPULAR", num_popular)
-        monkeypatch.setattr(sparse_ease, "_NUMBERS_OF_ROWS", of_rows)
-        monkeypatch.setattr(sparse_ease, "_ROWS_PER_ITEM", 0)
-        monkeypatch.setitem(sparse_ease._NUMBERS_AT_ONCE, "cpu", at_once)
-        sizes.clear()
-        model = fitted(dense, 9)
-        assert max(sizes) <= max(at_once, dense.sum(1).max())
-        torch.testing.assert_close(weights_of(model), weights_of(whole), rtol=0, atol=1e-6)
-        assert np.abs(weights_of(model).numpy() - expected).max() < 1e-6
+    monkeypatch.setattr(pairs, "_MOST_POPULAR", num_popular)
+    monkeypatch.setattr(solve, "_NUMBERS_AT_ONCE", 1)
+    assert np.abs(weights_of(fitted(dense, 9)).numpy() - plain_weights(dense, 9)).max() < 1e-6
 
 
 def test_threads_change_nothing(dense: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparse_ease, "_MOST_POPULAR", 8)
-    monkeypatch.setitem(sparse_ease._NUMBERS_AT_ONCE, "cpu", 64)
-    num_threads, models = torch.get_num_threads(), []
-    try:
-        for number in (1, 3):
-            torch.set_num_threads(number)
-            models.append(fitted(dense, 9))
-    finally:
-        torch.set_num_threads(num_threads)
+    monkeypatch.setattr(pairs, "_MOST_POPULAR", 8)
+    monkeypatch.setattr(solve, "_NUMBERS_AT_ONCE", 200)
+    models = []
+    for number in (1, 3):
+        monkeypatch.setattr("torch.get_num_threads", lambda n=number: n)
+        models.append(fitted(dense, 9))
     assert torch.equal(models[0].target_M, models[1].target_M)
     assert torch.equal(models[0].weight_M, models[1].weight_M)
 
@@ -187,16 +162,16 @@ def test_nothing_in_common_leaves_no_weights() -> None:
 
 
 def test_a_small_penalty_is_not_lost_and_none_is_refused() -> None:
-    found = weights_of(fitted(np.ones((64, 3)), 2, l2=1e-6, dropout=0.0))
-    expected = torch.full((3, 3), 0.5).fill_diagonal_(0)
+    found = weights_of(fitted(np.ones((64, 4)), 2, l2=1e-6, dropout=0.0))
+    expected = torch.tensor([[0, 0.5, 0.5, 0.5], [0.5, 0, 0.5, 0.5], [0.5, 0.5, 0, 0], [0.0] * 4])
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     with pytest.raises(TrainingError, match="leave nothing to solve with l2 1e-30; raise --l2"):
-        fitted(np.ones((64, 3)), 2, l2=1e-30, dropout=0.0)
+        fitted(np.ones((64, 4)), 2, l2=1e-30, dropout=0.0)
 
 
 def test_small_weights_keep_their_digits(dense: np.ndarray) -> None:
     gram = dense.T @ dense
-    found = weights_of(fitted(dense, NUM_ITEMS, l2=1e9, dropout=0.0)).numpy()
+    found = weights_of(fitted(dense, NUM_ITEMS - 2, l2=1e9, dropout=0.0)).numpy()
     np.fill_diagonal(gram, 0)
     np.testing.assert_allclose(found, gram / 1e9, rtol=1e-5)
 
@@ -204,7 +179,7 @@ def test_small_weights_keep_their_digits(dense: np.ndarray) -> None:
 def test_fitting_tells_its_progress(dense: np.ndarray) -> None:
     told: list[tuple[str, int, int]] = []
     model = build_model("ease", EaseConfig(neighbors=4), *dense.shape)
-    assert isinstance(model, SparseEase)
+    assert isinstance(model, Ease)
     model.fit(of_matrix(dense), lambda *how_far: told.append(how_far))
     assert told[0][0] == "counting pairs of items"
     assert told[-1] == ("solving for weights", NUM_ITEMS, NUM_ITEMS)
@@ -220,7 +195,7 @@ def test_a_million_items_fit_where_all_pairs_do_not(monkeypatch: pytest.MonkeyPa
     note = build_model("ease", EaseConfig(neighbors=100), 10**6, 41_000).fitting_note()  # type: ignore[attr-defined]
     assert note == (
         "solving for the weights of up to 100 neighbours towards each of 41,000 items, which takes "
-        "about 832 MiB of memory"
+        "about 441 MiB of memory"
     )
 
 
@@ -235,4 +210,6 @@ def test_settings_go_by_the_number_of_weights_unless_given() -> None:
     assert EaseConfig().resolved(6_000) == whole
     assert EaseConfig().resolved(6_001) == few
     given = EaseConfig(neighbors=50, l2=3.0, dropout=0.0, user_power=0.1)
-    assert given.resolved(50) == given
+    assert given.resolved(52) == given
+    assert given.resolved(51) == replace(given, neighbors="all"), "which these are"
+    assert EaseConfig(neighbors=50).resolved(51) == whole

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,11 @@ import torch
 from torch import Tensor
 
 from foretaste.errors import UnsupportedError
-from foretaste.models.baselines import neighbors
-from foretaste.models.baselines.neighbors import NeighborsModel, pair_sums
+from foretaste.models.linear import pairs, weights
+from foretaste.models.linear.neighbors import NeighborsModel
 from foretaste.models.memory import check_model_fits
 from foretaste.models.registry import build_model, config_class
-from tests.models.conftest import NUM_ITEMS, NUM_USERS
+from tests.models.linear.conftest import NUM_ITEMS
 from tests.ops.cases import of_matrix
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -109,40 +108,51 @@ def test_what_no_neighbour_speaks_for_follows_in_popularity_order(name: str) -> 
     assert scores.argsort(descending=True).tolist()[:4] == [1, 4, 2, 0]
 
 
-def test_memory_is_bounded_and_blocks_change_nothing(
+def test_chunks_and_threads_change_nothing(
     name: str, dense: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, sizes = fitted(name, dense), []
+    whole = fitted(name, dense)
     expected = whole.score_catalogue(whole.fold_in(of_matrix(dense)))
-
-    def counted(*arguments: Any) -> tuple[Tensor, Tensor]:
-        cells, weights = cells_and_weights(*arguments)
-        sizes.append(len(cells))
-        return cells, weights
-
-    cells_and_weights = neighbors._cells_and_weights
-    monkeypatch.setattr(neighbors, "_cells_and_weights", counted)
-    for most, cells_per_pair in ((40, 8), (1, 8), (10**6, 0)):
-        monkeypatch.setattr(neighbors, "_PAIRS_AT_ONCE", most)
-        monkeypatch.setattr(neighbors, "_CELLS_PER_PAIR", cells_per_pair)
-        sizes.clear()
+    for num_chunks, pairs_at_once, num_threads in ((1, 40, 1), (7, 1, 2)):
+        monkeypatch.setattr(pairs, "_NUM_CHUNKS", num_chunks)
+        monkeypatch.setattr(weights, "_PAIRS_AT_ONCE", pairs_at_once)
+        monkeypatch.setattr("torch.get_num_threads", lambda n=num_threads: n)
         model = fitted(name, dense)
-        assert max(sizes) <= max(most, NUM_ITEMS - 1)
-        assert sum(sizes) == (dense.sum(1) ** 2).sum()
         assert torch.equal(model.target_M, whole.target_M)
         assert torch.equal(model.weight_M, whole.weight_M)
         assert torch.equal(model.score_catalogue(model.fold_in(of_matrix(dense))), expected)
 
 
-def test_every_pair_comes_once_and_in_order(dense: np.ndarray) -> None:
-    def pairs() -> Iterator[tuple[int, int, float]]:
-        for tensors in pair_sums(of_matrix(dense), torch.arange(NUM_USERS).double()):
-            yield from zip(*(tensor.tolist() for tensor in tensors), strict=True)
-
-    table = dense.T @ (np.arange(NUM_USERS)[:, None] * dense)
-    np.fill_diagonal(table, 0)
-    items = np.argwhere(table)
-    assert list(pairs()) == [(i, j, table[i, j]) for i, j in items.tolist()]
+@pytest.mark.parametrize("scale", [1e-18, 1e-3, 1e18])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("itemknn", {"shrinkage": 0.0, "user_power": 0.7}),
+        ("rp3beta", {"cut": "source", "alpha": 1.5, "beta": 0.4}),
+        ("rp3beta", {"cut": "target", "alpha": 2.0, "beta": 1.0}),
+    ],
+)
+def test_weights_of_any_size_are_finite_and_small_ones_kept(
+    name: str, settings: dict[str, Any], scale: float, dense: np.ndarray
+) -> None:
+    """Play counts, from one to a hundred million of them."""
+    rng = np.random.default_rng(3)
+    plays = dense * (10.0 ** rng.uniform(0, 8, dense.shape) * scale).astype(np.float32)
+    model = build_model(name, config_class(name)(neighbors=NUM_ITEMS, **settings), *dense.shape)
+    assert isinstance(model, NeighborsModel)
+    model.fit(of_matrix(plays, weighted=True), lambda *progress: None)
+    if name == "itemknn":
+        user = np.maximum((plays > 0).sum(1), 1.0)[:, None] ** -settings["user_power"]
+        norm = np.sqrt((user * plays**2).sum(0))
+        expected = plays.T @ (user * plays) / np.maximum(np.outer(norm, norm), 1e-300)
+    else:
+        of_users, of_items = plays.sum(1, keepdims=True), np.maximum(plays.sum(0), 1e-300)
+        to_user = (plays / of_items).T ** settings["alpha"]
+        to_item = (plays / np.maximum(of_users, 1e-300)) ** settings["alpha"]
+        expected = to_user @ to_item / of_items ** settings["beta"]
+    np.fill_diagonal(expected, 0)
+    assert model.weight_M.isfinite().all()
+    np.testing.assert_allclose(dense_weights(model).numpy(), expected, rtol=1e-4, atol=1e-37)
 
 
 def test_a_million_items_fit(monkeypatch: pytest.MonkeyPatch) -> None:

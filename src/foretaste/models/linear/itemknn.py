@@ -1,0 +1,27 @@
+"""Item-kNN: the weight is the cosine of the items' columns of users, shrunk towards zero."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from foretaste.models.linear.config import ItemKNNConfig
+from foretaste.models.linear.neighbors import Formula, NeighborsModel
+from foretaste.models.linear.pairs import entries_of, entry_weights, gram_diagonal, user_weights
+from foretaste.ops.histories import HistoryTensors
+
+
+class ItemKNN(NeighborsModel):
+    """For n users of each item and c of both, the weight is ``c / (sqrt(n_i n_j) + shrinkage)``.
+
+    With a ``user_power`` users with many items count less in all three. Where interactions have
+    weights, n is the sum of their squares, c that of their products.
+    """
+
+    name = "itemknn"
+    config_class = ItemKNNConfig
+
+    def formula(self, histories: HistoryTensors) -> Formula:
+        weight_U = user_weights(histories, self.config.user_power)
+        entries = entries_of(histories, weight_U, entry_weights(histories))
+        length_I = np.sqrt(gram_diagonal(entries))
+        return Formula(entries, length_I, length_I, self.config.shrinkage)

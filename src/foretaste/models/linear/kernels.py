@@ -1,0 +1,293 @@
+"""Loops over pairs of items, compiled by Numba. The first fit of a process imports them.
+
+A pair's sum is float64, and one thread adds its terms up in a fixed order. The loops release
+Python's lock, so that threads of one process run them side by side.
+
+Shape suffixes: U users, I items of the catalogue, N entries of histories, W places of the window,
+T popular pairs, t items of a chunk, K neighbours of an item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+_Loop = TypeVar("_Loop", bound=Callable[..., Any])
+
+
+class Entries(NamedTuple):
+    """Histories by user and by item. Empty arrays stand for weights or an order that is missing."""
+
+    offset_U: NDArray[np.int64]
+    """Where the entries of each user begin, and the end of the last one's: [U + 1]."""
+    item_N: NDArray[np.int32]
+    """Items, oldest first within a user."""
+    value_N: NDArray[np.float64]
+    """Weights of the entries."""
+    weight_U: NDArray[np.float64]
+    """Weights of the users in X'X."""
+    first_I: NDArray[np.int64]
+    """Where the entries of each item begin in the next two, and the end: [I + 1]."""
+    entry_N: NDArray[np.int64]
+    user_N: NDArray[np.int32]
+    decay_W: NDArray[np.float64]
+    """Weight in a source of the item that lies d places back."""
+    product_WW: NDArray[np.float64]
+    """At [D, m] the sum of ``decay[d] * decay[d + D]`` over d from 0 to m."""
+
+
+class PopularPairs(NamedTuple):
+    """G of all pairs of popular items, the lower triangle row by row."""
+
+    row_I: NDArray[np.int32]
+    """The row of each item in the triangle; -1 if the item has none."""
+    gram_T: NDArray[np.float64]
+
+
+class Strength(NamedTuple):
+    """A pair is as strong as ``A[other, item] / (of_other[other] * of_item[item] + shrinkage)``."""
+
+    of_other_I: NDArray[np.float64]
+    of_item_I: NDArray[np.float64]
+    shrinkage: float
+
+
+def _compiled(function: _Loop) -> _Loop:
+    """A loop that is compiled when it is first called; later processes read it from a cache."""
+    plain = njit(nogil=True)(function)
+    try:
+        cached = njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # Numba found no folder to write to
+        return cast(_Loop, plain)
+
+    def call(*arguments: Any) -> Any:
+        try:
+            return cached(*arguments)
+        except OSError:  # a full disk, before the loop has begun
+            return plain(*arguments)
+
+    return cast(_Loop, call)
+
+
+def _inner(function: _Loop) -> _Loop:
+    """A part of other loops, compiled with each of them."""
+    return cast(_Loop, njit(nogil=True)(function))
+
+
+@_inner
+def _add_pairs(
+    entries: Entries,
+    item: int,
+    sum_3I: NDArray[np.float64],
+    stamp_I: NDArray[np.int32],
+    met_I: NDArray[np.int32],
+) -> int:
+    """Count the pairs of ``item`` with the items of its users, ``item`` itself among them.
+
+    Writes a column of X'X, S'S and S'T into ``sum_3I``, and the items that it has a sum for into
+    ``met_I``; returns their number.
+    """
+    num_met, window = 0, len(entries.decay_W)
+    for n in range(entries.first_I[item], entries.first_I[item + 1]):
+        entry, user = entries.entry_N[n], entries.user_N[n]
+        first, end = entries.offset_U[user], entries.offset_U[user + 1]
+        for other_entry in range(first, end):
+            other = entries.item_N[other_entry]
+            if stamp_I[other] != item:
+                stamp_I[other] = item
+                sum_3I[:, other] = 0.0
+                met_I[num_met] = other
+                num_met += 1
+            sum_3I[0, other] += _of_sets(entries, user, entry, other_entry)
+        for other_entry in range(max(first, entry - window), entry):
+            # The source of the step to `entry` has this item `entry - other_entry - 1` places back.
+            sum_3I[2, entries.item_N[other_entry]] += entries.decay_W[entry - other_entry - 1]
+        for other_entry in range(max(first, entry - window + 1), min(end, entry + window)):
+            other = entries.item_N[other_entry]
+            sum_3I[1, other] += _of_sources(entries, end, entry, other_entry)
+    return num_met
+
+
+@_inner
+def _of_sets(entries: Entries, user: int, entry: int, other_entry: int) -> float:
+    """The term of two entries of a user in X'X."""
+    if len(entries.value_N) == 0:
+        return entries.weight_U[user]
+    return entries.weight_U[user] * (entries.value_N[entry] * entries.value_N[other_entry])
+
+
+@_inner
+def _of_sources(entries: Entries, end: int, entry: int, other_entry: int) -> float:
+    """The term of two entries of a user in S'S: a sum over the sources that have both."""
+    distance = abs(entry - other_entry)
+    # The newest entry, `end - 1`, is in no source. In the last source, the newer one of both lies
+    # `end - 2 - newer` places back; the older one must lie in the window.
+    num_back = min(end - 2 - max(entry, other_entry), len(entries.decay_W) - 1 - distance)
+    return entries.product_WW[distance, num_back] if num_back >= 0 else 0.0
+
+
+@_compiled
+def count_rows(
+    entries: Entries,
+    start: int,
+    sets_tI: NDArray[np.float64],
+    sources_tI: NDArray[np.float64],
+    targets_tI: NDArray[np.float64],
+) -> None:
+    """Fill rows of X'X, of S'S and of T'S, of the items from ``start`` on; all are zero before.
+
+    Without an order the last two have no rows.
+    """
+    num_items = len(entries.first_I) - 1
+    sum_3I, stamp_I = np.empty((3, num_items)), np.full(num_items, -1, np.int32)
+    met_I = np.empty(num_items, np.int32)
+    for t in range(len(sets_tI)):
+        for n in range(_add_pairs(entries, start + t, sum_3I, stamp_I, met_I)):
+            other = met_I[n]
+            sets_tI[t, other] = sum_3I[0, other]
+            if len(sources_tI):
+                sources_tI[t, other] = sum_3I[1, other]
+                targets_tI[t, other] = sum_3I[2, other]
+
+
+@_compiled
+def find_strongest(
+    entries: Entries,
+    start: int,
+    strength: Strength,
+    popular: PopularPairs,
+    keeps_sums: bool,
+    other_tK: NDArray[np.int32],
+    value_tK: NDArray[np.float32],
+) -> None:
+    """Find the strongest others of the items from ``start`` on; of equal ones the first.
+
+    Only others with ``A[other, item] > 0`` count. ``value_tK`` gets their strength, or A if
+    ``keeps_sums``. Missing others stay as they are. Pairs of popular items are written down.
+    """
+    num_items = len(entries.first_I) - 1
+    sum_3I, stamp_I = np.empty((3, num_items)), np.full(num_items, -1, np.int32)
+    met_I = np.empty(num_items, np.int32)
+    heap_K = np.empty(other_tK.shape[1], np.int64)
+    for t in range(len(other_tK)):
+        item, num_kept = start + t, 0
+        for n in range(_add_pairs(entries, item, sum_3I, stamp_I, met_I)):
+            other = met_I[n]
+            row, column = popular.row_I[item], popular.row_I[other]
+            if row >= column >= 0:
+                gram = sum_3I[0, other] + sum_3I[1, other]
+                popular.gram_T[row * (row + 1) // 2 + column] = gram
+            shared = sum_3I[0, other] + sum_3I[2, other]
+            if other != item and shared > 0.0:
+                scale = strength.of_other_I[other] * strength.of_item_I[item]
+                # As float32, strengths that differ by the order of a sum are equal. Their bits
+                # order as they do, being above zero; the lower half of a key prefers low indexes.
+                bits = np.float32(shared / (scale + strength.shrinkage)).view(np.int32)
+                key = (np.int64(bits) << 32) + (num_items - 1 - other)
+                num_kept = _keep_largest(heap_K, num_kept, key)
+        for k in range(num_kept):
+            other = num_items - 1 - (heap_K[k] & 0xFFFFFFFF)
+            other_tK[t, k] = other
+            if keeps_sums:
+                value_tK[t, k] = sum_3I[0, other] + sum_3I[2, other]
+            else:
+                value_tK[t, k] = np.int32(heap_K[k] >> 32).view(np.float32)
+
+
+@_inner
+def _keep_largest(heap_K: NDArray[np.int64], num_kept: int, key: int) -> int:
+    """Offer a key to a heap of the largest ones, the least in front; returns how many it has."""
+    k = num_kept
+    if num_kept < len(heap_K):
+        while k > 0 and heap_K[(k - 1) // 2] > key:
+            heap_K[k] = heap_K[(k - 1) // 2]
+            k = (k - 1) // 2
+        heap_K[k] = key
+        return num_kept + 1
+    if key > heap_K[0]:
+        k = 0
+        while 2 * k + 1 < num_kept:
+            child = 2 * k + 1
+            if child + 1 < num_kept and heap_K[child + 1] < heap_K[child]:
+                child += 1
+            if heap_K[child] >= key:
+                break
+            heap_K[k] = heap_K[child]
+            k = child
+        heap_K[k] = key
+    return num_kept
+
+
+@_compiled
+def fill_systems(
+    entries: Entries,
+    popular: PopularPairs,
+    other_tK: NDArray[np.int32],
+    system_tKK: NDArray[np.float64],
+) -> None:
+    """Fill the upper triangles of G over the others of each item; all are zero before.
+
+    -1 stands for a missing other, behind those that there are.
+    """
+    place_I = np.full(len(entries.first_I) - 1, -1, np.int32)
+    for t in range(len(other_tK)):
+        other_K = other_tK[t]
+        num_others = 0
+        while num_others < len(other_K) and other_K[num_others] >= 0:
+            place_I[other_K[num_others]] = num_others
+            num_others += 1
+        for k in range(num_others):
+            row = popular.row_I[other_K[k]]
+            if row >= 0:
+                for place in range(k + 1):
+                    column = popular.row_I[other_K[place]]
+                    if column >= 0:
+                        high, low = max(row, column), min(row, column)
+                        gram = popular.gram_T[high * (high + 1) // 2 + low]
+                        system_tKK[t, place, k] = gram
+                continue
+            # Rare items have few users, whose histories are read again.
+            for n in range(entries.first_I[other_K[k]], entries.first_I[other_K[k] + 1]):
+                entry, user = entries.entry_N[n], entries.user_N[n]
+                first, end = entries.offset_U[user], entries.offset_U[user + 1]
+                for other_entry in range(first, end):
+                    place = place_I[entries.item_N[other_entry]]
+                    # Of two rare ones the later fills their cell.
+                    if place >= 0 and (place <= k or popular.row_I[other_K[place]] >= 0):
+                        gram = _of_sets(entries, user, entry, other_entry)
+                        gram += _of_sources(entries, end, entry, other_entry)
+                        system_tKK[t, min(place, k), max(place, k)] += gram
+        for k in range(num_others):
+            place_I[other_K[k]] = -1
+
+
+@_compiled
+def turn_round(
+    other_IK: NDArray[np.int32],
+    value_IK: NDArray[np.float32],
+    first_I: NDArray[np.int64],
+    item_M: NDArray[np.int32],
+    value_M: NDArray[np.float32],
+) -> None:
+    """Group the pairs of an item and its others by the other one: the items of each, and values.
+
+    ``first_I`` [I + 1] gets where each group begins. Pairs without a value count for none.
+    """
+    num_items, num_kept = other_IK.shape
+    first_I[:] = 0
+    for item in range(num_items):
+        for k in range(num_kept):
+            if value_IK[item, k] != 0.0:
+                first_I[other_IK[item, k] + 1] += 1
+    first_I[:] = np.cumsum(first_I)
+    next_I = first_I[:-1].copy()
+    for item in range(num_items):
+        for k in range(num_kept):
+            if value_IK[item, k] != 0.0:
+                place = next_I[other_IK[item, k]]
+                item_M[place], value_M[place] = item, value_IK[item, k]
+                next_I[other_IK[item, k]] += 1

@@ -1,0 +1,196 @@
+"""Pairs of items in the histories of the same users, counted: what every linear model is made of.
+
+With X the users' histories and V the users' weights, X'VX adds up the weights of the users who have
+both items. With an order, the source of a step has the items up to it, each weighted by its
+distance, and its target is the next item: S and T have a row for each step. S is never made, for
+two places p < q of a history add ``decay[q - p - 1]`` to S'T, and to S'S the sum over the later
+steps of the product of both weights.
+
+Shape suffixes: U users, I items of the catalogue, N entries of histories, W places of the window,
+K neighbours of an item, T popular pairs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from foretaste.models.base import FitProgress
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.workers import of_each
+
+if TYPE_CHECKING:
+    from foretaste.models.linear.kernels import Entries, PopularPairs, Strength
+
+Numbers = NDArray[np.float64]
+
+CPU = torch.device("cpu")
+
+_MOST_POPULAR = 6_000
+"""Items of which all pairs are kept while neighbours are found."""
+
+COMPILER_BYTES = 190 << 20
+"""Memory of Numba and of what it compiles."""
+
+_BYTES_PER_NEIGHBOR = 8
+"""Index and value."""
+
+_BYTES_PER_ITEM = 32
+"""Sums of a row, and which there are, in each thread."""
+
+_NUM_CHUNKS = 256
+"""Chunks of items with about equal numbers of pairs, which threads take one after another."""
+
+
+def user_weights(histories: HistoryTensors, power: float) -> Numbers:
+    """Weights [U] of users with n items: ``n ** -power``, scaled so that the items' mean number of
+    users is unchanged (DAN: Park et al. 2025, arXiv 2504.05805)."""
+    length_U = histories.lengths().cpu().double().numpy()
+    weight_U: Numbers = np.maximum(length_U, 1.0) ** -power
+    return weight_U * (length_U.sum() / max(float(length_U @ weight_U), 1e-300))
+
+
+def entry_weights(histories: HistoryTensors) -> Numbers | None:
+    """The weights of the entries [N], or None where each is 1."""
+    return None if histories.weight is None else histories.weight.cpu().double().numpy()
+
+
+def entries_of(
+    histories: HistoryTensors,
+    weight_U: Numbers,
+    value_N: Numbers | None = None,
+    decay_W: Numbers | None = None,
+) -> Entries:
+    """Histories as the loops over pairs read them.
+
+    Args:
+        histories: of all users.
+        weight_U: the weights of users.
+        value_N: the weights of entries, if they have some; only without an order.
+        decay_W: with an order, the weight in a source of the item that lies d places back.
+    """
+    from foretaste.models.linear.kernels import Entries  # imports Numba
+
+    none = np.zeros(0)
+    item_N, user_N = histories.item_index.cpu(), histories.row_index().cpu().int()
+    if decay_W is not None:
+        item_N = item_N[histories.oldest_first().cpu()]
+    entry_N = torch.sort(item_N, stable=True).indices
+    count_I = torch.bincount(item_N, minlength=histories.num_items)
+    return Entries(
+        offset_U=histories.offsets.cpu().numpy(),
+        item_N=item_N.numpy(),
+        value_N=none if value_N is None else value_N,
+        weight_U=weight_U,
+        first_I=np.concatenate(([0], count_I.cumsum(0).numpy())),
+        entry_N=entry_N.numpy(),
+        user_N=user_N[entry_N].numpy(),
+        decay_W=none if decay_W is None else decay_W,
+        product_WW=_products(none if decay_W is None else decay_W),
+    )
+
+
+def _products(decay_W: Numbers) -> Numbers:
+    """At [D, m] the sum of ``decay[d] * decay[d + D]`` over d from 0 to m, as far as D + m < W."""
+    window = len(decay_W)
+    product_WW = np.zeros((window, window))
+    for distance in range(window):
+        products = decay_W[: window - distance] * decay_W[distance:]
+        product_WW[distance, : window - distance] = products.cumsum()
+    return product_WW
+
+
+def gram_diagonal(entries: Entries) -> Numbers:
+    """The diagonal [I] of G: the weights of each item's users, and with an order those of S'S."""
+    user_N = np.repeat(np.arange(len(entries.weight_U)), np.diff(entries.offset_U))
+    term_N = entries.weight_U[user_N]
+    if len(entries.value_N):
+        term_N *= np.square(entries.value_N)
+    if window := len(entries.decay_W):
+        # An item is in the sources of its own step and the later ones, but for the newest item.
+        num_later_N = entries.offset_U[user_N + 1] - 1 - np.arange(len(user_N))
+        square_W = np.concatenate(([0.0], entries.product_WW[0]))
+        term_N += square_W[np.minimum(num_later_N, window)]
+    return np.bincount(entries.item_N, term_N, minlength=len(entries.first_I) - 1)
+
+
+def count_tables(entries: Entries, progress: FitProgress) -> list[Numbers]:
+    """X'VX of all items, and with an order S'S and T'S: float64 [I, I] each."""
+    from foretaste.models.linear.kernels import count_rows
+
+    num_items = len(entries.first_I) - 1
+    tables = [np.zeros((num_items, num_items)) for _ in range(3 if len(entries.decay_W) else 1)]
+    none = np.zeros((0, num_items))
+
+    def count_chunk(items: slice) -> int:
+        rows = [table[items] for table in tables]
+        count_rows(entries, items.start, rows[0], *(rows[1:] or (none, none)))
+        return int(items.stop)
+
+    for num_done in of_each(count_chunk, list(_chunks(entries)), CPU):
+        progress("counting pairs of items", num_done, num_items)
+    return tables
+
+
+def find_neighbors(
+    entries: Entries,
+    num_neighbors: int,
+    strength: Strength,
+    progress: FitProgress,
+    *,
+    keeps_sums: bool = False,
+) -> tuple[NDArray[np.int32], NDArray[np.float32], PopularPairs]:
+    """The strongest others [I, K] of each item, -1 if there are fewer, and their strength.
+
+    With ``keeps_sums``, A of each pair in place of the strength; and G of the popular pairs.
+    """
+    from foretaste.models.linear.kernels import find_strongest
+
+    num_items = len(entries.first_I) - 1
+    other_IK = np.full((num_items, num_neighbors), -1, np.int32)
+    value_IK = np.zeros((num_items, num_neighbors), np.float32)
+    popular = _popular_pairs(entries, min(num_items, _MOST_POPULAR) if keeps_sums else 0)
+
+    def find_chunk(items: slice) -> int:
+        found = other_IK[items], value_IK[items]
+        find_strongest(entries, items.start, strength, popular, keeps_sums, *found)
+        return int(items.stop)
+
+    for num_done in of_each(find_chunk, list(_chunks(entries)), CPU):
+        progress("counting pairs of items", num_done, num_items)
+    return other_IK, value_IK, popular
+
+
+def found_bytes(num_items: int, num_neighbors: int, *, with_popular: bool = False) -> int:
+    """Memory of `find_neighbors`, beside the histories."""
+    num_popular = min(num_items, _MOST_POPULAR) if with_popular else 0
+    found = _BYTES_PER_NEIGHBOR * num_items * num_neighbors
+    of_threads = torch.get_num_threads() * _BYTES_PER_ITEM * num_items
+    return COMPILER_BYTES + found + of_threads + 4 * num_popular * (num_popular + 1)
+
+
+def _popular_pairs(entries: Entries, num_popular: int) -> PopularPairs:
+    """Room for the pairs of the items with the most users."""
+    from foretaste.models.linear.kernels import PopularPairs
+
+    count_I = np.diff(entries.first_I)
+    row_I = np.full(len(count_I), -1, np.int32)
+    row_I[np.argsort(-count_I, kind="stable")[:num_popular]] = np.arange(num_popular)
+    return PopularPairs(row_I, np.zeros(num_popular * (num_popular + 1) // 2))
+
+
+def _chunks(entries: Entries) -> Iterator[slice]:
+    """Consecutive items, together all."""
+    num_pairs_N = np.diff(entries.offset_U)[entries.user_N]
+    before_N = np.concatenate(([0], num_pairs_N.cumsum()))
+    # An item without users costs something too.
+    before_I = before_N[entries.first_I] + np.arange(len(entries.first_I))
+    bounds = np.searchsorted(before_I, np.linspace(0, before_I[-1], _NUM_CHUNKS + 1))
+    for start, stop in itertools.pairwise(bounds):
+        if start < stop:
+            yield slice(int(start), int(stop))

@@ -1,0 +1,15 @@
+"""Settings of popularity: there are none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretaste.models.config import ModelConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopularityConfig(ModelConfig):
+    """Popularity: items that most users have, for everyone. Other models must beat it."""
+
+    has_epochs = False
+    has_large_products = False
