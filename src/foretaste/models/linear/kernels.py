@@ -115,9 +115,10 @@ def _add_pairs(
 @_inner
 def _of_sets(entries: Entries, user: int, entry: int, other_entry: int) -> float:
     """The term of two entries of a user in X'X."""
-    if len(entries.value_N) == 0:
-        return entries.weight_U[user]
-    return entries.weight_U[user] * (entries.value_N[entry] * entries.value_N[other_entry])
+    weight: float = entries.weight_U[user]
+    if len(entries.value_N):
+        weight *= entries.value_N[entry] * entries.value_N[other_entry]
+    return weight
 
 
 @_inner
