@@ -38,5 +38,6 @@ class Ease(RidgeModel):
         return entries_of(histories, weight_U, entry_weights(histories))
 
     def penalties(self, diagonal_I: Numbers) -> Numbers:
+        l2: float = self.config.l2
         dropout: float = self.config.dropout
-        return self.config.l2 + dropout / (1 - dropout) * diagonal_I
+        return l2 + dropout / (1 - dropout) * diagonal_I

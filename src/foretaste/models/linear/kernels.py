@@ -232,7 +232,7 @@ def fill_systems(
 ) -> None:
     """Fill the upper triangles of G over the others of each item; all are zero before.
 
-    -1 stands for a missing other, behind those that there are.
+    Popular others stand first, in the order of their rows, and -1 last, for those that are missing.
     """
     place_I = np.full(len(entries.first_I) - 1, -1, np.int32)
     for t in range(len(other_tK)):
@@ -246,10 +246,7 @@ def fill_systems(
             if row >= 0:
                 for place in range(k + 1):
                     column = popular.row_I[other_K[place]]
-                    if column >= 0:
-                        high, low = max(row, column), min(row, column)
-                        gram = popular.gram_T[high * (high + 1) // 2 + low]
-                        system_tKK[t, place, k] = gram
+                    system_tKK[t, place, k] = popular.gram_T[row * (row + 1) // 2 + column]
                 continue
             # Rare items have few users, whose histories are read again.
             for n in range(entries.first_I[other_K[k]], entries.first_I[other_K[k] + 1]):
@@ -257,11 +254,10 @@ def fill_systems(
                 first, end = entries.offset_U[user], entries.offset_U[user + 1]
                 for other_entry in range(first, end):
                     place = place_I[entries.item_N[other_entry]]
-                    # Of two rare ones the later fills their cell.
-                    if place >= 0 and (place <= k or popular.row_I[other_K[place]] >= 0):
+                    if 0 <= place <= k:
                         gram = _of_sets(entries, user, entry, other_entry)
                         gram += _of_sources(entries, end, entry, other_entry)
-                        system_tKK[t, min(place, k), max(place, k)] += gram
+                        system_tKK[t, place, k] += gram
         for k in range(num_others):
             place_I[other_K[k]] = -1
 

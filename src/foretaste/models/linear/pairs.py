@@ -52,7 +52,9 @@ def user_weights(histories: HistoryTensors, power: float) -> Numbers:
     users is unchanged (DAN: Park et al. 2025, arXiv 2504.05805)."""
     length_U = histories.lengths().cpu().double().numpy()
     weight_U: Numbers = np.maximum(length_U, 1.0) ** -power
-    return weight_U * (length_U.sum() / max(float(length_U @ weight_U), 1e-300))
+    if total := float(length_U @ weight_U):
+        weight_U *= length_U.sum() / total
+    return weight_U
 
 
 def entry_weights(histories: HistoryTensors) -> Numbers | None:
@@ -116,7 +118,8 @@ def gram_diagonal(entries: Entries) -> Numbers:
         num_later_N = entries.offset_U[user_N + 1] - 1 - np.arange(len(user_N))
         square_W = np.concatenate(([0.0], entries.product_WW[0]))
         term_N += square_W[np.minimum(num_later_N, window)]
-    return np.bincount(entries.item_N, term_N, minlength=len(entries.first_I) - 1)
+    sums = np.bincount(entries.item_N, term_N, minlength=len(entries.first_I) - 1)
+    return sums.astype(np.float64, copy=False)  # integers where there are no entries
 
 
 def count_tables(entries: Entries, progress: FitProgress) -> list[Numbers]:
@@ -147,7 +150,8 @@ def find_neighbors(
 ) -> tuple[NDArray[np.int32], NDArray[np.float32], PopularPairs]:
     """The strongest others [I, K] of each item, -1 if there are fewer, and their strength.
 
-    With ``keeps_sums``, A of each pair in place of the strength; and G of the popular pairs.
+    With ``keeps_sums``, A of each pair in place of the strength, popular others first, and G of the
+    popular pairs.
     """
     from foretaste.models.linear.kernels import find_strongest
 
@@ -159,11 +163,26 @@ def find_neighbors(
     def find_chunk(items: slice) -> int:
         found = other_IK[items], value_IK[items]
         find_strongest(entries, items.start, strength, popular, keeps_sums, *found)
+        if keeps_sums:
+            _sort_by_popularity(popular, *found)
         return int(items.stop)
 
     for num_done in of_each(find_chunk, list(_chunks(entries)), CPU):
         progress("counting pairs of items", num_done, num_items)
     return other_IK, value_IK, popular
+
+
+def _sort_by_popularity(
+    popular: PopularPairs, other_tK: NDArray[np.int32], value_tK: NDArray[np.float32]
+) -> None:
+    """Sort the others of each item by their rows; then those without one, and -1 last."""
+    num_items = len(popular.row_I)
+    row_tK = popular.row_I[other_tK]
+    row_tK[row_tK < 0] = num_items
+    row_tK[other_tK < 0] = num_items + 1
+    order_tK = np.argsort(row_tK, axis=1, kind="stable")
+    other_tK[:] = np.take_along_axis(other_tK, order_tK, 1)
+    value_tK[:] = np.take_along_axis(value_tK, order_tK, 1)
 
 
 def found_bytes(num_items: int, num_neighbors: int, *, with_popular: bool = False) -> int:

@@ -90,7 +90,7 @@ def solve_neighbors(
         value_cw = torch.from_numpy(value_IK[item_c, :width]).double()
         weight_cw, failure_c = solve_systems(torch.from_numpy(system_cww), value_cw)
         if failure_c.any() or not weight_cw.isfinite().all():
-            raise torch.linalg.LinAlgError
+            raise torch.linalg.LinAlgError  # type: ignore[attr-defined]
         value_IK[item_c, :width] = weight_cw.numpy()
         return len(item_c)
 
