@@ -91,44 +91,43 @@ def _add_pairs(
     Writes a column of X'X, S'S and S'T into ``sum_3I``, and the items that it has a sum for into
     ``met_I``; returns their number.
     """
-    num_met, window = 0, len(entries.decay_W)
+    item_N, value_N, decay_W = entries.item_N, entries.value_N, entries.decay_W
+    num_met, window = 0, len(decay_W)
     for n in range(entries.first_I[item], entries.first_I[item + 1]):
         entry, user = entries.entry_N[n], entries.user_N[n]
         first, end = entries.offset_U[user], entries.offset_U[user + 1]
+        weight = entries.weight_U[user]
         for other_entry in range(first, end):
-            other = entries.item_N[other_entry]
+            other = item_N[other_entry]
             if stamp_I[other] != item:
                 stamp_I[other] = item
                 sum_3I[:, other] = 0.0
                 met_I[num_met] = other
                 num_met += 1
-            sum_3I[0, other] += _of_sets(entries, user, entry, other_entry)
+            if len(value_N):
+                sum_3I[0, other] += weight * (value_N[entry] * value_N[other_entry])
+            else:
+                sum_3I[0, other] += weight
         for other_entry in range(max(first, entry - window), entry):
             # The source of the step to `entry` has this item `entry - other_entry - 1` places back.
-            sum_3I[2, entries.item_N[other_entry]] += entries.decay_W[entry - other_entry - 1]
+            sum_3I[2, item_N[other_entry]] += decay_W[entry - other_entry - 1]
         for other_entry in range(max(first, entry - window + 1), min(end, entry + window)):
-            other = entries.item_N[other_entry]
-            sum_3I[1, other] += _of_sources(entries, end, entry, other_entry)
+            last = _last_product(end, window, entry, other_entry)
+            if last >= 0:
+                product = entries.product_WW[abs(entry - other_entry), last]
+                sum_3I[1, item_N[other_entry]] += product
     return num_met
 
 
 @_inner
-def _of_sets(entries: Entries, user: int, entry: int, other_entry: int) -> float:
-    """The term of two entries of a user in X'X."""
-    weight: float = entries.weight_U[user]
-    if len(entries.value_N):
-        weight *= entries.value_N[entry] * entries.value_N[other_entry]
-    return weight
+def _last_product(end: int, window: int, entry: int, other_entry: int) -> int:
+    """The column of `Entries.product_WW` that has the sum over all sources of both entries.
 
-
-@_inner
-def _of_sources(entries: Entries, end: int, entry: int, other_entry: int) -> float:
-    """The term of two entries of a user in S'S: a sum over the sources that have both."""
-    distance = abs(entry - other_entry)
+    Below 0 if no source has both. (The loops hand no tuple to it: that would count references.)
+    """
     # The newest entry, `end - 1`, is in no source. In the last source, the newer one of both lies
     # `end - 2 - newer` places back; the older one must lie in the window.
-    num_back = min(end - 2 - max(entry, other_entry), len(entries.decay_W) - 1 - distance)
-    return entries.product_WW[distance, num_back] if num_back >= 0 else 0.0
+    return min(end - 2 - max(entry, other_entry), window - 1 - abs(entry - other_entry))
 
 
 @_compiled
@@ -234,6 +233,7 @@ def fill_systems(
 
     Popular others stand first, in the order of their rows, and -1 last, for those that are missing.
     """
+    item_N, value_N, window = entries.item_N, entries.value_N, len(entries.decay_W)
     place_I = np.full(len(entries.first_I) - 1, -1, np.int32)
     for t in range(len(other_tK)):
         other_K = other_tK[t]
@@ -252,11 +252,16 @@ def fill_systems(
             for n in range(entries.first_I[other_K[k]], entries.first_I[other_K[k] + 1]):
                 entry, user = entries.entry_N[n], entries.user_N[n]
                 first, end = entries.offset_U[user], entries.offset_U[user + 1]
+                weight = entries.weight_U[user]
                 for other_entry in range(first, end):
-                    place = place_I[entries.item_N[other_entry]]
+                    place = place_I[item_N[other_entry]]
                     if 0 <= place <= k:
-                        gram = _of_sets(entries, user, entry, other_entry)
-                        gram += _of_sources(entries, end, entry, other_entry)
+                        gram = weight
+                        if len(value_N):
+                            gram *= value_N[entry] * value_N[other_entry]
+                        last = _last_product(end, window, entry, other_entry)
+                        if last >= 0:
+                            gram += entries.product_WW[abs(entry - other_entry), last]
                         system_tKK[t, place, k] += gram
         for k in range(num_others):
             place_I[other_K[k]] = -1
@@ -280,8 +285,9 @@ def turn_round(
         for k in range(num_kept):
             if value_IK[item, k] != 0.0:
                 first_I[other_IK[item, k] + 1] += 1
-    first_I[:] = np.cumsum(first_I)
-    next_I = first_I[:-1].copy()
+    for item in range(num_items):
+        first_I[item + 1] += first_I[item]
+    next_I = first_I.copy()
     for item in range(num_items):
         for k in range(num_kept):
             if value_IK[item, k] != 0.0:
