@@ -30,6 +30,17 @@ def test_the_reference_counts_activity_before_it_drops_repeats(
     assert dataset.manifest.counts["num_repeated_pairs"] == 1
 
 
+@pytest.mark.parametrize(("copies", "num_copies"), [("", None), ("1,1,5\n1,1,6\n2,2,7\n", 3)])
+def test_repeats_at_one_time_are_counted(
+    prepared: PrepareText, copies: str, num_copies: int | None
+) -> None:
+    rows = "1,1,5\n1,1,6\n2,1,6\n1,2,5\n1,2,6\n2,2,7\n1,3,8\n1,4,9\n"
+    counts = prepared("user_id,item_id,timestamp\n" + copies + rows).manifest.counts
+    assert counts.get("num_repeats_at_the_same_time") == num_copies
+    assert counts["num_repeated_pairs"] == 2 + (num_copies or 0)
+    assert counts["num_interactions"] == 6
+
+
 def test_the_reference_drops_low_ratings_and_then_short_users(prepared: PrepareText) -> None:
     dataset = prepared(RATED, filters="reference")
     assert dataset.manifest.filters == {"min_rating": 4.0, "min_user_interactions": 5}

@@ -100,6 +100,16 @@ def test_a_compressed_file_cut_short(write: WriteFile) -> None:
         refuse(write(packed[: len(packed) // 2], name), re.escape(name))
 
 
+@pytest.mark.parametrize("behind", [b"\0" * 512, b"junk" * 128])
+@pytest.mark.parametrize("num_rows", [2, 100_000])
+def test_bytes_behind_the_gzip_data(write: WriteFile, behind: bytes, num_rows: int) -> None:
+    rows = "user_id,item_id\n" + "".join(f"{row % 97},{row}\n" for row in range(num_rows))
+    refuse(
+        write(gzip.compress(rows.encode()) + behind, "raw.csv.gz"),
+        r"raw\.csv\.gz: cannot be read: zlib .*; the gzip data end before .* unpack it with",
+    )
+
+
 def test_what_text_needs_a_hint(write: WriteFile) -> None:
     refuse(write("1\t2\n", "u.data"), r"u\.data: its name does not tell.*give --delimiter")
 

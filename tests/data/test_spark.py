@@ -299,6 +299,18 @@ def test_folders_below_a_name_are_read(spark: Any, tmp_path: Path) -> None:
         assert spark.table(named.relation).count() == 1 + 2 + 3 + 4 + 5
 
 
+@pytest.mark.parametrize("log", ["_delta_log/0.json", ".hoodie/x", "metadata/v1.metadata.json"])
+@pytest.mark.parametrize("place", ["", "data/day=1"])
+def test_a_folder_with_a_log_of_its_own_is_refused(
+    spark: Any, tmp_path: Path, log: str, place: str
+) -> None:
+    part = write(tmp_path / "t" / place / "part-0.parquet", table_of(ROWS))
+    (tmp_path / "t" / log).parent.mkdir(parents=True)
+    (tmp_path / "t" / log).touch()
+    for source in (part.parent.as_uri(), part, part.parent):
+        refuse(source, "t: is a (Delta|Hudi|Iceberg) table, whose .* table:NAME", engine="spark")
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -232,7 +232,14 @@ class Pipeline:
         num_given = engine.run(steps.DISTINCT_HELD.format(previous=rows)) if parts else []
         for kind in ("user", "item"):
             engine.make(f"{kind}_codes", steps.CODES.format(kind=kind, previous=rows))
-        engine.make("pairs", steps.PAIRS.format(previous=rows))
+        is_repeat = steps.HAS_TIME_OF_PREVIOUS if self._plan.has_order else "false"
+        engine.make("pairs", steps.PAIRS.format(previous=rows, is_repeat=is_repeat))
+        num_copies = engine.count("pairs WHERE is_copy")
+        if num_copies:
+            engine.make("pairs_once", steps.WITHOUT_COPIES)
+            engine.drop("pairs")
+            engine.rename("pairs_once", "pairs")
+            self._counts["num_repeats_at_the_same_time"] = num_copies
         self._counts["num_repeated_pairs"] = num_rows - engine.count("pairs")
         for number, num_pairs in num_given:
             num_left = engine.count(f"pairs WHERE time = {number}")

@@ -7,16 +7,19 @@ import hashlib
 import json
 import re
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import uuid4
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 
 from foretaste._util.files import real_path
 from foretaste.data.config import FileFormat
 from foretaste.data.sources import TABLE
+from foretaste.data.sources.finding import TABLE_LOGS, is_table
 from foretaste.data.sources.lists import COLUMNS, READ_AS, USERS, ListsFile
 from foretaste.data.sources.shape import SEPARATOR
 from foretaste.data.sources.source import (
@@ -187,6 +190,7 @@ def open_named(session: SparkSession, name: str, format: FileFormat | None = Non
     if name.startswith(TABLE):
         rows = session.table(name.removeprefix(TABLE))
         return _typed(session, name, rows, _summed(name, rows))
+    _refuse_table(session, name)
     listed = _listed(session, name)
     if format is not None and format.layout == "lists":
         size, state = _state_of(listed)
@@ -196,6 +200,18 @@ def open_named(session: SparkSession, name: str, format: FileFormat | None = Non
             raise InputError(f"{path}: {_NO_PARQUET}")
     rows = _reader_of(session).parquet(name).select("*", f.expr(_FILE_OF_ROW))
     return replace(_typed(session, name, rows, listed), file="file_of_row")
+
+
+def _refuse_table(session: SparkSession, name: str) -> None:
+    """Raise InputError for a folder of a store that has a log of its own, or lies in such a one."""
+    *parts, _ = f"{name.rstrip('/')}/".split("/")
+    # s3a://bucket/table/day=1: the scheme, nothing, the bucket, and then folders.
+    for folder in ("/".join(parts[:length]) for length in range(len(parts), 2, -1)):
+        for kind, log in TABLE_LOGS:
+            # Spark says on the driver that there is no such path; nothing is read.
+            with suppress(AnalysisException):
+                session.read.format("binaryFile").load(f"{folder}/{log}")
+                raise is_table(folder, kind, log)
 
 
 def _typed(

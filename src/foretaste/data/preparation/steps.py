@@ -34,16 +34,25 @@ FROM (SELECT DISTINCT {kind}_id FROM {previous})
 
 # A repeated pair keeps its earliest time. Codes sort faster than ids. Sorting the rows of each user
 # takes half the time of GROUP BY user, item, as most pairs come once.
+#
+# Rows with the user, item and time of another stay for a moment, to be counted. Their weights and
+# ratings are not compared: they would have to be sorted too, which takes twice the time.
 PAIRS = """
-SELECT user_code, item_code, time
+SELECT user_code, item_code, time, NOT is_first AS is_copy
 FROM (
     SELECT user_code, item_code, time,
-           lag(item_code) OVER (PARTITION BY user_code ORDER BY item_code, time) AS previous_code
+           coalesce(lag(item_code) OVER mine <> item_code, true) AS is_first,
+           {is_repeat} AS is_repeat
     FROM {previous}
     JOIN user_codes USING (user_id)
-    JOIN item_codes USING (item_id))
-WHERE previous_code IS NULL OR previous_code <> item_code
+    JOIN item_codes USING (item_id)
+    WINDOW mine AS (PARTITION BY user_code ORDER BY item_code, time))
+WHERE is_first OR is_repeat
 """
+
+HAS_TIME_OF_PREVIOUS = "lag(time) OVER mine = time"
+
+WITHOUT_COPIES = "SELECT user_code, item_code, time FROM pairs WHERE NOT is_copy"
 
 # The place of each pair among those of its user, 0 the oldest. Pairs of equal times share the
 # lowest of their places here.

@@ -15,7 +15,7 @@ from foretaste.errors import InputError
 _LEFTOVERS = (".tmp", ".temp", ".bak", ".orig", ".swp", ".partial")
 
 # Folders whose log says which of their files count: others hold rows that were removed.
-_LOGS = (
+TABLE_LOGS = (
     ("Delta", "_delta_log"),
     ("Hudi", ".hoodie"),
     ("Iceberg", "metadata/*.metadata.json"),
@@ -132,11 +132,14 @@ def _refuse_tables(files: Iterable[Path]) -> None:
     parents = {file.parent for file in files if file.suffix.lower() in PARQUET_SUFFIXES}
     real = {Path(os.path.realpath(parent)) for parent in parents}
     for folder in sorted({above for place in real for above in (place, *place.parents)}):
-        for kind, log in _LOGS:
+        for kind, log in TABLE_LOGS:
             if next(folder.glob(log), None) is not None:
-                raise InputError(
-                    f"{folder}: is a {kind} table, whose {log} says which of its files count; the "
-                    "others hold rows that were removed. Read it by its own tool and write its "
-                    "rows as Parquet, or name it as table:NAME with --engine spark (engine='spark' "
-                    "in Python)"
-                )
+                raise is_table(str(folder), kind, log)
+
+
+def is_table(folder: str, kind: str, log: str) -> InputError:
+    return InputError(
+        f"{folder}: is a {kind} table, whose {log} says which of its files count; the others hold "
+        "rows that were removed. Read it by its own tool and write its rows as Parquet, or name it "
+        "as table:NAME with --engine spark (engine='spark' in Python)"
+    )

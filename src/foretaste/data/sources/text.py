@@ -47,6 +47,8 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _QUOTES: dict[Quote, tuple[str, str]] = {
     "double": ('"', '"'), "backslash": ('"', "\\"), "none": ("", "")
 }  # fmt: skip
+# zlib, on bytes behind a part of a gzip file that begin no other part, such as zeros.
+_NO_MEMBER = re.compile("inflate failed: (?:unknown compression method|incorrect header check)")
 _LONG_FIELD = 1 << 24
 _LONG_LINE_BYTES = 2_000_000
 
@@ -256,7 +258,7 @@ class TextFile(Source):
                 while block := stream.read(limit):
                     tail = (tail + block)[-limit - 1 :]
         except (OSError, EOFError, pa.ArrowException) as error:
-            raise InputError(f"{self.name}: cannot be read: {error}") from None
+            raise _not_readable(self.path, error) from None
         if len(tail) > limit and not any(end in tail[:-2] for end in (b"\n", b"\r")):
             self.check_rows()
 
@@ -281,7 +283,7 @@ def start_of_text(path: Path, format: FileFormat) -> str:
         with _open_text(path, format) as file:
             text = file.read(LONG_LINE)
     except (OSError, EOFError, UnicodeError, pa.ArrowException) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
+        raise _not_readable(path, error) from None
     line = _first_line(text)
     has_lists = format.layout == "lists"
     if not (text if has_lists else line).strip():
@@ -334,6 +336,13 @@ def quote_advice(text: str, format: FileFormat) -> str:
     if format.quote == "double" and '\\"' in text:
         return r"; --quote backslash reads \" as a quote within a field"
     return "; --quote none takes quotes as they are"
+
+
+def _not_readable(path: Path, error: Exception) -> InputError:
+    hint = ""
+    if _NO_MEMBER.search(str(error)):
+        hint = "; the gzip data end before the file does, so unpack it with gunzip"
+    return InputError(f"{path}: cannot be read: {error}{hint}")
 
 
 def _compression(path: Path) -> str | None:
