@@ -53,7 +53,7 @@ def test_a_folder_with_a_log_of_its_own_is_refused(kind: str, place: str, tmp_pa
     log.parent.mkdir(parents=True)
     log.touch()
     message = (
-        rf"t: is a {kind} table, whose {LOGS[kind][:4]}.* says which of its files count; .* "
+        rf"t: is an? {kind} table, whose {LOGS[kind][:4]}.* says which of its files count; .* "
         r"table:NAME with --engine spark"
     )
     (tmp_path / "link").symlink_to(part.parent)
@@ -82,23 +82,19 @@ def test_a_file_with_two_names_counts_once(tmp_path: Path, monkeypatch: pytest.M
     Path("loop").mkdir()
     Path("loop/w.csv").symlink_to("../logs/w.csv")
     Path("loop/again").symlink_to(".")
+    once, alike = "and counts once (1 name)", "again, and counts once (1 name)"
+    full = Path("logs/w.csv").absolute()
     for source, note in (
-        (
-            ["logs/w.csv", "./logs/w.csv"],
-            "logs/w.csv is logs/w.csv again, and counts once (1 name)",
-        ),
-        (["logs/w.csv", "logs/../logs/w.csv"], "logs/../logs/w.csv is logs/w.csv again, "),
-        ([Path("logs/w.csv"), Path("logs/w.csv").absolute()], "logs/w.csv is logs/w.csv again, "),
+        (["logs/w.csv", "./logs/w.csv"], f"logs/w.csv is named again, {once}"),
+        (["logs/w.csv", "logs/../logs/w.csv"], f"logs/../logs/w.csv is logs/w.csv {alike}"),
+        ([Path("logs/w.csv"), full], f"{full} is logs/w.csv {alike}"),
+        (["logs/w.csv", "hard.csv"], f"hard.csv is logs/w.csv {alike}"),
+        ("logs", f"logs/w.csv is logs/soft.csv {alike}"),
         (["logs/*.csv", "logs"], "logs/w.csv is logs/soft.csv again, and counts once (3 names)"),
-        (["logs/w.csv", "hard.csv"], "hard.csv is logs/w.csv again, and counts once (1 name)"),
-        ("logs", "logs/w.csv is logs/soft.csv again, and counts once (1 name)"),
         ("loop", ""),
-        ("loop/**/*.csv", "loop/w.csv is loop/again/again/again/"),
+        ("loop/**/*.csv", "loop/again/w.csv is loop/w.csv again, and counts once (39 names)"),
     ):
-        read, said = num_rows(source, tmp_path / "out")
-        assert read == 6, source
-        assert note.split(" is ")[-1].strip() in said, (source, said)
-        assert said or not note
+        assert num_rows(source, tmp_path / "out") == (6, note)
     alone = prepare("hard.csv", "alone", weight_column="plays", protocol="none")
     twice = prepare(["hard.csv", "logs"], "twice", weight_column="plays", protocol="none")
     assert twice.manifest.digest == alone.manifest.digest

@@ -308,7 +308,7 @@ def test_a_folder_with_a_log_of_its_own_is_refused(
     (tmp_path / "t" / log).parent.mkdir(parents=True)
     (tmp_path / "t" / log).touch()
     for source in (part.parent.as_uri(), part, part.parent):
-        refuse(source, "t: is a (Delta|Hudi|Iceberg) table, whose .* table:NAME", engine="spark")
+        refuse(source, "t: is an? (Delta|Hudi|Iceberg) table, whose .* table:NAME", engine="spark")
 
 
 @pytest.mark.parametrize(

@@ -128,9 +128,9 @@ def describe_files(sources: Sequence[Source]) -> dict[str, str]:
     left_out = sorted({name for source in sources for name in source.left_out})
     notes = []
     if again:
-        notes.append(
-            f"{again[0][0]} is {again[0][1]} again, and counts once ({counted(len(again), 'name')})"
-        )
+        name, first = again[0]
+        what = "named again" if name == first else f"{first} again"
+        notes.append(f"{name} is {what}, and counts once ({counted(len(again), 'name')})")
     if left_out:
         notes.append(
             f"{left_out[0]} is not read, since its name is not one of data "

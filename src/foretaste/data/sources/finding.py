@@ -16,9 +16,9 @@ _LEFTOVERS = (".tmp", ".temp", ".bak", ".orig", ".swp", ".partial")
 
 # Folders whose log says which of their files count: others hold rows that were removed.
 TABLE_LOGS = (
-    ("Delta", "_delta_log"),
-    ("Hudi", ".hoodie"),
-    ("Iceberg", "metadata/*.metadata.json"),
+    ("a Delta", "_delta_log"),
+    ("a Hudi", ".hoodie"),
+    ("an Iceberg", "metadata/*.metadata.json"),
 )
 
 
@@ -45,12 +45,17 @@ def _named(path: Path) -> tuple[list[Path], list[Path]]:
             "holds in a file"
         )
     # `glob` and not `Path.glob`, which takes no absolute patterns.
-    found = map(Path, sorted(glob.glob(str(path), recursive=True)))  # noqa: PTH207
+    # The shortest name of a file first, as a folder may be linked to itself.
+    found = sorted(map(Path, glob.glob(str(path), recursive=True)), key=_by_depth)  # noqa: PTH207
     is_pattern = glob.has_magic(str(path))
     files = _existing(name for name in found if not (is_pattern and _is_hidden(name, path)))
     if not files:
         raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
     return files, []
+
+
+def _by_depth(name: Path) -> tuple[int, str]:
+    return len(name.parts), str(name)
 
 
 def _is_hidden(found: Path, pattern: Path) -> bool:
@@ -139,7 +144,7 @@ def _refuse_tables(files: Iterable[Path]) -> None:
 
 def is_table(folder: str, kind: str, log: str) -> InputError:
     return InputError(
-        f"{folder}: is a {kind} table, whose {log} says which of its files count; the others hold "
+        f"{folder}: is {kind} table, whose {log} says which of its files count; the others hold "
         "rows that were removed. Read it by its own tool and write its rows as Parquet, or name it "
         "as table:NAME with --engine spark (engine='spark' in Python)"
     )
