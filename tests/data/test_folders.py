@@ -92,9 +92,12 @@ def test_a_file_with_two_names_counts_once(tmp_path: Path, monkeypatch: pytest.M
         ("logs", f"logs/w.csv is logs/soft.csv {alike}"),
         (["logs/*.csv", "logs"], "logs/w.csv is logs/soft.csv again, and counts once (3 names)"),
         ("loop", ""),
-        ("loop/**/*.csv", "loop/again/w.csv is loop/w.csv again, and counts once (39 names)"),
     ):
         assert num_rows(source, tmp_path / "out") == (6, note)
+    # As many names as the system follows links.
+    read, said = num_rows("loop/**/*.csv", tmp_path / "out")
+    assert read == 6
+    assert said.startswith("loop/again/w.csv is loop/w.csv again, and counts once (")
     alone = prepare("hard.csv", "alone", weight_column="plays", protocol="none")
     twice = prepare(["hard.csv", "logs"], "twice", weight_column="plays", protocol="none")
     assert twice.manifest.digest == alone.manifest.digest
