@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import foretaste
 from foretaste.data import PrepareConfig, prepare
 from foretaste.errors import InputError, SettingError
 from tests.data.conftest import PrepareText, WriteFile
@@ -174,3 +175,36 @@ def test_ids_that_differ_in_their_form_alone(tmp_path: Path) -> None:
     )
     alone = prepare(frame[1:], tmp_path / "alone", ALL)
     assert "item ids" not in alone.manifest.notes
+
+
+@pytest.mark.parametrize(
+    ("described", "titles"),
+    [
+        ([CAFE[0]], ["one", "one"]),
+        ([CAFE[1]], ["one", "one"]),
+        ([CAFE[0], CAFE[1]], ["two", "one"]),
+        (["tea"], [None, None]),
+    ],
+)
+def test_titles_go_to_the_exact_id_then_to_the_only_one_of_its_form(
+    described: list[str], titles: list[str | None], tmp_path: Path
+) -> None:
+    frame = pd.DataFrame({"user_id": [1, 2, 3], "item_id": [*CAFE, "tea"]})
+    items = pd.DataFrame({"item_id": described, "title": ["one", "two"][: len(described)]})
+    dataset = prepare(frame, tmp_path / "out", ALL, items=items)
+    assert dataset.items.ids() == [CAFE[1], CAFE[0], "tea"]
+    assert (dataset.items.titles() or [])[:2] == titles
+    plain = prepare(frame, tmp_path / "plain", ALL)
+    recommender = foretaste.fit("popularity", frame)
+    if described != ["tea"]:
+        recommender.read_rules(None, items)
+        assert (recommender.items.titles() or [])[:2] == titles
+    assert plain.items.ids() == dataset.items.ids()
+
+
+def test_two_ids_of_one_form_title_no_third(tmp_path: Path) -> None:
+    ring = ["\u00c5", "\u212b", "A\u030a"]
+    frame = pd.DataFrame({"user_id": [1, 2], "item_id": [ring[0], "tea"]})
+    items = pd.DataFrame({"item_id": [*ring[1:], "tea"], "title": ["one", "two", "Tea"]})
+    dataset = prepare(frame, tmp_path / "out", ALL, items=items)
+    assert dataset.items.titles() == ["Tea", None]

@@ -134,3 +134,13 @@ def test_foreign_files_are_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), path)
     with pytest.raises(DatasetError, match=r"items.parquet: expected columns .* found a"):
         IdTable.read(path)
+
+
+def test_unknown_text_finds_the_only_id_of_its_unicode_form() -> None:
+    composed, apart = "caf\u00e9", "cafe\u0301"
+    assert IdTable.from_ids("item", ["a", composed]).lookup([apart, composed, "e"]).tolist() == [
+        1, 1, -1
+    ]  # fmt: skip
+    assert IdTable.from_ids("item", [composed, apart]).lookup([apart, composed]).tolist() == [1, 0]
+    two = IdTable.from_ids("item", ["\u212b", "A\u030a"])
+    assert two.lookup(["\u212b", "A\u030a", "\u00c5"]).tolist() == [0, 1, -1]

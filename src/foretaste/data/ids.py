@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeGuard, TypeVar
+from unicodedata import normalize
 
 import numpy as np
 import pyarrow as pa
@@ -247,7 +248,8 @@ class IdTable:
         """The row of each id, int64, -1 if unknown; SettingError for a value that is no id.
 
         Text that spells an integer exactly (``"42"``, not ``"042"``) finds that integer id. An
-        integer finds the text id of its spelling.
+        integer finds the text id of its spelling. Unknown text finds the id of the same Unicode
+        form NFC, if only one id has that form.
         """
         return self.rows_of(as_ids("ids", ids, single=False))
 
@@ -255,6 +257,9 @@ class IdTable:
         """As `lookup`, for ids that `as_ids` returned."""
         if not self.is_integer:
             found = [self._row_of_text.get(str(value), -1) for value in given]
+            for place, row in enumerate(found):
+                if row < 0 and not (text := str(given[place])).isascii():
+                    found[place] = self._row_of_form.get(normalize("NFC", text), -1)
             return np.array(found, dtype=np.int64)
         if set(map(type, given)) == {int}:
             wanted, valid = _int64(given), np.ones(len(given), dtype=bool)
@@ -294,6 +299,16 @@ class IdTable:
         ids = self._integers
         order = np.argsort(ids, kind="stable")
         return ids[order], order
+
+    @cached_property
+    def _row_of_form(self) -> dict[str, int]:
+        """The row of each NFC form of text that is not ASCII; -1 if several ids have that form."""
+        rows: dict[str, int] = {}
+        for text, row in self._row_of_text.items():
+            if not text.isascii():
+                form = normalize("NFC", text)
+                rows[form] = -1 if form in rows else row
+        return rows
 
     @cached_property
     def _row_of_text(self) -> dict[str, int]:

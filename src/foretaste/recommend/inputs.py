@@ -241,7 +241,8 @@ def read_ids(path: Path | str, table: IdTable, config: PairsConfig | None = None
     ids: Sequence[Id]
     if is_database(str(path)):
         rows = Database.read(str(path), None)
-        name, ids = rows.name, _from_table(rows.name, rows.table, table, config)
+        content = rows.table.rename_columns(list(rows.columns))
+        name, ids = rows.name, _from_table(rows.name, content, table, config)
     else:
         name, ids = str(path), _from_file(checked("path", path, Path), table, config)
     if not ids:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import pyarrow as pa
@@ -309,10 +310,10 @@ class ServedModel:
 
     @cached_property
     def searched_texts(self) -> list[pa.ChunkedArray]:
-        """Ids and titles of the catalogue."""
+        """Ids and titles of the catalogue, in the Unicode form NFC."""
         table = self.recommender.items.table.slice(0, self.recommender.model.num_items)
         names = [name for name in ("id", "title") if name in table.column_names]
-        return [table.column(name).cast(pa.string()) for name in names]
+        return [pc.utf8_normalize(table.column(name).cast(pa.string()), "NFC") for name in names]
 
     def warm(self, bodies: Sequence[None] = ()) -> Sequence[None]:
         """Answer each kind of request once, so that everything lazy is computed or read now."""
@@ -461,8 +462,9 @@ def _has_text(texts: Sequence[pa.ChunkedArray], query: SearchQuery) -> NDArray[n
     if not query.query:
         return np.ones(len(texts[0]), dtype=bool)
     has_text = np.zeros(len(texts[0]), dtype=bool)
+    asked = normalize("NFC", query.query)
     for text in texts:
-        found = pc.match_substring(text, query.query, ignore_case=True)
+        found = pc.match_substring(text, asked, ignore_case=True)
         has_text |= np.asarray(found.fill_null(False))
     return has_text
 

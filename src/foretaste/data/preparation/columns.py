@@ -274,8 +274,8 @@ class ItemDescriptions:
         with naming([self._source]):
             (source,) = engine.register([self._source])
         columns = source.columns
-        texts = {sql: f"CAST({columns[name].sql} AS STRING)" for name, sql in names.items()}
-        texts["described_id"] = cast(engine.sql, columns[self._key], "text")
+        texts = {"described_id": cast(engine.sql, columns[self._key], "text")}
+        texts |= {sql: f"CAST({columns[name].sql} AS STRING)" for name, sql in names.items()}
         selected = ", ".join(f"{text} AS {sql}" for sql, text in texts.items())
         with naming([self._source]):
             check_storage(engine, [source], {"item_id": self._key})
