@@ -222,20 +222,13 @@ def _described(
     from foretaste.data.preparation import read_items
 
     table = read_items(described, files)
-    ids = table.column(0).to_pylist()
-    row = items.lookup(ids)
-    is_known = (row >= 0) & (row < num_items)
-    if not is_known.any():
+    ids = IdTable(kind="item", table=table.rename_columns(["id", *table.column_names[1:]]))
+    place = ids.lookup(items.ids())
+    place[num_items:] = -1
+    if (place < 0).all():
         source = described if isinstance(described, str | Path) else "the items table"
-        theirs = f"its ids are such as {named(ids)}" if ids else "it has no rows"
+        theirs = f"its ids are such as {named(ids.ids())}" if len(ids) else "it has no rows"
         raise InputError(f"{source}: describes no item of the run: {theirs}; {examples(items)}")
-    found = np.flatnonzero(is_known)
-    # The exact ids come last, so that they replace an id of the same Unicode form.
-    kept_ids = items.ids(row[found])
-    is_exact = [str(ids[one]) == str(kept) for one, kept in zip(found, kept_ids, strict=True)]
-    found = found[np.argsort(is_exact, kind="stable")]
-    place = np.full(len(items), -1)
-    place[row[found]] = found
     rows = table.take(pa.array(place, mask=place < 0))
     # Names are compared without case, as in SQL.
     replaced = {name.lower() for name in rows.column_names}
