@@ -153,14 +153,18 @@ def _lists_in(session: SparkSession, name: str, format: FileFormat, *paths: str)
             "convert it, for example with iconv -t UTF-8, or prepare it with engine duckdb"
         )
     # Spark would read bytes of another encoding as U+FFFD.
-    lines = _reader_of(session).text(list(paths)).selectExpr("validate_utf8(value) AS value")
-    users = USERS.format(line="value", lines=_view_of(lines))
+    lines = _reader_of(session).text(list(paths))
+    lines = lines.selectExpr("validate_utf8(value) AS value", _FILE_OF_ROW)
+    users = USERS.format(line="value", lines=_view_of(lines), columns=", file_of_row")
     items = f"posexplode(slice(split(line, '{SEPARATOR}'), 2, length(line)))"
     relation = (
-        f"(SELECT user_id, item_id, time_rank FROM {users} LATERAL VIEW {items} "
+        f"(SELECT user_id, item_id, time_rank, file_of_row FROM {users} LATERAL VIEW {items} "
         "AS time_rank, item_id)"
     )
-    return View(name=name, relation=relation, users=users, columns=COLUMNS, size=0, session=session)
+    return View(
+        name=name, relation=relation, users=users, columns=COLUMNS, size=0, session=session,
+        file="file_of_row",
+    )  # fmt: skip
 
 
 def _reader_of(session: SparkSession) -> DataFrameReader:

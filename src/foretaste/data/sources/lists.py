@@ -27,8 +27,10 @@ READ_AS = "text, one line for each user"
 _BUFFER_BYTES = 32_000_000
 
 USERS = """(
-SELECT regexp_extract(line, '^[^ ,\t]*', 0) AS user_id, line
-FROM (SELECT regexp_replace(regexp_replace({line}, '^ +', ''), '[ ,\t]+$', '') AS line FROM {lines})
+SELECT regexp_extract(line, '^[^ ,\t]*', 0) AS user_id, line{columns}
+FROM (
+    SELECT regexp_replace(regexp_replace({line}, '^ +', ''), '[ ,\t]+$', '') AS line{columns}
+    FROM {lines})
 WHERE line <> '')"""
 """SQL of the lines with their users, without blanks around them and empty fields at the end."""
 
@@ -61,7 +63,7 @@ class ListsFile(TextFile):
         longest = longest_line(path) * (1 if format.encoding == "utf-8" else 3)
         lines = opened.relation.removesuffix(")")
         lines += f", max_line_size={longest}, buffer_size={max(longest, _BUFFER_BYTES)})"
-        users = USERS.format(line="c0", lines=lines)
+        users = USERS.format(line="c0", lines=lines, columns="")
         relation = _ITEMS.format(users=users)
         return replace(opened, relation=relation, columns=COLUMNS, users=users)
 
