@@ -131,7 +131,10 @@ REFUSED = {
         "7 1 2\n8 1\n7 3\n8 2\n",
         r"raw.csv, line 1 and .*raw.csv, line 3: two lines begin with '7' \(2 ids like it\); .*awk",
     ),
-    "no user": ("7,1,2\n,1,2\n", r"raw.csv, line 2: user_id is empty .*--empty-ids drop"),
+    "no users": (
+        "7,1,2\n,1,2\n\t3\n",
+        r"raw.csv, line 2: user_id is empty .* 3 rows .*--empty-ids drop",
+    ),
     "an item in between": ("7,1,2\n8,1, ,2\n", r"raw.csv, line 2: item_id is empty"),
     "nobody has items": ("7\n8\n", "raw.csv: has no rows"),
     "a NUL character": ("7 1 2\n8 a\0b\n", r"raw.csv, line 2: item_id .* holds a NUL character"),
@@ -153,10 +156,10 @@ def test_two_files_with_a_user(write: WriteFile, tmp_path: Path) -> None:
 
 
 def test_empty_ids_are_dropped(write: WriteFile, tmp_path: Path) -> None:
-    source = write("7,1,,2\n,1,2\n8,1\n")
+    source = write("7,1,,2\n,1,2\n8,1\n,4\n")
     dataset = prepared(source, tmp_path, empty_ids="drop", protocol="none")
     assert pairs_of(dataset, "train") == {(7, 1), (7, 2), (8, 1)}
-    assert dataset.manifest.counts["num_rows_with_an_empty_id"] == 3
+    assert dataset.manifest.counts["num_rows_with_an_empty_id"] == 4
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,24 @@ def test_ml_100k_keeps_everybody(real_data: Path, tmp_path: Path) -> None:
     assert len(dataset.heldout("test")) == len(dataset.heldout("validation")) == 943
 
 
+@pytest.mark.parametrize(
+    ("name", "num_users", "num_items", "num_rows"),
+    [("beauty", 22_363, 12_101, 198_502), ("sports", 35_598, 18_357, 296_337)],
+)
+def test_lists_are_the_pairs_that_they_stand_for(
+    real_data: Path, tmp_path: Path, name: str, num_users: int, num_items: int, num_rows: int
+) -> None:
+    source = real_data / name / "sequences.txt"
+    rows = ["user_id,item_id,time_rank"]
+    for user, *items in map(str.split, source.read_text().splitlines()):
+        rows += [f"{user},{item},{place}" for place, item in enumerate(items)]
+    (tmp_path / "pairs.csv").write_text("\n".join(rows))
+    lists = prepare(source, tmp_path / "lists", layout="lists").manifest
+    assert lists.digest == prepare(tmp_path / "pairs.csv", tmp_path / "pairs").manifest.digest
+    assert (lists.num_users, lists.num_all_items) == (num_users, num_items)
+    assert lists.counts["num_rows_read"] == lists.counts["num_interactions"] == num_rows
+
+
 def test_steam_has_repeated_pairs_and_no_times(real_data: Path, tmp_path: Path) -> None:
     dataset = prepare_set(real_data, tmp_path, "steam/purchases.csv")
     assert dataset.manifest.protocol == "held-out-users"

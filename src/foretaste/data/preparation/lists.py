@@ -19,7 +19,7 @@ SELECT count(CASE WHEN num_lines > 1 THEN 1 END), min(CASE WHEN num_lines > 1 TH
        sum(num_empty)
 FROM (
     SELECT user_id, count(*) AS num_lines, sum(CASE WHEN line = user_id THEN 1 END) AS num_empty
-    FROM ({lines}) GROUP BY part, user_id)
+    FROM ({lines}) WHERE user_id <> '' GROUP BY part, user_id)
 """
 
 
