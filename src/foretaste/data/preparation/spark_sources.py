@@ -77,6 +77,10 @@ class View(Source):
     def sha256(self) -> str:
         return self.state
 
+    @property
+    def identity(self) -> Hashable:
+        return self.name
+
     def place_in(self, path: str) -> str:
         """The name of the file at ``path``; that of the source if the path is empty."""
         if not path:

@@ -42,16 +42,24 @@ _BEGINNINGS = (
     (rb"\x93NUMPY", "a .npy file", _ARRAYS),
     (rb"\x80[\x02-\x05]", "a pickle", "have it saved as Parquet: a pickle can run any program"),
 )
-_TEXTS = (
-    (rb"version https://git-lfs\.", "a pointer of Git LFS", "get the file with git lfs pull"),
+_JSON = "JSON"
+_WORDS = (
+    (r"version https://git-lfs\.", "a pointer of Git LFS", "get the file with git lfs pull"),
     (
-        rb"\s*<(?:!doctype html|html|head|body)\b", "a page of HTML",
+        r"\s*<(?:!doctype html|html|head|body)\b", "a page of HTML",
         "the page may say why there is no file",
     ),
-    (rb"\s*<\?xml", "XML", _SAVE),
-    (rb"%PDF-", "a PDF", _SAVE),
+    (r"\s*<\?xml", "XML", _SAVE),
+    (r"%PDF-", "a PDF", _SAVE),
+    (
+        r"\s*(?:\{\s*\"|\[\s*\{)", _JSON,
+        "lines of JSON are read from files that end in .jsonl",
+    ),
 )  # fmt: skip
-_JSON = rb"\s*(?:\{\s*\"|\[\s*\{)"
+
+# One pattern each, as thousands of files may be matched; the number of its group is that of a row.
+_ANY_BEGINNING = re.compile(b"|".join(b"(%b)" % row[0] for row in _BEGINNINGS), re.DOTALL)
+_ANY_WORDS = re.compile("|".join(f"({row[0]})" for row in _WORDS), re.IGNORECASE)
 
 
 def refuse_by_beginning(path: Path, *, is_json: bool = False) -> None:
@@ -63,21 +71,17 @@ def refuse_by_beginning(path: Path, *, is_json: bool = False) -> None:
     except OSError as error:
         raise unreadable(str(path), error) from None
     suffix = path.suffix.lower()
-    for pattern, kind, advice in _BEGINNINGS:
-        if re.match(pattern, start, re.DOTALL):
-            if suffix in _READ.get(kind, ()):
-                return
-            raise InputError(f"{path}: is {kind}, whatever its name; {advice.format(path=path)}")
-    start = start.removeprefix(b"\xef\xbb\xbf")
-    example = shown(start[:_NUM_SHOWN].decode(errors="replace"))
-    for pattern, kind, advice in _TEXTS:
-        if re.match(pattern, start, re.IGNORECASE):
-            raise InputError(f"{path}: is {kind}, whatever its name; {advice}: {example}")
-    if re.match(_JSON, start) and not is_json:
-        raise InputError(
-            f"{path}: is JSON, whatever its name; lines of JSON are read from files that end in "
-            f".jsonl: {example}"
-        )
-    named = next((kind for kind, suffixes in _READ.items() if suffix in suffixes), None)
-    if start and named and b"\0" not in start and "\N{REPLACEMENT CHARACTER}" not in example:
-        raise InputError(f"{path}: is not {named} but text, whatever its name: {example}")
+    if found := _ANY_BEGINNING.match(start):
+        _, kind, advice = _BEGINNINGS[(found.lastindex or 0) - 1]
+        if suffix in _READ.get(kind, ()):
+            return
+        raise InputError(f"{path}: is {kind}, whatever its name; {advice.format(path=path)}")
+    text = start.removeprefix(b"\xef\xbb\xbf").decode(errors="replace")
+    example = text[:_NUM_SHOWN]
+    if words := _ANY_WORDS.match(text):
+        _, kind, advice = _WORDS[(words.lastindex or 0) - 1]
+        if kind != _JSON or not is_json:
+            raise InputError(f"{path}: is {kind}, whatever its name; {advice}: {shown(example)}")
+    for kind, suffixes in _READ.items():
+        if suffix in suffixes and start and not {"\0", "\N{REPLACEMENT CHARACTER}"} & {*example}:
+            raise InputError(f"{path}: is not {kind} but text, whatever its name: {shown(example)}")

@@ -91,12 +91,10 @@ def _within(folder: Path) -> tuple[list[Path], list[Path]]:
     if not files:
         found = "holds prepared datasets or runs, and no raw data"
         raise InputError(f"{folder}: {found if outputs else 'is a folder without files in it'}")
-    left_out = [file for file in files if _is_leftover(file)]
-    # A folder of part-00000 or u.data has names that say nothing.
-    if any(file.suffix for file in files if file not in left_out):
-        left_out += [file for file in files if not file.suffix and file not in left_out]
-    data = [file for file in files if file not in set(left_out)]
-    return data or files, left_out if data else []
+    data = [file for file in files if not _is_leftover(file)]
+    # A folder of part-00000 has names that say nothing.
+    data = [file for file in data if file.suffix] or data or files
+    return data, sorted({*files} - {*data})
 
 
 def _walked(folder: Path, outputs: list[Path]) -> Iterator[Path]:
