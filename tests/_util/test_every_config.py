@@ -34,7 +34,7 @@ BETWEEN_FIELDS = (
     "spark_master is .*, and engine is duckdb|schedule_epochs is .*, and a constant learning rate|"
     "logit_adjustment is .*, which only the loss softmax|"
     "temperature is .*, which only the cosines|loss is softmax, which compares"
-    "|event_column and events need each other"
+    "|event_column and events need each other|empty_values is .*, which needs empty_ids drop"
     r"|host .* can be reached"
 )
 """What is said of settings that do not go together."""

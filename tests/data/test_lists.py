@@ -160,6 +160,13 @@ def test_empty_ids_are_dropped(write: WriteFile, tmp_path: Path) -> None:
     dataset = prepared(source, tmp_path, empty_ids="drop", protocol="none")
     assert pairs_of(dataset, "train") == {(7, 1), (7, 2), (8, 1)}
     assert dataset.manifest.counts["num_rows_with_an_empty_id"] == 4
+    source = write("7 1 2\nguest 1 2\n8 1 NA\nguest 4\nguest\n")
+    dataset = prepare(
+        source, tmp_path / "other", layout="lists", empty_ids="drop",
+        empty_values=("guest", "NA"), protocol="none",
+    )  # fmt: skip
+    assert pairs_of(dataset, "train") == {(7, 1), (7, 2), (8, 1)}
+    assert dataset.manifest.counts["num_users_without_items"] == 0
 
 
 @pytest.mark.parametrize(

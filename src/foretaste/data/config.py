@@ -322,8 +322,8 @@ class PrepareConfig(InputConfig):
         if self.layout == "lists" and given:
             name, value = next(iter(given.items()))
             raise SettingError(
-                f"{name} is {shown(value)}, and a line of layout lists has a user id and item ids "
-                "in their order alone: no columns and no times; leave it out"
+                f"{name} is {shown(value)}, and layout lists has neither columns nor times; leave "
+                "it out"
             )
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from foretaste._util.formatting import shown
+from foretaste.data.preparation.casts import EMPTY_IDS, literals
 from foretaste.data.preparation.reading import like_it, naming
 from foretaste.data.sources.lists import ListsFile
 from foretaste.data.sources.source import Source, names_of
@@ -19,19 +20,24 @@ SELECT count(CASE WHEN num_lines > 1 THEN 1 END), min(CASE WHEN num_lines > 1 TH
        sum(num_empty)
 FROM (
     SELECT user_id, count(*) AS num_lines, sum(CASE WHEN line = user_id THEN 1 END) AS num_empty
-    FROM ({lines}) WHERE user_id <> '' GROUP BY part, user_id)
+    FROM ({lines}) WHERE user_id NOT IN ({empty_ids}) GROUP BY part, user_id)
 """
 
 
-def count_empty_lists(engine: Engine, sources: Sequence[Source]) -> int:
-    """The number of users without items; InputError if two lines of a part have the same user."""
+def count_empty_lists(
+    engine: Engine, sources: Sequence[Source], empty_values: Sequence[str]
+) -> int:
+    """The number of users without items; InputError if two lines of a part have the same user.
+    Ids that are empty, or one of ``empty_values``, are no users."""
     with naming(sources):
         lines = "\nUNION ALL ".join(
             f"SELECT {source.part_number} AS part, user_id, line FROM {source.users}"
             for source in engine.register(sources)
             if source.users
         )
-        count, user_id, num_empty = engine.row(_LINES.format(lines=lines))
+        empty_ids = literals([*EMPTY_IDS, *empty_values])
+        sql = _LINES.format(lines=lines, empty_ids=empty_ids)
+        count, user_id, num_empty = engine.row(sql)
     if count:
         places = " and ".join(_places_of(sources, user_id)) or names_of(sources)
         raise InputError(

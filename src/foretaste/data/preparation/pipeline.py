@@ -76,7 +76,9 @@ class Pipeline:
         progress("read")
         config = self._config
         if config.layout == "lists":
-            counts["num_users_without_items"] = count_empty_lists(engine, inputs.interactions)
+            counts["num_users_without_items"] = count_empty_lists(
+                engine, inputs.interactions, config.empty_values or ()
+            )
         types = {"user_id": config.user_id_type, "item_id": config.item_id_type}
         raw = read_raw(
             engine,
