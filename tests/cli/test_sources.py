@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +12,7 @@ import pytest
 from foretaste.data import open_dataset
 from foretaste.serve.models import ModelStore
 from tests.cli.conftest import call
-from tests.databases import require_adbc, write_sqlite
+from tests.databases import postgresql_server, require_adbc, write_sqlite
 
 PLAYS = pd.DataFrame(
     {"user_id": [n % 7 for n in range(70)], "item_id": [n * n % 11 for n in range(70)]}
@@ -35,6 +35,21 @@ def sqlite(rows: pd.DataFrame, name: str) -> str:
     return f"sqlite:///{name}.db"
 
 
+def postgresql(rows: pd.DataFrame, name: str, server: str) -> str:
+    from adbc_driver_postgresql import dbapi
+
+    schema = f'"{name}"'
+    columns = ", ".join(f"{column} text" for column in rows.columns)
+    marks = ", ".join(f"${place}" for place in range(1, len(rows.columns) + 1))
+    with dbapi.connect(server) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE SCHEMA {schema}")
+        cursor.execute(f"CREATE TABLE {schema}.found ({columns})")
+        insert = f"INSERT INTO {schema}.found VALUES ({marks})"
+        cursor.executemany(insert, rows.astype(str).values.tolist())
+        connection.commit()
+    return f"{server}?options=-csearch_path%3D{name}"
+
+
 def file(suffix: str, write: Callable[[pd.DataFrame, str], object]) -> Callable[..., str]:
     def written(rows: pd.DataFrame, name: str) -> str:
         write(rows, name + suffix)
@@ -43,7 +58,7 @@ def file(suffix: str, write: Callable[[pd.DataFrame, str], object]) -> Callable[
     return written
 
 
-KINDS = {
+KINDS: dict[str, Callable[..., str]] = {
     "csv": file(".csv", lambda rows, path: rows.to_csv(path, index=False)),
     "csv.gz": file(".csv.gz", lambda rows, path: rows.to_csv(path, index=False)),
     "parquet": file(".parquet", lambda rows, path: rows.to_parquet(path)),
@@ -51,7 +66,15 @@ KINDS = {
     "folder": folder,
     "pattern": lambda rows, name: folder(rows, name) + "/p*.csv",
     "sqlite": sqlite,
+    "postgresql": postgresql,
 }
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    require_adbc()
+    with postgresql_server() as url:
+        yield url
 
 
 def run(line: str) -> str:
@@ -62,12 +85,13 @@ def run(line: str) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_option_takes_every_kind_of_source(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    more = [request.getfixturevalue("server")] if kind == "postgresql" else []
 
     def stored(rows: pd.DataFrame, name: str) -> str:
-        return KINDS[kind](rows.drop_duplicates(), name)
+        return KINDS[kind](rows.drop_duplicates(), name, *more)
 
     plays, items = stored(PLAYS, "plays"), stored(ITEMS, "items")
     run(f"prepare {plays} --protocol none --items {items} --output all")
