@@ -44,8 +44,8 @@ def _named(path: Path) -> tuple[list[Path], list[Path]]:
             f"{path}: is neither a file nor a folder but a pipe, socket or device; save what it "
             "holds in a file"
         )
-    # `glob` and not `Path.glob`, which takes no absolute patterns.
-    # The shortest name of a file first, as a folder may be linked to itself.
+    # `glob` and not `Path.glob`, which takes no absolute patterns. The shortest name of a file is
+    # first, since a folder may be linked to itself.
     found = sorted(map(Path, glob.glob(str(path), recursive=True)), key=_by_depth)  # noqa: PTH207
     is_pattern = glob.has_magic(str(path))
     files = _existing(name for name in found if not (is_pattern and _is_hidden(name, path)))
@@ -73,7 +73,7 @@ def _existing(names: Iterable[Path]) -> list[Path]:
     for name in names:
         if os.path.isfile(name):  # noqa: PTH113
             files.append(name)
-        # Not `exists`, which is false also below 40 turns of a folder that is linked to itself.
+        # `exists` would also be false below 40 turns of a folder that is linked to itself.
         elif name.is_symlink() and not os.path.exists(os.path.realpath(name)):  # noqa: PTH110
             raise InputError(f"{name}: is a link that leads nowhere; remove the link or mend it")
     return files
@@ -92,7 +92,7 @@ def _within(folder: Path) -> tuple[list[Path], list[Path]]:
         found = "holds prepared datasets or runs, and no raw data"
         raise InputError(f"{folder}: {found if outputs else 'is a folder without files in it'}")
     data = [file for file in files if not _is_leftover(file)]
-    # A folder of part-00000 has names that say nothing.
+    # The names of a folder of part-00000 have no endings.
     data = [file for file in data if file.suffix] or data or files
     return data, sorted({*files} - {*data})
 
