@@ -75,7 +75,7 @@ def test_a_user_with_many_rows_is_named_and_can_be_dropped(
 ) -> None:
     notes = prepared(of_one_user(user), protocol="none").manifest.notes
     quoted = f"'{user}'" if "\\" in user else user
-    assert notes["users"] == (
+    assert notes["most active user"] == (
         f"user {user if user in '0-1' else repr(user)} has 23% of the rows; if that is nobody, "
         f"--empty-ids drop with --empty-values {quoted} leaves these rows out"
     )
@@ -84,7 +84,7 @@ def test_a_user_with_many_rows_is_named_and_can_be_dropped(
     assert dropped.manifest.counts["num_rows_with_an_empty_id"] == 60
     assert dropped.manifest.num_users == 99
     assert dropped.users.is_integer
-    assert "users" not in dropped.manifest.notes
+    assert "most active user" not in dropped.manifest.notes
 
 
 @pytest.mark.parametrize("sizes", [(99, 60), (100, 19), (100, 10), (300, 30)])

@@ -3,6 +3,7 @@ what it would read wrongly."""
 
 from __future__ import annotations
 
+import decimal
 import gzip
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -149,7 +150,47 @@ def titles(folder: Path) -> Path:
     return write(folder / "items.parquet", pa.table(columns))
 
 
+def typed_ids(folder: Path) -> list[Path]:
+    """Ids and events of other types than text and integers, and one user with many rows."""
+    numbers = range(900)
+    users = [None if n % 50 == 7 else float(-1 if n % 3 == 0 else n % 120) for n in numbers]
+    columns = {
+        "user_id": pa.array(users, pa.float64()),
+        "item_id": pa.array([decimal.Decimal(n % 31) for n in numbers], pa.decimal128(10, 2)),
+        "liked": pa.array([None if n % 5 == 0 else n % 4 > 0 for n in numbers]),
+    }
+    no_rows = {"user_id": [], "item_id": [], "liked": []}
+    items = ["caf\u00e9", "cafe\u0301", " tea", "[1,2]", "'007", '="1"', '=""', "NA"]
+    text = {
+        "user_id": [n % 9 for n in range(80)],
+        "item_id": [items[n % 8] for n in range(80)],
+        "liked": ["true"] * 80,
+    }
+    return [
+        write(folder / "none.parquet", pa.table(no_rows)),
+        write(folder / "typed.parquet", pa.table(columns)),
+        write(folder / "text.parquet", pa.table(text)),
+    ]
+
+
+def one_form(folder: Path) -> Path:
+    """Titles, one of them for two ids that differ in their form alone."""
+    ids = ["cafe\u0301", " tea", "30"]
+    return write(folder / "items.parquet", pa.table({"item_id": ids, "title": ["a", "b", "c"]}))
+
+
 CASES = {
+    "ids": Case(
+        typed_ids,
+        {
+            "protocol": "none",
+            "empty_ids": "drop",
+            "empty_values": ("NA", "29"),
+            "event_column": "liked",
+            "events": ("true",),
+        },
+        one_form,
+    ),
     "leave-one-out": Case(
         decimals, {"min_user_interactions": 3, "min_item_users": 2}, titles, rows_of_file=60
     ),

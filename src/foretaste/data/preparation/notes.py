@@ -66,7 +66,7 @@ def describe_ids(
             if found:
                 notes[label] = "; ".join(found)
         if role == "user_id" and (most := _most_active(engine)):
-            notes["users"] = most
+            notes["most active user"] = most
         engine.drop("seen")
     return notes
 
