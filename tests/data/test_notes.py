@@ -245,19 +245,19 @@ DAYS = "all times are days in the form {}"
           "order; write all of them in one"}),
         (lambda user, item: f"{1 if user == item == 1 else 2020:04}-01-01",
          {"times": "0001-01-01 to 2020-01-01",
-          "unusual times": f"1 of 25 {OUTSIDE}: '0001-01-01' is 0001-01-01 (out.csv, line 8)"}),
+          "unusual times": f"1 of 25 {OUTSIDE}: '0001-01-01', 0001-01-01 (out.csv, line 8)"}),
         (lambda user, item: 1_600_000_000 + (item == 4) * 90_000_000_000,
          {"times": "2020-09-13 to 4872-09-08, read as seconds",
-          "unusual times": f"5 of 25 {OUTSIDE}: '91600000000' is 4872-09-08 (out.csv, line 6)"}),
+          "unusual times": f"5 of 25 {OUTSIDE}: '91600000000', 4872-09-08 (out.csv, line 6)"}),
         (lambda user, item: [0, 4_070_908_800][item % 2] if user == 3 else 1_600_000_000,
          {"times": "1970-01-01 to 2099-01-01, read as seconds",
-          "unusual times": f"5 of 25 {OUTSIDE}: '0' is 1970-01-01 (out.csv, line 17) and "
-          "'4070908800' is 2099-01-01 (out.csv, line 18)"}),
+          "unusual times": f"5 of 25 {OUTSIDE}: '0', 1970-01-01 (out.csv, line 17) and "
+          "'4070908800', 2099-01-01 (out.csv, line 18)"}),
         # FILETIME, of which 1601 is the year 0
         (lambda user, item: 133_536_384_000_000_000 + item * 10**7,
          {"times": "1974-03-26 to 1974-03-26, read as nanoseconds",
-          "unusual times": f"25 of 25 {OUTSIDE}: '133536384000000000' is 1974-03-26 (out.csv, "
-          "line 2) and '133536384040000000' is 1974-03-26 (out.csv, line 6)"}),
+          "unusual times": f"25 of 25 {OUTSIDE}: '133536384000000000', 1974-03-26 (out.csv, "
+          "line 2) and '133536384040000000', 1974-03-26 (out.csv, line 6)"}),
         (lambda user, item: f"2024{item + 1:02}{28 + user % 2}",
          {"times": "20240128 to 20240529, read as ranks", "days": DAYS.format("%Y%m%d")}),
         (lambda user, item: f"{28 + user % 2}{item + 1:02}2024",
@@ -278,6 +278,22 @@ def test_the_first_and_last_time_are_said(
         if "time" in name or name == "days"
     }
     assert notes == expected
+
+
+def test_unusual_times_that_are_stored_as_times(tmp_path: Path) -> None:
+    times = [f"20{20 + number:02}-05-01" for number in range(5)]
+    for place, odd, day in (
+        (0, "1970-01-01", "1970-01-01"),
+        (3, "2199-12-31 23:59", "2199-12-31"),
+    ):
+        stored = pd.to_datetime([*times[:place], odd, *times[place:]], format="mixed")
+        frame = pd.DataFrame({"user_id": [1] * 6, "item_id": range(6), "at": stored})
+        frame.to_parquet(tmp_path / "at.parquet")
+        where = "at.parquet", f"table, row {place} (the first is 0)"
+        for source, name in zip((tmp_path / "at.parquet", frame), where, strict=True):
+            dataset = prepare(source, tmp_path / "out", time_column="at", overwrite=True)
+            note, _, _ = dataset.manifest.notes["unusual times"].partition("; --time-format")
+            assert note == f"1 of 6 {OUTSIDE}: {day} ({name})"
 
 
 def test_days_that_are_numbers_are_read_by_the_format_that_the_note_names(

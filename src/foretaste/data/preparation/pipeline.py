@@ -424,16 +424,15 @@ class Pipeline:
     def describe_gap(self, times: Times) -> dict[str, str]:
         """A note on the rows that no age counts from; empty if there are none."""
         engine = self._engine
-        num_after, first = engine.row(f"SELECT count(*), min(time) {steps.AFTER_GAP}")
+        num_after = engine.count(f"(SELECT 1 {steps.AFTER_GAP})")
         if not num_after:
             return {}
         (latest,) = engine.row("SELECT latest FROM ages")
-        text, place = times.find(f"SELECT min(time) {steps.AFTER_GAP}")
+        first = times.example(f"SELECT min(time) {steps.AFTER_GAP}")
         return {
             "times after a gap": f"{counted(num_after, 'row')} more than {_HALF_LIVES_OF_GAP} "
-            f"half-lives after all others, from {shown(text)}, {times.date_of(first)} "
-            f"({Path(place).name}): ages count from {times.date_of(latest)}, and later rows weigh "
-            "as new ones do"
+            f"half-lives after all others, from {first}: ages count from {times.date_of(latest)}, "
+            "and later rows weigh as new ones do"
         }
 
     def _num_heldout_users(self, num_eligible: int) -> int:

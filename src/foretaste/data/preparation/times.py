@@ -144,19 +144,24 @@ class Times:
         )
 
     def find(self, query: str) -> tuple[str, str]:
-        """The text and the place of the time that a query returns."""
+        """The text and the place of the time that a query returns. Stored times have no text,
+        because DuckDB crashes as it turns some into text."""
         for source in self.sources:
             column = source.columns[self.column]
-            text = column.text or column.sql
-            if column.text is None and column.storage in TIMES:
-                # DuckDB crashes as it turns some stored times into text.
-                text = quoted(column.type_name)
+            is_stored = column.text is None and column.storage in TIMES
+            text = "''" if is_stored else f"CAST({column.text or column.sql} AS STRING)"
             time = cast(self.engine.sql, column, self.kind) + column.scale
-            found = self.engine.find_rows(source, f"{time} = ({query})", f"CAST({text} AS STRING)")
+            found = self.engine.find_rows(source, f"{time} = ({query})", text)
             if found.count:
-                assert found.value is not None
-                return found.value, found.place
+                return found.value or "", found.place
         raise AssertionError(f"no source has the time of {query}")
+
+    def example(self, query: str) -> str:
+        """The text, the day and the place of the time that a query returns, for a note."""
+        (time,) = self.engine.row(query)
+        text, place = self.find(query)
+        # Without the file's folder, which differs from machine to machine.
+        return f"{text and shown(text) + ', '}{self.date_of(time)} ({Path(place).name})"
 
     def _outlying(self) -> dict[str, str]:
         """A note on times before 1995 or after the next month; empty if there are none."""
@@ -170,17 +175,15 @@ class Times:
         if low <= self.first and self.last < high:
             return {}
         is_out = f"time < {low} OR time >= {high}"
-        examples = []
-        for aggregate in ("min", "max"):
-            query = f"SELECT {aggregate}(time) FROM raw WHERE {is_out}"
-            (time,) = self.engine.row(query)
-            text, place = self.find(query)
-            examples.append(f"{shown(text)} is {self.date_of(time)} ({Path(place).name})")
+        examples = dict.fromkeys(
+            self.example(f"SELECT {end_of}(time) FROM raw WHERE {is_out}")
+            for end_of in ("min", "max")
+        )
         num_out, num_rows = self.engine.count(f"raw WHERE {is_out}"), self.engine.count("raw")
         latest = f"{end - timedelta(days=1):%Y-%m}"
         return {
             "unusual times": f"{num_out:,} of {num_rows:,} lie before {_FIRST_YEAR} or after "
-            f"{latest}: {' and '.join(dict.fromkeys(examples))}; {OPTION} reads times that are "
+            f"{latest}: {' and '.join(examples)}; {OPTION} reads times that are "
             "written in another form"
         }
 
