@@ -263,15 +263,27 @@ def test_ages_need_times(prepared: PrepareText, name: str, message: str) -> None
         prepared(f"user,item,{name}\n1,1,3\n1,2,4\n", half_life="3d", protocol="none")
 
 
-def test_ages_need_times_of_one_unit_in_each_source(prepared: PrepareText) -> None:
+@pytest.mark.parametrize("beside", [False, True])
+def test_ages_need_times_of_one_unit_in_each_source(
+    write: WriteFile, tmp_path: Path, beside: bool
+) -> None:
+    """One event in milliseconds is found, also beside a file in milliseconds."""
     rows = "".join(f"{user},{user % 3},{1_600_000_000 + user}\n" for user in range(9))
+    events = write(f"user,item,time\n{rows}1,2,1600000000001\n", "events.csv")
+    others = write(
+        "user,item,time\n" + "".join(f"{user},1,16000000000{user}0\n" for user in range(5, 95)),
+        "others.csv",
+    )
     message = (
-        r"raw\.csv, line 11: time '1600000000001' is in milliseconds \(column 'time', 1 row like "
-        r"it\), and 9 in seconds: times of several units cannot be put in order; write all"
+        r"events\.csv, line 11: time '1600000000001' is in milliseconds \(column 'time', 1 row "
+        r"like it\), and 9 in seconds: times of several units cannot be put in order; write all"
     )
     with pytest.raises(InputError, match=message):
-        prepared(
-            f"user,item,time\n{rows}1,2,1600000000001\n", "raw", half_life="3d", protocol="none"
+        prepare(
+            [others, events] if beside else events,
+            tmp_path / "out",
+            half_life="3d",
+            protocol="none",
         )
 
 

@@ -32,6 +32,7 @@ _IS_UNIT = {
     unit: f"time BETWEEN {_EARLIEST * 10**power} AND {_LATEST * 10**power}"
     for unit, power in _UNITS.items()
 }
+_NUM_OF_UNITS = ", ".join(f"count(CASE WHEN {one} THEN 1 END)" for one in _IS_UNIT.values())
 _YEAR_S = 365.2425 * 86_400
 _FIRST_YEAR = 1995
 """Times before it are noted. Few shops have kept their records for longer."""
@@ -86,15 +87,12 @@ class Times:
     last: Any = field(init=False)
 
     num_of_unit: dict[str, int] = field(init=False)
-    """The number of times in each unit; empty for ranks, which have none. Dates have unit ""."""
+    """The number of times in each unit; empty for ranks, which have none. That of dates is "".
+    """
 
     def __post_init__(self) -> None:
-        counts = [f"count(CASE WHEN {is_unit} THEN 1 END)" for is_unit in _IS_UNIT.values()]
-        query = f"SELECT min(time), max(time), {', '.join(counts)} FROM raw"
-        self.first, self.last, *found = self.engine.row(query)
-        self.num_of_unit = {unit: n for unit, n in zip(_UNITS, found, strict=True) if n}
-        if self.kind in TIMES:
-            self.num_of_unit = {"": sum(found)}
+        self.first, self.last = self.engine.row("SELECT min(time), max(time) FROM raw")
+        self.num_of_unit = {"": 1} if self.kind in TIMES else _units_in(self.engine, "raw")
 
     @property
     def per_second(self) -> int | None:
@@ -133,15 +131,30 @@ class Times:
         return next((one for one, n in zip(_DAYS, found, strict=True) if n == num_rows), None)
 
     def unit_problem(self) -> str:
-        """The message about times in several units, with a time in the rarest one."""
-        rare, *_ = units = sorted(self.num_of_unit, key=lambda unit: self.num_of_unit[unit])
-        text, place = self.find(f"SELECT min(time) FROM raw WHERE {_IS_UNIT[rare]}")
-        others = " and ".join(f"{self.num_of_unit[unit]:,} in {unit}" for unit in units[1:])
+        """The message about times in several units, with the first time in the rarest unit of the
+        source that has most units."""
+        units = [
+            _units_in(self.engine, f"(SELECT {self._time(one)} AS time FROM {one.rows_kept})")
+            for one in self.sources
+        ]
+        found = max(units, key=len)
+        source = self.sources[units.index(found)]
+        rare = min(found, key=found.__getitem__)
+        text = f"CAST({source.columns[self.column].sql} AS STRING)"
+        is_rare = _IS_UNIT[rare].replace("time", self._time(source), 1)
+        row = self.engine.find_rows(source, is_rare, text)
+        others = found if len(found) > 1 else self.num_of_unit
+        listed = " and ".join(f"{n:,} in {unit}" for unit, n in others.items() if unit != rare)
         return (
-            f"{place}: time {shown(text)} is in {rare} (column {shown(self.column)}, "
-            f"{counted(self.num_of_unit[rare], 'row')} like it), and {others}: times of several "
-            "units cannot be put in order; write all of them in one"
+            f"{row.place}: time {shown(row.value)} is in {rare} (column {shown(self.column)}, "
+            f"{counted(row.count, 'row')} like it), and {listed}: times of several units cannot be "
+            "put in order; write all of them in one"
         )
+
+    def _time(self, source: Source) -> str:
+        """SQL of the times of a source, as they are in table ``raw``."""
+        column = source.columns[self.column]
+        return cast(self.engine.sql, column, self.kind) + column.scale
 
     def find(self, query: str) -> tuple[str, str]:
         """The text and the place of the time that a query returns. Stored times have no text,
@@ -150,8 +163,7 @@ class Times:
             column = source.columns[self.column]
             is_stored = column.text is None and column.storage in TIMES
             text = "''" if is_stored else f"CAST({column.text or column.sql} AS STRING)"
-            time = cast(self.engine.sql, column, self.kind) + column.scale
-            found = self.engine.find_rows(source, f"{time} = ({query})", text)
+            found = self.engine.find_rows(source, f"{self._time(source)} = ({query})", text)
             if found.count:
                 return found.value or "", found.place
         raise AssertionError(f"no source has the time of {query}")
@@ -207,27 +219,30 @@ def _plain(number: Any) -> str:
     return str(int(number)) if number == int(number) else str(number)
 
 
+def _units_in(engine: Engine, relation: str) -> dict[str, int]:
+    """The number of times of a relation in each unit that some of them have."""
+    found = engine.row(f"SELECT {_NUM_OF_UNITS} FROM {relation}")
+    return {unit: num_times for unit, num_times in zip(_UNITS, found, strict=True) if num_times}
+
+
 def with_own_units(
     engine: Engine, sources: Sequence[Source], name: str, kind: Kind
 ) -> tuple[list[Source], str] | None:
     """The sources with factors that bring the numbers of each file to microseconds, as kind
     ``real``, and their units in words; None if table ``raw`` has one unit, or if a file has no unit
     or several."""
-    is_there = ", ".join(
-        f"count(CASE WHEN {is_unit} THEN 1 END) > 0" for is_unit in _IS_UNIT.values()
-    )
-    if sum(engine.row(f"SELECT {is_there} FROM raw")) < 2:
+    if len(_units_in(engine, "raw")) < 2:
         return None
     times = "\nUNION ALL ".join(
         f"SELECT {number} AS number, {source.file} AS file, "
         f"{cast(engine.sql, source.columns[name], kind)} AS time FROM {source.rows_kept}"
         for number, source in enumerate(sources)
     )
-    query = f"SELECT number, file, {is_there} FROM ({times}) GROUP BY number, file"
+    query = f"SELECT number, file, {_NUM_OF_UNITS} FROM ({times}) GROUP BY number, file"
     scaled = list(sources)
     files_of: dict[str, list[tuple[int, str]]] = {}
     for number, file, *found in sorted(engine.run(query)):
-        units = [unit for unit, is_found in zip(_UNITS, found, strict=True) if is_found]
+        units = [unit for unit, num_times in zip(_UNITS, found, strict=True) if num_times]
         if len(units) != 1:
             return None
         files_of.setdefault(units[0], []).append((number, file))
