@@ -76,7 +76,10 @@ def test_a_line_of_a_file_is_named_with_the_option(prepared: PrepareText) -> Non
         prepared("customer,sku\n7,a\n,a\n7,b\n,c\n")
 
 
-@pytest.mark.parametrize("users", [[7.5, None], [2.0**53, None], np.array([2**24], np.float32)])
+@pytest.mark.parametrize(
+    "users",
+    [[7.5, None], [2.0**53, None], np.array([2**24], np.float32), np.array([2**11], np.float16)],
+)
 def test_floats_that_may_not_be_the_id_are_refused(users: Any) -> None:
     frame = pd.DataFrame({"user": users, "item": ["a"] * len(users)})
     message = r"user_id .* is not an id \(column 'user', 1 row"

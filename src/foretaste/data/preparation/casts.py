@@ -58,7 +58,7 @@ def cast(sql: Spellings, column: Column, kind: Kind) -> str:
     short, integer = f"TRY_CAST({name} AS INTEGER)", f"TRY_CAST({name} AS BIGINT)"
     # Integer ids of a frame become floats as soon as one is missing. From this bound on several
     # integers become the same float, so a larger one is no id.
-    end = 2**24 if column.type_name == "float" else 2**53
+    end = {"halffloat": 2**11, "float": 2**24}.get(column.type_name, 2**53)
     whole = f"CASE WHEN abs({name}) < {end} AND floor({name}) = {name} THEN {{}} END"
     exact = f"CASE WHEN floor({name}) = {name} THEN {{}} END"
     casts: dict[tuple[Storage, Kind], str] = {

@@ -88,23 +88,24 @@ class Frame(Source):
         )  # fmt: skip
 
     def reading(self, names: Iterable[str]) -> Self:
-        tables = {name: self._converted(name) for name in names}
-        schema = pa.schema([column.schema.field(0) for column in tables.values()])
-        columns = {
-            name: replace(self.columns[name], storage=_storage(kind), type_name=str(kind))
-            for name, kind in zip(tables, schema.types, strict=True)
-        }
-        table = pa.table({columns[name].sql: column.column(0) for name, column in tables.items()})
+        columns, values = dict(self.columns), {}
+        for name in names:
+            column, type_name = self._converted(name)
+            columns[name] = replace(
+                columns[name], storage=_storage(column.type), type_name=type_name
+            )
+            values[columns[name].sql] = column
+        table = pa.table(values)
         return replace(
-            self, table=table, columns=self.columns | columns, size=table.nbytes,
+            self, table=table, columns=columns, size=table.nbytes,
             relation=f"frame_{id(table)}",
         )  # fmt: skip
 
-    def _converted(self, name: str) -> pa.Table:
-        """The column of a name; InputError if Arrow cannot hold its values."""
+    def _converted(self, name: str) -> tuple[pa.ChunkedArray, str]:
+        """The column of a name, and its type before; InputError if Arrow cannot hold its values."""
         try:
-            table = self.convert(name)
-            return pa.table([_plain(table.column(0))], names=[name])
+            column = self.convert(name).column(0)
+            return _plain(column), str(column.type)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             problem = error.args[0] if isinstance(error, pa.ArrowException) else error
             raise InputError(
