@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import defaultdict
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
-from foretaste.data import Dataset, Histories, prepare
+from foretaste.data import Dataset, GivenSplit, Histories, prepare
+from foretaste.errors import SettingError
+from tests.data.conftest import PrepareText, WriteFile, refuse
 from tests.data.test_protocols import hashed
 
 Placed = dict[int, list[int]]
@@ -52,7 +58,7 @@ def random_table(num_rows: int = 3000, num_times: int = 12, num_users: int = 60)
     )
 
 
-@pytest.mark.parametrize("protocol", ["leave-one-out", "temporal"])
+@pytest.mark.parametrize("protocol", ["leave-one-out", "temporal", "held-out-users", "none"])
 @pytest.mark.parametrize("num_times", [2, 12, 10**9])
 def test_places_follow_time_and_then_the_hash_downwards(
     tmp_path: Path, protocol: str, num_times: int
@@ -66,6 +72,119 @@ def test_places_follow_time_and_then_the_hash_downwards(
         places = found[user : user + 1].position
         assert places is not None
         assert sorted(places.tolist()) == list(range(len(places)))
+
+
+def given(num_times: int) -> tuple[GivenSplit, pa.Table]:
+    table = random_table(num_times=num_times)
+    return GivenSplit(train=table[:2000], validation=table[2000:2400], test=table[2400:]), table
+
+
+def test_a_given_split_has_one_order(tmp_path: Path) -> None:
+    """A pair of several parts has the place of its row in the first of them."""
+    split, table = given(num_times=10**9)
+    dataset = prepare(split, tmp_path / "out")
+    found = in_order(dataset, dataset.all_interactions())
+    parts = np.repeat(range(3), [2000, 400, 600])
+    pairs = [*zip(table["user_id"].to_pylist(), table["item_id"].to_pylist(), strict=True)]
+    first = dict(reversed([*zip(pairs, parts, strict=True)]))
+    kept = table.filter([first[pair] == part for pair, part in zip(pairs, parts, strict=True)])
+    assert found == expected_order(kept)
+
+
+def test_ranks_of_a_given_split_begin_anew_in_each_part(tmp_path: Path) -> None:
+    parts = {"train": [8, 2, 5], "validation": [1, 9], "test": [4]}
+    for name, items in parts.items():
+        (tmp_path / f"{name}.txt").write_text(f"7 {' '.join(map(str, items))}\n")
+    split = GivenSplit(**{name: tmp_path / f"{name}.txt" for name in parts})
+    dataset = prepare(split, tmp_path / "out", layout="lists")
+    assert in_order(dataset, dataset.all_interactions()) == {7: [8, 2, 5, 1, 9, 4]}
+
+
+def test_a_given_split_without_times_has_no_order(tmp_path: Path) -> None:
+    split, _ = given(num_times=3)
+    parts = {name: one.drop_columns("timestamp") for name, one in split.parts().items()}
+    dataset = prepare(GivenSplit(**parts), tmp_path / "out")
+    assert not dataset.manifest.has_order
+    # In one part alone they order nothing.
+    some = prepare(GivenSplit(**parts | {"train": split.train}), tmp_path / "some")
+    assert not some.manifest.has_order
+    assert "has no column 'timestamp'" in some.manifest.notes["order"]
+    assert some.manifest.digest == dataset.manifest.digest
+
+
+def test_times_that_cannot_be_read_are_left_out_unless_they_are_asked_for(
+    prepared: PrepareText, write: WriteFile
+) -> None:
+    text = "user,item,date\n1,5,2024-01-01\n1,6,soon\n2,5,2024-01-02\n2,6,2024-01-03\n"
+    dataset = prepared(text, protocol="none")
+    assert not dataset.manifest.has_order
+    assert "time" not in dataset.manifest.columns
+    note = dataset.manifest.notes["order"]
+    assert note.startswith("unknown, as the times are not read: ")
+    assert "out.csv, line 3: time 'soon' does not fit" in note
+    assert "use a protocol" not in note
+    named = {"protocol": "none", "time_column": "date"}
+    refuse(write(text), "line 3: time 'soon' does not fit", **named)
+    refuse(write(text), "line 3: time 'soon' does not fit", protocol="leave-one-out")
+    flags = pa.table({"user": [1, 1], "item": [5, 6], "date": [True, False]})
+    refuse(flags, "column 'date' is of type bool", **named)
+
+
+def test_rows_are_an_order_if_asked_for(prepared: PrepareText, tmp_path: Path) -> None:
+    text = "user,item,date\n1,7,5\n2,9,4\n1,3,9\n1,7,1\n1,5,0\n2,1,1\n1,2,1\n"
+    dataset = prepared(text, order="rows")
+    assert dataset.manifest.protocol == "leave-one-out"
+    assert "time" not in dataset.manifest.columns
+    assert in_order(dataset, dataset.all_interactions()) == {1: [7, 3, 5, 2], 2: [9, 1]}
+    target = dataset.heldout("test").target
+    assert dataset.items.ids(target.item_index) == [2]
+    plain = prepared(text.replace("date", "x"), "plain", protocol="none")
+    assert not plain.manifest.has_order
+
+
+def test_rows_are_no_order_of_what_has_none(tmp_path: Path) -> None:
+    table = random_table()
+    for settings, message in (
+        ({"time_column": "timestamp"}, "order is rows, and time_column is 'timestamp'"),
+        ({"protocol": "temporal"}, "the numbers of rows are ranks"),
+        ({"half_life": "9d"}, "the numbers of rows are ranks"),
+        ({"engine": "spark"}, "order is rows, and engine is 'spark'"),
+    ):
+        refuse(table, message, SettingError, order="rows", **settings)
+    refuse([table, table], "2 sources have no order among them", SettingError, order="rows")
+    place = tmp_path / "shop.db"
+    with closing(sqlite3.connect(place)) as connection, connection:
+        connection.execute("CREATE TABLE t (user_id, item_id)")
+        rows = [(1, item) for item in (5, 2, 8)]
+        connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
+    url = f"sqlite:///{place}"
+    settings = {"order": "rows", "protocol": "none"}
+    with pytest.raises(SettingError, match="a database has an order by --query"):
+        prepare(url, tmp_path / "out", **settings)
+    query = "SELECT * FROM t ORDER BY item_id DESC"
+    dataset = prepare(url, tmp_path / "out", query=query, **settings)
+    assert in_order(dataset, dataset.all_interactions()) == {1: [8, 5, 2]}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "frame"])
+def test_many_rows_and_threads_keep_the_order_of_rows(tmp_path: Path, kind: str) -> None:
+    """3 million rows, which several threads would read and write in any order."""
+    num_rows, num_users = 3_000_000, 1009
+    row = np.arange(num_rows)
+    table: Any = pa.table({"user_id": row % num_users, "item_id": row * 7919 % 999_983})
+    if kind == "csv":
+        pa_csv.write_csv(table, tmp_path / "rows.csv")
+    if kind == "parquet":
+        pq.write_table(table, tmp_path / "rows.parquet", row_group_size=50_000)
+    source = table if kind == "frame" else tmp_path / f"rows.{kind}"
+    dataset = prepare(source, tmp_path / "out", order="rows", protocol="none", threads=4)
+    found = dataset.all_interactions()
+    items = found.item_index[found.oldest_first()]
+    assert found.num_interactions == num_rows  # no pair repeats
+    for user in range(0, num_users, 97):
+        expected = table["item_id"].to_numpy()[user::num_users]
+        of_user = items[found.offsets[user] : found.offsets[user + 1]]
+        assert dataset.items.ids(of_user) == expected.tolist()
 
 
 def test_the_item_left_out_has_the_highest_place(tmp_path: Path) -> None:

@@ -101,7 +101,12 @@ def test_columns_named_by_option(prepared: PrepareText) -> None:
     )
     assert dataset.users.ids() == [1, 2]
     assert dataset.items.ids() == [6, 7, 8]
-    assert dataset.manifest.columns == {"user_id": "who", "item_id": "what", "rating": "stars"}
+    assert dataset.manifest.columns == {
+        "user_id": "who",
+        "item_id": "what",
+        "rating": "stars",
+        "time": "at",
+    }
 
 
 @pytest.mark.parametrize(
@@ -342,7 +347,12 @@ PAIR = "'user' as user_id, 'item' as item_id"
             f"leave-one-out (random){NO_TIMES}, no validation part",
             PAIR,
         ),
-        ("user,item,ts", {"protocol": "held-out-users"}, "held-out-users", PAIR),
+        (
+            "user,item,ts",
+            {"protocol": "held-out-users"},
+            "held-out-users",
+            f"{PAIR}, 'ts' as time",
+        ),
         ("user,item,played", {"protocol": "none"}, "none", PAIR),
         (
             "user,item,stars",

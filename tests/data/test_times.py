@@ -434,9 +434,5 @@ def test_formats_that_cannot_be(write: WriteFile) -> None:
 
 
 def test_a_format_where_no_times_are_read(write: WriteFile) -> None:
-    source = write(as_csv(["31/12/2020"]))
-    for protocol in ("held-out-users", "none"):
-        message = f"no times are read: protocol {protocol} needs none"
-        refuse(source, message, SettingError, time_format="%d/%m/%Y", protocol=protocol)
     message = "there is no time column; name one with --time-column"
     refuse(write("user,item\n1,2\n"), message, SettingError, time_format="%d/%m/%Y")

@@ -159,7 +159,7 @@ def test_a_given_split_weighs_rows_of_its_training_part(tmp_path: Path) -> None:
     split = GivenSplit(train=part((1, 1, 2), (1, 2, 3), (2, 1, 4)), test=part((1, 1, 9), (2, 2, 1)))
     dataset = prepare(split, tmp_path / "given", weight_column="plays")
     assert list(weights_of(dataset).values()) == [2.0, 3.0, 4.0]
-    refuse(split, "those of a given split are not read; leave it out", SettingError, half_life="9d")
+    refuse(split, "half_life needs real times, and there is no time", SettingError, half_life="9d")
 
 
 def test_values_of_a_matrix_are_weights_where_asked_for(tmp_path: Path) -> None:

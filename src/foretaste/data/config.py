@@ -23,6 +23,7 @@ Layout = Literal["pairs", "lists"]
 Quote = Literal["double", "backslash", "none"]
 IdType = Literal["auto", "integer", "text"]
 EmptyIds = Literal["refuse", "drop"]
+Order = Literal["rows"]
 WeightScale = Literal["linear", "log"]
 
 Progress = Callable[[str], None]
@@ -37,16 +38,12 @@ _MEMORY_LIMIT = re.compile(r"([1-9][0-9]*(?:\.[0-9]+)?) ?([KMGT])(i?)B", re.IGNO
 # part of how each source was read.
 _NOT_CONTENT = frozenset({"engine", "spark_master", "memory_limit", "threads", "query", "layout"})
 _ABSENT_IF_NONE = (
-    "weight_column",
-    "event_column",
-    "events",
-    "half_life",
-    "weight_scale",
-    "empty_values",
+    *("weight_column", "event_column", "events", "half_life", "weight_scale", "empty_values"),
+    "order",
 )
 _NOT_OF_LISTS = (
     *("delimiter", "columns", "quote", "user_column", "rating_column", "time_column"),
-    *("time_format", "min_rating", "weight_column", "event_column", "half_life"),
+    *("time_format", "min_rating", "weight_column", "event_column", "half_life", "order"),
 )
 _HALF_LIFE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([hdw])")
 _SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
@@ -249,6 +246,10 @@ class PrepareConfig(InputConfig):
     """Ids that stand for no id, such as ``NA`` and ``\\N``; their rows are left out too. Needs
     ``empty_ids`` drop."""
 
+    order: Order | None = None
+    """``rows`` takes the rows for the order of each user's interactions, the newest last: of one
+    file, frame or sorted query that has no times."""
+
     num_heldout_users: Count | None = None
     """Number of users held out for validation, and again for test, under held-out-users. Default:
     a tenth of the users for each."""
@@ -302,6 +303,12 @@ class PrepareConfig(InputConfig):
                 f"empty_values is {shown(' '.join(self.empty_values))}, which needs empty_ids "
                 "drop: --empty-ids drop (empty_ids='drop' in Python)"
             )
+        for name in ("time_column", "engine") if self.order == "rows" else ():
+            if (value := getattr(self, name)) not in (None, "duckdb"):
+                raise SettingError(
+                    f"order is rows, and {name} is {shown(value)}, which has another order or "
+                    "none; leave one out"
+                )
         if self.spark_master is not None and self.engine != "spark":
             raise SettingError(
                 f"spark_master is {shown(self.spark_master)}, and engine is {self.engine}; ask for "

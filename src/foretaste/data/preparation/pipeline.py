@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from foretaste.data.preparation.casts import Kind
 from foretaste.data.preparation.columns import (
     ItemDescriptions,
     describe_unused,
+    is_rank,
 )
 from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.preparation.lists import count_empty_lists
@@ -88,8 +90,13 @@ class Pipeline:
             config.empty_ids,
             types,
             config.empty_values or (),
+            by_rows=config.order == "rows",
+            may_lack_times=plan.may_lack_times,
         )
         kinds = raw.kinds
+        if raw.unread_times:
+            columns = {role: name for role, name in plan.columns.items() if role != "time"}
+            plan = self._plan = replace(plan, columns=columns, unread_times=raw.unread_times)
         counts["num_rows_read"] = engine.count("raw") + raw.num_dropped
         if config.empty_ids == "drop":
             counts["num_rows_with_an_empty_id"] = raw.num_dropped
@@ -107,6 +114,8 @@ class Pipeline:
         notes = times.describe() if times else {}
         items = None if inputs.items is None else ItemDescriptions(inputs.items, self._config)
         notes |= describe_files(inputs.interactions)
+        if plan.unread_times:
+            notes["order"] = f"unknown, as the times are not read: {plan.unread_times}"
         notes |= describe_unused(names, used, items, has_weights=plan.weight_scale is not None)
         notes |= describe_ids(engine, raw, plan.columns, types)
         item_columns = [] if items is None else items.read(engine)
@@ -229,35 +238,47 @@ class Pipeline:
     def collapse_pairs(self, rows: str) -> None:
         """Make ``user_codes``, ``item_codes`` and ``pairs``, with each (user, item) once, at its
         earliest time."""
-        engine, parts = self._engine, self._plan.parts
+        engine, plan, parts = self._engine, self._plan, self._plan.parts
         num_rows = engine.count(rows)
         num_given = engine.run(steps.DISTINCT_HELD.format(previous=rows)) if parts else []
         for kind in ("user", "item"):
             engine.make(f"{kind}_codes", steps.CODES.format(kind=kind, previous=rows))
-        is_repeat = steps.HAS_TIME_OF_PREVIOUS if self._plan.has_order else "false"
-        engine.make("pairs", steps.PAIRS.format(previous=rows, is_repeat=is_repeat))
+        plan = self._plan
+        is_repeat = steps.HAS_TIME_OF_PREVIOUS if plan.has_order else "false"
+        is_rank_in_part = plan.parts and is_rank(plan.columns.get("time", ""))
+        pairs = steps.PAIRS.format(
+            previous=rows,
+            part=self._part,
+            time=steps.RANK_IN_PARTS if is_rank_in_part else "time",
+            is_repeat=is_repeat,
+        )
+        engine.make("pairs", pairs)
         num_copies = engine.count("pairs WHERE is_copy")
         if num_copies:
-            engine.make("pairs_once", steps.WITHOUT_COPIES)
+            engine.make("pairs_once", steps.WITHOUT_COPIES.format(part=self._part))
             engine.drop("pairs")
             engine.rename("pairs_once", "pairs")
             self._counts["num_repeats_at_the_same_time"] = num_copies
         self._counts["num_repeated_pairs"] = num_rows - engine.count("pairs")
         for number, num_pairs in num_given:
-            num_left = engine.count(f"pairs WHERE time = {number}")
+            num_left = engine.count(f"pairs WHERE part = {number}")
             self._counts[f"num_{parts[number]}_pairs_in_an_earlier_part"] = num_pairs - num_left
 
     def place_pairs(self) -> None:
         """Add to ``pairs`` the place of each in the history of its user: ``position``."""
         engine = self._engine
-        engine.make("ranked", steps.RANKED)
+        engine.make("ranked", steps.RANKED.format(part=self._part))
         engine.drop("pairs")
-        engine.make("pairs", steps.PLACED.format(pair_key=self._pair_key))
+        engine.make("pairs", steps.PLACED.format(pair_key=self._pair_key, part=self._part))
         engine.drop("ranked")
 
     @property
     def _pair_key(self) -> str:
         return steps.PAIR_KEY.format(seed=self._config.seed)
+
+    @property
+    def _part(self) -> str:
+        return ", part" if self._plan.parts else ""
 
     @property
     def _position(self) -> str:

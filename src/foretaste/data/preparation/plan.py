@@ -16,6 +16,7 @@ from foretaste.data.preparation.columns import (
     find_spelling,
     is_rank,
 )
+from foretaste.data.sources.database import Database
 from foretaste.data.sources.source import Source, quoted
 from foretaste.errors import InputError, SettingError
 
@@ -56,10 +57,20 @@ class Plan:
     weight_scale: WeightScale | None
     """The scale of the weights; None if interactions have no weights."""
 
+    is_by_rows: bool
+    """True if the rows order the interactions of a user."""
+
+    may_lack_times: bool
+    """True if times that cannot be read are left out: nobody named them, and the split needs none.
+    """
+
+    unread_times: str
+    """The reason why the times are not read; empty if they are, or if there are none."""
+
     @property
     def has_order(self) -> bool:
-        """True if times order the interactions of a user."""
-        return "time" in self.columns and not self.parts
+        """True if times or rows order the interactions of a user."""
+        return "time" in self.columns or self.is_by_rows
 
     @property
     def weight(self) -> str:
@@ -105,6 +116,9 @@ def make_plan(
     if isinstance(config.time_column, tuple):
         named.append("clock")
     found = find_columns(first, config, (*PAIR, "rating", "time", *named), items)
+    if config.order == "rows":
+        _check_rows(config, sources)
+        found = {role: name for role, name in found.items() if role not in ("time", "clock")}
     has_times = "time" in found
     protocol: str = config.protocol
     has_validation = protocol != "none" and config.validation == "hold-out"
@@ -119,21 +133,24 @@ def make_plan(
             raise SettingError("validation is none, and a validation part is given; leave one out")
         protocol = "given"
     elif protocol == "auto":
-        protocol = "leave-one-out" if has_times else "held-out-users"
+        protocol = "leave-one-out" if has_times or config.order else "held-out-users"
     _check_columns_for(config, protocol, found)
     filters = _filters(config, protocol, has_ratings="rating" in found)
-    needed = {"user_id", "item_id", *NAMED}
+    needed = {"user_id", "item_id", "time", "clock", *NAMED}
     if "min_rating" in filters:
         needed.add("rating")
-    if protocol in ("leave-one-out", "temporal") or config.half_life is not None:
-        needed |= {"time", "clock"}
     columns = {role: name for role, name in found.items() if role in needed}
     if config.time_format is not None and "time" not in columns:
-        reason = f"protocol {protocol} needs none" if has_times else "there is no time column"
         raise SettingError(
-            f"time_format is {shown(config.time_format)}, and no times are read: {reason}; name "
-            "one with --time-column (time_column=... in Python), or leave it out"
+            f"time_format is {shown(config.time_format)}, and there is no time column; name one "
+            "with --time-column (time_column=... in Python), or leave it out"
         )
+    asked = (config.time_column, config.time_format, config.half_life)
+    may_lack_times = protocol not in ("leave-one-out", "temporal") and asked == (None, None, None)
+    unread_times = ""
+    lacking = [source for source in sources if columns.get("time", "") not in source.columns]
+    if may_lack_times and has_times and lacking:
+        unread_times = f"{lacking[0].name} has no column {shown(columns.pop('time'))}"
     ignores_times = bool(parts) or config.protocol not in ("auto", "leave-one-out")
     check_columns(sources, columns.values())
     for source in sources[1:] if not has_times and not ignores_times else ():
@@ -144,7 +161,7 @@ def make_plan(
                 "files with the same columns, or a protocol that needs no times, such as "
                 "held-out-users"
             )
-    is_random = protocol == "leave-one-out" and not has_times
+    is_random = protocol == "leave-one-out" and not has_times and not config.order
     return Plan(
         protocol=protocol,
         label=RANDOM if is_random else protocol,
@@ -155,19 +172,38 @@ def make_plan(
         parts=parts,
         events=config.weight_of_event,
         weight_scale=(config.weight_scale or "linear") if config.gives_weights else None,
+        is_by_rows=config.order == "rows",
+        may_lack_times=may_lack_times,
+        unread_times=unread_times,
     )
+
+
+def _check_rows(config: PrepareConfig, sources: Sequence[Source]) -> None:
+    """Raise SettingError unless the rows have one order: those of one file, frame or sorted
+    query."""
+    query = config.query or ""
+    for is_wrong, problem in (
+        (len(sources) > 1, f"{len(sources)} sources have no order among them"),
+        (
+            isinstance(sources[0], Database) and "order by" not in query.lower(),
+            "a database has an order by --query 'SELECT ... ORDER BY ...' alone",
+        ),
+    ):
+        if is_wrong:
+            raise SettingError(
+                f"order is rows, for one file or frame whose rows are in order, and {problem}; "
+                "leave one out"
+            )
 
 
 def _check_columns_for(config: PrepareConfig, protocol: str, found: dict[str, str]) -> None:
     time = found.get("time")
     # A rank orders the interactions of one user, and cannot compare those of two.
     if protocol == "temporal" or config.half_life is not None:
-        if protocol == "given":
-            raise SettingError(
-                "half_life needs real times, and those of a given split are not read; leave it out"
-            )
         problem = None
-        if time is None:
+        if config.order == "rows":
+            problem = "the numbers of rows are ranks"
+        elif time is None:
             problem = "there is no time column"
         elif is_rank(time):
             problem = f"{time!r} is a rank"

@@ -85,6 +85,9 @@ class Raw(NamedTuple):
     units_of_times: str = ""
     """The units of the sources' times in words, if they differ and all are microseconds now."""
 
+    unread_times: str = ""
+    """The message about times that cannot be read, and are left out; otherwise empty."""
+
 
 def read_raw(
     engine: Engine,
@@ -96,25 +99,31 @@ def read_raw(
     empty_values: Sequence[str] = (),
     *,
     by_rows: bool = False,
+    may_lack_times: bool = False,
 ) -> Raw:
     """Make table ``raw`` of the columns given by role.
 
-    Without a column, ``rating`` is 0, ``time`` is the number of the source's part or, ``by_rows``,
-    that of the row, and ``weight`` and ``event`` are absent. Times that are text are read by
-    ``time_format``. With role ``clock``, the column of ``time`` has dates, and both are joined.
-    With ``empty_ids`` None, empty ids are refused, and the message has no advice on that setting.
-    ``empty_values`` are dropped as empty ids are. Raises InputError with file, line and example for
-    a missing value, and for a value of no kind of its role.
+    Without a column, ``rating`` is 0, ``time`` is 0 or, ``by_rows``, the number of the row, and
+    ``weight`` and ``event`` are absent. ``part`` is the number of the source's part, if there are
+    several. Times that are text are read by ``time_format``. With role ``clock``, the column of
+    ``time`` has dates, and both are joined. With ``empty_ids`` None, empty ids are refused, and the
+    message has no advice on that setting. ``empty_values`` are dropped as empty ids are. Raises
+    InputError with file, line and example for a missing value, and for a value of no kind of its
+    role. With ``may_lack_times``, times that cannot be read are left out.
     """
+    columns, unread_times = dict(columns), ""
     if "clock" in columns:
-        columns = dict(columns)
         sources = with_clock(engine, sources, columns["time"], columns.pop("clock"))
     num_dropped = 0
     with naming(sources):
         sources = engine.register(sources)
-        check_storage(engine, sources, columns)
-        if not engine.reads_numbers_of_text:
-            _check_types(sources, columns)
+        if may_lack_times and "time" in columns:
+            try:
+                _check_columns(engine, sources, {"time": columns["time"]})
+            except InputError as error:
+                unread_times = str(error)
+                del columns["time"]
+        _check_columns(engine, sources, columns)
         if empty_ids == "drop":
             sources, num_dropped = _without_empty_ids(engine, sources, columns, empty_values)
         if time_format is not None and "time" in columns:
@@ -136,9 +145,14 @@ def read_raw(
                 kind, num_fitting = _fitting(
                     engine, sources, columns[role], chains[role], kinds[role], num_fitting
                 )
-                if num_fitting < num_rows:
-                    raise _bad_value(engine, sources, role, columns[role], kind, empty_ids)
-                kinds[role] = kind
+                if num_fitting == num_rows:
+                    kinds[role] = kind
+                    continue
+                problem = _bad_value(engine, sources, role, columns[role], kind, empty_ids)
+                if role != "time" or not may_lack_times:
+                    raise problem
+                unread_times = str(problem)
+                del columns[role], kinds[role]
             engine.drop("raw")
             _read_as(engine, sources, columns, kinds, by_rows=by_rows)
         units = ""
@@ -152,7 +166,7 @@ def read_raw(
             if kinds[role] == "text":
                 _check_text_ids(engine, sources, role, columns[role])
     kinds = {role: "integer" if kind == "short" else kind for role, kind in kinds.items()}
-    return Raw(list(sources), kinds, num_dropped, units)
+    return Raw(list(sources), kinds, num_dropped, units, unread_times.removesuffix(NO_TIMES))
 
 
 def _check_text_ids(engine: Engine, sources: Sequence[Source], role: str, name: str) -> None:
@@ -245,6 +259,13 @@ def _is_missing(column: Column) -> str:
     return f"{column.sql} IS NULL{is_nan}"
 
 
+def _check_columns(engine: Engine, sources: Sequence[Source], columns: dict[str, str]) -> None:
+    """Raise InputError for a column of a type that its role cannot have."""
+    check_storage(engine, sources, columns)
+    if not engine.reads_numbers_of_text:
+        _check_types(sources, columns)
+
+
 def check_storage(engine: Engine, sources: Sequence[Source], columns: dict[str, str]) -> None:
     """Raise InputError for a column of a type that its role cannot have, unless it has no rows."""
     for source in sources:
@@ -302,7 +323,7 @@ def _read_as(
         row = f"{number} * {_MOST_ROWS} + row_number() OVER ()"
         values = {
             "rating": "CAST(0 AS TINYINT)",
-            "time": row if by_rows else f"CAST({source.part_number} AS TINYINT)",
+            "time": row if by_rows else "CAST(0 AS TINYINT)",
             **{
                 role: cast(engine.sql, source.columns[name], kinds[role])
                 + source.columns[name].scale
@@ -315,7 +336,11 @@ def _read_as(
                 "''" if column.storage == "text" else f"CASE WHEN {_is_missing(column)} THEN '' END"
             )
             values["event"] = f"coalesce({values['event']}, {empty})"
-        selected = ", ".join(f"{values[role]} AS {role}" for role in KINDS if role in values)
+        if any(source.part_number for source in sources):
+            values["part"] = f"CAST({source.part_number} AS TINYINT)"
+        selected = ", ".join(
+            f"{values[role]} AS {role}" for role in (*KINDS, "part") if role in values
+        )
         selects.append(f"SELECT {selected} FROM {source.rows_kept}")
     engine.make("raw", "\nUNION ALL ".join(selects))
     fitting = ", ".join(f"count({role})" for role in columns)

@@ -6,7 +6,8 @@ and, if asked for, ``weight`` and ``event``. The SQL is common to DuckDB and Spa
 that differ are filled in for names in braces, as are all other parameters.
 
 ``*_code`` numbers the sorted distinct ids that were kept. ``*_index`` numbers the rows of the
-finished dataset, training's first. ``time`` is constant without a time column.
+finished dataset, training's first. ``time`` is constant without a time column. In a given split
+``raw`` has ``part``, the number of a row's part, too.
 """
 
 from __future__ import annotations
@@ -32,32 +33,36 @@ SELECT {kind}_id, CAST(row_number() OVER (ORDER BY {kind}_id) - 1 AS INTEGER) AS
 FROM (SELECT DISTINCT {kind}_id FROM {previous})
 """
 
-# A repeated pair keeps its earliest time. Codes sort faster than ids. Sorting the rows of each user
-# takes half the time of GROUP BY user, item, as most pairs come once.
+# A repeated pair keeps its earliest time, in a given split that of the first part that has it.
+# Codes sort faster than ids. Sorting the rows of each user takes half the time of GROUP BY user,
+# item, as most pairs come once.
 #
 # Rows with the user, item and time of another stay for a moment, to be counted. Their weights and
 # ratings are not compared: they would have to be sorted too, which takes twice the time.
 PAIRS = """
-SELECT user_code, item_code, time, NOT is_first AS is_copy
+SELECT user_code, item_code, time{part}, NOT is_first AS is_copy
 FROM (
-    SELECT user_code, item_code, time,
+    SELECT user_code, item_code, {time} AS time{part},
            coalesce(lag(item_code) OVER mine <> item_code, true) AS is_first,
            {is_repeat} AS is_repeat
     FROM {previous}
     JOIN user_codes USING (user_id)
     JOIN item_codes USING (item_id)
-    WINDOW mine AS (PARTITION BY user_code ORDER BY item_code, time))
+    WINDOW mine AS (PARTITION BY user_code ORDER BY item_code{part}, time))
 WHERE is_first OR is_repeat
 """
 
 HAS_TIME_OF_PREVIOUS = "lag(time) OVER mine = time"
 
-WITHOUT_COPIES = "SELECT user_code, item_code, time FROM pairs WHERE NOT is_copy"
+WITHOUT_COPIES = "SELECT user_code, item_code, time{part} FROM pairs WHERE NOT is_copy"
+
+# Ranks of a given split begin anew in each part.
+RANK_IN_PARTS = "part * CAST(1099511627776 AS BIGINT) + time"
 
 # The place of each pair among those of its user, 0 the oldest. Pairs of equal times share the
 # lowest of their places here.
 RANKED = """
-SELECT user_code, item_code, time,
+SELECT user_code, item_code, time{part},
        CAST(rank() OVER places - 1 AS INTEGER) AS position,
        coalesce(time = lag(time) OVER places OR time = lead(time) OVER places, false) AS is_tied
 FROM pairs
@@ -68,9 +73,9 @@ WINDOW places AS (PARTITION BY user_code ORDER BY time)
 # and that order changes 30 % of the test items. Only pairs of equal times are hashed. The lowest
 # hash is the newest.
 PLACED = """
-SELECT user_code, item_code, time, position, is_tied FROM ranked WHERE NOT is_tied
+SELECT user_code, item_code, time{part}, position, is_tied FROM ranked WHERE NOT is_tied
 UNION ALL
-SELECT user_code, item_code, time, CAST(position + row_number() OVER (
+SELECT user_code, item_code, time{part}, CAST(position + row_number() OVER (
            PARTITION BY user_code, position ORDER BY md5({pair_key}) DESC) - 1 AS INTEGER
        ) AS position, is_tied
 FROM ranked
@@ -160,10 +165,8 @@ HELD_NOTHING = """
 SELECT user_code, item_code{position}, 'none' AS part FROM pairs WHERE 1 = 0
 """
 
-# A given split, in which ``time`` is the number of a pair's part. So the earliest of repeated pairs
-# is the one in the first part.
 HELD_GIVEN = """
-SELECT user_code, item_code{position}, CASE time {cases} END AS part FROM pairs WHERE time > 0
+SELECT user_code, item_code{position}, CASE part {cases} END AS part FROM pairs WHERE part > 0
 """
 
 HELD = {
@@ -176,11 +179,11 @@ HELD = {
 """The query of the held-out pairs, by protocol."""
 
 DISTINCT_HELD = """
-SELECT time, count(*) FROM (SELECT DISTINCT user_id, item_id, time FROM {previous} WHERE time > 0)
-GROUP BY time
+SELECT part, count(*) FROM (SELECT DISTINCT user_id, item_id, part FROM {previous} WHERE part > 0)
+GROUP BY part
 """
 
-TRAIN_GIVEN = "SELECT user_code, item_code{position} FROM pairs WHERE time = 0"
+TRAIN_GIVEN = "SELECT user_code, item_code{position} FROM pairs WHERE part = 0"
 
 FOLD_IN_ELSEWHERE = """
 SELECT count(*), min(user_id) FROM user_codes
@@ -333,7 +336,7 @@ LINES_OF_ONE_PAIR = """
 LINES_WITHOUT_TEST = """
 SELECT count(*), min(line) FROM candidate_lines ANTI JOIN (
     SELECT CAST(user_id AS STRING) AS user_text, CAST(item_id AS STRING) AS item_text
-    FROM raw WHERE time = {number}) USING (user_text, item_text)
+    FROM raw WHERE part = {number}) USING (user_text, item_text)
 """
 
 CANDIDATES_OF_LINES = """
