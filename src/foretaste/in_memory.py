@@ -178,9 +178,6 @@ def _everything(
                 "out, or call prepare and train for a model with metrics"
             )
         config = replace(config, protocol="none")
-        if config.half_life is None:
-            # Dropped, as no times are read: settings that prepare this file must work here too.
-            config = replace(config, time_format=None)
         return open_or_prepare(interactions, config, root / "datasets", items=items)
     dataset = open_or_prepare(interactions, preparation, items=items)
     if not dataset.has_split("validation") and not dataset.has_split("test"):
@@ -209,6 +206,8 @@ def _prepared(dataset: Dataset, path: Path, **settings: Any) -> Dataset:
     pairs = dataset.all_interactions()
     users, items = dataset.users.table["id"], dataset.items.table["id"]
     columns = {"user_id": users.take(pairs.row_index()), "item_id": items.take(pairs.item_index)}
+    if pairs.position is not None:
+        columns["time_rank"] = pa.array(pairs.position)
     weight = dataset.train_weights(range(dataset.manifest.num_train_users))
     # Held-out interactions have no weights, so there are weights only if all are in training.
     if weight is not None and len(weight) == len(pairs.item_index):

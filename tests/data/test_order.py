@@ -130,6 +130,30 @@ def test_times_that_cannot_be_read_are_left_out_unless_they_are_asked_for(
     refuse(flags, "column 'date' is of type bool", **named)
 
 
+@pytest.mark.parametrize(
+    ("name", "is_found"),
+    [("bought_on", True), ("purchaseDay", False), ("dateOfSale", True), ("candidate", False)],
+)
+def test_a_column_that_looks_like_times_is_named(
+    prepared: PrepareText, name: str, is_found: bool
+) -> None:
+    dataset = prepared(f"user,item,{name}\n1,5,1\n1,6,2\n2,5,3\n", protocol="none")
+    expected = f"unknown; '{name}' looks like times, which --time-column names"
+    assert dataset.manifest.notes.get("order") == (expected if is_found else None)
+
+
+def test_a_note_says_that_a_hash_orders_most(prepared: PrepareText) -> None:
+    rows = [(user, item, f"2024-03-0{1 + item // 4}") for user in range(5) for item in range(8)]
+    text = "user,item,date\n" + "".join(f"{user},{item},{day}\n" for user, item, day in rows)
+    notes = prepared(text).manifest.notes
+    # Of seven neighbours six are of one day.
+    assert notes["ties"] == "a hash orders 86% of the neighbours in a history: equal times"
+    halves = text.replace("2024-03-01", "2024-03-01 0{}:00")
+    for hour in range(40):
+        halves = halves.replace("{}", str(hour % 4), 1)
+    assert "ties" not in prepared(halves, "halves").manifest.notes
+
+
 def test_rows_are_an_order_if_asked_for(prepared: PrepareText, tmp_path: Path) -> None:
     text = "user,item,date\n1,7,5\n2,9,4\n1,3,9\n1,7,1\n1,5,0\n2,1,1\n1,2,1\n"
     dataset = prepared(text, order="rows")

@@ -39,6 +39,9 @@ class TrainingStart:
     """It goes on from a saved state."""
     resumed_at: str | None = None
     """The position it goes on from, for people; None for a training that begins the first time."""
+    order: str | None = None
+    """A doubt about the order of the interactions, for people, if the model uses it; otherwise
+    None."""
     weights: str | None = None
     """What becomes of the weights of the data, for people; None where they have none."""
     search: Mapping[str, Any] = field(default_factory=dict)

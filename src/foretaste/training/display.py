@@ -93,6 +93,7 @@ class TrainingDisplay(Callback):
         size = f"{counted(start.num_users, 'user')}, {counted(start.num_items, 'item')}"
         self._say_labelled("data", f"{size}, {counted(start.num_interactions, 'interaction')}")
         self._say_labelled("weights", start.weights)
+        self._say_labelled("order", start.order)
         self._say_labelled("searched", shlex.join(option_words(self.searched)) or None)
         self._say_search(start.search)
         kind = config_class(start.model)

@@ -149,6 +149,7 @@ class Trainer(ABC, Generic[Model]):
             num_parameters=num_parameters(self.model),
             selection_split=validation.selection_split,
             search=run.config.search,
+            order=manifest.notes.get("ties") if self.model.config.uses_order else None,
             weights=self._weights(),
             **own,
         )

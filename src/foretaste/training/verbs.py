@@ -20,7 +20,7 @@ from foretaste._util.keywords import routed
 from foretaste._util.settings import checked, given_or_default
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_dataset, open_or_prepare
-from foretaste.errors import RunError, SettingError
+from foretaste.errors import RunError, SettingError, TrainingError
 from foretaste.models.config import ModelConfig
 from foretaste.models.registry import config_class
 from foretaste.ops.device import computing_with
@@ -155,6 +155,7 @@ def train(
         path = strategy.first(place_of_run)
         device = strategy.device(asked.device)
         opened = strategy.opened(lambda: open_or_prepare(dataset, preparation), open_dataset)
+        _check_order(model, architecture, opened)
         rule = sized(architecture, opened)
         chosen = resolved_config(model, asked, opened, rule, str(device))
         with _displayed(callback, asked, strategy) as shown:
@@ -181,6 +182,18 @@ def train(
 
     with computing_with(threads):
         return _carried_out(trained, kind)
+
+
+def _check_order(model: str, config: ModelConfig, dataset: Dataset) -> None:
+    """Raise TrainingError for a model of the order of interactions, and data without one."""
+    if config.uses_order and not dataset.manifest.has_order:
+        unread = dataset.manifest.notes.get("order")
+        why = f" ({unread})" if unread else ""
+        raise TrainingError(
+            f"{dataset.path}: {model} learns from the order of interactions, and these have "
+            f"none{why}; prepare them with a column of times (--time-column), in lists (--layout "
+            "lists), or with --order rows"
+        )
 
 
 def _record(

@@ -18,7 +18,7 @@ from foretaste.data.preparation.notes import problems_of
 from foretaste.data.preparation.reading import check_storage, naming
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.shape import or_lists
-from foretaste.data.sources.source import Source, identifier, refuse_nul
+from foretaste.data.sources.source import TIMES, Source, identifier, refuse_nul
 from foretaste.data.sources.text import NO_DELIMITER, TextFile, start_of_text, written_anew
 from foretaste.errors import InputError, SettingError
 
@@ -87,6 +87,8 @@ _OPTIONS = {
 
 # Columns of items with these names are left out, and so are repeats of a name in another case.
 _RESERVED = frozenset({"", "id", "item_id", "item_index", "described_id"})
+
+_TIME_LIKE = re.compile(r"(?<![a-z])([Tt]ime|[Dd]ate)|[a-z](Time|Date)|_(at|on)$")
 
 # A number, or a date such as 2020-12-31: seldom the name of a column.
 _VALUE = re.compile(r"[-+]?\d[-+.:\dTZ ]*")
@@ -202,6 +204,14 @@ def find_spelling(
             )
         if matches:
             return matches[0]
+    return None
+
+
+def find_time_like(source: Source) -> str | None:
+    """The first column that looks like times by its type or name; None if there is none."""
+    for name, column in source.columns.items():
+        if column.storage in TIMES or _TIME_LIKE.search(name):
+            return name
     return None
 
 

@@ -29,10 +29,11 @@ _NCF_TRAIN, _NCF_TEST, _NCF_NEGATIVE = ".train.rating", ".test.rating", ".test.n
 class GivenSplit:
     """The parts of a given split, which are prepared unchanged.
 
-    Each part is any source of `prepare`. Columns are found by name, and times are not read. The
-    catalogue is the items of ``train``. A pair in several parts belongs to the first of them, in
-    the order below. Users outside of training are answered from their fold-in items, or without a
-    history if they have none. Protocol ``none`` trains on all parts.
+    Each part is any source of `prepare`. Columns are found by name. Times order the interactions of
+    a user, and decide no part. The catalogue is the items of ``train``. A pair in several parts
+    belongs to the first of them, in the order below. Users outside of training are answered from
+    their fold-in items, or without a history if they have none. Protocol ``none`` trains on all
+    parts.
     """
 
     train: Any

@@ -19,6 +19,7 @@ from foretaste.data.preparation.casts import Kind
 from foretaste.data.preparation.columns import (
     ItemDescriptions,
     describe_unused,
+    find_time_like,
     is_rank,
 )
 from foretaste.data.preparation.inputs import Inputs
@@ -47,6 +48,9 @@ _ROWS_PER_ROW_AFTER_GAP = 1000
 
 _LEAST_RANKED = 0.95
 """Times are ranks if the times of this share of the users are."""
+
+_MOST_TIED = 0.5
+"""A note says so if a hash orders a larger share of the neighbours in a history."""
 
 _MOST_EVENTS = 10
 """Most event types in the message about absent ones."""
@@ -116,6 +120,8 @@ class Pipeline:
         notes |= describe_files(inputs.interactions)
         if plan.unread_times:
             notes["order"] = f"unknown, as the times are not read: {plan.unread_times}"
+        elif not plan.has_order and (name := find_time_like(inputs.interactions[0])):
+            notes["order"] = f"unknown; {shown(name)} looks like times, which --time-column names"
         notes |= describe_unused(names, used, items, has_weights=plan.weight_scale is not None)
         notes |= describe_ids(engine, raw, plan.columns, types)
         item_columns = [] if items is None else items.read(engine)
@@ -136,7 +142,7 @@ class Pipeline:
         progress("collapse repeats")
         self.collapse_pairs(rows)
         if plan.has_order or plan.protocol == "leave-one-out":
-            self.place_pairs()
+            notes |= self.place_pairs()
         if plan.weight_scale is None:
             engine.drop(rows)
         progress("split")
@@ -243,7 +249,6 @@ class Pipeline:
         num_given = engine.run(steps.DISTINCT_HELD.format(previous=rows)) if parts else []
         for kind in ("user", "item"):
             engine.make(f"{kind}_codes", steps.CODES.format(kind=kind, previous=rows))
-        plan = self._plan
         is_repeat = steps.HAS_TIME_OF_PREVIOUS if plan.has_order else "false"
         is_rank_in_part = plan.parts and is_rank(plan.columns.get("time", ""))
         pairs = steps.PAIRS.format(
@@ -264,13 +269,20 @@ class Pipeline:
             num_left = engine.count(f"pairs WHERE part = {number}")
             self._counts[f"num_{parts[number]}_pairs_in_an_earlier_part"] = num_pairs - num_left
 
-    def place_pairs(self) -> None:
-        """Add to ``pairs`` the place of each in the history of its user: ``position``."""
+    def place_pairs(self) -> dict[str, str]:
+        """Add to ``pairs`` the place of each in the history of its user: ``position``; returns a
+        note if a hash decides most of the order."""
         engine = self._engine
         engine.make("ranked", steps.RANKED.format(part=self._part))
         engine.drop("pairs")
+        num_neighbours = engine.count("ranked") - engine.count("user_codes")
+        num_tied = engine.count("ranked WHERE is_tied_back")
         engine.make("pairs", steps.PLACED.format(pair_key=self._pair_key, part=self._part))
         engine.drop("ranked")
+        if not self._plan.has_order or num_tied <= _MOST_TIED * num_neighbours:
+            return {}
+        share = num_tied / num_neighbours
+        return {"ties": f"a hash orders {share:.0%} of the neighbours in a history: equal times"}
 
     @property
     def _pair_key(self) -> str:
@@ -372,7 +384,6 @@ class Pipeline:
 
     def check_weights(self, rows: str, sources: Sequence[Source]) -> None:
         """Raise InputError if the weight of a row is not above 0, or above the largest."""
-        plan = self._plan
         if plan.weight_scale is None or "weight" not in plan.columns:
             return
         sql = steps.WEIGHTS_REFUSED.format(previous=rows, weight=plan.weight, most=MOST_WEIGHT)

@@ -64,7 +64,8 @@ RANK_IN_PARTS = "part * CAST(1099511627776 AS BIGINT) + time"
 RANKED = """
 SELECT user_code, item_code, time{part},
        CAST(rank() OVER places - 1 AS INTEGER) AS position,
-       coalesce(time = lag(time) OVER places OR time = lead(time) OVER places, false) AS is_tied
+       coalesce(time = lag(time) OVER places, false) AS is_tied_back,
+       coalesce(time = lead(time) OVER places, false) AS is_tied_on
 FROM pairs
 WINDOW places AS (PARTITION BY user_code ORDER BY time)
 """
@@ -73,15 +74,16 @@ WINDOW places AS (PARTITION BY user_code ORDER BY time)
 # and that order changes 30 % of the test items. Only pairs of equal times are hashed. The lowest
 # hash is the newest.
 PLACED = """
-SELECT user_code, item_code, time{part}, position, is_tied FROM ranked WHERE NOT is_tied
+SELECT user_code, item_code, time{part}, position, false AS is_tied
+FROM ranked WHERE NOT (is_tied_back OR is_tied_on)
 UNION ALL
 SELECT user_code, item_code, time{part}, CAST(position + row_number() OVER (
            PARTITION BY user_code, position ORDER BY md5({pair_key}) DESC) - 1 AS INTEGER
-       ) AS position, is_tied
+       ) AS position, true AS is_tied
 FROM ranked
 JOIN user_codes USING (user_code)
 JOIN item_codes USING (item_code)
-WHERE is_tied
+WHERE is_tied_back OR is_tied_on
 """
 
 # The last interaction of each user with three or more is test, the one before it validation.
