@@ -384,6 +384,7 @@ class Pipeline:
 
     def check_weights(self, rows: str, sources: Sequence[Source]) -> None:
         """Raise InputError if the weight of a row is not above 0, or above the largest."""
+        plan = self._plan
         if plan.weight_scale is None or "weight" not in plan.columns:
             return
         sql = steps.WEIGHTS_REFUSED.format(previous=rows, weight=plan.weight, most=MOST_WEIGHT)
