@@ -66,6 +66,7 @@ def test_the_order_goes_with_the_items() -> None:
     assert whole.position is not None
     assert whole.position.dtype == torch.int32
     assert whole.item_index[whole.oldest_first()].tolist() == [5, 7, 1, 8, 3]
+    assert whole.places_back().tolist() == [1, 3, 2, 1, 2]
     some = whole.rows(torch.tensor([2, 0]))
     assert some.item_index[some.oldest_first()].tolist() == [8, 3, 5, 7, 1]
     last = whole[1:]

@@ -8,14 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
 from torch import Tensor
 
 from foretaste.data import Dataset, prepare
+from foretaste.export.formats import Inputs
+from foretaste.export.parity import compare_lists
+from foretaste.export.program import ListProgram
 from foretaste.models.base import RecommenderModel, StateParts, UserState
 from foretaste.models.config import ModelConfig
+from foretaste.models.scorer import Scorer
 from foretaste.ops.histories import HistoryTensors
 from foretaste.recommend import Recommender
 from foretaste.serve.events import Event, EventStore
@@ -26,6 +31,11 @@ NUM_ITEMS = 20
 ANA, BEN = 1, 2
 TAKEN = {ANA: [4, 9, 1, 7], BEN: [12, 3]}
 """The items of each user, oldest first; user 3 has all."""
+
+
+class FollowingScorer(Scorer):
+    def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
+        return torch.where(known_BI > 0.0, 1.0 / known_BI, 0.0).roll(1, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +64,17 @@ class Following(RecommenderModel):
             places[row] += 1
             scores_BI[row, (item + 1) % self.num_items] += 1 / places[row]
         return (scores_BI,)
+
+    def history_weights(self, histories: HistoryTensors) -> Tensor:
+        return 1.0 / histories.places_back()
+
+    def similarity(self, item_index_B: Tensor, item_index_C: Tensor | None = None) -> Tensor:
+        follows_II = torch.eye(self.num_items).roll(1, 1)
+        others_IC = follows_II if item_index_C is None else follows_II[:, item_index_C]
+        return others_IC[item_index_B]
+
+    def scorer(self, *, known_users: bool) -> Scorer:
+        return FollowingScorer()
 
     def _score_catalogue(self, state: UserState) -> Tensor:
         (scores_BI,) = state.parts
@@ -93,6 +114,30 @@ def test_the_last_of_a_list_is_the_newest(recommender: Recommender) -> None:
     assert first(recommender, 4, 9, 777, 1, 888) == [2, 10, 5]
     scores = [recommender.score_for([row], [2]) for row in ([4, 9, 1], [4, 777, 9, 888, 1, 999])]
     assert scores[0] == scores[1]
+
+
+def test_reasons_are_parts_of_the_score(recommender: Recommender) -> None:
+    (answer,) = recommender.recommend_for([[4, 9, 1]], 3, reasons=True)
+    assert answer.item_ids == [2, 10, 5]
+    assert answer.because is not None
+    found = [(one.item_id, one.score) for each in answer.because for one in each]
+    assert found == [(1, 1.0), (9, 1 / 2), (4, pytest.approx(1 / 3))]
+
+
+def test_a_program_takes_histories_oldest_first(recommender: Recommender) -> None:
+    program = ListProgram(recommender.model, 3)
+    best, scores = program(torch.tensor([4, 9, 1, 1, 9, 4]), torch.tensor([3, 3]))
+    assert best.tolist() == [[2, 10, 5], [5, 10, 2]]
+    assert scores[0].tolist() == pytest.approx([1, 1 / 2, 1 / 3])
+    histories, users = recommender.known_histories[:3], np.arange(3)
+
+    def call(inputs: Inputs) -> Any:
+        return [one.numpy() for one in program(*map(torch.from_numpy, inputs.values()))]
+
+    parity = compare_lists(recommender.model, program, call, histories, users)
+    assert parity.num_lists == parity.equal == 6
+    program.uses_order = False  # as a program of sets, it gives other lists
+    assert compare_lists(recommender.model, program, call, histories, users).different
 
 
 def test_a_run_answers_from_all_its_items_in_their_order(recommender: Recommender) -> None:

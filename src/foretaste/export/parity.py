@@ -6,7 +6,7 @@ Shape suffixes: B users, I items of the catalogue, K ranks of a list.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -55,7 +55,8 @@ def compare_lists(
 ) -> Parity:
     """Compare the lists of users, and of three odd histories: none, one and all items.
 
-    The first user is one batch, the others are in larger batches.
+    The first user is one batch, the others are in larger batches. Every second history is turned
+    round, for the program and for the model.
     """
     histories, user_index = _with_odd_ones(histories, user_index)
     counts, num_rows = np.zeros(3, dtype=np.int64), len(histories)
@@ -75,20 +76,26 @@ def compare_lists(
 
 def inputs_of(program: ListProgram, histories: Histories, user_index: NDArray[np.int64]) -> Inputs:
     """The inputs of a program by name, for users with these histories."""
-    values = (histories.item_index.astype(np.int64), histories.lengths(), user_index)
+    items = histories.item_index[histories.oldest_first()].astype(np.int64)
+    values = (items, histories.lengths(), user_index)
     return dict(zip(program.inputs, values, strict=False))
 
 
 def _with_odd_ones(
     histories: Histories, user_index: NDArray[np.int64]
 ) -> tuple[Histories, NDArray[np.int64]]:
-    """The users, then the first user three times: with no item, with one, with all items."""
+    """The users, then the first user three times: with no item, with one, with all items. The
+    places of odd rows are turned round."""
     num_items = histories.num_items
     items = np.concatenate([histories.item_index, [0], np.arange(num_items)]).astype(np.int32)
     lengths = np.concatenate([histories.lengths(), [0, 1, num_items]])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     users = np.concatenate([user_index, np.repeat(user_index[:1], 3)])
-    return Histories(offsets=offsets, item_index=items, num_items=num_items), users
+    position = np.arange(len(items), dtype=np.int32)
+    if histories.position is not None:
+        position[: len(histories.position)] = histories.position
+    found = Histories(offsets=offsets, item_index=items, num_items=num_items, position=position)
+    return replace(found, position=np.where(found.row_index() % 2, -position, position)), users
 
 
 def _own_scores(

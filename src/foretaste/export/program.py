@@ -33,6 +33,7 @@ class ListProgram(nn.Module):
         self.takes_users = model.scores_known_users_only
         self.num_users, self.num_items = model.num_users, model.num_items
         self.k = min(k, model.num_items)
+        self.uses_order: bool = model.config.uses_order
         self.scorer = model.scorer(known_users=self.takes_users)
         self.count_I: Tensor
         self.register_buffer("count_I", model.item_count_I)
@@ -62,11 +63,12 @@ class ListProgram(nn.Module):
         Short lists end with `NO_ITEM` and minus infinity. All inputs are int64.
 
         Args:
-            history_N: items of all histories, one history after the other, each in any order.
+            history_N: items of all histories, one history after the other; each oldest first for a
+                model that uses the order, otherwise in any order.
             history_length_B: number of items of each history.
             user_index_B: users in [0, num_users), if the program takes users.
         """
-        known_BI = self._zeros_and_ones(history_N, history_length_B)
+        known_BI = self._known(history_N, history_length_B)
         score_BI = self.scorer(known_BI, user_index_B)
         score_BI = torch.where(history_length_B[:, None] > 0, score_BI, self.count_I)
         score_BI = score_BI.masked_fill(known_BI > 0.0, ABSENT)
@@ -79,8 +81,8 @@ class ListProgram(nn.Module):
             score_BK, item_index_BK = score_BI[:, : self.k], item_index_BI[:, : self.k]
         return torch.where(score_BK == ABSENT, NO_ITEM, item_index_BK), score_BK
 
-    def _zeros_and_ones(self, history_N: Tensor, length_B: Tensor) -> Tensor:
-        """The histories as zeros and ones, float32 [B, I]."""
+    def _known(self, history_N: Tensor, length_B: Tensor) -> Tensor:
+        """The histories as a scorer takes them, float32 [B, I]."""
         end_B = length_B.cumsum(0)
         # The row of an entry is the number of histories that end before it.
         # There is one place more than entries, for histories that end with the last of them.
@@ -88,4 +90,7 @@ class ListProgram(nn.Module):
         num_ends = num_ends.index_add(0, end_B, torch.ones_like(end_B))
         row_N = num_ends.cumsum(0)[:-1]
         known_BI = torch.zeros(length_B.shape[0], self.num_items)
-        return known_BI.index_put((row_N, history_N), torch.ones_like(row_N, dtype=torch.float32))
+        value_N = torch.ones_like(row_N, dtype=torch.float32)
+        if self.uses_order:
+            value_N = (end_B[row_N] - torch.arange(history_N.shape[0])).to(torch.float32)
+        return known_BI.index_put((row_N, history_N), value_N)

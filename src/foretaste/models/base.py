@@ -193,6 +193,10 @@ class RecommenderModel(nn.Module, ABC):
         others_CD = vectors_ID if item_index_C is None else vectors_ID[item_index_C]
         return unit(vectors_ID[item_index_B]) @ unit(others_CD).T
 
+    def history_weights(self, histories: HistoryTensors) -> Tensor | None:
+        """The weight [N] of each item of the histories in the scores, or None if each is 1."""
+        return None
+
     def lay_out_for_few(self) -> None:
         """Rearrange weights in memory for answers to few users at a time, if that is faster."""
 

@@ -28,7 +28,8 @@ class Scorer(nn.Module, ABC):
         """Scores [B, I], float32; of a user without a history they mean nothing.
 
         Args:
-            known_BI: the histories, float32 zeros and ones.
+            known_BI: the histories, float32 zeros and ones. Of a model that uses the order, the
+                place of an item from the end in place of one: 1 is the newest.
             user_index_B: int64 for a scorer of known users, None for one of any history.
         """
 

@@ -113,6 +113,13 @@ class HistoryTensors:
         # One key of 64 bits for each entry: one sort in place of a sort by two columns.
         return torch.argsort((self.row_index() << 32) + self.position)
 
+    def places_back(self) -> Tensor:
+        """The place of each entry from the end of its row, int64 [N]: 1 is the newest."""
+        order_N = self.oldest_first()
+        entry_N = torch.arange(len(order_N), device=self.device)
+        place_N = self.offsets[1:][self.row_index()] - entry_N
+        return torch.empty_like(place_N).index_copy_(0, order_N, place_N)
+
     def transposed(self) -> HistoryTensors:
         """Histories of the items: the rows that have each of them, as int32, without positions."""
         # Stable, so that each item's rows ascend.

@@ -138,8 +138,8 @@ def _nearest(
 ) -> TopItems | None:
     """The items of one history nearest to each item of one list. If there are none, the reason is
     added to ``remarks``."""
-    history = histories[row : row + 1].item_index
-    if not len(history):
+    history = histories[row : row + 1]
+    if not history.num_interactions:
         return None
     try:
         return nearest_in_history(model, history, top.item_index[top.filled()], NUM_REASONS)

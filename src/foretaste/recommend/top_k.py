@@ -283,28 +283,34 @@ class SimilarItemRanker(_Ranker):
 
 
 def nearest_in_history(
-    model: RecommenderModel, history: NDArray[np.integer], item_index: NDArray[np.int64], k: int
+    model: RecommenderModel, history: Histories, item_index: NDArray[np.int64], k: int
 ) -> TopItems:
-    """For each of ``item_index`` a list of the k nearest other items of a history.
+    """For each of ``item_index`` a list of the k nearest other items of a history of one row.
 
-    Scores are the model's similarity from the item of the history to the other item. Only scores
+    Scores are the model's similarity from the item of the history to the other item; for a model
+    that uses the order, times the weight that the item has at its place. Only scores
     above 0 are listed. Raises UnsupportedError if the model cannot compare items.
     """
     num_rows, device = len(item_index), model.device
-    top = TopItems.empty(min(k, len(history)), np.ones(num_rows, dtype=np.int64), [()] * num_rows)
-    if not len(history):
+    length = min(k, history.num_interactions)
+    top = TopItems.empty(length, np.ones(num_rows, dtype=np.int64), [()] * num_rows)
+    if not length:
         return top
+    tensors = to_device(history, device)
     item_index_B = torch.tensor(item_index, device=device)
-    item_index_C = torch.tensor(history, dtype=torch.int64, device=device)
+    item_index_C = tensors.item_index.long()
     at_once = users_at_once(model.num_items, device)
     with scoring(model), float32_products(device):
         found = [
             # From the history to the listed item: weights between items, as of EASE, have a
             # direction.
             model.similarity(item_index_C[start : start + at_once], item_index_B)
-            for start in range(0, len(history), at_once)
+            for start in range(0, len(item_index_C), at_once)
         ]
-        score_BC = torch.cat(found).T
+        score_BC = torch.cat(found).T.clamp(min=0.0)
+        weight_C = model.history_weights(tensors) if model.config.uses_order else None
+        if weight_C is not None:
+            score_BC = score_BC * weight_C
     is_listed_BC = (score_BC > 0) & (item_index_B[:, None] != item_index_C)
     top.fill(slice(None), score_BC.masked_fill(~is_listed_BC, ABSENT), item_index_C)
     return top

@@ -88,7 +88,8 @@ class Blend(ComposedModel):
 
     def scorer(self, *, known_users: bool) -> Scorer:
         scorers = [model.scorer(known_users=known_users) for model, _ in self._weighted()]
-        return _BlendScorer(scorers, [weight for _, weight in self._weighted()])
+        use_order = [model.config.uses_order for model, _ in self._weighted()]
+        return _BlendScorer(scorers, [weight for _, weight in self._weighted()], use_order)
 
     def _weighted(self) -> Iterator[tuple[RecommenderModel, float]]:
         """The models that have a weight, with it."""
@@ -161,15 +162,19 @@ class Blend(ComposedModel):
 
 
 class _BlendScorer(Scorer):
-    def __init__(self, scorers: Sequence[Scorer], weights: Sequence[float]) -> None:
+    def __init__(
+        self, scorers: Sequence[Scorer], weights: Sequence[float], use_order: Sequence[bool]
+    ) -> None:
         super().__init__()
         self.scorers = nn.ModuleList(scorers)
         self.weights = weights
+        self.use_order = use_order
 
     def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
-        total_BI = torch.zeros_like(known_BI)
-        for scorer, weight in zip(self.scorers, self.weights, strict=True):
-            scores_BI = scorer(known_BI, user_index_B)
+        total_BI, is_known_BI = torch.zeros_like(known_BI), (known_BI > 0.0).float()
+        each = zip(self.scorers, self.weights, self.use_order, strict=True)
+        for scorer, weight, uses_order in each:
+            scores_BI = scorer(known_BI if uses_order else is_known_BI, user_index_B)
             mean_B1, deviation_B1 = _statistics(scores_BI)
             total_BI = total_BI + (scores_BI - mean_B1) * (weight / deviation_B1)
         return total_BI
