@@ -125,7 +125,7 @@ def test_epochs_are_those_that_were_best_on_a_hold_out(plays: pa.Table, tmp_path
         model, heldout, run=tmp_path / "found", callback=QUIET, learning_rate=0.05, **settings
     )
     best_epoch = found.log.read()[-1]["best_epoch"]
-    assert watched.protocols == ["leave-one-out (random)", "none"]
+    assert watched.protocols == ["leave-one-out", "none"]
     assert watched.epochs == [len(found.history), best_epoch]
     everything = prepare(plays, tmp_path / "all", protocol="none")
     run = foretaste.train(

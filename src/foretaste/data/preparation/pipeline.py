@@ -419,13 +419,15 @@ class Pipeline:
         weights, and their mean."""
         engine, plan, config = self._engine, self._plan, self._config
         assert plan.weight_scale is not None
+        # A pair of training may have rows in later parts too.
+        own = f"(SELECT * FROM {rows} WHERE part = 0)" if plan.parts else rows
         rows_of_train = steps.ROWS_OF_TRAIN.format(
-            previous=rows, weight=plan.weight, position=self._position
+            previous=own, weight=plan.weight, position=self._position
         )
         engine.make("rows_of_train", rows_of_train)
         engine.drop(rows)
         # Under these protocols no row is later than training's, so ages count from the latest row.
-        has_no_future = plan.protocol in ("none", "held-out-users")
+        has_no_future = plan.protocol in ("none", "held-out-users", "given")
         dated = "rows_of_train" if has_no_future else steps.PAIRS_OF_TRAIN
         decay, gap = "", "CAST(NULL AS DOUBLE)"
         if half_life is not None:

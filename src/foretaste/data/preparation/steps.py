@@ -219,8 +219,8 @@ JOIN item_codes USING (item_id)
 JOIN train USING (user_code, item_code)
 """
 
-# Under a protocol by time, and in a given split, later rows of a training pair may lie in the
-# held-out time or part. So the times are those of the pairs' first rows.
+# Under a protocol by time, later rows of a training pair may lie in the held-out time. So the times
+# are those of the pairs' first rows.
 PAIRS_OF_TRAIN = "(SELECT time FROM pairs SEMI JOIN train USING (user_code, item_code))"
 
 # Ages count from the ``latest`` time: the last one, or the last one before a gap if no more than
