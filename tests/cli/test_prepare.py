@@ -133,6 +133,31 @@ def test_formats_are_options_of_prepare(foretaste: Foretaste, tmp_path: Path) ->
     assert sorted(dataset.items.titles() or [])[:2] == ["0 caf\xe9", "1 caf\xe9"]
 
 
+def test_a_date_and_a_clock_are_two_names(foretaste: Foretaste, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(
+        "user,item,day,clock\n1,7,31/10/2016,09:58\n1,8,30/10/2016,01:21\n1,9,31/10/2016,10:00\n"
+    )
+    line = f"prepare {tmp_path}/x.csv --output {tmp_path}/x --time-column day clock"
+    refused = foretaste(line)
+    said = "--time-format (time_format=... in Python) says how dates are written: '%d/%m/%Y %H:%M'"
+    assert (refused.status, said in refused.err) == (2, True)
+    done = foretaste(line, "--time-format", "%d/%m/%Y %H:%M")
+    assert done.status == 0, done.err
+    assert "'day' as time, 'clock' as clock\n" in done.out
+    assert "  times                                  2016-10-30 to 2016-10-31\n" in done.out
+    assert "leave-one-out (ties by hash)" not in done.out
+
+
+def test_ties_are_said_in_place_of_the_next_item(foretaste: Foretaste, tmp_path: Path) -> None:
+    rows = "".join(f"{n % 40},{n},2015-01-0{1 + n // 100}\n" for n in range(400))
+    (tmp_path / "days.csv").write_text(f"user,item,date\n{rows}")
+    done = foretaste(f"prepare {tmp_path}/days.csv --output {tmp_path}/days")
+    assert done.status == 0, done.err
+    share = "leave-one-out (ties by hash): 100% of the users have several items at their last time"
+    assert share in done.out
+    assert "The next item of each user is held out" not in done.out
+
+
 def test_items_are_in_the_encoding_of_the_interactions(
     foretaste: Foretaste, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from foretaste.data.config import FileFormat
 from foretaste.data.preparation.casts import Kind, cast
 from foretaste.data.preparation.duckdb_engine import DuckDBEngine
 from foretaste.data.sources import open_sources
-from foretaste.errors import InputError
+from foretaste.errors import InputError, SettingError
 from foretaste.runs.verification import verify
 from tests.data.conftest import refuse
 from tests.data.hostile_rows import COLUMNS, ITEMS, Row, hostile_rows, write_csv
@@ -382,6 +382,14 @@ def test_text_is_refused(spark: Any, tmp_path: Path) -> None:
         write(tmp_path / "text.parquet", written)
         message = rf"'{name}' is text, and engine spark reads a {role}"
         refuse(tmp_path / "text.parquet", message, engine="spark", min_rating=1.0)
+
+
+def test_dates_and_clocks_in_two_columns_are_text(spark: Any, tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "x.parquet", pa.table({name: ["1"] for name in ("user", "item", "d", "c")})
+    )
+    message = r"time_column names two .* CAST\(concat\(d, ' ', c\) AS TIMESTAMP\), or prepare"
+    refuse(path, message, SettingError, engine="spark", time_column=("d", "c"))
 
 
 def test_an_error_names_the_file(spark: Any, tmp_path: Path) -> None:
