@@ -108,10 +108,12 @@ class Frame(Source):
             return _plain(column), str(column.type)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             problem = error.args[0] if isinstance(error, pa.ArrowException) else error
+            one_type = f"; make its values one type, such as text: frame[{shown(name)}].astype(str)"
+            # A bare ValueError is that of `_check_offsets`, whose advice is another.
+            advice = "" if type(error) is ValueError else f"{one_type} in pandas"
             raise InputError(
                 f"{self.name}: column {shown(name)} cannot be turned into an Arrow column: "
-                f"{problem}; make its values one type, such as text: "
-                f"frame[{shown(name)}].astype(str) in pandas"
+                f"{problem}{advice}"
             ) from None
 
     def place(self, row: int, num_rows: int) -> str:
