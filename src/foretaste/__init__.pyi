@@ -14,6 +14,7 @@ from .models.ials.config import IALSConfig as IALSConfig
 from .models.linear.config import EaseConfig as EaseConfig
 from .models.linear.config import ItemKNNConfig as ItemKNNConfig
 from .models.linear.config import RP3betaConfig as RP3betaConfig
+from .models.linear.config import SlistConfig as SlistConfig
 from .models.neumf.config import GMFConfig as GMFConfig
 from .models.neumf.config import MLPConfig as MLPConfig
 from .models.neumf.config import NeuMFConfig as NeuMFConfig

@@ -103,6 +103,47 @@ class EaseConfig(RidgeConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SlistConfig(RidgeConfig):
+    """SLIST: what comes next, by linear weights from the last items in closed form.
+
+    Choi et al. 2021, arXiv 2103.16104. It needs the order of interactions. EASE is the case without
+    an order.
+    """
+
+    uses_order = True
+    search_space = {  # noqa: RUF012 (a ClassVar of the parent)
+        "recency": Between(0.2, 1.5),
+        "set_weight": Between(0.03, 3.0, log=True),
+        "l2": Between(10.0, 3000.0, log=True),
+    }
+
+    recency: Annotated[float, Range(at_least=0, at_most=10)] | Auto = "auto"
+    """An item d places back counts 1 + d to the power of minus this: the higher, the more the
+    newest items say. The rule of auto: 0.7."""
+
+    window: Annotated[int, Range(at_least=1, at_most=1000)] = 60
+    """Last items of a history that say what comes next."""
+
+    set_weight: Annotated[float, Range(at_least=0)] | Auto = "auto"
+    """Weight of the error that EASE minimises, which knows no order, against that of the next item.
+    The rule of auto: 0.3."""
+
+    l2: Annotated[float, Range(above=0)] | Auto = "auto"
+    """Weight of the squared weights against the squared errors: the higher, the more often two
+    items must follow each other. The rule of auto: 100."""
+
+    def rule(self, num_items: int, items_per_user: float) -> dict[str, Any]:
+        return {"recency": 0.7, "set_weight": 0.3, "l2": 100.0}
+
+    def candidates(self) -> Candidates:
+        return [
+            ("l2", 3.0),
+            ("set_weight", (0.1, 0.3, 1.0)),
+            ("recency", (0.3, 0.5, 0.7, 1.0)),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
 class NeighborsConfig(_LinearConfig):
     """Settings of the models that keep a few neighbours of each item."""
 

@@ -1,0 +1,60 @@
+"""SLIST: EASE with steps beside the sets, for the next item.
+
+Choi et al. 2021, "Session-aware linear item-item models for session-based recommendation", arXiv
+2103.16104.
+
+Shape suffixes: N entries of histories, W places of the window.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foretaste.models.linear.config import SlistConfig
+from foretaste.models.linear.pairs import Numbers, entries_of
+from foretaste.models.linear.ridge import RidgeModel
+from foretaste.ops.histories import HistoryTensors
+
+if TYPE_CHECKING:
+    from foretaste.models.linear.kernels import Entries
+
+
+class Slist(RidgeModel):
+    """Scores an item by the weights towards it of the last items, the newer the more.
+
+    A user's items are x_1 to x_L, the newest last. The source of step t is ``s_t = sum over d of
+    (1 + d)^-recency e(x_(t-d))`` for d from 0 to the window, its target ``e(x_(t+1))``. With S and
+    T all sources and targets, and X the sets of items as in EASE, the weights B have a zero
+    diagonal and minimise ``|T - SB|² + set_weight |X - XB|² + l2 |B|²``: the ridge with
+    ``G = SᵀS + set_weight XᵀX`` and ``A = SᵀT + set_weight XᵀX``. A score is ``s_L B``.
+    """
+
+    name = "slist"
+    config_class = SlistConfig
+    # X'X, S'S and T'S in float64, and parts; G and A take the place of two, and B that of X'X.
+    bytes_per_pair = 25
+
+    @property
+    def set_weight(self) -> float:  # type: ignore[override]
+        weight: float = self.config.set_weight
+        return weight
+
+    def entries(self, histories: HistoryTensors) -> Entries:
+        decay_W = (1.0 + np.arange(self.config.window)) ** -self.config.recency
+        return entries_of(histories, np.ones(len(histories)), decay_W=decay_W)
+
+    def penalties(self, diagonal_I: Numbers) -> Numbers:
+        return np.full(len(diagonal_I), float(self.config.l2))
+
+    def history_weights(self, histories: HistoryTensors) -> Tensor:
+        """The source of each history: zero for items that lie behind the window."""
+        order_N = histories.oldest_first()
+        entry_N = torch.arange(len(order_N), device=self.device)
+        num_newer_N = histories.offsets[1:][histories.row_index()] - 1 - entry_N
+        weight_N = (1.0 + num_newer_N).pow(-self.config.recency)
+        weight_N[num_newer_N >= self.config.window] = 0.0
+        return torch.empty_like(weight_N).index_copy_(0, order_N, weight_N)
