@@ -369,6 +369,10 @@ class SweepModel(IterativeModel):
 class ClosedFormModel(RecommenderModel):
     """A model fitted in one pass over the training histories."""
 
+    counts: dict[Any, Any] | None = None
+    """What earlier fits to the same histories have counted, for models that fit from counts. None
+    if nobody fits again."""
+
     def fitting_note(self) -> str | None:
         """Work and memory of fitting, for people; None where that is little."""
         return None

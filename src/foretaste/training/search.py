@@ -103,6 +103,7 @@ class Search:
         self.best: dict[str, Any] = {}
         self.value = _FAILED
         self.values: dict[str, Any] = {}
+        self.counts: dict[Any, Any] = {}
 
     def climb(self) -> None:
         """Find the best value of each setting, one after another."""
@@ -172,6 +173,7 @@ class Search:
         if not config.takes_weights:
             histories = replace(histories, weight=None)
         if isinstance(model, ClosedFormModel):
+            model.counts = self.counts
             model.fit(histories, lambda *how_far: None)
             yield model
             return

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from foretaste.models.linear import pairs
+from foretaste.models.linear import pairs, ridge
 from foretaste.models.linear.config import EaseConfig, SlistConfig
 from foretaste.models.linear.ease import Ease
 from foretaste.models.linear.slist import Slist
@@ -163,3 +164,37 @@ def test_without_sets_only_steps_count(sequences: list[list[int]]) -> None:
     assert sources[6].sum() == 0, "the last item is in no source"
     for before, after in pairwise(range(7)):
         assert targets[after, before] == 1
+
+
+@pytest.mark.parametrize(("neighbors", "num_counts"), [("all", 2), (4, 3)])
+def test_fits_of_a_search_share_the_counts(
+    neighbors: int | str,
+    num_counts: int,
+    sequences: list[list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that differ in l2 alone, and of all pairs in set_weight too."""
+    counted: list[str] = []
+    for name in ("count_tables", "find_neighbors"):
+        work = getattr(ridge, name)
+
+        def watched(*given: Any, work: Any = work, **more: Any) -> Any:
+            counted.append(work.__name__)
+            return work(*given, **more)
+
+        monkeypatch.setattr(ridge, name, watched)
+    counts: dict[Any, Any] = {}
+    base = {"recency": 0.7, "set_weight": 0.3, "l2": 5.0, "window": WINDOW, "neighbors": neighbors}
+    for changed in ({}, {"l2": 9.0}, {"set_weight": 1.0}, {"recency": 0.5}):
+        weights = []
+        for shared in (counts, None):
+            model = build_model("slist", SlistConfig(**base | changed), len(sequences), NUM_ITEMS)
+            assert isinstance(model, Slist)
+            model.counts = shared
+            num_before = len(counted)
+            model.fit(ordered(sequences), lambda *how_far: None)
+            weights.append(model.state_dict())
+            num_new = len(counted) - num_before
+            num_counts -= num_new if shared is counts else 0
+        assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert num_counts == 0

@@ -32,6 +32,7 @@ class Ease(RidgeModel):
     config_class = EaseConfig
     # Float64 to be inverted, the float32 weights, and parts of both.
     bytes_per_pair = 13
+    counted_by = ("user_power",)
 
     def entries(self, histories: HistoryTensors) -> Entries:
         weight_U = user_weights(histories, self.config.user_power)

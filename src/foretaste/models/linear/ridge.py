@@ -6,7 +6,9 @@ Shape suffixes: I items of the catalogue.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
     from foretaste.models.linear.kernels import Entries
 
 
+_MOST_TO_SHARE = 2 << 30
+"""Memory of fits that share counts. Fits that take more count anew, as counts take memory too."""
+
+
 class RidgeModel(LinearModel):
     """Weights of all pairs of items, or of the neighbours of each item, solved among these.
 
@@ -48,6 +54,9 @@ class RidgeModel(LinearModel):
 
     set_weight = 1.0
     """Weight of X'X in G and A."""
+
+    counted_by: tuple[str, ...]
+    """Settings that the counts depend on."""
 
     @abstractmethod
     def entries(self, histories: HistoryTensors) -> Entries:
@@ -90,15 +99,28 @@ class RidgeModel(LinearModel):
                 f"items of the same users leave nothing to solve with l2 {l2:g}; raise --l2"
             ) from error
 
+    def _counted(self, key: Any, count: Callable[[], Any]) -> Any:
+        """The counts of an earlier fit whose settings for them were the same, else new ones.
+
+        Those of the last fit alone are kept.
+        """
+        if self.counts is None or self.training_bytes(self.device) > _MOST_TO_SHARE:
+            return count()
+        key = key, *(getattr(self.config, name) for name in self.counted_by)
+        if key not in self.counts:
+            self.counts.clear()
+            self.counts[key] = count()
+        return deepcopy(self.counts[key])
+
     def _fit_all_pairs(self, entries: Entries, progress: FitProgress) -> None:
-        gram_II, *ordered = (
-            torch.from_numpy(table).to(self.device) for table in count_tables(entries, progress)
-        )
+        tables = self._counted("all", lambda: count_tables(entries, progress))
+        gram_II, *ordered = (torch.from_numpy(table).to(self.device) for table in tables)
         targets_II = None
         if ordered:
             sources_II, targets_II = ordered
             targets_II.add_(gram_II, alpha=self.set_weight)
             gram_II = sources_II.add_(gram_II, alpha=self.set_weight)
+        del tables, ordered
         penalty_I = torch.from_numpy(self.penalties(gram_II.diagonal().cpu().numpy()))
         gram_II.diagonal().add_(penalty_I.to(self.device))
         solve_all_pairs(gram_II, targets_II, self.weight_II, progress)
@@ -112,8 +134,10 @@ class RidgeModel(LinearModel):
         entries = entries._replace(weight_U=self.set_weight * entries.weight_U)
         diagonal_I = gram_diagonal(entries)
         strength = Strength(np.sqrt(diagonal_I), np.ones(self.num_items), 0.0)
-        other_IK, value_IK, popular = find_neighbors(
-            entries, num_neighbors, strength, progress, keeps_sums=True
+        # Which neighbours an item has depends on G and A.
+        other_IK, value_IK, popular = self._counted(
+            (num_neighbors, self.set_weight),
+            lambda: find_neighbors(entries, num_neighbors, strength, progress, keeps_sums=True),
         )
         penalty_I = self.penalties(diagonal_I)
         solve_neighbors(entries, popular, penalty_I, other_IK, value_IK, progress)

@@ -37,6 +37,7 @@ class Slist(RidgeModel):
     config_class = SlistConfig
     # X'X, S'S and T'S in float64, and parts; G and A take the place of two, and B that of X'X.
     bytes_per_pair = 25
+    counted_by = ("recency", "window")
 
     @property
     def set_weight(self) -> float:  # type: ignore[override]
