@@ -45,7 +45,7 @@ def run(
 
 
 def test_these_models_choose() -> None:
-    assert SEARCHED == ["ials", "ease", "itemknn", "rp3beta"]
+    assert SEARCHED == ["ials", "ease", "slist", "itemknn", "rp3beta"]
 
 
 @pytest.mark.parametrize("name", SEARCHED)

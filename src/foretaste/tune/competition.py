@@ -37,7 +37,7 @@ from foretaste.tune.directory import finished_run, trainings_at, write_tables
 from foretaste.tune.leaderboard import BLEND, Entry, Leaderboard
 from foretaste.tune.search import check_validation, tune_model
 
-_QUICKEST = ("popularity", "ials", "rp3beta", "itemknn", "ease")
+_QUICKEST = ("popularity", "ials", "rp3beta", "itemknn", "ease", "slist")
 """Models without gradient steps, the quickest first; those of other packages come after them."""
 
 
