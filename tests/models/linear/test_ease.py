@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from foretaste.errors import SettingError, TrainingError, UnsupportedError
-from foretaste.models.linear import solve, weights
+from foretaste.models.linear import ridge, weights
 from foretaste.models.linear.config import EaseConfig
 from foretaste.models.linear.ease import Ease
 from foretaste.models.memory import check_model_fits
@@ -70,7 +70,7 @@ def test_users_in_chunks_give_the_same(dense: np.ndarray, monkeypatch: pytest.Mo
     candidates = torch.randint(NUM_ITEMS, (NUM_USERS, 4))
     scores = together.score_candidates(together.fold_in(of_matrix(dense)), candidates)
     monkeypatch.setattr(weights, "_CELLS_AT_ONCE", 7 * NUM_ITEMS)
-    monkeypatch.setattr(solve, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(ridge, "_ROWS_AT_ONCE", 7)
     apart = fitted(dense)
     assert torch.equal(together.weight_II, apart.weight_II)
     again = apart.score_candidates(apart.fold_in(of_matrix(dense)), candidates)

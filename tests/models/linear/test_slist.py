@@ -96,7 +96,7 @@ def test_neighbours_are_solved_for_among_themselves(
     sequences: list[list[int]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pairs, "_MOST_POPULAR", num_popular)
+    monkeypatch.setattr(pairs, "MOST_POPULAR", num_popular)
     gram, targets = plain_gram_and_targets(sequences)
     expected = np.zeros_like(gram)
     for item in range(NUM_ITEMS):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from foretaste.errors import SettingError, TrainingError, UnsupportedError
-from foretaste.models.linear import pairs, solve
+from foretaste.models.linear import pairs, ridge
 from foretaste.models.linear.config import EaseConfig
 from foretaste.models.linear.ease import Ease
 from foretaste.models.memory import check_model_fits
@@ -104,14 +104,14 @@ def test_of_equal_candidates_the_first_are_taken() -> None:
 def test_pairs_are_counted_alike_in_the_table_and_beside_it(
     num_popular: int, dense: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pairs, "_MOST_POPULAR", num_popular)
-    monkeypatch.setattr(solve, "_NUMBERS_AT_ONCE", 1)
+    monkeypatch.setattr(pairs, "MOST_POPULAR", num_popular)
+    monkeypatch.setattr(ridge, "_NUMBERS_AT_ONCE", 1)
     assert np.abs(weights_of(fitted(dense, 9)).numpy() - plain_weights(dense, 9)).max() < 1e-6
 
 
 def test_threads_change_nothing(dense: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "_MOST_POPULAR", 8)
-    monkeypatch.setattr(solve, "_NUMBERS_AT_ONCE", 200)
+    monkeypatch.setattr(pairs, "MOST_POPULAR", 8)
+    monkeypatch.setattr(ridge, "_NUMBERS_AT_ONCE", 200)
     models = []
     for number in (1, 3):
         monkeypatch.setattr("torch.get_num_threads", lambda n=number: n)

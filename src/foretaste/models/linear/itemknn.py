@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from foretaste.models.linear.config import ItemKNNConfig
-from foretaste.models.linear.neighbors import Formula, NeighborsModel
-from foretaste.models.linear.pairs import entries_of, entry_weights, gram_diagonal, user_weights
+from foretaste.models.linear.neighbors import NeighborsModel
+from foretaste.models.linear.pairs import (
+    Numbers,
+    entries_of,
+    entry_weights,
+    gram_diagonal,
+    user_weights,
+)
 from foretaste.ops.histories import HistoryTensors
+
+if TYPE_CHECKING:
+    from foretaste.models.linear.kernels import Entries
 
 
 class ItemKNN(NeighborsModel):
@@ -20,8 +31,8 @@ class ItemKNN(NeighborsModel):
     name = "itemknn"
     config_class = ItemKNNConfig
 
-    def formula(self, histories: HistoryTensors) -> Formula:
+    def formula(self, histories: HistoryTensors) -> tuple[Entries, Numbers, Numbers, float]:
         weight_U = user_weights(histories, self.config.user_power)
         entries = entries_of(histories, weight_U, entry_weights(histories))
         length_I = np.sqrt(gram_diagonal(entries))
-        return Formula(entries, length_I, length_I, self.config.shrinkage)
+        return entries, length_I, length_I, self.config.shrinkage

@@ -10,6 +10,7 @@ T popular pairs, t items of a chunk, K neighbours of an item.
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heappush, heapreplace
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -41,11 +42,13 @@ class Entries(NamedTuple):
 
 
 class PopularPairs(NamedTuple):
-    """G of all pairs of popular items, the lower triangle row by row."""
+    """G of the pairs of the ``num_popular`` items with the most users."""
 
-    row_I: NDArray[np.int32]
-    """The row of each item in the triangle; -1 if the item has none."""
+    rank_I: NDArray[np.int32]
+    """Rank of each item, 0 for the one with the most users."""
+    num_popular: int
     gram_T: NDArray[np.float64]
+    """The lower triangle by rank, row by row."""
 
 
 class Strength(NamedTuple):
@@ -172,13 +175,14 @@ def find_strongest(
     num_items = len(entries.first_I) - 1
     sum_3I, stamp_I = np.empty((3, num_items)), np.full(num_items, -1, np.int32)
     met_I = np.empty(num_items, np.int32)
-    heap_K = np.empty(other_tK.shape[1], np.int64)
+    heap = [np.int64(0)]  # the least key in front
+    heap.clear()
     for t in range(len(other_tK)):
-        item, num_kept = start + t, 0
+        item = start + t
         for n in range(_add_pairs(entries, item, sum_3I, stamp_I, met_I)):
             other = met_I[n]
-            row, column = popular.row_I[item], popular.row_I[other]
-            if row >= column >= 0:
+            row, column = popular.rank_I[item], popular.rank_I[other]
+            if column <= row < popular.num_popular:
                 gram = sum_3I[0, other] + sum_3I[1, other]
                 popular.gram_T[row * (row + 1) // 2 + column] = gram
             shared = sum_3I[0, other] + sum_3I[2, other]
@@ -188,38 +192,16 @@ def find_strongest(
                 # order as they do, being above zero; the lower half of a key prefers low indexes.
                 bits = np.float32(shared / (scale + strength.shrinkage)).view(np.int32)
                 key = (np.int64(bits) << 32) + (num_items - 1 - other)
-                num_kept = _keep_largest(heap_K, num_kept, key)
-        for k in range(num_kept):
-            other = num_items - 1 - (heap_K[k] & 0xFFFFFFFF)
-            other_tK[t, k] = other
+                if len(heap) < other_tK.shape[1]:
+                    heappush(heap, key)
+                elif key > heap[0]:
+                    heapreplace(heap, key)
+        for k, key in enumerate(heap):
+            other_tK[t, k] = other = num_items - 1 - (key & 0xFFFFFFFF)
+            value_tK[t, k] = np.int32(key >> 32).view(np.float32)
             if keeps_sums:
                 value_tK[t, k] = sum_3I[0, other] + sum_3I[2, other]
-            else:
-                value_tK[t, k] = np.int32(heap_K[k] >> 32).view(np.float32)
-
-
-@_inner
-def _keep_largest(heap_K: NDArray[np.int64], num_kept: int, key: int) -> int:
-    """Offer a key to a heap of the largest ones, the least in front; returns how many it has."""
-    k = num_kept
-    if num_kept < len(heap_K):
-        while k > 0 and heap_K[(k - 1) // 2] > key:
-            heap_K[k] = heap_K[(k - 1) // 2]
-            k = (k - 1) // 2
-        heap_K[k] = key
-        return num_kept + 1
-    if key > heap_K[0]:
-        k = 0
-        while 2 * k + 1 < num_kept:
-            child = 2 * k + 1
-            if child + 1 < num_kept and heap_K[child + 1] < heap_K[child]:
-                child += 1
-            if heap_K[child] >= key:
-                break
-            heap_K[k] = heap_K[child]
-            k = child
-        heap_K[k] = key
-    return num_kept
+        heap.clear()
 
 
 @_compiled
@@ -231,7 +213,7 @@ def fill_systems(
 ) -> None:
     """Fill the upper triangles of G over the others of each item; all are zero before.
 
-    Popular others stand first, in the order of their rows, and -1 last, for those that are missing.
+    Others are sorted by rank, and -1 stands last, for those that are missing.
     """
     item_N, value_N, window = entries.item_N, entries.value_N, len(entries.decay_W)
     place_I = np.full(len(entries.first_I) - 1, -1, np.int32)
@@ -242,10 +224,10 @@ def fill_systems(
             place_I[other_K[num_others]] = num_others
             num_others += 1
         for k in range(num_others):
-            row = popular.row_I[other_K[k]]
-            if row >= 0:
+            row = popular.rank_I[other_K[k]]
+            if row < popular.num_popular:
                 for place in range(k + 1):
-                    column = popular.row_I[other_K[place]]
+                    column = popular.rank_I[other_K[place]]
                     system_tKK[t, place, k] = popular.gram_T[row * (row + 1) // 2 + column]
                 continue
             # Rare items have few users, whose histories are read again.
@@ -265,32 +247,3 @@ def fill_systems(
                         system_tKK[t, place, k] += gram
         for k in range(num_others):
             place_I[other_K[k]] = -1
-
-
-@_compiled
-def turn_round(
-    other_IK: NDArray[np.int32],
-    value_IK: NDArray[np.float32],
-    first_I: NDArray[np.int64],
-    item_M: NDArray[np.int32],
-    value_M: NDArray[np.float32],
-) -> None:
-    """Group the pairs of an item and its others by the other one: the items of each, and values.
-
-    ``first_I`` [I + 1] gets where each group begins. Pairs without a value count for none.
-    """
-    num_items, num_kept = other_IK.shape
-    first_I[:] = 0
-    for item in range(num_items):
-        for k in range(num_kept):
-            if value_IK[item, k] != 0.0:
-                first_I[other_IK[item, k] + 1] += 1
-    for item in range(num_items):
-        first_I[item + 1] += first_I[item]
-    next_I = first_I.copy()
-    for item in range(num_items):
-        for k in range(num_kept):
-            if value_IK[item, k] != 0.0:
-                place = next_I[other_IK[item, k]]
-                item_M[place], value_M[place] = item, value_IK[item, k]
-                next_I[other_IK[item, k]] += 1

@@ -6,28 +6,16 @@ Shape suffixes: I items of the catalogue.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, NamedTuple
-
-import torch
+from typing import TYPE_CHECKING
 
 from foretaste._util.formatting import memory
 from foretaste.models.base import FitProgress
-from foretaste.models.linear.pairs import Numbers, find_neighbors, found_bytes
+from foretaste.models.linear.pairs import Numbers, find_neighbors
 from foretaste.models.linear.weights import LinearModel
 from foretaste.ops.histories import HistoryTensors
 
 if TYPE_CHECKING:
     from foretaste.models.linear.kernels import Entries
-
-
-class Formula(NamedTuple):
-    """The weight from i to j: the pair's sum over ``of_source_I[i] * of_target_I[j] +
-    shrinkage``."""
-
-    entries: Entries
-    of_source_I: Numbers
-    of_target_I: Numbers
-    shrinkage: float = 0.0
 
 
 class NeighborsModel(LinearModel):
@@ -39,11 +27,9 @@ class NeighborsModel(LinearModel):
         return False
 
     @abstractmethod
-    def formula(self, histories: HistoryTensors) -> Formula:
-        """The sums of pairs, and what they are divided by."""
-
-    def training_bytes(self, device: torch.device) -> int:
-        return self.weight_bytes() + found_bytes(self.num_items, self.num_neighbors)
+    def formula(self, histories: HistoryTensors) -> tuple[Entries, Numbers, Numbers, float]:
+        """What is counted; and the two numbers [I] of the sources and of the targets whose product,
+        with the last number added, divides the sum of a pair."""
 
     def fitting_note(self) -> str:
         return (
@@ -57,9 +43,8 @@ class NeighborsModel(LinearModel):
 
         self.count_items(histories)
         entries, of_source_I, of_target_I, shrinkage = self.formula(histories)
-        of_other_I, of_item_I = of_source_I, of_target_I
+        strength = Strength(of_source_I, of_target_I, shrinkage)
         if self.cuts_sources:
-            of_other_I, of_item_I = of_target_I, of_source_I
-        strength = Strength(of_other_I, of_item_I, shrinkage)
-        found = find_neighbors(entries, self.num_neighbors, strength, progress)
-        self.keep_neighbors(*found[:2], by_source=self.cuts_sources)
+            strength = Strength(of_target_I, of_source_I, shrinkage)
+        other_IK, weight_IK, _ = find_neighbors(entries, self.num_neighbors, strength, progress)
+        self.keep_neighbors(other_IK, weight_IK, by_source=self.cuts_sources)

@@ -31,17 +31,8 @@ Numbers = NDArray[np.float64]
 
 CPU = torch.device("cpu")
 
-_MOST_POPULAR = 6_000
+MOST_POPULAR = 6_000
 """Items of which all pairs are kept while neighbours are found."""
-
-COMPILER_BYTES = 190 << 20
-"""Memory of Numba and of what it compiles."""
-
-_BYTES_PER_NEIGHBOR = 8
-"""Index and value."""
-
-_BYTES_PER_ITEM = 32
-"""Sums of a row, and which there are, in each thread."""
 
 _NUM_CHUNKS = 256
 """Chunks of items with about equal numbers of pairs, which threads take one after another."""
@@ -150,57 +141,33 @@ def find_neighbors(
 ) -> tuple[NDArray[np.int32], NDArray[np.float32], PopularPairs]:
     """The strongest others [I, K] of each item, -1 if there are fewer, and their strength.
 
-    With ``keeps_sums``, A of each pair in place of the strength, popular others first, and G of the
-    popular pairs.
+    With ``keeps_sums``, A of each pair in place of the strength, others sorted by rank, and G of
+    the popular pairs.
     """
-    from foretaste.models.linear.kernels import find_strongest
+    from foretaste.models.linear.kernels import PopularPairs, find_strongest
 
     num_items = len(entries.first_I) - 1
     other_IK = np.full((num_items, num_neighbors), -1, np.int32)
     value_IK = np.zeros((num_items, num_neighbors), np.float32)
-    popular = _popular_pairs(entries, min(num_items, _MOST_POPULAR) if keeps_sums else 0)
+    num_popular = min(num_items, MOST_POPULAR) if keeps_sums else 0
+    rank_I = np.empty(num_items, np.int32)
+    rank_I[np.argsort(-np.diff(entries.first_I), kind="stable")] = np.arange(num_items)
+    gram_T = np.zeros(num_popular * (num_popular + 1) // 2)
+    popular = PopularPairs(rank_I, num_popular, gram_T)
 
     def find_chunk(items: slice) -> int:
         found = other_IK[items], value_IK[items]
         find_strongest(entries, items.start, strength, popular, keeps_sums, *found)
         if keeps_sums:
-            _sort_by_popularity(popular, *found)
+            rank_tK = np.where(found[0] >= 0, popular.rank_I[found[0]], num_items)
+            order_tK = np.argsort(rank_tK, axis=1, kind="stable")
+            for one in found:
+                one[:] = np.take_along_axis(one, order_tK, 1)
         return int(items.stop)
 
     for num_done in of_each(find_chunk, list(_chunks(entries)), CPU):
         progress("counting pairs of items", num_done, num_items)
     return other_IK, value_IK, popular
-
-
-def _sort_by_popularity(
-    popular: PopularPairs, other_tK: NDArray[np.int32], value_tK: NDArray[np.float32]
-) -> None:
-    """Sort the others of each item by their rows; then those without one, and -1 last."""
-    num_items = len(popular.row_I)
-    row_tK = popular.row_I[other_tK]
-    row_tK[row_tK < 0] = num_items
-    row_tK[other_tK < 0] = num_items + 1
-    order_tK = np.argsort(row_tK, axis=1, kind="stable")
-    other_tK[:] = np.take_along_axis(other_tK, order_tK, 1)
-    value_tK[:] = np.take_along_axis(value_tK, order_tK, 1)
-
-
-def found_bytes(num_items: int, num_neighbors: int, *, with_popular: bool = False) -> int:
-    """Memory of `find_neighbors`, beside the histories."""
-    num_popular = min(num_items, _MOST_POPULAR) if with_popular else 0
-    found = _BYTES_PER_NEIGHBOR * num_items * num_neighbors
-    of_threads = torch.get_num_threads() * _BYTES_PER_ITEM * num_items
-    return COMPILER_BYTES + found + of_threads + 4 * num_popular * (num_popular + 1)
-
-
-def _popular_pairs(entries: Entries, num_popular: int) -> PopularPairs:
-    """Room for the pairs of the items with the most users."""
-    from foretaste.models.linear.kernels import PopularPairs
-
-    count_I = np.diff(entries.first_I)
-    row_I = np.full(len(count_I), -1, np.int32)
-    row_I[np.argsort(-count_I, kind="stable")[:num_popular]] = np.arange(num_popular)
-    return PopularPairs(row_I, np.zeros(num_popular * (num_popular + 1) // 2))
 
 
 def _chunks(entries: Entries) -> Iterator[slice]:

@@ -6,31 +6,43 @@ Shape suffixes: I items of the catalogue.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from foretaste._util.formatting import memory
 from foretaste.errors import TrainingError
 from foretaste.models.base import FitProgress
 from foretaste.models.linear.pairs import (
-    COMPILER_BYTES,
+    CPU,
+    MOST_POPULAR,
     Numbers,
     count_tables,
     find_neighbors,
-    found_bytes,
     gram_diagonal,
 )
-from foretaste.models.linear.solve import solve_all_pairs, solve_neighbors, solving_bytes
 from foretaste.models.linear.weights import LinearModel
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.inverse import invert_
+from foretaste.ops.least_squares import solve_systems
+from foretaste.ops.workers import of_each
 
 if TYPE_CHECKING:
-    from foretaste.models.linear.kernels import Entries
+    from foretaste.models.linear.kernels import Entries, PopularPairs
+
+
+_NUMBERS_AT_ONCE = 1 << 20
+"""Numbers of the systems that a thread has at once, or those of one system."""
+
+_BYTES_PER_NUMBER = 24
+"""A system is float64, and copied to be padded and to be factorized."""
+
+_ROWS_AT_ONCE = 256
 
 
 _MOST_TO_SHARE = 2 << 30
@@ -68,9 +80,13 @@ class RidgeModel(LinearModel):
 
     def training_bytes(self, device: torch.device) -> int:
         if self.has_all_pairs:
-            return COMPILER_BYTES + self.num_items**2 * self.bytes_per_pair
-        found = found_bytes(self.num_items, self.num_neighbors, with_popular=True)
-        return self.weight_bytes() + found + solving_bytes(self.num_items, self.num_neighbors)
+            # The weights are among those of a pair.
+            pairs = self.num_items**2 * self.bytes_per_pair
+            return super().training_bytes(device) - self.weight_bytes() + pairs
+        num_popular, width = min(self.num_items, MOST_POPULAR), self.num_neighbors
+        numbers = max(width**2, min(_NUMBERS_AT_ONCE, self.num_items * width**2))
+        systems = _BYTES_PER_NUMBER * torch.get_num_threads() * numbers
+        return super().training_bytes(device) + 4 * num_popular * (num_popular + 1) + systems
 
     def fitting_note(self) -> str:
         size, needed = f"{self.num_items:,}", memory(self.training_bytes(self.device))
@@ -142,3 +158,78 @@ class RidgeModel(LinearModel):
         penalty_I = self.penalties(diagonal_I)
         solve_neighbors(entries, popular, penalty_I, other_IK, value_IK, progress)
         return other_IK, value_IK
+
+
+def solve_all_pairs(
+    gram_II: Tensor, targets_II: Tensor | None, weight_II: Tensor, progress: FitProgress
+) -> None:
+    """Write the weights of all pairs; raises `torch.linalg.LinAlgError` where there are none.
+
+    With ``P = (G + R)⁻¹`` they are ``B = P A - P diag(diag(P A) / diag(P))``. Without A, which is
+    then G, that is ``-P / diag(P)`` beside the diagonal, by columns.
+
+    Args:
+        gram_II: ``G + R``, float64, written over.
+        targets_II: A', float64, or None where A is G.
+        weight_II: B.
+    """
+    num_items = len(gram_II)
+    # In float64: beside the counts of popular items float32 would round a small penalty away.
+    invert_(gram_II, lambda done: progress("inverting", done, num_items))
+    diagonal_I = gram_II.diagonal()
+    for start in range(0, num_items, _ROWS_AT_ONCE):
+        # Rows of B': P is symmetric.
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        if targets_II is None:
+            row_cI = gram_II[rows] / -diagonal_I[rows, None]
+        else:
+            row_cI = targets_II[rows] @ gram_II
+            share_c = row_cI[:, rows].diagonal() / diagonal_I[rows]
+            row_cI -= share_c[:, None] * gram_II[rows]
+        weight_II[:, rows] = row_cI.T.to(weight_II.dtype)
+    weight_II.fill_diagonal_(0.0)
+
+
+def solve_neighbors(
+    entries: Entries,
+    popular: PopularPairs,
+    penalty_I: Numbers,
+    other_IK: NDArray[np.int32],
+    value_IK: NDArray[np.float32],
+    progress: FitProgress,
+) -> None:
+    """Solve ``(G_CC + R_CC) b = A_Cj`` for the neighbours C of each item j.
+
+    ``value_IK`` has A_Cj, and gets b. Raises `torch.linalg.LinAlgError` where there is none.
+    """
+    from foretaste.models.linear.kernels import fill_systems
+
+    def solve_chunk(item_c: NDArray[np.int64]) -> int:
+        width = int(size_I[item_c[0]])
+        other_cw = other_IK[item_c, :width]
+        system_cww = np.zeros((len(item_c), width, width))
+        fill_systems(entries, popular, other_cw, system_cww)
+        # A missing neighbour has the equation b = 0.
+        place_w = np.arange(width)
+        system_cww[:, place_w, place_w] += np.where(other_cw >= 0, penalty_I[other_cw], 1.0)
+        value_cw = torch.from_numpy(value_IK[item_c, :width]).double()
+        weight_cw, failure_c = solve_systems(torch.from_numpy(system_cww), value_cw)
+        if failure_c.any() or not weight_cw.isfinite().all():
+            raise torch.linalg.LinAlgError  # type: ignore[attr-defined]
+        value_IK[item_c, :width] = weight_cw.numpy()
+        return len(item_c)
+
+    size_I, num_done = (other_IK >= 0).sum(1), int((other_IK[:, 0] < 0).sum())
+    for num_solved in of_each(solve_chunk, list(_chunks(size_I)), CPU):
+        num_done += num_solved
+        progress("solving for weights", num_done, len(size_I))
+
+
+def _chunks(size_I: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Items of about the same number of neighbours, the most first; not those without any."""
+    item_I = np.argsort(-size_I, kind="stable")[: int((size_I > 0).sum())]
+    start = 0
+    while start < len(item_I):
+        stop = start + max(1, _NUMBERS_AT_ONCE // int(size_I[item_I[start]]) ** 2)
+        yield item_I[start:stop]
+        start = stop

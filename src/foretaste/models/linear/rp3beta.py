@@ -6,12 +6,17 @@ applications".
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from foretaste.models.linear.config import RP3betaConfig
-from foretaste.models.linear.neighbors import Formula, NeighborsModel
-from foretaste.models.linear.pairs import entries_of, entry_weights
+from foretaste.models.linear.neighbors import NeighborsModel
+from foretaste.models.linear.pairs import Numbers, entries_of, entry_weights
 from foretaste.ops.histories import HistoryTensors
+
+if TYPE_CHECKING:
+    from foretaste.models.linear.kernels import Entries
 
 
 class RP3beta(NeighborsModel):
@@ -29,7 +34,7 @@ class RP3beta(NeighborsModel):
     def cuts_sources(self) -> bool:
         return bool(self.config.cut == "source")
 
-    def formula(self, histories: HistoryTensors) -> Formula:
+    def formula(self, histories: HistoryTensors) -> tuple[Entries, Numbers, Numbers, float]:
         alpha, value_N = self.config.alpha, entry_weights(histories)
         total_U = histories.total_weights().cpu().numpy()
         item_N = histories.item_index.cpu().numpy()
@@ -37,4 +42,4 @@ class RP3beta(NeighborsModel):
         # A user without items is in no pair.
         weight_U = np.where(total_U > 0, total_U, 1.0) ** -alpha
         entries = entries_of(histories, weight_U, None if value_N is None else value_N**alpha)
-        return Formula(entries, of_source_I=total_I**alpha, of_target_I=total_I**self.config.beta)
+        return entries, total_I**alpha, total_I**self.config.beta, 0.0

@@ -25,6 +25,12 @@ from foretaste.ops.segments import sum_bags
 _CELLS_AT_ONCE = 1 << 24
 """Users times items whose scores are held at once."""
 
+_COMPILER_BYTES = 190 << 20
+"""Memory of Numba and of what it compiles."""
+
+_BYTES_PER_ITEM = 32
+"""Sums of a row of pairs, and which there are, in each thread that fits."""
+
 _PAIRS_AT_ONCE = 1 << 20
 """Pairs of an entry and a target that are added up at once, or those of one entry."""
 
@@ -64,23 +70,30 @@ class LinearModel(ClosedFormModel):
         self.register_buffer("target_M", torch.zeros(size, dtype=torch.int32))
         self.register_buffer("weight_M", torch.zeros(size))
 
+    def training_bytes(self, device: torch.device) -> int:
+        """Memory of fitting, beside the histories."""
+        rows = _BYTES_PER_ITEM * torch.get_num_threads() * self.num_items
+        # Of each neighbour an index and a weight, again in the model.
+        found = 0 if self.has_all_pairs else 8 * self.num_items * self.num_neighbors
+        return self.weight_bytes() + _COMPILER_BYTES + rows + found
+
     def keep_neighbors(
         self, other_IK: NDArray[np.int32], weight_IK: NDArray[np.float32], *, by_source: bool
     ) -> None:
         """Keep the weights towards the items of rows, or from them; a weight of zero means none."""
-        from foretaste.models.linear.kernels import turn_round
-
-        buffers = self.first_target_I, self.target_M, self.weight_M
-        first_target_I, target_M, weight_M = filled = [one.cpu().zero_() for one in buffers]
-        if by_source:
-            is_one_IK = weight_IK != 0
-            first_target_I[1:] = torch.from_numpy(is_one_IK.sum(1).cumsum())
-            target_M[: first_target_I[-1]] = torch.from_numpy(other_IK[is_one_IK])
-            weight_M[: first_target_I[-1]] = torch.from_numpy(weight_IK[is_one_IK])
-        else:
-            turn_round(other_IK, weight_IK, *(one.numpy() for one in filled))
-        for buffer, values in zip(buffers, filled, strict=True):
-            buffer.copy_(values)
+        is_one_IK = weight_IK != 0
+        row_M = torch.arange(self.num_items, dtype=torch.int32)
+        row_M = row_M.repeat_interleave(torch.from_numpy(is_one_IK.sum(1)))
+        other_M = torch.from_numpy(other_IK[is_one_IK])
+        weight_M = torch.from_numpy(weight_IK[is_one_IK])
+        source_M, target_M = row_M, other_M
+        if not by_source:
+            source_M, order_M = torch.sort(other_M, stable=True)
+            target_M, weight_M = row_M[order_M], weight_M[order_M]
+        count_I = torch.bincount(source_M, minlength=self.num_items)
+        self.first_target_I[1:] = count_I.cumsum(0)
+        self.target_M.zero_()[: len(target_M)] = target_M
+        self.weight_M.zero_()[: len(target_M)] = weight_M
 
     def item_vectors(self) -> Tensor:
         raise UnsupportedError(
