@@ -21,7 +21,7 @@ _Loop = TypeVar("_Loop", bound=Callable[..., Any])
 
 
 class Entries(NamedTuple):
-    """Histories by user and by item. Empty arrays stand for weights or an order that is missing."""
+    """Histories by user and by item."""
 
     offset_U: NDArray[np.int64]
     """Where the entries of each user begin, and the end of the last one's: [U + 1]."""
@@ -36,7 +36,7 @@ class Entries(NamedTuple):
     entry_N: NDArray[np.int64]
     user_N: NDArray[np.int32]
     decay_W: NDArray[np.float64]
-    """Weight in a source of the item that lies d places back."""
+    """Weight in a source of the item that lies d places back; empty without an order."""
     product_WW: NDArray[np.float64]
     """At [D, m] the sum of ``decay[d] * decay[d + D]`` over d from 0 to m."""
 
@@ -107,10 +107,7 @@ def _add_pairs(
                 sum_3I[:, other] = 0.0
                 met_I[num_met] = other
                 num_met += 1
-            if len(value_N):
-                sum_3I[0, other] += weight * (value_N[entry] * value_N[other_entry])
-            else:
-                sum_3I[0, other] += weight
+            sum_3I[0, other] += weight * (value_N[entry] * value_N[other_entry])
         for other_entry in range(max(first, entry - window), entry):
             # The source of the step to `entry` has this item `entry - other_entry - 1` places back.
             sum_3I[2, item_N[other_entry]] += decay_W[entry - other_entry - 1]
@@ -134,27 +131,18 @@ def _last_product(end: int, window: int, entry: int, other_entry: int) -> int:
 
 
 @_compiled
-def count_rows(
-    entries: Entries,
-    start: int,
-    sets_tI: NDArray[np.float64],
-    sources_tI: NDArray[np.float64],
-    targets_tI: NDArray[np.float64],
-) -> None:
-    """Fill rows of X'X, of S'S and of T'S, of the items from ``start`` on; all are zero before.
+def count_rows(entries: Entries, start: int, row_3tI: NDArray[np.float64]) -> None:
+    """Fill rows of X'X, and with an order of S'S and T'S, of the items from ``start`` on.
 
-    Without an order the last two have no rows.
+    They are zero before.
     """
     num_items = len(entries.first_I) - 1
     sum_3I, stamp_I = np.empty((3, num_items)), np.full(num_items, -1, np.int32)
     met_I = np.empty(num_items, np.int32)
-    for t in range(len(sets_tI)):
+    for t in range(row_3tI.shape[1]):
         for n in range(_add_pairs(entries, start + t, sum_3I, stamp_I, met_I)):
-            other = met_I[n]
-            sets_tI[t, other] = sum_3I[0, other]
-            if len(sources_tI):
-                sources_tI[t, other] = sum_3I[1, other]
-                targets_tI[t, other] = sum_3I[2, other]
+            for table in range(len(row_3tI)):
+                row_3tI[table, t, met_I[n]] = sum_3I[table, met_I[n]]
 
 
 @_compiled
@@ -238,9 +226,7 @@ def fill_systems(
                 for other_entry in range(first, end):
                     place = place_I[item_N[other_entry]]
                     if 0 <= place <= k:
-                        gram = weight
-                        if len(value_N):
-                            gram *= value_N[entry] * value_N[other_entry]
+                        gram = weight * (value_N[entry] * value_N[other_entry])
                         last = _last_product(end, window, entry, other_entry)
                         if last >= 0:
                             gram += entries.product_WW[abs(entry - other_entry), last]

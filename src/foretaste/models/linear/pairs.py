@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Numbers = NDArray[np.float64]
 
+NO_ORDER = np.zeros(0)
+
 CPU = torch.device("cpu")
 
 MOST_POPULAR = 6_000
@@ -48,43 +50,41 @@ def user_weights(histories: HistoryTensors, power: float) -> Numbers:
     return weight_U
 
 
-def entry_weights(histories: HistoryTensors) -> Numbers | None:
-    """The weights of the entries [N], or None where each is 1."""
-    return None if histories.weight is None else histories.weight.cpu().double().numpy()
+def entry_weights(histories: HistoryTensors) -> Numbers:
+    """The weights of the entries [N]."""
+    if histories.weight is None:
+        return np.ones(histories.item_index.numel())
+    return histories.weight.cpu().double().numpy()
 
 
 def entries_of(
-    histories: HistoryTensors,
-    weight_U: Numbers,
-    value_N: Numbers | None = None,
-    decay_W: Numbers | None = None,
+    histories: HistoryTensors, weight_U: Numbers, value_N: Numbers, decay_W: Numbers = NO_ORDER
 ) -> Entries:
     """Histories as the loops over pairs read them.
 
     Args:
         histories: of all users.
         weight_U: the weights of users.
-        value_N: the weights of entries, if they have some; only without an order.
-        decay_W: with an order, the weight in a source of the item that lies d places back.
+        value_N: the weights of entries; each 1 with an order.
+        decay_W: the weight in a source of the item that lies d places back.
     """
     from foretaste.models.linear.kernels import Entries  # imports Numba
 
-    none = np.zeros(0)
     item_N, user_N = histories.item_index.cpu(), histories.row_index().cpu().int()
-    if decay_W is not None:
+    if len(decay_W):
         item_N = item_N[histories.oldest_first().cpu()]
     entry_N = torch.sort(item_N, stable=True).indices
     count_I = torch.bincount(item_N, minlength=histories.num_items)
     return Entries(
         offset_U=histories.offsets.cpu().numpy(),
         item_N=item_N.numpy(),
-        value_N=none if value_N is None else value_N,
+        value_N=value_N,
         weight_U=weight_U,
         first_I=np.concatenate(([0], count_I.cumsum(0).numpy())),
         entry_N=entry_N.numpy(),
         user_N=user_N[entry_N].numpy(),
-        decay_W=none if decay_W is None else decay_W,
-        product_WW=_products(none if decay_W is None else decay_W),
+        decay_W=decay_W,
+        product_WW=_products(decay_W),
     )
 
 
@@ -101,9 +101,7 @@ def _products(decay_W: Numbers) -> Numbers:
 def gram_diagonal(entries: Entries) -> Numbers:
     """The diagonal [I] of G: the weights of each item's users, and with an order those of S'S."""
     user_N = np.repeat(np.arange(len(entries.weight_U)), np.diff(entries.offset_U))
-    term_N = entries.weight_U[user_N]
-    if len(entries.value_N):
-        term_N *= np.square(entries.value_N)
+    term_N = entries.weight_U[user_N] * np.square(entries.value_N)
     if window := len(entries.decay_W):
         # An item is in the sources of its own step and the later ones, but for the newest item.
         num_later_N = entries.offset_U[user_N + 1] - 1 - np.arange(len(user_N))
@@ -113,22 +111,20 @@ def gram_diagonal(entries: Entries) -> Numbers:
     return sums.astype(np.float64, copy=False)  # integers where there are no entries
 
 
-def count_tables(entries: Entries, progress: FitProgress) -> list[Numbers]:
-    """X'VX of all items, and with an order S'S and T'S: float64 [I, I] each."""
+def count_tables(entries: Entries, progress: FitProgress) -> Numbers:
+    """X'VX of all items, and with an order S'S and T'S: [1 or 3, I, I]."""
     from foretaste.models.linear.kernels import count_rows
 
     num_items = len(entries.first_I) - 1
-    tables = [np.zeros((num_items, num_items)) for _ in range(3 if len(entries.decay_W) else 1)]
-    none = np.zeros((0, num_items))
+    table_3II = np.zeros((3 if len(entries.decay_W) else 1, num_items, num_items))
 
     def count_chunk(items: slice) -> int:
-        rows = [table[items] for table in tables]
-        count_rows(entries, items.start, rows[0], *(rows[1:] or (none, none)))
+        count_rows(entries, items.start, table_3II[:, items])
         return int(items.stop)
 
     for num_done in of_each(count_chunk, list(_chunks(entries)), CPU):
         progress("counting pairs of items", num_done, num_items)
-    return tables
+    return table_3II
 
 
 def find_neighbors(

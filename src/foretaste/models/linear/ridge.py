@@ -129,14 +129,13 @@ class RidgeModel(LinearModel):
         return deepcopy(self.counts[key])
 
     def _fit_all_pairs(self, entries: Entries, progress: FitProgress) -> None:
-        tables = self._counted("all", lambda: count_tables(entries, progress))
-        gram_II, *ordered = (torch.from_numpy(table).to(self.device) for table in tables)
+        table_3II = self._counted("all", lambda: count_tables(entries, progress))
+        gram_II, *ordered = torch.from_numpy(table_3II).to(self.device)
         targets_II = None
         if ordered:
             sources_II, targets_II = ordered
             targets_II.add_(gram_II, alpha=self.set_weight)
             gram_II = sources_II.add_(gram_II, alpha=self.set_weight)
-        del tables, ordered
         penalty_I = torch.from_numpy(self.penalties(gram_II.diagonal().cpu().numpy()))
         gram_II.diagonal().add_(penalty_I.to(self.device))
         solve_all_pairs(gram_II, targets_II, self.weight_II, progress)

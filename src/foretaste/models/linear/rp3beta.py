@@ -38,8 +38,8 @@ class RP3beta(NeighborsModel):
         alpha, value_N = self.config.alpha, entry_weights(histories)
         total_U = histories.total_weights().cpu().numpy()
         item_N = histories.item_index.cpu().numpy()
-        total_I = np.bincount(item_N, value_N, minlength=self.num_items).astype(np.float64)
+        total_I = np.bincount(item_N, value_N, minlength=self.num_items)
         # A user without items is in no pair.
         weight_U = np.where(total_U > 0, total_U, 1.0) ** -alpha
-        entries = entries_of(histories, weight_U, None if value_N is None else value_N**alpha)
+        entries = entries_of(histories, weight_U, value_N**alpha)
         return entries, total_I**alpha, total_I**self.config.beta, 0.0

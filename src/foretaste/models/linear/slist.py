@@ -35,8 +35,8 @@ class Slist(RidgeModel):
 
     name = "slist"
     config_class = SlistConfig
-    # X'X, S'S and T'S in float64, and parts; G and A take the place of two, and B that of X'X.
-    bytes_per_pair = 25
+    # X'X, S'S and T'S in float64, B, and parts; G and A take the places of two.
+    bytes_per_pair = 29
     counted_by = ("recency", "window")
 
     @property
@@ -46,7 +46,9 @@ class Slist(RidgeModel):
 
     def entries(self, histories: HistoryTensors) -> Entries:
         decay_W = (1.0 + np.arange(self.config.window)) ** -self.config.recency
-        return entries_of(histories, np.ones(len(histories)), decay_W=decay_W)
+        # Each user and each interaction counts alike.
+        ones = np.ones(len(histories)), np.ones(histories.item_index.numel())
+        return entries_of(histories, *ones, decay_W)
 
     def penalties(self, diagonal_I: Numbers) -> Numbers:
         return np.full(len(diagonal_I), float(self.config.l2))
