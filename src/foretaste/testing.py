@@ -118,19 +118,20 @@ def board() -> list[set[int]]:
 
 def make_board(directory: Path) -> Dataset:
     """The prepared board; all pairs train, and indexes are the numbers on the board."""
-    pairs = [(user, item) for user, row in enumerate(board()) for item in row]
-    users, items = zip(*pairs, strict=True)
-    table = pa.table({"user_id": users, "item_id": items})
-    return prepare(table, directory, PrepareConfig(protocol="none"))
+    return prepare(_board_table(), directory, PrepareConfig(protocol="none"))
 
 
 def make_tiny_board(directory: Path) -> Dataset:
     """The prepared board with two items of each user held out, for validation and for test."""
+    return prepare(_board_table(), directory, PrepareConfig(protocol="leave-one-out"))
+
+
+def _board_table() -> pa.Table:
+    """The board as pairs with random times."""
     pairs = [(user, item) for user, row in enumerate(board()) for item in sorted(row)]
-    rng = np.random.default_rng(11)
     users, items = zip(*pairs, strict=True)
-    table = pa.table({"user_id": users, "item_id": items, "timestamp": rng.random(len(users))})
-    return prepare(table, directory, PrepareConfig(protocol="leave-one-out"))
+    times = np.random.default_rng(11).random(len(pairs))
+    return pa.table({"user_id": users, "item_id": items, "timestamp": times})
 
 
 class ModelContract:

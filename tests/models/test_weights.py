@@ -143,6 +143,7 @@ def board(path: Path, **settings: Any) -> Dataset:
     users, items = zip(*pairs, strict=True)
     plays = rng.integers(1, 50, len(users))
     columns = {"user_id": users, "item_id": items, "plays": plays, "ones": np.ones(len(users))}
+    columns["timestamp"] = np.arange(len(users))
     return prepare(pa.table(columns), path, protocol="none", **settings)
 
 

@@ -3,12 +3,12 @@
 Choi et al. 2021, "Session-aware linear item-item models for session-based recommendation", arXiv
 2103.16104.
 
-Shape suffixes: N entries of histories, W places of the window.
+Shape suffixes: B users, I items of the catalogue, N entries of histories, W places of the window.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 from foretaste.models.linear.config import SlistConfig
 from foretaste.models.linear.pairs import Numbers, entries_of
 from foretaste.models.linear.ridge import RidgeModel
+from foretaste.models.scorer import Scorer
 from foretaste.ops.histories import HistoryTensors
 
 if TYPE_CHECKING:
@@ -57,7 +58,27 @@ class Slist(RidgeModel):
         """The source of each history: zero for items that lie behind the window."""
         order_N = histories.oldest_first()
         entry_N = torch.arange(len(order_N), device=self.device)
-        num_newer_N = histories.offsets[1:][histories.row_index()] - 1 - entry_N
-        weight_N = (1.0 + num_newer_N).pow(-self.config.recency)
-        weight_N[num_newer_N >= self.config.window] = 0.0
+        place_N = histories.offsets[1:][histories.row_index()] - entry_N
+        weight_N = _recent(place_N.float(), self.config)
         return torch.empty_like(weight_N).index_copy_(0, order_N, weight_N)
+
+    def scorer(self, *, known_users: bool) -> Scorer:
+        return _RecentScorer(super().scorer(known_users=known_users), self.config)
+
+
+class _RecentScorer(Scorer):
+    """The weights of the last items for the scorer of the sum."""
+
+    def __init__(self, scorer: Scorer, config: SlistConfig) -> None:
+        super().__init__()
+        self.scorer, self.config = scorer, config
+
+    def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
+        scores_BI: Tensor = self.scorer(_recent(known_BI, self.config), user_index_B)
+        return scores_BI
+
+
+def _recent(place: Tensor, config: Any) -> Tensor:
+    """The weights in a source of items at places from the end, 1 for the newest and 0 for none."""
+    is_recent = (place > 0) & (place <= config.window)
+    return place.clamp(min=1.0).pow(-config.recency).where(is_recent, 0.0)
