@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from foretaste.models.linear.config import SlistConfig
@@ -56,11 +55,7 @@ class Slist(RidgeModel):
 
     def history_weights(self, histories: HistoryTensors) -> Tensor:
         """The source of each history: zero for items that lie behind the window."""
-        order_N = histories.oldest_first()
-        entry_N = torch.arange(len(order_N), device=self.device)
-        place_N = histories.offsets[1:][histories.row_index()] - entry_N
-        weight_N = _recent(place_N.float(), self.config)
-        return torch.empty_like(weight_N).index_copy_(0, order_N, weight_N)
+        return _recent(histories.places_back().float(), self.config)
 
     def scorer(self, *, known_users: bool) -> Scorer:
         return _RecentScorer(super().scorer(known_users=known_users), self.config)

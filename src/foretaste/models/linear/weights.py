@@ -111,10 +111,6 @@ class LinearModel(ClosedFormModel):
         weight_BI = weight_BI.masked_fill(weight_BI <= 0, -torch.inf)
         return weight_BI if item_index_C is None else weight_BI[:, item_index_C]
 
-    def history_weights(self, histories: HistoryTensors) -> Tensor | None:
-        """The weight [N] of each item of the histories in the scores, or None where each is 1."""
-        return None
-
     def _weights_added(self, histories: HistoryTensors, factor_N: Tensor | None) -> Tensor:
         """The weights [B, I] of the items of each history towards every item, added up."""
         if self.has_all_pairs:
