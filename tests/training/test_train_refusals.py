@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from foretaste.data import Dataset, PrepareConfig, prepare
-from foretaste.errors import RunError, SettingError, UnsupportedError
+from foretaste.errors import RunError, SettingError, TrainingError, UnsupportedError
 from foretaste.models.vae.config import VAEConfig
 from foretaste.training import TrainingConfig, resume, train
 from tests.training.trainings import run_of
@@ -139,6 +139,20 @@ def test_a_validation_is_counted_beside_what_training_keeps(
     with pytest.raises(UnsupportedError, match="users at once"):
         run_of("gmf", dataset, tmp_path / "run")
     run_of("gmf", dataset, tmp_path / "sampled", candidates="sampled-3")
+
+
+def test_a_model_of_the_order_needs_one(tmp_path: Path) -> None:
+    rows = [(user, user * item % 7) for user in range(9) for item in range(1, 5)]
+    users, items = zip(*rows, strict=True)
+    table = pa.table({"user": users, "item": items, "bought_on": [1] * len(rows)})
+    data = prepare(table, tmp_path / "data", protocol="leave-one-out")
+    message = (
+        "slist learns from the order of interactions, and these have none .unknown; 'bought_on' "
+        "looks like times, which --time-column names.; prepare them with a column of times"
+    )
+    with pytest.raises(TrainingError, match=message):
+        train("slist", data, run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_callback_is_a_callback(dataset: Dataset, tmp_path: Path) -> None:
