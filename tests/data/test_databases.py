@@ -18,6 +18,7 @@ from foretaste.cli.app import main
 from foretaste.data import Dataset, open_or_prepare, prepare
 from foretaste.data.sources import database
 from foretaste.errors import InputError, SettingError
+from tests.data.conftest import refuse
 from tests.data.hostile_rows import hostile_rows, write_csv
 from tests.databases import postgresql_server, require_adbc, write_sqlite
 
@@ -136,6 +137,11 @@ def test_columns_that_begin_empty_are_read(tmp_path: Path) -> None:
         rows=rows,
     )
     assert prepare(url, tmp_path / "data").manifest.counts["num_rows_read"] == 4000
+
+
+def test_no_driver_prints_a_part_of_a_password() -> None:
+    """libpq takes what stands behind the first @ of a URL for the host."""
+    refuse("postgresql://me:se@cret@127.0.0.1:1/shop", r'me@127\.0\.0\.1:1/shop: .*"\.\.\."')
 
 
 def test_the_same_rows_are_found_prepared(shop: str, tmp_path: Path) -> None:

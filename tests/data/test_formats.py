@@ -265,6 +265,9 @@ def test_a_line_that_names_the_delimiter(
     refuse(
         write(mark + line.format(delimiter) + rows + "3"), r"raw\.csv, line 5: expected 2 fields"
     )
+    source = write(mark + line.format(delimiter) + rows.partition(ending)[2])
+    config = PrepareConfig(protocol="none", columns=("user_id", "item_id"))
+    assert prepare(source, source.parent / "out", config, overwrite=True).items.ids() == [7, 8]
 
 
 @pytest.mark.parametrize(
@@ -280,4 +283,4 @@ def test_columns_that_are_not_read_may_have_any_name(write: WriteFile, text: str
 
 @pytest.mark.parametrize("text", ["1,1,2\n1,2,3\n", "1::1::5\n2::1::4\n", "1|2|2|5\n1|3|4|5\n"])
 def test_a_first_row_of_values_is_no_header(write: WriteFile, text: str) -> None:
-    refuse(write(text), "The first line may be data: .* give them with --columns")
+    refuse(write(text), r"item_id: .*'1'.*The first line may be data: .* give them with --columns")

@@ -208,6 +208,7 @@ COMMAS = [
     ("-12,345", "write -12345 if the comma is one of thousands, -12.345 if it is one of decimals"),
     ("1,000,000", "write thousands without a comma: 1000000"),
     ("1,5", "write decimals with a point: 1.5"),
+    ("0,123", "write decimals with a point: 0.123"),
     ("1234,567", "write decimals with a point: 1234.567"),
 ]
 

@@ -419,12 +419,12 @@ def _not_found(
         advice += ", and a column of times, if there is one, with --time-column"
     if absent:
         return f"{_has_no_column(source, absent, hint)} None looks like {roles} either. {advice}."
-    return f"{_none_looks_like([*source.columns], roles, source.name)}. {advice}.{hint}"
+    return f"{_none_looks_like(_names(source), roles, source.name)}. {advice}.{hint}"
 
 
 def _has_no_column(source: Source, absent: Mapping[str, str], hint: str = "") -> str:
     """The message about columns that are named by options and absent from a source."""
-    columns = list(source.columns)
+    columns = _names(source)
     asked = ", nor ".join(
         f"{shown(name)}, asked for with {_flag(option)}" for option, name in absent.items()
     )
@@ -433,6 +433,11 @@ def _has_no_column(source: Source, absent: Mapping[str, str], hint: str = "") ->
     if meant:
         return f"{message}; did you mean {' and '.join(map(shown, meant))}?"
     return f"{message}.{hint}"
+
+
+def _names(source: Source) -> list[str]:
+    """The names of a source's columns, also those that several columns have."""
+    return [*source.columns, *filter(None, source.repeated)]
 
 
 def _none_looks_like(columns: Sequence[str], role: str, where: str) -> str:

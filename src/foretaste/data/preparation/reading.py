@@ -62,7 +62,7 @@ _TRUTH = {
 }
 """The word for true beside each word of a column of true and false."""
 
-_THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(,[0-9]{3})+")
+_THOUSANDS = re.compile(r"[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+")
 _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]*,[0-9]+")
 _DROP_EMPTY = (
     "; foretaste prepare --empty-ids drop (empty_ids='drop' in Python) leaves out rows with an "
@@ -183,12 +183,14 @@ def _check_text_ids(engine: Engine, sources: Sequence[Source], role: str, name: 
             (count_nul and f"contains({text}, chr(0))", "holds a NUL character"),
             (
                 count_json and column.refused,
-                "is a JSON object, list or truth value, and ids are text or integers; write the id "
-                f"alone, for example with jq -c '.{name} = .{name}.id'",
+                "is a JSON object, list or truth value, and ids are text or integers",
             ),
         ):
             if where and (found := engine.find_rows(source, where, text)).count:
-                raise _error_at(found, name, f"{role} {shown(found.value)} {problem}")
+                problem = f"{role} {shown(found.value)} {problem}"
+                key = re.match(r'\{\s*("[^"\\\']+")\s*:', found.value or "")
+                advice = key and f"jq -c '.{name} = .{name}[{key[1]}]' writes the id alone"
+                raise _error_at(found, name, problem, f"; {advice}" if advice else "")
 
 
 @contextmanager

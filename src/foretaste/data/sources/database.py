@@ -269,7 +269,8 @@ def _without_url_parts(problem: str, url: str) -> str:
     of a URL that it cannot parse."""
     parameters = url.partition("?")[2]
     password = re.search(r"//[^:/@]*:(.*)@", url, re.DOTALL)
-    secrets = [parameters, *(password.groups() if password else ())]
+    # libpq ends the password at its first @.
+    secrets = [parameters, *(password[1].split("@") if password else ())]
 
     def shown_part(quoted: re.Match[str]) -> str:
         word = quoted[1]

@@ -91,7 +91,7 @@ class TextFile(Source):
         if format.is_items:
             format = replace(format, encoding=_encoding_of_items(path, format.encoding))
         text = start_of_text(path, format)
-        separator = _SEPARATOR.match(text) if format.columns is None else None
+        separator = _SEPARATOR.match(text)
         if separator is not None:
             text = text[separator.end() :]
         delimiter = format.delimiter or (
