@@ -97,6 +97,14 @@ def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: bytes, messa
     assert name in str(error.value)
 
 
+def test_a_name_in_parquet_that_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "ids.parquet"
+    pq.write_table(pa.table({"item_id": ["5"]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"item_id", b"ite\x94_id"))
+    with pytest.raises(InputError, match=r"ids\.parquet: is not readable Parquet"):
+        read_ids(path, ITEMS)
+
+
 @pytest.mark.parametrize(
     ("column", "message"),
     [

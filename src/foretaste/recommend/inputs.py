@@ -330,6 +330,7 @@ def _from_parquet(path: Path, table: IdTable, config: PairsConfig) -> list[Id]:
 
     try:
         content = pq.read_table(path)
+        _ = content.column_names  # raises ValueError for a name that is not UTF-8
     except (pa.ArrowException, ValueError, OSError) as error:
         raise InputError(f"{path}: is not readable Parquet: {error}") from error
     return _from_table(str(path), content, table, config)
