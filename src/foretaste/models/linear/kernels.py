@@ -233,3 +233,29 @@ def fill_systems(
                         system_tKK[t, place, k] += gram
         for k in range(num_others):
             place_I[other_K[k]] = -1
+
+
+@_compiled
+def group_by_other(
+    other_IK: NDArray[np.int32],
+    value_IK: NDArray[np.float32],
+    first_I: NDArray[np.int64],
+    item_M: NDArray[np.int32],
+    value_M: NDArray[np.float32],
+) -> None:
+    """Group pairs by the other item: the items of each one, and values; zeros are left out.
+
+    ``first_I`` [I + 1], zero before, gets where each group begins, then the end.
+    """
+    for item in range(len(other_IK)):
+        for k in range(other_IK.shape[1]):
+            first_I[other_IK[item, k] + 1] += value_IK[item, k] != 0.0
+    for item in range(len(other_IK)):
+        first_I[item + 1] += first_I[item]
+    next_I = first_I.copy()
+    for item in range(len(other_IK)):
+        for k in range(other_IK.shape[1]):
+            if value_IK[item, k] != 0.0:
+                place = next_I[other_IK[item, k]]
+                item_M[place], value_M[place] = item, value_IK[item, k]
+                next_I[other_IK[item, k]] += 1

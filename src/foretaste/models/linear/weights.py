@@ -81,19 +81,19 @@ class LinearModel(ClosedFormModel):
         self, other_IK: NDArray[np.int32], weight_IK: NDArray[np.float32], *, by_source: bool
     ) -> None:
         """Keep the weights towards the items of rows, or from them; a weight of zero means none."""
-        is_one_IK = weight_IK != 0
-        row_M = torch.arange(self.num_items, dtype=torch.int32)
-        row_M = row_M.repeat_interleave(torch.from_numpy(is_one_IK.sum(1)))
-        other_M = torch.from_numpy(other_IK[is_one_IK])
-        weight_M = torch.from_numpy(weight_IK[is_one_IK])
-        source_M, target_M = row_M, other_M
-        if not by_source:
-            source_M, order_M = torch.sort(other_M, stable=True)
-            target_M, weight_M = row_M[order_M], weight_M[order_M]
-        count_I = torch.bincount(source_M, minlength=self.num_items)
-        self.first_target_I[1:] = count_I.cumsum(0)
-        self.target_M.zero_()[: len(target_M)] = target_M
-        self.weight_M.zero_()[: len(target_M)] = weight_M
+        from foretaste.models.linear.kernels import group_by_other
+
+        buffers = self.first_target_I, self.target_M, self.weight_M
+        first_target_I, target_M, weight_M = filled = [one.cpu().zero_() for one in buffers]
+        if by_source:
+            is_one_IK = weight_IK != 0
+            first_target_I[1:] = torch.from_numpy(is_one_IK.sum(1).cumsum())
+            target_M[: first_target_I[-1]] = torch.from_numpy(other_IK[is_one_IK])
+            weight_M[: first_target_I[-1]] = torch.from_numpy(weight_IK[is_one_IK])
+        else:
+            group_by_other(other_IK, weight_IK, *(one.numpy() for one in filled))
+        for buffer, values in zip(buffers, filled, strict=True):
+            buffer.copy_(values)
 
     def item_vectors(self) -> Tensor:
         raise UnsupportedError(
