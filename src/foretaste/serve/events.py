@@ -55,7 +55,7 @@ EVENTS = Table(
     Column("item_id", Text),
     Column("event_type", Text),
     Column("time", Double, nullable=False),
-    Index("events_of_user", "user_id", "item_id"),
+    Index("events_in_order", "user_id", "time", "sequence", "item_id"),
 )
 """The table of events; `foretaste prepare` finds its columns by their names. A withdrawn event
 keeps its id alone, so that a copy that is sent later is not stored."""
