@@ -178,7 +178,7 @@ def read_histories(
     from foretaste.data.preparation.duckdb_engine import DuckDBEngine
 
     with TemporaryDirectory() as directory, DuckDBEngine(Path(directory) / "scratch") as engine:
-        read_raw(engine, sources, columns, by_rows="time" not in columns)
+        read_raw(engine, sources, columns)
         for opened in sources:
             opened.check_unchanged()
         return dict(sorted(engine.run(_HISTORIES)))

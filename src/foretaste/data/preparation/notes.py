@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretaste._util.formatting import shown
-from foretaste.data.config import IdType
+from foretaste.data.config import PrepareConfig
 from foretaste.data.preparation.casts import cast, literals
 from foretaste.data.preparation.reading import Raw, find_value, like_it
 from foretaste.data.sources.source import Column, quoted
@@ -49,18 +49,19 @@ _MAY_NOT_BE_NFC = r"(?s).*[\p{M}\x{1100}-\x{11FF}\x{2126}-\x{212B}\x{F900}-\x{FA
 
 
 def describe_ids(
-    engine: Engine, raw: Raw, columns: Mapping[str, str], id_types: Mapping[str, IdType]
+    engine: Engine, raw: Raw, columns: Mapping[str, str], config: PrepareConfig
 ) -> dict[str, str]:
     """Notes on the ids in table ``raw``; empty if there are none."""
     notes: dict[str, str] = {}
     for role, label in _LABELS.items():
         is_text = raw.kinds[role] == "text"
+        is_auto = getattr(config, f"{role}_type") == "auto"
         if not is_text and role == "item_id":
             continue
         engine.make("seen", f"SELECT {role} AS id, count(*) AS num_rows FROM raw GROUP BY {role}")
         if is_text:
             problems = [*problems_of(engine, "seen"), *_spelled_twice(engine)]
-            found = _odd_ids(engine, raw, columns[role]) if id_types[role] == "auto" else []
+            found = _odd_ids(engine, raw, columns[role]) if is_auto else []
             if problems:
                 found.append(f"kept as text: {'; '.join(problems)}")
             if found:

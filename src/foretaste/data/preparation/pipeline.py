@@ -26,6 +26,7 @@ from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.preparation.lists import count_empty_lists
 from foretaste.data.preparation.notes import describe_ids
 from foretaste.data.preparation.reading import (
+    Raw,
     find_value,
     like_it,
     read_raw,
@@ -66,10 +67,11 @@ _FILTERS = (
 
 
 class Pipeline:
-    """One preparation: its engine and inputs, and the counts of its steps."""
+    """One preparation: its engine and inputs, with the counts and notes of its steps."""
 
     def __init__(self, engine: Engine, inputs: Inputs) -> None:
         self._counts: dict[str, int] = {}
+        self._notes: dict[str, str] = {}
         self._engine = engine
         self._inputs = inputs
         self._plan = inputs.plan
@@ -78,58 +80,26 @@ class Pipeline:
     def run(self, directory: Path, progress: Progress) -> Manifest:
         """Run all steps and write the files of the dataset into ``directory``; returns its
         manifest."""
-        engine, inputs, plan, counts = self._engine, self._inputs, self._plan, self._counts
+        engine, inputs = self._engine, self._inputs
         progress("read")
-        config = self._config
-        if config.layout == "lists":
-            counts["num_users_without_items"] = count_empty_lists(
-                engine, inputs.interactions, config.empty_values or ()
-            )
-        types = {"user_id": config.user_id_type, "item_id": config.item_id_type}
-        raw = read_raw(
-            engine,
-            inputs.interactions,
-            plan.columns,
-            config.time_format,
-            config.empty_ids,
-            types,
-            config.empty_values or (),
-            by_rows=config.order == "rows",
-            may_lack_times=plan.may_lack_times,
-        )
-        kinds = raw.kinds
-        if raw.unread_times:
-            columns = {role: name for role, name in plan.columns.items() if role != "time"}
-            plan = self._plan = replace(plan, columns=columns, unread_times=raw.unread_times)
-        counts["num_rows_read"] = engine.count("raw") + raw.num_dropped
-        if config.empty_ids == "drop":
-            counts["num_rows_with_an_empty_id"] = raw.num_dropped
-        names = [name for source in inputs.interactions for name in source.columns]
-        used = plan.columns.values()
+        raw = self.read()
+        plan = self._plan
         times = None
-        if "time" in kinds:
+        if "time" in raw.kinds:
             times = Times(
                 engine=engine,
                 sources=raw.sources,
                 column=plan.columns["time"],
-                kind=kinds["time"],
+                kind=raw.kinds["time"],
                 units=raw.units_of_times,
             )
-        notes = times.describe() if times else {}
         items = None if inputs.items is None else ItemDescriptions(inputs.items, self._config)
-        notes |= describe_files(inputs.interactions)
-        if plan.unread_times:
-            notes["order"] = f"unknown, as the times are not read: {plan.unread_times}"
-        elif not plan.has_order and (name := find_time_like(inputs.interactions[0])):
-            notes["order"] = f"unknown; {shown(name)} looks like times, which --time-column names"
-        notes |= describe_unused(names, used, items, has_weights=plan.weight_scale is not None)
-        notes |= describe_ids(engine, raw, plan.columns, types)
         item_columns = [] if items is None else items.read(engine)
-        notes |= {} if items is None else items.describe_ids(engine)
         candidates = None
         if inputs.candidates:
             candidates = Candidates(engine, inputs.candidates, plan)
             candidates.read(self._config, inputs.items)
+        self.describe_inputs(raw, times, items)
         # Once all is read: a file that somebody writes to meanwhile is refused, not taken by
         # halves.
         inputs.check_unchanged()
@@ -142,7 +112,7 @@ class Pipeline:
         progress("collapse repeats")
         self.collapse_pairs(rows)
         if plan.has_order or plan.protocol == "leave-one-out":
-            notes |= self.place_pairs()
+            self.place_pairs()
         if plan.weight_scale is None:
             engine.drop(rows)
         progress("split")
@@ -150,39 +120,61 @@ class Pipeline:
         self.check_parts()
         mean_weight = None
         if plan.weight_scale is not None:
-            weight_notes, mean_weight = self.weigh_train(rows, times, half_life)
-            notes |= weight_notes
+            mean_weight = self.weigh_train(rows, times, half_life)
         engine.drop("pairs")
         if plan.drops_unseen_targets:
             self.drop_unseen_targets()
         progress("number")
-        engine.make("users", steps.USERS)
-        engine.make("items", steps.ITEMS)
-        if items is not None:
-            items.match_forms(engine)
-            items.check_used(engine)
-            notes = {"titles": items.describe_titles(engine)} | notes
-        self.count_parts()
-        notes |= self.describe_limits()
-        if candidates is not None:
-            candidates.number(counts)
+        self.number(items, candidates)
         progress("write")
         pairs = {part: f"(SELECT * FROM held WHERE part = '{part}')" for part in plan.held_parts}
         if candidates is not None:
             pairs["test_candidates"] = "candidates"
-        num_rows = counts["num_train_interactions"]
-        has_weights = mean_weight is not None
         written = write_parts(
             engine,
             directory,
             pairs,
-            kinds,
+            raw.kinds,
             item_columns,
-            num_rows,
             has_order=plan.has_order,
-            has_weights=has_weights,
+            has_weights=mean_weight is not None,
         )
-        return self._manifest(kinds, *written, notes, mean_weight)
+        return self._manifest(raw.kinds, *written, mean_weight)
+
+    def read(self) -> Raw:
+        """Make table ``raw``, and count its rows. Times that are not read leave the plan."""
+        engine, plan, config, counts = self._engine, self._plan, self._config, self._counts
+        sources = self._inputs.interactions
+        if config.layout == "lists":
+            counts["num_users_without_items"] = count_empty_lists(
+                engine, sources, config.empty_values or ()
+            )
+        raw = read_raw(engine, sources, plan.columns, config, may_lack_times=plan.may_lack_times)
+        if raw.unread_times:
+            columns = {role: name for role, name in plan.columns.items() if role != "time"}
+            self._plan = replace(plan, columns=columns, unread_times=raw.unread_times)
+        counts["num_rows_read"] = engine.count("raw") + raw.num_dropped
+        if config.empty_ids == "drop":
+            counts["num_rows_with_an_empty_id"] = raw.num_dropped
+        return raw
+
+    def describe_inputs(
+        self, raw: Raw, times: Times | None, items: ItemDescriptions | None
+    ) -> None:
+        """Add the notes on what was read, and on what was not."""
+        engine, plan, notes = self._engine, self._plan, self._notes
+        sources = self._inputs.interactions
+        notes |= times.describe() if times else {}
+        notes |= describe_files(sources)
+        if plan.unread_times:
+            notes["order"] = f"unknown, as the times are not read: {plan.unread_times}"
+        elif not plan.has_order and (name := find_time_like(sources[0])):
+            notes["order"] = f"unknown; {shown(name)} looks like times, which --time-column names"
+        names = [name for source in sources for name in source.columns]
+        has_weights = plan.weight_scale is not None
+        notes |= describe_unused(names, plan.columns.values(), items, has_weights=has_weights)
+        notes |= describe_ids(engine, raw, plan.columns, self._config)
+        notes |= items.describe_ids(engine) if items else {}
 
     def keep_events(self, rows: str) -> str:
         """Drop and count the rows whose event type is not asked for; returns the name of the table
@@ -269,9 +261,8 @@ class Pipeline:
             num_left = engine.count(f"pairs WHERE part = {number}")
             self._counts[f"num_{parts[number]}_pairs_in_an_earlier_part"] = num_pairs - num_left
 
-    def place_pairs(self) -> dict[str, str]:
-        """Add to ``pairs`` the place of each in the history of its user: ``position``; returns a
-        note if a hash decides most of the order."""
+    def place_pairs(self) -> None:
+        """Add to ``pairs`` the place of each in the history of its user: ``position``."""
         engine = self._engine
         engine.make("ranked", steps.RANKED.format(part=self._part))
         engine.drop("pairs")
@@ -279,10 +270,11 @@ class Pipeline:
         num_tied = engine.count("ranked WHERE is_tied_back")
         engine.make("pairs", steps.PLACED.format(pair_key=self._pair_key, part=self._part))
         engine.drop("ranked")
-        if not self._plan.has_order or num_tied <= _MOST_TIED * num_neighbours:
-            return {}
-        share = num_tied / num_neighbours
-        return {"ties": f"a hash orders {share:.0%} of the neighbours in a history: equal times"}
+        if self._plan.has_order and num_tied > _MOST_TIED * num_neighbours:
+            share = f"{num_tied / num_neighbours:.0%}"
+            self._notes["ties"] = (
+                f"a hash orders {share} of the neighbours in a history: equal times"
+            )
 
     @property
     def _pair_key(self) -> str:
@@ -412,11 +404,8 @@ class Pipeline:
             f"{like_it(count, 'row')}); {advice}"
         )
 
-    def weigh_train(
-        self, rows: str, times: Times | None, half_life: float | None
-    ) -> tuple[dict[str, str], float]:
-        """Add the weights of its pairs to ``train``, and drop ``rows``; returns notes on the
-        weights, and their mean."""
+    def weigh_train(self, rows: str, times: Times | None, half_life: float | None) -> float:
+        """Add the weights of its pairs to ``train``, and drop ``rows``; returns the mean weight."""
         engine, plan, config = self._engine, self._plan, self._config
         assert plan.weight_scale is not None
         # A pair of training may have rows in later parts too.
@@ -442,8 +431,6 @@ class Pipeline:
         engine.make("weighted", weighted)
         engine.drop("train")
         engine.rename("weighted", "train")
-        notes = {} if half_life is None or times is None else self.describe_gap(times)
-        engine.drop("rows_of_train")
         least, most, total = engine.row(steps.WEIGHTS_OF_TRAIN)
         mean = int(total) / steps.UNITS / engine.count("train")
         of_row = [shown(plan.columns["weight"])] if "weight" in plan.columns else []
@@ -454,21 +441,25 @@ class Pipeline:
         if plan.weight_scale == "log":
             parts.append("then log2(1 + sum)")
         weights = f"{', '.join(parts)}: {least:.3g} to {most:.3g}, mean {mean:.3g}"
-        return {"weights": weights} | notes, mean
+        self._notes["weights"] = weights
+        if times is not None and half_life is not None:
+            self.describe_gap(times)
+        engine.drop("rows_of_train")
+        return mean
 
-    def describe_gap(self, times: Times) -> dict[str, str]:
-        """A note on the rows that no age counts from; empty if there are none."""
+    def describe_gap(self, times: Times) -> None:
+        """Note the rows that no age counts from, if there are any."""
         engine = self._engine
         num_after = engine.count(f"(SELECT 1 {steps.AFTER_GAP})")
         if not num_after:
-            return {}
+            return
         (latest,) = engine.row("SELECT latest FROM ages")
         first = times.example(f"SELECT min(time) {steps.AFTER_GAP}")
-        return {
-            "times after a gap": f"{counted(num_after, 'row')} more than {_HALF_LIVES_OF_GAP} "
-            f"half-lives after all others, from {first}: ages count from {times.date_of(latest)}, "
-            "and later rows weigh as new ones do"
-        }
+        self._notes["times after a gap"] = (
+            f"{counted(num_after, 'row')} more than {_HALF_LIVES_OF_GAP} half-lives after all "
+            f"others, from {first}: ages count from {times.date_of(latest)}, and later rows weigh "
+            "as new ones do"
+        )
 
     def _num_heldout_users(self, num_eligible: int) -> int:
         """The number of users in each held-out part: the setting, or a tenth of the eligible."""
@@ -537,6 +528,20 @@ class Pipeline:
         engine.drop("held")
         engine.rename("seen", "held")
 
+    def number(self, items: ItemDescriptions | None, candidates: Candidates | None) -> None:
+        """Make ``users``, ``items`` and ``candidates``, and count and describe the result."""
+        engine = self._engine
+        engine.make("users", steps.USERS)
+        engine.make("items", steps.ITEMS)
+        if items is not None:
+            items.match_forms(engine)
+            items.check_used(engine)
+            self._notes = {"titles": items.describe_titles(engine)} | self._notes
+        self.count_parts()
+        self.describe_limits()
+        if candidates is not None:
+            candidates.number(self._counts)
+
     def count_parts(self) -> None:
         """Count users, items and interactions of the finished dataset and of each of its parts."""
         engine, plan, counts = self._engine, self._plan, self._counts
@@ -573,10 +578,9 @@ class Pipeline:
                 without_target = steps.WITHOUT_TARGET.format(split=split)
                 counts[f"num_{split}_users_without_target"] = engine.count(without_target)
 
-    def describe_limits(self) -> dict[str, str]:
-        """Notes on parts that teach or measure nothing, by the names of the parts."""
-        counts = self._counts
-        notes: dict[str, str] = {}
+    def describe_limits(self) -> None:
+        """Note the parts that teach or measure nothing, by their names."""
+        counts, notes = self._counts, self._notes
         if counts["num_train_users"] == 1:
             notes["training"] = "nothing can be learned from one user alone"
         for split, part in self._plan.targets.items():
@@ -592,14 +596,12 @@ class Pipeline:
                     f"users ({num_unknown / num_users:.0%}), whom every model answers in "
                     "popularity order; --protocol leave-one-out or held-out-users measures more"
                 )
-        return notes
 
     def _manifest(
         self,
         kinds: Mapping[str, Kind],
         parts: dict[str, Part],
         train_digest: str,
-        notes: dict[str, str],
         mean_weight: float | None,
     ) -> Manifest:
         plan, config, counts = self._plan, self._config, self._counts
@@ -627,5 +629,5 @@ class Pipeline:
             train_digest=train_digest,
             mean_weight=mean_weight,
             has_order=plan.has_order,
-            notes=notes,
+            notes=self._notes,
         )

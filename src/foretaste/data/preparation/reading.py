@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from foretaste._util.formatting import counted, shown
-from foretaste.data.config import EmptyIds, IdType
+from foretaste.data.config import PrepareConfig
 from foretaste.data.preparation.casts import (
     EMPTY_IDS,
     KINDS,
@@ -93,25 +93,21 @@ def read_raw(
     engine: Engine,
     sources: Sequence[Source],
     columns: dict[str, str],
-    time_format: str | None = None,
-    empty_ids: EmptyIds | None = None,
-    id_types: Mapping[str, IdType] | None = None,
-    empty_values: Sequence[str] = (),
+    config: PrepareConfig | None = None,
     *,
-    by_rows: bool = False,
     may_lack_times: bool = False,
 ) -> Raw:
     """Make table ``raw`` of the columns given by role.
 
-    Without a column, ``rating`` is 0, ``time`` is 0 or, ``by_rows``, the number of the row, and
-    ``weight`` and ``event`` are absent. ``part`` is the number of the source's part, if there are
-    several. Times that are text are read by ``time_format``. With role ``clock``, the column of
-    ``time`` has dates, and both are joined. With ``empty_ids`` None, empty ids are refused, and the
-    message has no advice on that setting. ``empty_values`` are dropped as empty ids are. Raises
+    Without a column, ``rating`` is 0, ``time`` is 0 or, if the rows are in order, the number of the
+    row, and ``weight`` and ``event`` are absent. ``part`` is the number of the source's part, if
+    there are several. With role ``clock``, the column of ``time`` has dates, and both are joined.
+    Without ``config``, the rows are in order, and messages advise no setting of empty ids. Raises
     InputError with file, line and example for a missing value, and for a value of no kind of its
     role. With ``may_lack_times``, times that cannot be read are left out.
     """
     columns, unread_times = dict(columns), ""
+    by_rows = config is None or config.order == "rows"
     if "clock" in columns:
         sources = with_clock(engine, sources, columns["time"], columns.pop("clock"))
     num_dropped = 0
@@ -124,21 +120,18 @@ def read_raw(
                 unread_times = str(error)
                 del columns["time"]
         _check_columns(engine, sources, columns)
-        if empty_ids == "drop":
-            sources, num_dropped = _without_empty_ids(engine, sources, columns, empty_values)
-        if time_format is not None and "time" in columns:
-            sources = with_time_format(engine, sources, columns["time"], time_format)
-        chains = KINDS | {role: KINDS_OF_IDS[kind] for role, kind in (id_types or {}).items()}
-        # A sample suggests the kinds, and all rows decide where a value does not fit.
-        limit = f"LIMIT {_SAMPLE_ROWS}"
-        starts = (
-            replace(source, relation=f"(SELECT * FROM {source.rows_kept} {limit})", kept="")
-            for source in sources
-        )
-        sample = [next((start for start in starts if engine.count(start.relation)), sources[0])]
-        kinds = {
-            role: _fitting(engine, sample, name, chains[role])[0] for role, name in columns.items()
-        }
+        chains = KINDS
+        if config is not None:
+            chains = KINDS | {
+                "user_id": KINDS_OF_IDS[config.user_id_type],
+                "item_id": KINDS_OF_IDS[config.item_id_type],
+            }
+            if config.empty_ids == "drop":
+                values = config.empty_values or ()
+                sources, num_dropped = _without_empty_ids(engine, sources, columns, values)
+            if config.time_format is not None and "time" in columns:
+                sources = with_time_format(engine, sources, columns["time"], config.time_format)
+        kinds = _kinds_of_sample(engine, sources, columns, chains)
         num_rows, misfits = _read_as(engine, sources, columns, kinds, by_rows=by_rows)
         if misfits:
             for role, num_fitting in misfits.items():
@@ -148,7 +141,7 @@ def read_raw(
                 if num_fitting == num_rows:
                     kinds[role] = kind
                     continue
-                problem = _bad_value(engine, sources, role, columns[role], kind, empty_ids)
+                problem = _bad_value(engine, sources, role, columns[role], kind, config)
                 if role != "time" or not may_lack_times:
                     raise problem
                 unread_times = str(problem)
@@ -167,6 +160,22 @@ def read_raw(
                 _check_text_ids(engine, sources, role, columns[role])
     kinds = {role: "integer" if kind == "short" else kind for role, kind in kinds.items()}
     return Raw(list(sources), kinds, num_dropped, units, unread_times.removesuffix(NO_TIMES))
+
+
+def _kinds_of_sample(
+    engine: Engine,
+    sources: Sequence[Source],
+    columns: Mapping[str, str],
+    chains: Mapping[str, Sequence[Sequence[Kind]]],
+) -> dict[str, Kind]:
+    """The kinds that the first rows suggest; all rows decide, because a later value may not fit."""
+    limit = f"LIMIT {_SAMPLE_ROWS}"
+    starts = (
+        replace(source, relation=f"(SELECT * FROM {source.rows_kept} {limit})", kept="")
+        for source in sources
+    )
+    sample = [next((start for start in starts if engine.count(start.relation)), sources[0])]
+    return {role: _fitting(engine, sample, name, chains[role])[0] for role, name in columns.items()}
 
 
 def _check_text_ids(engine: Engine, sources: Sequence[Source], role: str, name: str) -> None:
@@ -394,7 +403,7 @@ def _bad_value(
     role: str,
     name: str,
     kind: Kind,
-    empty_ids: EmptyIds | None,
+    config: PrepareConfig | None,
 ) -> InputError:
     """The error for the first value of column ``name`` that does not fit ``kind``."""
     for source in sources:
@@ -414,7 +423,7 @@ def _bad_value(
             advice = _advice(role, name, column, kind, "")
             if role == "time":
                 advice = NO_TIMES
-            elif role.endswith("_id") and empty_ids is None:
+            elif role.endswith("_id") and config is None:
                 advice = "; leave such rows out"
             found = engine.find_rows(source, f"{text} IS NULL", text)
             return _error_at(found, name, f"{role} is empty", advice)

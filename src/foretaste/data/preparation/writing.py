@@ -30,14 +30,12 @@ def write_parts(
     pairs: Mapping[str, str],
     kinds: Mapping[str, Kind],
     item_columns: Sequence[str],
-    num_rows: int,
     *,
     has_order: bool,
     has_weights: bool,
 ) -> tuple[dict[str, Part], str]:
-    """Write all Parquet files. ``pairs`` has the rows of each part but the training part, which has
-    ``num_rows`` rows. Returns the descriptions by file name, and the digest of a training part in
-    several files."""
+    """Write all Parquet files. ``pairs`` has the rows of each part but the training part. Returns
+    the descriptions by file name, and the digest of a training part in several files."""
     queries = {
         name: steps.PAIRS_FILE.format(
             rows=rows,
@@ -58,7 +56,7 @@ def write_parts(
     )
     columns = f", {POSITION_COLUMN}" * has_order + f", {WEIGHT_COLUMN}" * has_weights
     train = steps.PAIRS_FILE.format(rows="train", columns=columns)
-    train_files = engine.write_train(train, directory, num_rows)
+    train_files = engine.write_train(train, directory, engine.count("train"))
     parts = _described(directory, *train_files)
     train_digest = ""
     if train_files != [TRAIN_FILE]:
