@@ -321,7 +321,7 @@ def test_each_source_has_its_own_unit(write: WriteFile, tmp_path: Path, unit: in
                 ),
                 f"{name}-{part}.csv",
             )
-            for part, users in enumerate((range(3), range(3, 5), range(5, 6)))
+            for part, users in enumerate((range(3), range(3, 5), range(5, 6), range(0)))
         ]
         return prepare(sources, tmp_path / name, half_life="1h")
 

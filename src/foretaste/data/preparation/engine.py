@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from foretaste.data.preparation.casts import Kind, cast
 from foretaste.data.sources.source import Source
 
 
@@ -72,6 +73,16 @@ class Engine(ABC):
     @abstractmethod
     def find_rows(self, source: Source, where: str, value: str) -> Found:
         """The kept rows of a source that fulfil ``where``, with the SQL ``value`` of the first."""
+
+    def find_value(self, sources: Sequence[Source], name: str, kind: Kind, value: str) -> Found:
+        """The rows of the first source that has the SQL ``value`` in column ``name``, read as
+        ``kind``."""
+        for source in sources:
+            column = source.columns[name]
+            is_value = f"{cast(self.sql, column, kind)} = {value}"
+            if (found := self.find_rows(source, is_value, column.stored_text)).count:
+                return found
+        raise AssertionError(f"no source has {value}")
 
     @abstractmethod
     def make(self, table: str, query: str) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretaste._util.formatting import shown
 from foretaste.data.config import PrepareConfig
 from foretaste.data.preparation.casts import cast, literals
-from foretaste.data.preparation.reading import Raw, find_value, like_it
+from foretaste.data.preparation.reading import Raw, like_it
 from foretaste.data.sources.source import Column, quoted
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _odd_ids(engine: Engine, raw: Raw, column: str) -> list[str]:
     if not 0 < num_odd <= _ODD_SHARE * num_rows or num_ids > _MOST_ODD_IDS:
         return []
     are_none = "is not an integer" if num_odd == 1 else "are not integers"
-    place = find_value(engine, raw.sources, column, "text", quoted(first)).place
+    place = engine.find_value(raw.sources, column, "text", quoted(first)).place
     # Without the folder, which differs from machine to machine.
     return [
         f"are text, because {int(num_odd):,} of {num_rows:,} values {are_none}: "
@@ -134,8 +134,11 @@ def _spelled_twice(engine: Engine) -> list[str]:
     for (id,) in sorted(engine.run(f"SELECT id FROM seen WHERE {where}")):
         if (form := unicodedata.normalize("NFC", id)) != id:
             spellings.setdefault(form, []).append(id)
-    for (form,) in rows_of(engine, "SELECT id FROM seen", "id", list(spellings)):
-        spellings[form].append(form)
+    forms = list(spellings)
+    for start in range(0, len(forms), 1000):
+        listed = literals(forms[start : start + 1000])
+        for (form,) in engine.run(f"SELECT id FROM seen WHERE id IN ({listed})"):
+            spellings[form].append(form)
     twins = [sorted(ids) for ids in spellings.values() if len(ids) > 1]
     if not twins:
         return []
@@ -143,17 +146,4 @@ def _spelled_twice(engine: Engine) -> list[str]:
     return [
         f"{first!a} and {second!a} are two ids, which differ in their Unicode form alone "
         f"({like_it(len(twins), 'id')})"
-    ]
-
-
-def rows_of(
-    engine: Engine, query: str, column: str, values: Sequence[str]
-) -> list[tuple[str, ...]]:
-    """The rows of a query whose ``column`` has one of these texts."""
-    return [
-        row
-        for start in range(0, len(values), 1000)
-        for row in engine.run(
-            f"SELECT * FROM ({query}) WHERE {column} IN ({literals(values[start : start + 1000])})"
-        )
     ]

@@ -27,7 +27,6 @@ from foretaste.data.preparation.lists import count_empty_lists
 from foretaste.data.preparation.notes import describe_ids
 from foretaste.data.preparation.reading import (
     Raw,
-    find_value,
     like_it,
     read_raw,
 )
@@ -397,7 +396,7 @@ class Pipeline:
             return
         weight, count = (small, num_small) if num_small else (large, num_large)
         value = f"CAST({weight!r} AS DOUBLE)"
-        found = find_value(self._engine, sources, column, "real", value)
+        found = self._engine.find_value(sources, column, "real", value)
         problem = "is not above 0" if num_small else f"is above {MOST_WEIGHT:,.0f}"
         raise InputError(
             f"{found.place}: weight {shown(found.value)} {problem} (column {shown(column)}, "

@@ -199,7 +199,7 @@ def _check_text_ids(engine: Engine, sources: Sequence[Source], role: str, name: 
                 problem = f"{role} {shown(found.value)} {problem}"
                 key = re.match(r'\{\s*("[^"\\\']+")\s*:', found.value or "")
                 advice = key and f"jq -c '.{name} = .{name}[{key[1]}]' writes the id alone"
-                raise _error_at(found, name, problem, f"; {advice}" if advice else "")
+                raise error_at(found, name, problem, f"; {advice}" if advice else "")
 
 
 @contextmanager
@@ -218,20 +218,6 @@ def naming(sources: Sequence[Source]) -> Iterator[None]:
 def like_it(count: int, noun: str) -> str:
     """The number of cases like an error's example: ``3 rows like it``."""
     return f"{counted(count, noun)} like it"
-
-
-def find_value(
-    engine: Engine, sources: Sequence[Source], name: str, kind: Kind, value: str
-) -> Found:
-    """The rows of the first source that has a value in column ``name``; ``value`` is its SQL as
-    ``kind``."""
-    for source in sources:
-        column = source.columns[name]
-        is_value = f"{cast(engine.sql, column, kind)} = {value}"
-        found = engine.find_rows(source, is_value, f"CAST({column.sql} AS STRING)")
-        if found.count:
-            return found
-    raise AssertionError(f"no source has {value}")
 
 
 def _without_empty_ids(
@@ -337,7 +323,6 @@ def _read_as(
             "time": row if by_rows else "CAST(0 AS TINYINT)",
             **{
                 role: cast(engine.sql, source.columns[name], kinds[role])
-                + source.columns[name].scale
                 for role, name in columns.items()
             },
         }
@@ -408,12 +393,12 @@ def _bad_value(
     """The error for the first value of column ``name`` that does not fit ``kind``."""
     for source in sources:
         column = source.columns[name]
-        text = f"nullif(CAST({column.text or column.sql} AS STRING), '')"
+        text = f"nullif({column.stored_text}, '')"
         if role.endswith("_id"):
             is_id = _is_id(engine, column, ())
             text = f"CASE WHEN {is_id} THEN CAST({column.sql} AS STRING) END"
         if column.text is None and column.storage in TIMES:
-            # DuckDB crashes as it turns some times into text, so the message has the type only.
+            # The message has the type only.
             text = f"CASE WHEN {column.sql} IS NOT NULL THEN {quoted(column.type_name)} END"
         misfit = f"{cast(engine.sql, column, kind)} IS NULL"
         found = engine.find_rows(source, misfit, text)
@@ -426,18 +411,18 @@ def _bad_value(
             elif role.endswith("_id") and config is None:
                 advice = "; leave such rows out"
             found = engine.find_rows(source, f"{text} IS NULL", text)
-            return _error_at(found, name, f"{role} is empty", advice)
+            return error_at(found, name, f"{role} is empty", advice)
         advice = _advice(role, name, column, kind, found.value)
         if role == "time":
             problem, hint = describe_misfit(engine, sources, source, name, kind, found.value)
             advice = advice or hint
         else:
             problem = f"is not {_NOUNS[kind]}"
-        return _error_at(found, name, f"{role} {shown(found.value)} {problem}", advice)
+        return error_at(found, name, f"{role} {shown(found.value)} {problem}", advice)
     raise AssertionError(f"{role}: values did not fit, and now they do")
 
 
-def _error_at(found: Found, name: str, problem: str, advice: str = "") -> InputError:
+def error_at(found: Found, name: str, problem: str, advice: str = "") -> InputError:
     """The error for the first of the rows found, whose column ``name`` has a problem."""
     rows = like_it(found.count, "row")
     return InputError(f"{found.place}: {problem} (column {shown(name)}, {rows}){advice}")

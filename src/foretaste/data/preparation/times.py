@@ -133,16 +133,17 @@ class Times:
     def unit_problem(self) -> str:
         """The message about times in several units, with the first time in the rarest unit of the
         source that has most units."""
+        columns = [source.columns[self.column] for source in self.sources]
+        times = [cast(self.engine.sql, column, self.kind) for column in columns]
         units = [
-            _units_in(self.engine, f"(SELECT {self._time(one)} AS time FROM {one.rows_kept})")
-            for one in self.sources
+            _units_in(self.engine, f"(SELECT {time} AS time FROM {source.rows_kept})")
+            for time, source in zip(times, self.sources, strict=True)
         ]
         found = max(units, key=len)
-        source = self.sources[units.index(found)]
+        place = units.index(found)
         rare = min(found, key=found.__getitem__)
-        text = f"CAST({source.columns[self.column].sql} AS STRING)"
-        is_rare = _IS_UNIT[rare].replace("time", self._time(source), 1)
-        row = self.engine.find_rows(source, is_rare, text)
+        is_rare = _IS_UNIT[rare].replace("time", times[place], 1)
+        row = self.engine.find_rows(self.sources[place], is_rare, columns[place].stored_text)
         others = found if len(found) > 1 else self.num_of_unit
         listed = " and ".join(f"{n:,} in {unit}" for unit, n in others.items() if unit != rare)
         return (
@@ -151,29 +152,13 @@ class Times:
             "put in order; write all of them in one"
         )
 
-    def _time(self, source: Source) -> str:
-        """SQL of the times of a source, as they are in table ``raw``."""
-        column = source.columns[self.column]
-        return cast(self.engine.sql, column, self.kind) + column.scale
-
-    def find(self, query: str) -> tuple[str, str]:
-        """The text and the place of the time that a query returns. Stored times have no text,
-        because DuckDB crashes as it turns some into text."""
-        for source in self.sources:
-            column = source.columns[self.column]
-            is_stored = column.text is None and column.storage in TIMES
-            text = "''" if is_stored else f"CAST({column.text or column.sql} AS STRING)"
-            found = self.engine.find_rows(source, f"{self._time(source)} = ({query})", text)
-            if found.count:
-                return found.value or "", found.place
-        raise AssertionError(f"no source has the time of {query}")
-
     def example(self, query: str) -> str:
         """The text, the day and the place of the time that a query returns, for a note."""
         (time,) = self.engine.row(query)
-        text, place = self.find(query)
+        found = self.engine.find_value(self.sources, self.column, self.kind, f"({query})")
+        text = f"{shown(found.value)}, " if found.value else ""
         # Without the file's folder, which differs from machine to machine.
-        return f"{text and shown(text) + ', '}{self.date_of(time)} ({Path(place).name})"
+        return f"{text}{self.date_of(time)} ({Path(found.place).name})"
 
     def _outlying(self) -> dict[str, str]:
         """A note on times before 1995 or after the next month; empty if there are none."""
@@ -228,9 +213,9 @@ def _units_in(engine: Engine, relation: str) -> dict[str, int]:
 def with_own_units(
     engine: Engine, sources: Sequence[Source], name: str, kind: Kind
 ) -> tuple[list[Source], str] | None:
-    """The sources with factors that bring the numbers of each file to microseconds, as kind
-    ``real``, and their units in words; None if table ``raw`` has one unit, or if a file has no unit
-    or several."""
+    """The sources with the numbers of each file brought to microseconds, as kind ``real``, and
+    their units in words; None if table ``raw`` has one unit, or if a file has no unit or several.
+    """
     if len(_units_in(engine, "raw")) < 2:
         return None
     times = "\nUNION ALL ".join(
@@ -255,8 +240,11 @@ def with_own_units(
             for unit, files in files.items()
             if files
         )
-        column = replace(source.columns[name], scale=f" * CASE {cases} END")
-        scaled[number] = replace(source, columns=source.columns | {name: column})
+        column = source.columns[name]
+        if cases:  # none without rows
+            micros = f"({cast(engine.sql, column, 'real')} * CASE {cases} END)"
+            column = replace(column, sql=micros, storage="real", text=column.sql)
+            scaled[number] = replace(source, columns=source.columns | {name: column})
     return scaled, " and as ".join(
         f"{unit} in {Path(found[0][1] or sources[found[0][0]].name).name}"
         + (f" and {len(found) - 1} more" if len(found) > 1 else "")

@@ -47,8 +47,13 @@ class Column:
     time_format: str | None = None
     """The format of the times in that text."""
 
-    scale: str = ""
-    """SQL that brings numbers to microseconds, after the number; empty if they keep their unit."""
+    @property
+    def stored_text(self) -> str:
+        """SQL of the stored value as text. Stored times have none, because DuckDB crashes as it
+        turns some into text."""
+        if self.text is None and self.storage in TIMES:
+            return "''"
+        return f"CAST({self.text or self.sql} AS STRING)"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
