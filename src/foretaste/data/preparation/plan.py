@@ -111,29 +111,15 @@ def make_plan(
     Raises InputError if a column is not found, or not in every source. Raises SettingError if a
     setting needs an absent column, or another split than the given one.
     """
-    first = sources[0]
     named = [role for role in NAMED if getattr(config, f"{role}_column") is not None]
     if isinstance(config.time_column, tuple):
         named.append("clock")
-    found = find_columns(first, config, (*PAIR, "rating", "time", *named), items)
+    found = find_columns(sources[0], config, (*PAIR, "rating", "time", *named), items)
     if config.order == "rows":
         _check_rows(config, sources)
         found = {role: name for role, name in found.items() if role not in ("time", "clock")}
     has_times = "time" in found
-    protocol: str = config.protocol
-    has_validation = protocol != "none" and config.validation == "hold-out"
-    if parts:
-        has_validation = any(part.startswith("validation") for part in parts)
-        if config.protocol != "auto":
-            raise SettingError(
-                f"protocol {config.protocol} would split a given split again; leave it out, or "
-                "train on all parts with none"
-            )
-        if config.validation == "none" and has_validation:
-            raise SettingError("validation is none, and a validation part is given; leave one out")
-        protocol = "given"
-    elif protocol == "auto":
-        protocol = "leave-one-out" if has_times or config.order else "held-out-users"
+    protocol, has_validation = _split(config, parts, has_order=has_times or bool(config.order))
     _check_columns_for(config, protocol, found)
     filters = _filters(config, protocol, has_ratings="rating" in found)
     needed = {"user_id", "item_id", "time", "clock", *NAMED}
@@ -151,16 +137,9 @@ def make_plan(
     lacking = [source for source in sources if columns.get("time", "") not in source.columns]
     if may_lack_times and has_times and lacking:
         unread_times = f"{lacking[0].name} has no column {shown(columns.pop('time'))}"
-    ignores_times = bool(parts) or config.protocol not in ("auto", "leave-one-out")
     check_columns(sources, columns.values())
-    for source in sources[1:] if not has_times and not ignores_times else ():
-        # The split of the first file's protocol would ignore these times without a word.
-        if name := find_spelling(list(source.columns), "time", source.name):
-            raise InputError(
-                f"{first.name}: has no column of times, and {source.name} has {shown(name)}; give "
-                "files with the same columns, or a protocol that needs no times, such as "
-                "held-out-users"
-            )
+    if not has_times and not parts and config.protocol in ("auto", "leave-one-out"):
+        _refuse_later_times(sources)
     is_random = protocol == "leave-one-out" and not has_times and not config.order
     return Plan(
         protocol=protocol,
@@ -176,6 +155,38 @@ def make_plan(
         may_lack_times=may_lack_times,
         unread_times=unread_times,
     )
+
+
+def _split(config: PrepareConfig, parts: tuple[str, ...], *, has_order: bool) -> tuple[str, bool]:
+    """The protocol without ``auto``, and True if a part is held out to choose the best epoch.
+
+    Raises SettingError for a setting that contradicts a given split.
+    """
+    if not parts:
+        auto = "leave-one-out" if has_order else "held-out-users"
+        protocol = auto if config.protocol == "auto" else config.protocol
+        return protocol, protocol != "none" and config.validation == "hold-out"
+    has_validation = any(part.startswith("validation") for part in parts)
+    if config.protocol != "auto":
+        raise SettingError(
+            f"protocol {config.protocol} would split a given split again; leave it out, or "
+            "train on all parts with none"
+        )
+    if config.validation == "none" and has_validation:
+        raise SettingError("validation is none, and a validation part is given; leave one out")
+    return "given", has_validation
+
+
+def _refuse_later_times(sources: Sequence[Source]) -> None:
+    """Raise InputError if a source has times and the first has none: the split of the first file's
+    protocol would ignore these times without a word."""
+    for source in sources[1:]:
+        if name := find_spelling(list(source.columns), "time", source.name):
+            raise InputError(
+                f"{sources[0].name}: has no column of times, and {source.name} has {shown(name)}; "
+                "give files with the same columns, or a protocol that needs no times, such as "
+                "held-out-users"
+            )
 
 
 def _check_rows(config: PrepareConfig, sources: Sequence[Source]) -> None:
