@@ -312,11 +312,10 @@ def holds_dataset(output: Path) -> bool:
     if not any(output.iterdir()):
         return False
     # Other programs have files called manifest.json too, and ours may have been damaged since.
-    is_dataset = False
+    is_ours = is_dataset(output)
     with suppress(OSError), (output / FILE_NAME).open("rb") as file:
-        has_items = (output / "items.parquet").is_file()
-        is_dataset = has_items or _MARK in file.read(_MARK_WITHIN_BYTES)
-    if not is_dataset:
+        is_ours = is_ours or _MARK in file.read(_MARK_WITHIN_BYTES)
+    if not is_ours:
         raise DatasetError(
             f"{output}: is a directory with other files in it, which is never replaced; "
             "name another"

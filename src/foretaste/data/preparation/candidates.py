@@ -10,7 +10,7 @@ from foretaste._util.formatting import shown
 from foretaste.data.config import PairsConfig, PrepareConfig
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.columns import check_columns, find_columns
-from foretaste.data.preparation.reading import like_it, naming
+from foretaste.data.preparation.reading import error_at, like_it, naming
 from foretaste.data.sources import Opener, open_lines, open_sources
 from foretaste.data.sources.source import READ_COMPRESSIONS, Source, quoted
 from foretaste.errors import InputError
@@ -73,10 +73,7 @@ class Candidates:
                 for role, text in texts.items():
                     found = self._engine.find_rows(source, f"{text} IS NULL", text)
                     if found.count:
-                        raise InputError(
-                            f"{found.place}: {role} is empty "
-                            f"(column {shown(names[role])}, {like_it(found.count, 'row')})"
-                        )
+                        raise error_at(found, names[role], f"{role} is empty")
                 selects.append(
                     f"SELECT {texts['user_id']} AS user_text, {texts['item_id']} AS item_text "
                     f"FROM {source.relation}"

@@ -130,10 +130,7 @@ def find_columns(
         if type(source) is TextFile and _KNOWN.isdisjoint(map(_plain, columns)):
             error = or_lists(error, source.path, start_of_text(source.path, source.format))
         raise error
-    if twice := sorted({*found.values()} & {*source.repeated}):
-        raise InputError(
-            f"{source.name}: column {shown(twice[0])} is there more than once; rename one of them"
-        )
+    _refuse_repeated(source, found.values())
     by_column: dict[str, str] = {}
     for role in roles:
         if role == "weight" and found[role] == found.get("rating"):
@@ -151,16 +148,20 @@ def check_columns(sources: Sequence[Source], needed: Iterable[str]) -> None:
     of its name."""
     names = list(needed)
     for source in sources:
-        if twice := sorted({*names} & {*source.repeated}):
-            raise InputError(
-                f"{source.name}: column {shown(twice[0])} is there more than once; rename one of "
-                "them"
-            )
+        _refuse_repeated(source, names)
         if absent := [shown(name) for name in names if name not in source.columns]:
             raise InputError(
                 f"{source.name}: has no column {', nor '.join(absent)}, which {sources[0].name} "
                 f"has; its columns are {_listed(list(source.columns))}"
             )
+
+
+def _refuse_repeated(source: Source, names: Iterable[str]) -> None:
+    """Raise InputError if several columns of a source have one of these names."""
+    if twice := sorted({*names} & {*source.repeated}):
+        raise InputError(
+            f"{source.name}: column {shown(twice[0])} is there more than once; rename one of them"
+        )
 
 
 def describe_unused(

@@ -13,7 +13,7 @@ from typing import Any
 from foretaste._util.formatting import shown
 from foretaste._util.settings import checked, given_or_default
 from foretaste.data.config import PrepareConfig, Progress
-from foretaste.data.manifest import FILE_NAME, FORMAT_VERSION, Manifest
+from foretaste.data.manifest import FORMAT_VERSION, Manifest
 from foretaste.data.movielens import find_files, named_set
 from foretaste.data.preparation.candidates import open_candidates
 from foretaste.data.preparation.plan import Plan, make_plan
@@ -215,8 +215,6 @@ class Inputs:
 
     def is_prepared_in(self, directory: Path) -> bool:
         """True for a dataset of the same content and settings."""
-        if not (directory / FILE_NAME).is_file():
-            return False
         with suppress(DatasetError):
             manifest = Manifest.read(directory)
             key = _key(manifest.source, manifest.config)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -22,6 +21,7 @@ from foretaste.data.sources.source import (
     Storage,
     file_state,
     path_literal,
+    repeated_in,
 )
 from foretaste.errors import InputError
 
@@ -249,11 +249,6 @@ def by_position(names: Sequence[str], types: Sequence[pa.DataType]) -> dict[str,
         for position, (name, kind) in enumerate(zip(names, types, strict=True))
         if name not in repeated
     }
-
-
-def repeated_in(names: Iterable[str]) -> tuple[str, ...]:
-    """The names that come more than once."""
-    return tuple(name for name, count in Counter(names).items() if count > 1)
 
 
 def _storage(kind: pa.DataType) -> Storage:

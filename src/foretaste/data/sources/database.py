@@ -17,9 +17,16 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from foretaste._util.files import NO_ROOM, real_path, why_not_written
-from foretaste._util.formatting import did_you_mean, shown
-from foretaste.data.sources.arrow import Frame, by_position, repeated_in
-from foretaste.data.sources.source import changed, file_identity, file_state, identifier, unreadable
+from foretaste._util.formatting import did_you_mean, shown, without_secrets
+from foretaste.data.sources.arrow import Frame, by_position
+from foretaste.data.sources.source import (
+    changed,
+    file_identity,
+    file_state,
+    identifier,
+    repeated_in,
+    unreadable,
+)
 from foretaste.errors import InputError, MissingExtraError
 
 _URL = re.compile(r"(?:sqlite:///|postgres(?:ql)?://).*", re.DOTALL)
@@ -267,14 +274,9 @@ def _place(url: str, driver: Any) -> Iterator[str]:
 def _without_url_parts(problem: str, url: str) -> str:
     """A driver's message without quotes of the URL's password and parameters. libpq quotes any part
     of a URL that it cannot parse."""
-    parameters = url.partition("?")[2]
-    password = re.search(r"//[^:/@]*:(.*)@", url, re.DOTALL)
-    # libpq ends the password at its first @.
-    secrets = [parameters, *(password[1].split("@") if password else ())]
+    told = without_secrets(url)
 
-    def shown_part(quoted: re.Match[str]) -> str:
-        word = quoted[1]
-        is_secret = any(word in secret or secret in word for secret in filter(None, secrets))
-        return '"..."' if is_secret else quoted[0]
+    def masked(quoted: re.Match[str]) -> str:
+        return '"..."' if quoted[1] in url and quoted[1] not in told else quoted[0]
 
-    return re.sub(r'"([^"]+)"', shown_part, problem)
+    return re.sub(r'"([^"]+)"', masked, problem)

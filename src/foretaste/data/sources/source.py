@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,6 +197,11 @@ def refuse_nul(names: Iterable[str], where: str) -> None:
         raise InputError(
             f"{where}: column {shown(name)} has a NUL character in its name; rename it"
         )
+
+
+def repeated_in(names: Iterable[str]) -> tuple[str, ...]:
+    """The names that come more than once."""
+    return tuple(name for name, count in Counter(names).items() if count > 1)
 
 
 def quoted(text: str) -> str:

@@ -7,7 +7,6 @@ import codecs
 import csv
 import io
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -28,6 +27,7 @@ from foretaste.data.sources.source import (
     path_literal,
     quoted,
     refuse_nul,
+    repeated_in,
     unreadable,
 )
 from foretaste.errors import InputError
@@ -107,7 +107,7 @@ class TextFile(Source):
             ) from None
         _check_first_row(path, text, fields, delimiter, format)
         names = format.columns or tuple(fields)
-        repeated = tuple(name for name, count in Counter(names).items() if count > 1)
+        repeated = repeated_in(names)
         columns = {
             name: Column(sql=f"c{position}", storage="text", type_name="text")
             for position, name in enumerate(names)
