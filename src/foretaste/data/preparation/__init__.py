@@ -160,8 +160,8 @@ def read_histories(
     are sorted.
 
     ``source`` is any source of `prepare`: files of delimited text or Parquet, folders and patterns
-    of them, frames, sparse matrices. Only the columns of users, items and times are read. The order
-    is that of the times, or of the rows unless one column has times. Ids are integers
+    of them, frames, sparse matrices. Only the columns of users, items and times are read. Times
+    order the items if one column has times; otherwise the rows do. Ids are integers
     if all ids of a column are written as integers, otherwise text. Raises InputError with file,
     line and example.
     """

@@ -17,9 +17,9 @@ from foretaste.data.preparation.casts import cast, literals
 from foretaste.data.preparation.notes import problems_of
 from foretaste.data.preparation.reading import check_storage, naming
 from foretaste.data.sources.arrow import Frame
-from foretaste.data.sources.shape import or_lists
+from foretaste.data.sources.shape import hint_lists
 from foretaste.data.sources.source import TIMES, Source, identifier, refuse_nul
-from foretaste.data.sources.text import NO_DELIMITER, TextFile, start_of_text, written_anew
+from foretaste.data.sources.text import NO_DELIMITER, TextFile, rewrite_command, start_of_text
 from foretaste.errors import InputError, SettingError
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ def find_columns(
     roles: Sequence[str] = PAIR,
     items: Source | None = None,
 ) -> dict[str, str]:
-    """The columns of a source by role, for the roles that are found. ``item_column`` may be a
-    column of ``items`` alone; that of the source is then found without it.
+    """The columns of a source by role, for the roles that are found. If ``item_column`` is a column
+    of ``items`` alone, the source's own is found by its spelling.
 
     Raises InputError if users or items are not found, SettingError if settings give one column two
     roles.
@@ -128,7 +128,7 @@ def find_columns(
         looks_for_time = "time" in roles and "time" not in found | named
         error = InputError(_not_found(source, absent, missing, looks_for_time=looks_for_time))
         if type(source) is TextFile and _KNOWN.isdisjoint(map(_plain, columns)):
-            error = or_lists(error, source.path, start_of_text(source.path, source.format))
+            error = hint_lists(error, source.path, start_of_text(source.path, source.format))
         raise error
     _refuse_repeated(source, found.values())
     by_column: dict[str, str] = {}
@@ -456,7 +456,7 @@ def _header_hint(source: Source) -> str:
     if not any(map(_VALUE.fullmatch, source.names)) and not is_like_second:
         return ""
     if source.format.is_items:
-        anew = written_anew(source.path, source.format, source.delimiter, has_header=False)
+        anew = rewrite_command(source.path, source.format, source.delimiter, has_header=False)
         return f" The first line may be data: {anew}"
     has_none = len(source.columns) == 1 and source.format.delimiter is None
     return (

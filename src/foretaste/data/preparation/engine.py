@@ -31,7 +31,7 @@ class Found:
     count: int
 
     place: str
-    """Where the first of them is: ``file, line 3``."""
+    """The place of the first row: ``file, line 3``."""
 
     value: str | None
     """The value asked for, in the first of them."""

@@ -28,7 +28,7 @@ def count_empty_lists(
     engine: Engine, sources: Sequence[Source], empty_values: Sequence[str]
 ) -> int:
     """The number of users without items; InputError if two lines of a part have the same user.
-    Ids that are empty, or one of ``empty_values``, are no users."""
+    Empty ids and ``empty_values`` are no users."""
     with naming(sources):
         lines = "\nUNION ALL ".join(
             f"SELECT {source.part_number} AS part, user_id, line FROM {source.users}"

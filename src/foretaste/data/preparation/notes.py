@@ -43,7 +43,7 @@ _ODD_SHARE = 0.01
 
 _LEAST_USERS = 100
 _LARGE_SHARE, _TIMES_THE_NEXT = 0.05, 10
-"""A user with a larger share of the rows, and so many times the rows of the next user, is noted."""
+"""A note names a user with a larger share of the rows, and this many times the next user's rows."""
 
 _MAY_NOT_BE_NFC = r"(?s).*[\p{M}\x{1100}-\x{11FF}\x{2126}-\x{212B}\x{F900}-\x{FAFF}].*"
 

@@ -44,7 +44,7 @@ _MOST_UNKNOWN = 0.1
 
 _HALF_LIVES_OF_GAP = 10
 _ROWS_PER_ROW_AFTER_GAP = 1000
-"""Times after such a gap date no ages, if at most one row of so many has them."""
+"""Ages ignore the times after such a gap if at most one row in this many follows the gap."""
 
 _LEAST_RANKED = 0.95
 """Times are ranks if the times of this share of the users are."""

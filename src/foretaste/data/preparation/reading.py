@@ -310,8 +310,8 @@ def _read_as(
     *,
     by_rows: bool = False,
 ) -> tuple[int, dict[str, int]]:
-    """Make ``raw`` with the given kinds. Returns the number of rows and, for each column with
-    values that do not fit, the role and the number of those that do."""
+    """Make ``raw`` with the given kinds. Returns the number of rows, and the numbers of
+    fitting values by role, without the columns whose values all fit."""
     # One SELECT for each file, with columns by name. DuckDB reads the files of one pattern by
     # position, so a file with another order of columns would swap users and items.
     selects = []
@@ -355,8 +355,8 @@ def _fitting(
     tried: Kind | None = None,
     num_fitting: int = 0,
 ) -> tuple[Kind, int]:
-    """The kind that most values of column ``name`` fit, and their number; of equal kinds the
-    first, or if no kind fits all the widest, that of the chain of ``tried`` before others.
+    """The kind that most values of column ``name`` fit, and their number. Of equal kinds the first
+    counts if it fits all values, otherwise the widest, in the chain of ``tried`` if possible.
 
     ``num_fitting`` values are known to fit ``tried``, and so the kinds after it in its chain. No
     other kind fits them.

@@ -68,7 +68,7 @@ class View(Source):
 
     state: str = ""
     """Digest of the names, sizes and times of change of files in a store, or of a table's name and
-    rows. The bytes of files are not in it, as they are read once only."""
+    rows. The bytes are not in it, because files are read only once."""
 
     @property
     def read_as(self) -> str:
@@ -82,7 +82,7 @@ class View(Source):
         return self.name
 
     def place_in(self, path: str) -> str:
-        """The name of the file at ``path``; that of the source if the path is empty."""
+        """The name of the file at ``path``; the source's name if the path is empty."""
         if not path:
             return self.name
         file = self.files.get(path)
@@ -211,7 +211,7 @@ def open_named(session: SparkSession, name: str, format: FileFormat | None = Non
 
 
 def _refuse_table(session: SparkSession, name: str) -> None:
-    """Raise InputError for a folder of a store that has a log of its own, or lies in such a one."""
+    """Raise InputError for a folder of a store that has a log of its own, or lies in another."""
     *parts, _ = f"{name.rstrip('/')}/".split("/")
     # s3a://bucket/table/day=1: the scheme, nothing, the bucket, and then folders.
     for folder in ("/".join(parts[:length]) for length in range(len(parts), 2, -1)):

@@ -24,7 +24,7 @@ from foretaste.errors import InputError, SettingError
 if TYPE_CHECKING:
     from foretaste.data.preparation.engine import Engine
 
-# A number between these bounds, in one of these units, is taken for a time since 1970. The units
+# Numbers between these bounds, in any of these units, are times since 1970. The units
 # are powers of ten of a second.
 _EARLIEST, _LATEST = 10**8, 4_102_444_800  # 1973, 2100
 _UNITS = {"seconds": 0, "milliseconds": 3, "microseconds": 6, "nanoseconds": 9}

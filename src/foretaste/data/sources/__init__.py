@@ -88,7 +88,7 @@ def open_items(source: Any, format: FileFormat, opener: Opener | None = None) ->
 
 def check_format_acts(format: FileFormat, sources: Sequence[Source], items: Source | None) -> None:
     """Raise SettingError if ``format`` was given and no source is text, or if it has a query and no
-    source is a database. An encoding alone may be that of ``items``."""
+    source is a database. An encoding alone may belong to ``items``."""
     if format.query is not None and not any(isinstance(source, Database) for source in sources):
         raise SettingError(
             f"query is {shown(format.query)}, and {sources[0].name} is no database; leave it out"
@@ -164,7 +164,7 @@ def _open_file(path: Path, format: FileFormat) -> Source:
 
 
 def _suffix_of(path: Path) -> str:
-    """The ending of a name without the one of its compression."""
+    """The ending of a name, before the ending of its compression."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in READ_COMPRESSIONS:
         suffixes.pop()

@@ -17,7 +17,7 @@ _AS_PARQUET = "write its rows as Parquet"
 _ARRAYS = "load it in Python and give a frame or a sparse matrix"
 _ZIP = rb"PK\x03\x04.{26}"
 _READ = {"a .gz file": (".gz",), "a .zst file": (".zst",), "a .parquet file": PARQUET_SUFFIXES}
-"""Endings of names, by the kind of file that is read if its name has one of them."""
+"""Endings of names under which a kind of file is read."""
 
 # DuckDB reads 0 rows from bz2, xz and zip, without an error.
 _BEGINNINGS = (
@@ -57,7 +57,7 @@ _WORDS = (
     ),
 )  # fmt: skip
 
-# One pattern each, as thousands of files may be matched; the number of its group is that of a row.
+# One pattern each, because thousands of files may be matched. Groups and rows have one order.
 _ANY_BEGINNING = re.compile(b"|".join(b"(%b)" % row[0] for row in _BEGINNINGS), re.DOTALL)
 _ANY_WORDS = re.compile("|".join(f"({row[0]})" for row in _WORDS), re.IGNORECASE)
 

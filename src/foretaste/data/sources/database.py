@@ -155,7 +155,7 @@ class Database(Frame):
 
 
 def is_database(source: str) -> bool:
-    """True for the URL of a database, also one of a kind that is not read."""
+    """True for the URL of any database, read or not."""
     return _LIKE_URL.fullmatch(source) is not None and not os.path.exists(source)  # noqa: PTH110
 
 
@@ -235,7 +235,7 @@ def _connected(url: str, dialect: _Dialect) -> Iterator[Any]:
         raise unreadable(url, error) from None
     except (driver.Error, pa.ArrowException) as error:
         problem = re.sub(r"^[A-Z_]+: |\[\w+\] ", "", str(error).partition("\n")[0])
-        raise InputError(f"{url}: cannot be read: {_without_url_parts(problem, url)}") from None
+        raise InputError(f"{url}: cannot be read: {_without_secret_quotes(problem, url)}") from None
 
 
 @contextmanager
@@ -253,7 +253,7 @@ def _place(url: str, driver: Any) -> Iterator[str]:
         is_in_wal_mode = file.read(20)[18:] == _WAL_MODE
     if is_in_wal_mode and not (wal.is_file() and wal.stat().st_size):
         # Otherwise SQLite makes two files beside the database, or fails if the folder takes none.
-        # It locks nothing now, so a change meanwhile shows in the file alone.
+        # SQLite locks nothing now, so only the file shows a change.
         state = file_state(path)
         yield f"{place}&immutable=1"
         if file_state(path) != state:
@@ -271,7 +271,7 @@ def _place(url: str, driver: Any) -> Iterator[str]:
         raise
 
 
-def _without_url_parts(problem: str, url: str) -> str:
+def _without_secret_quotes(problem: str, url: str) -> str:
     """A driver's message without quotes of the URL's password and parameters. libpq quotes any part
     of a URL that it cannot parse."""
     told = without_secrets(url)

@@ -18,7 +18,7 @@ from foretaste.data.sources.text import LONG_LINE, TextFile, start_of_text, whol
 from foretaste.errors import InputError
 
 _NUM_LINES_IN_ORDER = 1000
-"""Keys of so many lines stand in the order of the file; later keys follow in alphabetical order."""
+"""Keys of this many lines keep the order of the file; later keys follow in alphabetical order."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

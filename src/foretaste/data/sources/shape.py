@@ -21,7 +21,7 @@ def fields_of(line: str) -> list[str]:
     return re.split(SEPARATOR, text) if text else []
 
 
-def or_lists(error: InputError, path: Path, text: str) -> InputError:
+def hint_lists(error: InputError, path: Path, text: str) -> InputError:
     """The error about the fields of a text file, or one that names the layout if ``text``, its
     start, looks like lists."""
     lines = [line for line in text[:_NUM_CHARACTERS_SEEN].splitlines() if line.strip(" ,\t")]

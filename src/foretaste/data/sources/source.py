@@ -127,7 +127,7 @@ class Source:
         return f"(SELECT * FROM {self.relation} WHERE {self.kept})" if self.kept else self.relation
 
     def place(self, row: int, num_rows: int) -> str:
-        """Where a row is, ``file, line 3``; the file alone if it has no lines. Rows are counted
+        """The place of a row, ``file, line 3``; the file alone if it has no lines. Rows are counted
         from 1, and ``num_rows`` is the number of all rows.
 
         Raises InputError if the file cannot be read again.

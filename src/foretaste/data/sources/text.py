@@ -18,7 +18,7 @@ import pyarrow as pa
 from foretaste._util.files import real_path
 from foretaste._util.formatting import shown
 from foretaste.data.config import SKIPPED, FileFormat, Quote
-from foretaste.data.sources.shape import or_lists
+from foretaste.data.sources.shape import hint_lists
 from foretaste.data.sources.source import (
     READ_COMPRESSIONS,
     Column,
@@ -70,7 +70,7 @@ class TextFile(Source):
     delimiter: str
 
     quote: Quote
-    """``none`` for a delimiter of several characters; otherwise that of the settings."""
+    """``none`` for a delimiter of several characters; otherwise the setting."""
 
     names: tuple[str, ...]
     """The name of every field, in order."""
@@ -103,7 +103,7 @@ class TextFile(Source):
         except csv.Error as error:
             raise InputError(
                 f"{path}, line 1: cannot be parsed ({error}){quote_advice(text, format)}: "
-                f"{shown(text[:300])}{_way_out(path, format, delimiter)}"
+                f"{shown(text[:300])}{_rewrite_hint(path, format, delimiter)}"
             ) from None
         _check_first_row(path, text, fields, delimiter, format)
         names = format.columns or tuple(fields)
@@ -182,10 +182,10 @@ class TextFile(Source):
             for line, row in self.rows(strict=True):
                 if problem := self._problem_of(row):
                     example = shown(self.delimiter.join(row)[:300])
-                    way_out = _way_out(self.path, self.format, self.delimiter)
-                    error = InputError(f"{self.name}, line {line}: {problem}: {example}{way_out}")
+                    hint = _rewrite_hint(self.path, self.format, self.delimiter)
+                    error = InputError(f"{self.name}, line {line}: {problem}: {example}{hint}")
                     if len(row) != len(self.names) and self.format.columns is not None:
-                        error = or_lists(error, self.path, start_of_text(self.path, self.format))
+                        error = hint_lists(error, self.path, start_of_text(self.path, self.format))
                     raise error
         except csv.Error as error:
             number, text = self._first_line_below(line)
@@ -195,8 +195,8 @@ class TextFile(Source):
             problem = f"{reason}{quote_advice(text, self.format)}: {shown(text[:300])}"
             if len(text) > _LONG_LINE_BYTES:
                 problem = _TOO_LONG
-            way_out = _way_out(self.path, self.format, self.delimiter)
-            raise InputError(f"{self.name}, line {number}: {problem}{way_out}") from None
+            hint = _rewrite_hint(self.path, self.format, self.delimiter)
+            raise InputError(f"{self.name}, line {number}: {problem}{hint}") from None
         except OSError as error:
             raise unreadable(self.name, error) from None
 
@@ -299,7 +299,9 @@ def start_of_text(path: Path, format: FileFormat) -> str:
     return text
 
 
-def written_anew(path: Path, format: FileFormat, delimiter: str, *, has_header: bool = True) -> str:
+def rewrite_command(
+    path: Path, format: FileFormat, delimiter: str, *, has_header: bool = True
+) -> str:
     """The advice for a file of items that cannot be read: a command that writes another."""
     encoding = format.encoding
     if encoding == "utf-8" and _encoding_of_bytes(path) is None:
@@ -316,9 +318,9 @@ def written_anew(path: Path, format: FileFormat, delimiter: str, *, has_header: 
     return f'this writes items.csv {written}: python -c "{command}"'
 
 
-def _way_out(path: Path, format: FileFormat, delimiter: str) -> str:
+def _rewrite_hint(path: Path, format: FileFormat, delimiter: str) -> str:
     """The advice for a file of items with an unreadable row, after a semicolon."""
-    return f"; {written_anew(path, format, delimiter)}" if format.is_items else ""
+    return f"; {rewrite_command(path, format, delimiter)}" if format.is_items else ""
 
 
 def not_encoded(format: FileFormat) -> str:
@@ -369,7 +371,7 @@ def _encoding_of_items(path: Path, encoding: str) -> str:
             return "utf-16"
         if encoding == "utf-16" and mark != _UTF16_MARKS[1]:
             return "utf-8"
-        # Text of ASCII alone shows nothing: that of ISO-2022-JP is ASCII too.
+        # ASCII alone shows nothing: text in ISO-2022-JP is ASCII too.
         if encoding != "utf-8" and _encoding_of_bytes(path) == "utf-8":
             return "utf-8"
     except (OSError, EOFError, pa.ArrowException):
@@ -465,7 +467,7 @@ def _check_first_row(
                 f"has {len(fields)} fields between {delimiter!r}, and --columns names "
                 f"{len(names)}, {','.join(names)}; name every one, with - for what is not read"
             )
-        raise or_lists(InputError(f"{path}, line 1: {problem}: {example}"), path, text)
+        raise hint_lists(InputError(f"{path}, line 1: {problem}: {example}"), path, text)
     for pair in zip(fields, names, strict=True):
         # Compared without case and punctuation. Digits alone may be both a value and a name.
         field, name = (re.sub(r"[\W_]", "", text).lower() for text in pair)
