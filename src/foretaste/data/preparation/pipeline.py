@@ -85,13 +85,8 @@ class Pipeline:
         plan = self._plan
         times = None
         if "time" in raw.kinds:
-            times = Times(
-                engine=engine,
-                sources=raw.sources,
-                column=plan.columns["time"],
-                kind=raw.kinds["time"],
-                units=raw.units_of_times,
-            )
+            column, kind = plan.columns["time"], raw.kinds["time"]
+            times = Times(engine, raw.sources, column, kind, raw.units_of_times)
         items = None if inputs.items is None else ItemDescriptions(inputs.items, self._config)
         item_columns = [] if items is None else items.read(engine)
         candidates = None

@@ -355,7 +355,7 @@ def _fitting(
     tried: Kind | None = None,
     num_fitting: int = 0,
 ) -> tuple[Kind, int]:
-    """The kind that most values of column ``name`` fit, and their number. Of equal kinds the first
+    """The kind that most values of column ``name`` fit, and their number. The first of equal kinds
     counts if it fits all values, otherwise the widest, in the chain of ``tried`` if possible.
 
     ``num_fitting`` values are known to fit ``tried``, and so the kinds after it in its chain. No

@@ -71,7 +71,7 @@ _WEEKDAY = re.compile(r"\b(?:mon|tue|wed|thu|fri|sat|sun)([a-z]*)", re.IGNORECAS
 _MONTH = re.compile(r"\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*", re.IGNORECASE)
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Times:
     """The times in table ``raw``, which were read from ``column`` of the sources."""
 

@@ -15,7 +15,7 @@ from foretaste.data.config import FileFormat
 from foretaste.data.sources.arrow import Frame, open_parquet, refuse_rows
 from foretaste.data.sources.beginnings import refuse_by_beginning
 from foretaste.data.sources.database import Database, is_database
-from foretaste.data.sources.finding import find_files
+from foretaste.data.sources.finding import list_files
 from foretaste.data.sources.json_lines import JsonLinesFile
 from foretaste.data.sources.lists import ListsFile
 from foretaste.data.sources.source import PARQUET_SUFFIXES, READ_COMPRESSIONS, Source
@@ -105,7 +105,7 @@ def check_format_acts(format: FileFormat, sources: Sequence[Source], items: Sour
 
 def _open_files(name: Path, format: FileFormat) -> list[Source]:
     """The files of a path, a folder or a pattern."""
-    files, left_out = find_files(name)
+    files, left_out = list_files(name)
     first, *others = _each_once([_open_file(path, format) for path in files])
     return [replace(first, left_out=tuple(map(str, left_out))), *others]
 

@@ -22,7 +22,7 @@ TABLE_LOGS = (
 )
 
 
-def find_files(path: Path) -> tuple[list[Path], list[Path]]:
+def list_files(path: Path) -> tuple[list[Path], list[Path]]:
     """The files of a path, a folder or a pattern, and the files of a folder that are no data.
 
     Raises InputError if there are none, for a link that leads nowhere, and for the files of a table

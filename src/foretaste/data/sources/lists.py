@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from foretaste.data.config import FileFormat
 from foretaste.data.sources.shape import SEPARATOR, fields_of
-from foretaste.data.sources.source import Column, path_literal
+from foretaste.data.sources.source import Column
 from foretaste.data.sources.text import TextFile, longest_line, whole_lines
 
 COLUMNS = {
@@ -70,12 +70,6 @@ class ListsFile(TextFile):
     @property
     def read_as(self) -> str:
         return READ_AS
-
-    def readable(self, copy: Path) -> TextFile:
-        read = super().readable(copy)
-        if read is self:
-            return self
-        return replace(read, users=self.users.replace(path_literal(self.path), path_literal(copy)))
 
     def check_last_line(self) -> None:
         """A line may have any length."""

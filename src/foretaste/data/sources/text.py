@@ -230,19 +230,19 @@ class TextFile(Source):
         if self.format.encoding in _NATIVE:
             return self
         copy.parent.mkdir(parents=True, exist_ok=True)
-        line = 1
         with (
             _open_text(self.path, self.format) as text,
             pa.output_stream(real_path(copy), compression=_compression(self.path)) as written,
         ):
             while block := text.read(1 << 20):
-                before, bad, _ = block.partition("\N{REPLACEMENT CHARACTER}")
-                line += before.count("\n")
-                if bad:
-                    raise InputError(f"{self.name}, line {line}: {not_encoded(self.format)}")
+                if "\N{REPLACEMENT CHARACTER}" in block:
+                    self.check_rows()
                 written.write(block.encode())
-        relation = self.relation.replace(path_literal(self.path), path_literal(copy))
-        return replace(self, relation=relation)
+        relation, users = (
+            query.replace(path_literal(self.path), path_literal(copy))
+            for query in (self.relation, self.users)
+        )
+        return replace(self, relation=relation, users=users)
 
     def check_last_line(self) -> None:
         """Raise InputError if the last line is longer than 2 MB."""
