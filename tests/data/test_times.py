@@ -226,11 +226,24 @@ def test_times_that_cannot_be_compared(write: WriteFile, first: str, odd: str) -
     refuse(source, rf"{where} does not fit: times are all .* 2 rows like it\)")
 
 
+@pytest.mark.parametrize("odd", ["2024-05-01 10:00:00", "1700000000"])
+def test_times_of_two_kinds_in_one_file(write: WriteFile, odd: str) -> None:
+    rows = "".join(f"1,{item},2024-05-0{item} 10:00:00+02:00\n" for item in (1, 2, 3))
+    source = write(f"user_id,item_id,time\n{rows}1,4,{odd}\n")
+    refuse(source, rf"line 5: time '{odd}' .*; other rows have dates with a UTC offset; mend")
+
+
 def test_files_with_and_without_a_time_zone(write: WriteFile) -> None:
     zoned = frame(pa.array([1, 2, 3], pa.timestamp("us", "UTC")))
     plain = write(as_csv(["2024-10-27 02:10:00"]))
-    refuse([zoned, plain], r"raw\.csv, line 2: time .* does not fit.*; table has dates with one;")
-    refuse([plain, zoned], r"raw\.csv, line 2: time .* does not fit.*; table has dates with one;")
+    refuse(
+        [zoned, plain],
+        r"raw\.csv, line 2: time .* does not fit.*; table has dates with a UTC offset",
+    )
+    refuse(
+        [plain, zoned],
+        r"raw\.csv, line 2: time .* does not fit.*; table has dates with a UTC offset",
+    )
 
 
 FORMATS = [

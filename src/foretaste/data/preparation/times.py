@@ -56,7 +56,7 @@ _UNFIT = (
     "a UTC offset such as +02:00"
 )
 _NOUNS: dict[Kind, str] = {
-    "real": "numbers", "moment": "dates without a UTC offset", "instant": "dates with one"
+    "real": "numbers", "moment": "dates without a UTC offset", "instant": "dates with a UTC offset"
 }  # fmt: skip
 NO_TIMES = (
     "; mend the column, or use a protocol that does not look at times: --protocol held-out-users "
@@ -328,10 +328,16 @@ def describe_misfit(
             f"; a clock alone is no time: --time-column {shlex.join(both)} (time_column={both} in "
             "Python) reads a date and a clock from two columns"
         )
+    is_other_kind = " OR ".join(
+        f"{cast(engine.sql, column, each)} IS NOT NULL" for each in _NOUNS if each != kind
+    )
+    misfit = f"{cast(engine.sql, column, kind)} IS NULL AND ({is_other_kind})"
+    is_mixed = column.time_format is None and engine.count(f"{source.rows_kept} WHERE {misfit}")
     for other in sources:
         fits = f"{other.rows_kept} WHERE {cast(engine.sql, other.columns[name], kind)} IS NOT NULL"
-        if other is not source and engine.count(fits):
-            return problem, f"; {other.name} has {_NOUNS[kind]}{NO_TIMES}"
+        if (other is not source or is_mixed) and engine.count(fits):
+            others = "other rows have" if other is source else f"{other.name} has"
+            return problem, f"; {others} {_NOUNS[kind]}{NO_TIMES}"
     is_text = column.storage == "text" or column.text is not None
     written = f"; {OPTION} says how dates are written, such as '%d/%m/%Y %H:%M'"
     return problem, (written if is_text else "") + NO_TIMES
