@@ -148,14 +148,37 @@ def test_a_date_and_a_clock_are_two_names(foretaste: Foretaste, tmp_path: Path) 
     assert "leave-one-out (ties by hash)" not in done.out
 
 
-def test_ties_are_said_in_place_of_the_next_item(foretaste: Foretaste, tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["auto", "temporal", "held-out-users", "none"])
+def test_slist_is_named_first_if_there_is_an_order(
+    foretaste: Foretaste, tmp_path: Path, protocol: str
+) -> None:
+    rows = [(n % 40, n * 7 % 60, n) for n in range(400)]
+    timed = "".join(f"{user},{item},{time}\n" for user, item, time in rows)
+    (tmp_path / "timed.csv").write_text(f"user,item,time\n{timed}")
+    done = foretaste(f"prepare {tmp_path}/timed.csv --output {tmp_path}/a --protocol {protocol}")
+    assert done.status == 0, done.err
+    _, _, after = done.out.partition("what the others must beat):\n")
+    assert after.startswith(f"  foretaste train slist {tmp_path}/a\n  foretaste train popularity ")
+    assert after.endswith("more of the same in any order.\n")
+
+
+def test_slist_is_not_named_without_an_order(foretaste: Foretaste, tmp_path: Path) -> None:
+    rows = "".join(f"{n % 40},{n * 7 % 60}\n" for n in range(400))
+    (tmp_path / "untimed.csv").write_text(f"user,item\n{rows}")
+    done = foretaste(f"prepare {tmp_path}/untimed.csv --output {tmp_path}/a")
+    assert done.status == 0, done.err
+    assert "foretaste train popularity" in done.out
+    assert "train slist" not in done.out
+
+
+def test_ties_are_said_and_slist_is_not_named(foretaste: Foretaste, tmp_path: Path) -> None:
     rows = "".join(f"{n % 40},{n},2015-01-0{1 + n // 100}\n" for n in range(400))
     (tmp_path / "days.csv").write_text(f"user,item,date\n{rows}")
     done = foretaste(f"prepare {tmp_path}/days.csv --output {tmp_path}/days")
     assert done.status == 0, done.err
     share = "leave-one-out (ties by hash): 100% of the users have several items at their last time"
     assert share in done.out
-    assert "The next item of each user is held out" not in done.out
+    assert "train slist" not in done.out
 
 
 def test_items_are_in_the_encoding_of_the_interactions(

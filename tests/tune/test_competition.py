@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from foretaste.data import Dataset, prepare
@@ -19,6 +20,7 @@ from foretaste.errors import (
     Interrupted,
     RunError,
     SettingError,
+    TrainingError,
     UnsupportedError,
 )
 from foretaste.evaluation.result import Difference, Evaluation, Metric
@@ -117,6 +119,44 @@ def test_the_last_row_is_a_blend_of_the_others(dataset: Dataset, tmp_path: Path)
     assert alone.entries[-1].reason == "it needs two models"
     with pytest.raises(SettingError, match="a list of one model or more"):
         compete(dataset, models=["blend"], **arguments)
+
+
+def test_slist_wins_if_the_order_says_what_comes_next(tmp_path: Path) -> None:
+    # Everybody goes through the same circle of items, from another one on.
+    rows = [
+        {"user_id": user, "item_id": (user + time) % 30, "timestamp": time}
+        for user in range(90)
+        for time in range(8)
+    ]
+    trained = Trained()
+    board = compete(
+        prepare(pa.Table.from_pylist(rows), tmp_path / "data"),
+        models=["vae", "slist", "ease", "popularity"],
+        output=tmp_path / "it",
+        search=False,
+        epochs=1,
+        callback=trained,
+    )
+    assert trained.models == ["popularity", "ease", "slist", "vae"]
+    assert board.advice().startswith("take slist: ")
+
+
+@pytest.mark.parametrize("tune", [0, 1])
+def test_slist_is_left_out_without_an_order(tmp_path: Path, tune: int) -> None:
+    rows = [{"user_id": n % 90, "item_id": n * 7 % 31} for n in range(720)]
+    data = prepare(pa.Table.from_pylist(rows), tmp_path / "data")
+    board = compete(
+        data,
+        models=["slist", "popularity"],
+        tune=tune,
+        output=tmp_path / "it",
+        callback=Callback(),
+    )
+    (said,) = (note for note in board.notes() if note.startswith("slist has no numbers: "))
+    assert "slist learns from the order of interactions, and these have none; " in said
+    assert board.best.model == "popularity"
+    with pytest.raises(TrainingError, match=r"slist learns from the order .* --order rows$"):
+        compete(data, models=["slist"], tune=tune, output=tmp_path / "alone", callback=Callback())
 
 
 def test_what_weights_gained_is_said(table_file: Path, tmp_path: Path) -> None:

@@ -125,7 +125,11 @@ def prepare(
         print_data(str(dataset.path))
         return
     say(console, str(dataset))
-    models = ("popularity", "ease", "ials", "vae")  # what docs/models.md begins with
+    manifest = dataset.manifest
+    in_order = manifest.has_order and "ties" not in manifest.notes
+    models = ["popularity", "ease", "ials", "vae"]  # what docs/models.md begins with
+    if in_order:
+        models.insert(0, "slist")
     is_fixed = dataset.has_candidates("test") and not dataset.has_split("validation")
     options = ("--candidates", "fixed") if is_fixed else ()
     say_next(
@@ -133,10 +137,9 @@ def prepare(
         *(("foretaste", "train", model, dataset.path, *options) for model in models),
         heading="Next (popularity is what the others must beat):",
     )
-    manifest, is_auto = dataset.manifest, (config or Settings()).protocol == "auto"
-    if manifest.protocol == "leave-one-out" and is_auto and not manifest.has_ties:
+    if in_order:
         say(
             console,
-            "The next item of each user is held out. Models of the order of interactions find "
-            "about three times as many of these items; foretaste has none.",
+            "slist learns what comes next from the order; ease finds more of the same in any "
+            "order.",
         )

@@ -155,7 +155,7 @@ def train(
         path = strategy.first(place_of_run)
         device = strategy.device(asked.device)
         opened = strategy.opened(lambda: open_or_prepare(dataset, preparation), open_dataset)
-        _check_order(model, architecture, opened)
+        check_order(model, architecture, opened)
         rule = sized(architecture, opened)
         chosen = resolved_config(model, asked, opened, rule, str(device))
         with _displayed(callback, asked, strategy) as shown:
@@ -184,7 +184,7 @@ def train(
         return _carried_out(trained, kind)
 
 
-def _check_order(model: str, config: ModelConfig, dataset: Dataset) -> None:
+def check_order(model: str, config: ModelConfig, dataset: Dataset) -> None:
     """Raise TrainingError for a model of the order of interactions, and data without one."""
     if config.uses_order and not dataset.manifest.has_order:
         unread = dataset.manifest.notes.get("order")

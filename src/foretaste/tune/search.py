@@ -31,6 +31,7 @@ from foretaste.training.auto import (
 from foretaste.training.callbacks import Callback, Callbacks, displayed
 from foretaste.training.config import TrainingConfig, acting, acts
 from foretaste.training.search import chosen_settings
+from foretaste.training.verbs import check_order
 from foretaste.tune.config import SEARCHES, TRIALS
 from foretaste.tune.directory import finished_run, trainings_at, write_tables
 from foretaste.tune.trials import Search, Trial
@@ -74,7 +75,7 @@ def tune_model(
 
     Raises MissingExtraError without Optuna; SettingError if nothing is left to search, if there is
     no validation part, or if ``output`` was begun with other settings or holds other files;
-    TrainingError if every trial failed.
+    TrainingError if every trial failed, or without an order for a model that needs it.
     """
     kind = config_class(checked("model", model, str))
     trials = checked("trials", trials, Count)
@@ -94,10 +95,12 @@ def tune_model(
     check_settings_act(model, settings)
     data = open_or_prepare(dataset, preparation)
     check_validation(data)
+    model_config = model_config or kind()
+    check_order(model, model_config, data)
     task = _Task(
         model=model,
         dataset=data,
-        model_config=model_config or kind(),
+        model_config=model_config,
         config=config,
         select_by=selected_metric(config, data.manifest.protocol),
         path=place or SEARCHES / f"{model}-{data.path.name}",
