@@ -10,12 +10,13 @@ import pyarrow as pa
 import pytest
 
 from foretaste.data import Dataset, prepare
-from foretaste.errors import DatasetError, SettingError
+from foretaste.errors import DatasetError, SettingError, UnsupportedError
 from foretaste.evaluation import Evaluation
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.report import compare_runs, evaluate_run
 from foretaste.report.another_dataset import match
 from foretaste.runs import Run, load_model
+from foretaste.training import Callback, train
 from tests.runs.tiny import make_dataset, make_run
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -197,3 +198,15 @@ def test_data_that_cannot_be_measured_on(old: Dataset, tmp_path: Path) -> None:
     foreign = [(user, 1000 + item) for user, item in PAIRS]
     with pytest.raises(DatasetError, match=r"none of the 17 items of .* is known to .*run"):
         evaluate_run(run, shop(tmp_path / "foreign", foreign))
+
+
+def test_a_model_of_the_order_needs_data_with_one(old: Dataset, tmp_path: Path) -> None:
+    run = train("slist", old, run=tmp_path / "run", search=False, callback=Callback())
+    table = pa.table(
+        {"user_id": [user for user, _ in PAIRS], "item_id": [item for _, item in PAIRS]}
+    )
+    data = prepare(table, tmp_path / "untimed", protocol="leave-one-out")
+    with pytest.raises(
+        UnsupportedError, match=r"untimed: slist learns from the order .* have none"
+    ):
+        evaluate_run(run, data)

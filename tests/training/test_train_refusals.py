@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from foretaste.data import Dataset, PrepareConfig, prepare
-from foretaste.errors import RunError, SettingError, TrainingError, UnsupportedError
+from foretaste.errors import RunError, SettingError, UnsupportedError
 from foretaste.models.vae.config import VAEConfig
 from foretaste.training import TrainingConfig, resume, train
 from tests.training.trainings import run_of
@@ -150,7 +150,7 @@ def test_a_model_of_the_order_needs_one(tmp_path: Path) -> None:
         "slist learns from the order of interactions, and these have none .unknown; 'bought_on' "
         "looks like times, which --time-column names.; prepare them with a column of times"
     )
-    with pytest.raises(TrainingError, match=message):
+    with pytest.raises(UnsupportedError, match=message):
         train("slist", data, run=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

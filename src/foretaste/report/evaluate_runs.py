@@ -48,7 +48,8 @@ def evaluate_run(
     dataset, users and items are matched by id, held-out pairs in the run's training are left out,
     and the run recommends from its own catalogue; `Evaluation.matching` has the counts.
     ``threads`` are CPU threads, as in `train`. Raises DatasetError if the dataset is missing, has
-    no such split, or has nothing in common with the run.
+    no such split, or has nothing in common with the run, and UnsupportedError if the model needs an
+    order and the dataset has none.
     """
     (config,) = routed(evaluate_run, {"config": (EvaluationConfig, config)}, settings)
     config = config or EvaluationConfig()
@@ -93,6 +94,7 @@ def measure(
     from foretaste.evaluation.evaluator import evaluate
     from foretaste.report.another_dataset import match
     from foretaste.runs.run import load_model
+    from foretaste.training.auto import check_order
     from foretaste.training.strategy import strategy_here
 
     manifest = dataset.manifest
@@ -102,6 +104,7 @@ def measure(
     with strategy_here() as strategy:
         for run, matched in zip(runs, each, strict=True):
             model = load_model(run, strategy.device(checked("device", device, str)))
+            check_order(run.config.model, model.config, dataset)
             heldout = (
                 dataset.heldout(split, order=model.config.uses_order)
                 if matched is None

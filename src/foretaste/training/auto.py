@@ -11,7 +11,7 @@ import torch
 
 from foretaste._util.settings import Count, fields_of
 from foretaste.data.dataset import Dataset, Split
-from foretaste.errors import RunError, SettingError
+from foretaste.errors import RunError, SettingError, UnsupportedError
 from foretaste.evaluation.config import LIST_METRICS, default_metric, metric_name, parse_metric
 from foretaste.models.base import Implementation, IterativeModel, RecommenderModel
 from foretaste.models.config import ModelConfig, TrainingSize
@@ -234,3 +234,15 @@ def rerun_settings(run: Run) -> dict[str, Any]:
         "config": recorded(TrainingConfig, act, path),
         **warm_start_arguments(run.config.start),
     }
+
+
+def check_order(model: str, config: ModelConfig, dataset: Dataset) -> None:
+    """Raise UnsupportedError for a model of the order of interactions, and data without one."""
+    if config.uses_order and not dataset.manifest.has_order:
+        unread = dataset.manifest.notes.get("order")
+        why = f" ({unread})" if unread else ""
+        raise UnsupportedError(
+            f"{dataset.path}: {model} learns from the order of interactions, and these have "
+            f"none{why}; prepare them with a column of times (--time-column), in lists (--layout "
+            "lists), or with --order rows"
+        )

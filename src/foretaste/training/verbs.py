@@ -20,7 +20,7 @@ from foretaste._util.keywords import routed
 from foretaste._util.settings import checked, given_or_default
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_dataset, open_or_prepare
-from foretaste.errors import RunError, SettingError, TrainingError
+from foretaste.errors import RunError, SettingError
 from foretaste.models.config import ModelConfig
 from foretaste.models.registry import config_class
 from foretaste.ops.device import computing_with
@@ -36,6 +36,7 @@ from foretaste.runs.run import Run, dataset_of
 from foretaste.runs.run import model_config as recorded_model_config
 from foretaste.training.auto import (
     asked_settings,
+    check_order,
     check_settings_act,
     followed_settings,
     recorded_settings,
@@ -103,7 +104,8 @@ def train(
             `PrepareConfig`.
 
     Raises SettingError for settings out of range, TrainingError where there is nothing to learn
-    from or the loss diverges, UnsupportedError where the model would not fit the machine, and
+    from or the loss diverges, UnsupportedError where the model would not fit the machine or
+    needs an order that the data have not, and
     RunError where ``run`` is taken or cannot be written. Raises Interrupted, a KeyboardInterrupt,
     after Ctrl-C, SIGTERM or SIGHUP. An error before the training leaves nothing behind; after one
     in the training itself, `resume` goes on.
@@ -182,18 +184,6 @@ def train(
 
     with computing_with(threads):
         return _carried_out(trained, kind)
-
-
-def check_order(model: str, config: ModelConfig, dataset: Dataset) -> None:
-    """Raise TrainingError for a model of the order of interactions, and data without one."""
-    if config.uses_order and not dataset.manifest.has_order:
-        unread = dataset.manifest.notes.get("order")
-        why = f" ({unread})" if unread else ""
-        raise TrainingError(
-            f"{dataset.path}: {model} learns from the order of interactions, and these have "
-            f"none{why}; prepare them with a column of times (--time-column), in lists (--layout "
-            "lists), or with --order rows"
-        )
 
 
 def _record(

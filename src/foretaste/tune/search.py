@@ -23,6 +23,7 @@ from foretaste.report.evaluate_runs import evaluate_run
 from foretaste.runs.files import CONFIG
 from foretaste.runs.run import Run
 from foretaste.training.auto import (
+    check_order,
     check_settings_act,
     resolved_config,
     selected_metric,
@@ -31,7 +32,6 @@ from foretaste.training.auto import (
 from foretaste.training.callbacks import Callback, Callbacks, displayed
 from foretaste.training.config import TrainingConfig, acting, acts
 from foretaste.training.search import chosen_settings
-from foretaste.training.verbs import check_order
 from foretaste.tune.config import SEARCHES, TRIALS
 from foretaste.tune.directory import finished_run, trainings_at, write_tables
 from foretaste.tune.trials import Search, Trial
@@ -75,7 +75,8 @@ def tune_model(
 
     Raises MissingExtraError without Optuna; SettingError if nothing is left to search, if there is
     no validation part, or if ``output`` was begun with other settings or holds other files;
-    TrainingError if every trial failed, or without an order for a model that needs it.
+    TrainingError if every trial failed; UnsupportedError if the model needs an order and the data
+    have none.
     """
     kind = config_class(checked("model", model, str))
     trials = checked("trials", trials, Count)
