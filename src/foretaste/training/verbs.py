@@ -105,10 +105,9 @@ def train(
 
     Raises SettingError for settings out of range, TrainingError where there is nothing to learn
     from or the loss diverges, UnsupportedError where the model would not fit the machine or
-    needs an order that the data have not, and
-    RunError where ``run`` is taken or cannot be written. Raises Interrupted, a KeyboardInterrupt,
-    after Ctrl-C, SIGTERM or SIGHUP. An error before the training leaves nothing behind; after one
-    in the training itself, `resume` goes on.
+    needs an order that the data have not, and RunError where ``run`` is taken or cannot be written.
+    Raises Interrupted, a KeyboardInterrupt, after Ctrl-C, SIGTERM or SIGHUP. An error before the
+    training leaves nothing behind; after one in the training itself, `resume` goes on.
     """
     model = checked("model", model, str)
     kind = config_class(model)
