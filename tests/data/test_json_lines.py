@@ -126,8 +126,7 @@ def test_an_id_is_text_or_a_number(write: WriteFile, key: str, value: str) -> No
     lines = [f'{{"user_id": {one["user_id"]}, "item_id": {one["item_id"]}}}\n'
              for one in (row, row | {key: value})]  # fmt: skip
     assert prepare_lines(write(lines[0], "raw.jsonl")).users.ids() == ["true"]
-    advice = (
-        rf"; jq -c '\.{key} = \.{key}\[\"\$oid\"\]' writes the id alone" if "{" in value else ""
-    )
-    message = rf"line 2: {key} .* is a JSON object, list or truth value, .*1 row like it\){advice}$"
+    advice = rf"; jq -c '\.{key} = \.{key}\[\"\$oid\"\]' does this" if "{" in value else ""
+    problem = "is a JSON object, list or truth value, .*: write the id alone"
+    message = rf"line 2: {key} .* {problem} .*1 row like it\){advice}$"
     refuse(write("".join(lines), "raw.jsonl"), message)

@@ -192,13 +192,14 @@ def _check_text_ids(engine: Engine, sources: Sequence[Source], role: str, name: 
             (count_nul and f"contains({text}, chr(0))", "holds a NUL character"),
             (
                 count_json and column.refused,
-                "is a JSON object, list or truth value, and ids are text or integers",
+                "is a JSON object, list or truth value, and ids are text or integers: write the id "
+                "alone",
             ),
         ):
             if where and (found := engine.find_rows(source, where, text)).count:
                 problem = f"{role} {shown(found.value)} {problem}"
                 key = re.match(r'\{\s*("[^"\\\']+")\s*:', found.value or "")
-                advice = key and f"jq -c '.{name} = .{name}[{key[1]}]' writes the id alone"
+                advice = key and f"jq -c '.{name} = .{name}[{key[1]}]' does this"
                 raise error_at(found, name, problem, f"; {advice}" if advice else "")
 
 
