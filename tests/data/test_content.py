@@ -54,6 +54,9 @@ def test_sorted_files_pass(columns: Columns, rows_each: int, tmp_path: Path) -> 
 class ManyFiles:
     """An engine that writes the training part in forty files."""
 
+    def count(self, relation: str) -> int:
+        return 40
+
     def write_train(self, query: str, directory: Path, num_rows: int) -> list[str]:
         (directory / "train").mkdir()
         names = [f"train/part-{user:05d}.parquet" for user in range(40)]
@@ -79,7 +82,7 @@ def test_a_training_part_may_have_more_files_than_can_be_open(tmp_path: Path) ->
     with few_open_files():
         engine = cast(Any, ManyFiles())
         parts, digest = write_parts(
-            engine, tmp_path, {}, {"user_id": "text", "item_id": "text"}, (), 40,
+            engine, tmp_path, {}, {"user_id": "text", "item_id": "text"}, (),
             has_weights=False, has_order=False,
         )  # fmt: skip
     files = sorted((tmp_path / "train").iterdir())
