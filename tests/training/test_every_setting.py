@@ -12,7 +12,7 @@ import pytest
 
 from foretaste.data import Dataset, prepare
 from foretaste.models.ials.config import IALSConfig
-from foretaste.models.linear.config import EaseConfig, ItemKNNConfig, RP3betaConfig
+from foretaste.models.linear.config import EaseConfig, ItemKNNConfig, RP3betaConfig, SlistConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.popularity.config import PopularityConfig
 from foretaste.models.registry import MODEL_NAMES
@@ -150,6 +150,10 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "ease": (
         EaseConfig(),
         {"l2": 10.0, "dropout": 0.1, "user_power": 0.4, "neighbors": 3, **WEIGHTS},
+    ),
+    "slist": (
+        SlistConfig(),
+        {"recency": 0.2, "window": 2, "set_weight": 3.0, "l2": 10.0, "neighbors": 3},
     ),
     "itemknn": (ItemKNNConfig(), {"neighbors": 2, "shrinkage": 0.0, "user_power": 0.0, **WEIGHTS}),
     "rp3beta": (
