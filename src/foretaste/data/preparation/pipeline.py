@@ -105,10 +105,10 @@ class Pipeline:
         self.check_weights(rows, raw.sources)
         progress("collapse repeats")
         self.collapse_pairs(rows)
-        if plan.has_order or plan.protocol == "leave-one-out":
-            self.place_pairs()
         if plan.weight_scale is None:
             engine.drop(rows)
+        if plan.has_order or plan.protocol == "leave-one-out":
+            self.place_pairs()
         progress("split")
         self.split_pairs()
         self.check_parts()
