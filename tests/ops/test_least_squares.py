@@ -102,25 +102,6 @@ def test_threads_change_nothing(
     assert torch.equal(*results)
 
 
-def test_each_thread_computes_alone(
-    vectors: Tensor, histories: HistoryTensors, ridges: Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(least_squares._NUMBERS_AT_ONCE, "cpu", 1)
-    solved, num_threads, found = least_squares.solve_systems, torch.get_num_threads(), set()
-
-    def watched(system_css: Tensor, right_cs: Tensor) -> tuple[Tensor, Tensor]:
-        found.add(torch.get_num_threads())
-        return solved(system_css, right_cs)
-
-    monkeypatch.setattr(least_squares, "solve_systems", watched)
-    try:
-        torch.set_num_threads(3)
-        solve_rows(FixedVectors.of(vectors), histories, WEIGHT, ridges)
-    finally:
-        torch.set_num_threads(num_threads)
-    assert found == {1}
-
-
 def test_a_chunk_is_bounded_and_of_about_one_length() -> None:
     lengths = sorted([0, 0, *range(1, 90), *[5] * 200, 4000])
     chunks = list(least_squares._chunks(lengths, 16, numbers=16 * 16 * 20))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -31,7 +32,7 @@ def of_each(
     # results.
     if device.type != "cpu" or len(chunks) <= 1 or num_threads == 1:
         return map(work, chunks)
-    return _pool(num_threads).map(work, chunks)
+    return _pool(num_threads).map(partial(_compute_alone, work), chunks)
 
 
 def alone(work: Callable[[], Result], device: torch.device) -> Result:
@@ -43,10 +44,16 @@ def alone(work: Callable[[], Result], device: torch.device) -> Result:
     num_threads = torch.get_num_threads()
     if device.type != "cpu" or num_threads == 1:
         return work()
-    return _pool(num_threads).submit(work).result()
+    return _pool(num_threads).submit(_compute_alone, work).result()
+
+
+def _compute_alone(work: Callable[..., Result], *chunk: object) -> Result:
+    # Before each chunk, because a thread that was set once was seen with three threads later.
+    compute_alone()
+    return work(*chunk)
 
 
 def _pool(num_threads: int) -> ThreadPoolExecutor:
-    """Threads that compute with one thread each, kept for the process: a fork has none of them."""
-    pool = ThreadPoolExecutor(num_threads, initializer=compute_alone)  # none of them begins yet
+    """Threads that are kept for the process: a fork has none of them."""
+    pool = ThreadPoolExecutor(num_threads)  # none of them begins yet
     return _POOLS.setdefault((os.getpid(), num_threads), pool)
