@@ -157,6 +157,7 @@ def hold_one_out(histories: Histories, seed: int) -> Split:
         protocol="leave-one-out (random)",
         seed=seed,
         num_train_users=histories.num_users,
+        num_train_items=histories.num_items,
         user_index=users.astype(np.int32),
         history=known,
         known=known,

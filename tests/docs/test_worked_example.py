@@ -71,6 +71,7 @@ def test_the_worked_example() -> None:
         protocol="example",
         seed=0,
         num_train_users=3,
+        num_train_items=len(CATALOGUE),
         user_index=np.arange(len(ranked), dtype=np.int32),
         history=history,
         known=history,

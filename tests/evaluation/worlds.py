@@ -54,6 +54,7 @@ def held_out(
     first_user: int = 0,
     split: str = "test",
     num_train_users: int | None = None,
+    num_train_items: int | None = None,
 ) -> HeldOut:
     """Users ``first_user``, ``first_user + 1``, ... with these items, by default all trained on."""
     last_user = first_user + len(target)
@@ -62,6 +63,7 @@ def held_out(
         protocol="leave-one-out",
         seed=1,
         num_train_users=last_user if num_train_users is None else num_train_users,
+        num_train_items=num_items if num_train_items is None else num_train_items,
         user_index=np.arange(first_user, last_user, dtype=np.int32),
         history=histories(history, num_items),
         known=histories(history if known is None else known, num_items),

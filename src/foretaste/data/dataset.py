@@ -42,6 +42,9 @@ class HeldOut:
     num_train_users: int
     """Users with a number below it were in training, the others were not."""
 
+    num_train_items: int
+    """Items with a number below it were in training, the others are new."""
+
     user_index: NDArray[np.int32]
     """Numbers of the users, ascending: [U]."""
 
@@ -54,15 +57,14 @@ class HeldOut:
     elsewhere. All are in the catalogue."""
 
     target: Histories
-    """Items to be found. Training never saw items at or above the history's ``num_items``."""
+    """Items to be found; those beyond the catalogue are in no model's list."""
 
     candidates: Histories | None = None
     """Candidates ``fixed``: the catalogue items, given with the data, against which the targets are
     ranked; the targets are not among them. None if the data have none."""
 
-    is_grown: NDArray[np.bool_] | None = None
-    """True for users whose history has more items than the training had of them: [U]. None if there
-    are none."""
+    num_trained: NDArray[np.int64] | None = None
+    """Number of items that the training had of each user: [U]. None if it had every history."""
 
     dataset_digest: str = ""
     """Content digest of the dataset; empty if the data were not prepared."""
@@ -71,8 +73,23 @@ class HeldOut:
     def num_users(self) -> int:
         return len(self.user_index)
 
+    @property
+    def num_items(self) -> int:
+        """Items of the catalogue."""
+        return self.known.num_items
+
+    @property
+    def is_grown(self) -> NDArray[np.bool_] | None:
+        """True for users whose history has more items than the training had of them: [U]. None if
+        there are none."""
+        return None if self.num_trained is None else self.history.lengths() > self.num_trained
+
     def __len__(self) -> int:
         return self.num_users
+
+    def read_by(self, num_items: int) -> HeldOut:
+        """The same users with the histories that a model of the first ``num_items`` items reads."""
+        return replace(self, history=self.history.within(num_items))
 
     def rows(self, index: NDArray[np.integer]) -> HeldOut:
         """The given rows only, in the given order."""
@@ -83,7 +100,7 @@ class HeldOut:
             known=self.known.rows(index),
             target=self.target.rows(index),
             candidates=None if self.candidates is None else self.candidates.rows(index),
-            is_grown=None if self.is_grown is None else self.is_grown[index],
+            num_trained=None if self.num_trained is None else self.num_trained[index],
         )
 
 
@@ -198,11 +215,11 @@ class Dataset:
         fold_in = f"{split}_fold_in.parquet"
         if fold_in in self.manifest.parts:
             history = history.union(self.pairs(fold_in).rows(user_index).within(num_items))
-        is_grown = None
+        num_trained = None
         if split == "test" and self.has_split("validation"):
             earlier = self._held_pairs(self._target_files("validation")).rows(user_index)
-            trained, history = history, history.union(earlier.within(num_items))
-            is_grown = history.lengths() > trained.lengths()
+            num_trained = history.lengths()
+            history = history.union(earlier.within(num_items))
         candidates = None
         if self.has_candidates(split):
             candidates = self.pairs(_candidates_file(split)).rows(user_index)
@@ -211,12 +228,13 @@ class Dataset:
             protocol=self.manifest.protocol,
             seed=self.manifest.seed,
             num_train_users=self.manifest.num_train_users,
+            num_train_items=self.manifest.num_items,
             user_index=user_index,
             history=history,
             known=history,
             target=target.rows(user_index),
             candidates=candidates,
-            is_grown=is_grown,
+            num_trained=num_trained,
             dataset_digest=self.manifest.digest,
         )
 

@@ -39,7 +39,6 @@ from foretaste.ops.spans import span
 
 if TYPE_CHECKING:
     from foretaste.data.dataset import HeldOut
-    from foretaste.data.histories import Histories
     from foretaste.evaluation.lists import ListMeasures
     from foretaste.ops.histories import HistoryTensors
 
@@ -64,7 +63,8 @@ def evaluate(
     """Metrics of ``model`` on ``heldout`` at the list lengths ``k``, computed on its device.
 
     Args:
-        model: a model with the items of ``heldout.history``.
+        model: a model of the training items of ``heldout``, or of its whole catalogue. Items that
+            it lacks stand behind all others, and are misses as targets.
         heldout: the users, what the model may know of them, and what it should find. Users of the
             training are answered by `user_state`, the others by `fold_in`.
         candidates: ``full``, ``sampled-N``, ``nvidia-N`` or ``fixed``.
@@ -89,6 +89,7 @@ def evaluate(
     # A user without a target would have 0 / 0 and make every mean nan: left out, and counted.
     counted = heldout.rows(np.flatnonzero(heldout.target.lengths()))
     _check(model, counted, rule)
+    counted = counted.read_by(model.num_items)
     new_users = counted.rows(np.flatnonzero(counted.user_index >= heldout.num_train_users))
     if history_lengths is not None and not new_users.num_users:
         raise SettingError(
@@ -177,10 +178,10 @@ def _check(model: RecommenderModel, heldout: HeldOut, rule: CandidateRule) -> No
             f"the {heldout.split} part holds no user with a held-out item, so there is nothing to "
             "measure; prepare the dataset with more users or other filters"
         )
-    if heldout.history.num_items != model.num_items:
+    if model.num_items not in (heldout.num_train_items, heldout.num_items):
         raise DatasetError(
             f"the model knows {model.num_items:,} items, this dataset's catalogue has "
-            f"{heldout.history.num_items:,}: evaluate on the dataset the model was trained on"
+            f"{heldout.num_items:,}: evaluate on the dataset the model was trained on"
         )
     if rule.kind == "fixed" and heldout.candidates is None:
         raise DatasetError(
@@ -215,7 +216,7 @@ class Ranking:
         self._coverage = coverage
         self._batches: list[Tensor] = []  # user, above, tied and item of each target
         # the best rank (from 0) of each item in any user's list, k where it is in none
-        self.best_rank_I = torch.full((model.num_items,), k, device=model.device)
+        self.best_rank_I = torch.full((heldout.num_items,), k, device=model.device)
         # pairs of a user and a candidate: targets and what was drawn, repeats too
         self.num_samples = torch.zeros((), dtype=torch.int64, device=model.device)
         # users with fewer negatives to draw from than asked for
@@ -226,7 +227,7 @@ class Ranking:
             most_targets = int(heldout.target.lengths().max())
             fixed = heldout.candidates if rule.kind == "fixed" else None
             most_negatives = (
-                rule.num_draws(model.num_items) if fixed is None else int(fixed.lengths().max())
+                rule.num_draws(heldout.num_items) if fixed is None else int(fixed.lengths().max())
             )
             num_candidates = most_targets + most_negatives
             self._at_once = max(1, _CANDIDATES_AT_ONCE // num_candidates)
@@ -289,28 +290,31 @@ class Ranking:
         """Rank the targets of the users ``rows[own]``, scored in one batch with the other rows."""
         model, device = self._model, self._model.device
         batch = self._heldout.rows(rows)
-        # An item that training never saw has no score. It stays a miss, as each target counts in
+        # An item that the model lacks has no score. It stays a miss, as each target counts in
         # `num_targets_U`.
         target = batch.target.within(model.num_items)
         history = to_device(batch.history, device)
-        known = (batch.user_index, history, batch.num_train_users, batch.is_grown)
-        state = state_of(model, *known)
+        asked = (batch.user_index, history, batch.num_train_users, batch.is_grown)
+        state = state_of(model, *asked)
         if self._rule.kind == "full":
             # float32 products differ in their last bits with the number of rows. So all rows of a
             # batch are scored by each process that has some of them, and then cut to its own.
             score_BC = self._finite(model.score_catalogue(state))[own]
             target_BT, is_target_BT = pad(to_device(target[own], device))
             target_score_BT = score_BC.gather(1, target_BT)  # a copy: the mask writes in place
-            score_BC = mask_items_(score_BC, to_device(batch.known[own], device))
+            known = batch.known[own].within(model.num_items)
+            score_BC = mask_items_(score_BC, to_device(known, device))
             self.num_samples += len(target_BT) * model.num_items
         else:
             # Targets, then negatives: a target is ranked against these and the other targets.
             target_BT, is_target_BT = pad(to_device(target, device))
-            item_BN, counts_BN = self._negatives(batch, target, own)
+            item_BN, counts_BN = self._negatives(batch, own)
             item_BC = torch.cat((target_BT, item_BN), dim=1)
-            score_BC = model.score_candidates(state, item_BC)
+            has_item_BC = item_BC < model.num_items
+            score_BC = model.score_candidates(state, item_BC.where(has_item_BC, 0))
             score_BC, is_target_BT = self._finite(score_BC)[own], is_target_BT[own]
-            score_BC = score_BC.masked_fill(~torch.cat((is_target_BT, counts_BN), dim=1), ABSENT)
+            counts_BC = torch.cat((is_target_BT, counts_BN), dim=1) & has_item_BC[own]
+            score_BC = score_BC.masked_fill(~counts_BC, ABSENT)
             target_score_BT = score_BC[:, : target_BT.shape[1]]
             self.num_samples += is_target_BT.sum()
         target_score_BT = target_score_BT.masked_fill(~is_target_BT, ABSENT)
@@ -333,7 +337,7 @@ class Ranking:
         if self._lists is not None:
             self._lists.add(rows[own], batch.history[own], top)
 
-    def _negatives(self, batch: HeldOut, target: Histories, own: slice) -> tuple[Tensor, Tensor]:
+    def _negatives(self, batch: HeldOut, own: slice) -> tuple[Tensor, Tensor]:
         """Items [B, N] that came with the dataset or are drawn by the rule.
 
         The second is which of them count, for the rows ``own`` alone.
@@ -343,6 +347,7 @@ class Ranking:
             assert batch.candidates is not None, "candidates are checked before ranking begins"
             item_BN, counts_BN = pad(to_device(batch.candidates, device))
         else:
+            target = batch.target.within(batch.num_items)
             excluded = to_device(batch.known.union(target), device)
             user_index_B = torch.tensor(batch.user_index, dtype=torch.int64, device=device)
             item_BN, counts_BN, is_short_B = draw_negatives(

@@ -93,12 +93,13 @@ class _RowsInRun:
         matched = replace(
             heldout,
             num_train_users=run.num_train_users,
+            num_train_items=run.config.dataset.num_items,
             user_index=user_index_U.astype(np.int32),
             history=history,
             known=self.renumbered(known).union(own).within(run.num_items),
             target=self.renumbered(heldout.target.where(~trained_on)),
             candidates=candidates,
-            is_grown=history.lengths() > own.lengths(),
+            num_trained=own.lengths(),
         )
         counted = np.flatnonzero(matched.target.lengths())
         is_trained = (user_row_U[counted] >= 0) & (user_row_U[counted] < run.num_train_users)

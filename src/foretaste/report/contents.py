@@ -250,12 +250,12 @@ def _top_items(measured: Measured, rows: NDArray[np.int64]) -> list[NDArray[np.i
     found: dict[int, NDArray[np.int64]] = {}
     at_once = users_at_once(model.num_items, model.device)
     for batch in user_batches(people.user_index, num_train_users, at_once):
-        part = people.rows(batch)
+        part = people.rows(batch).read_by(model.num_items)
         with scoring(model), float32_products(model.device):
             history = to_device(part.history, model.device)
             asked = (part.user_index, history, num_train_users, part.is_grown)
             state = state_of(model, *asked)
-            known = to_device(part.known, model.device)
+            known = to_device(part.known.within(model.num_items), model.device)
             top = top_k(mask_items_(model.score_catalogue(state).float(), known), _NUM_SHOWN)
         for row, items, scores in zip(batch, top.candidate_BK, top.score_BK, strict=True):
             found[int(row)] = items[scores != ABSENT].cpu().numpy()
