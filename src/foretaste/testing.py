@@ -32,6 +32,7 @@ from foretaste.evaluation.ranking import to_device
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.models.config import ModelConfig
 from foretaste.models.registry import config_class
+from foretaste.models.scorer import ScorerInputs
 from foretaste.ops.histories import HistoryTensors
 from foretaste.report.evaluate_runs import evaluate_run
 from foretaste.runs import Run, load_model
@@ -329,11 +330,8 @@ class ModelContract:
             pytest.skip("it has no scorer, so it cannot be exported")
         users = torch.arange(NUM_USERS)
         state = trained.known if of_users else model.fold_in(trained.histories)
-        histories = trained.histories
-        if model.config.uses_order:
-            histories = replace(histories, weight=histories.places_back().float())
         with torch.no_grad():
-            scores_BI = scorer(histories.to_dense(), users if of_users else None)
+            scores_BI = scorer.scores(inputs_of(trained.histories, users if of_users else None))
         # Without the mean of each user: scores are comparable within a user only.
         expected_BI = model.score_catalogue(state)
         close(*(one - one.mean(1, keepdim=True) for one in (scores_BI, expected_BI)))
@@ -358,6 +356,14 @@ class ModelContract:
 
 def folded_in(model: RecommenderModel, histories: HistoryTensors) -> Tensor:
     return model.score_catalogue(model.fold_in(histories))
+
+
+def inputs_of(histories: HistoryTensors, user_index_B: Tensor | None) -> ScorerInputs:
+    """Histories as a program gets them, in order if they have one."""
+    items = histories.item_index.long()
+    if histories.position is not None:
+        items = items[histories.oldest_first()]
+    return ScorerInputs(items, histories.lengths(), user_index_B, histories.num_items)
 
 
 def close(found: Tensor, expected: Tensor) -> None:

@@ -24,6 +24,8 @@ from foretaste.models.scorer import item_chunks
 from foretaste.ops.least_squares import FixedVectors, solve_rows
 from foretaste.recommend import load
 from foretaste.runs import Run
+from foretaste.testing import make_board
+from foretaste.training import Callback
 from tests.cli.conftest import call
 from tests.docs.pages import page
 from tests.ops.cases import histories_of
@@ -198,6 +200,21 @@ def test_ials_takes_more_steps_the_less_is_unobserved(generator: torch.Generator
     assert 5 < few < more < 100
     with pytest.raises(UnsupportedError, match="a program has room for 256; train it with"):
         FoldInScorer(items, 1e-6, 0.01)
+
+
+@pytest.mark.parametrize("format", ["onnx", "torch"])
+def test_a_blend_hands_sets_and_orders_to_its_models(
+    tmp_path: Path, format: formats.Format
+) -> None:
+    data = make_board(tmp_path / "board")
+    members = [
+        foretaste.train(model, data, run=tmp_path / model, callback=Callback(), **settings)
+        for model, settings in (("slist", {"window": 3}), ("ease", {}))
+    ]
+    blend = foretaste.blend(members, weights=[0.5, 0.5], run=tmp_path / "blend")
+    found = export_run(blend, tmp_path / "out", format=format, k=3).parity
+    assert found.different == 0
+    assert found.equal >= 0.9 * found.num_lists
 
 
 def test_chunks_cover_the_catalogue() -> None:

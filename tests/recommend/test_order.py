@@ -20,7 +20,7 @@ from foretaste.export.parity import compare_lists
 from foretaste.export.program import ListProgram
 from foretaste.models.base import RecommenderModel, StateParts, UserState
 from foretaste.models.config import ModelConfig
-from foretaste.models.scorer import Scorer
+from foretaste.models.scorer import OrderedScorer
 from foretaste.ops.histories import HistoryTensors
 from foretaste.recommend import Recommender
 from foretaste.serve.events import Event, EventStore
@@ -33,9 +33,18 @@ TAKEN = {ANA: [4, 9, 1, 7], BEN: [12, 3]}
 """The items of each user, oldest first; user 3 has all."""
 
 
-class FollowingScorer(Scorer):
-    def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
-        return torch.where(known_BI > 0.0, 1.0 / known_BI, 0.0).roll(1, 1)
+class FollowingScorer(OrderedScorer):
+    max_length = NUM_ITEMS
+
+    def __init__(self, num_items: int) -> None:
+        super().__init__()
+        self.num_items = num_items
+
+    def forward(self, item_index_BT: Tensor, length_B: Tensor) -> Tensor:
+        place_BT = length_B[:, None] - torch.arange(self.max_length)
+        weight_BT = torch.where(place_BT > 0, 1.0 / place_BT, 0.0)
+        scores_BI = torch.zeros(len(length_B), self.num_items)
+        return scores_BI.scatter_add(1, item_index_BT, weight_BT).roll(1, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +82,8 @@ class Following(RecommenderModel):
         others_IC = follows_II if item_index_C is None else follows_II[:, item_index_C]
         return others_IC[item_index_B]
 
-    def scorer(self, *, known_users: bool) -> Scorer:
-        return FollowingScorer()
+    def scorer(self, *, known_users: bool) -> OrderedScorer:
+        return FollowingScorer(self.num_items)
 
     def _score_catalogue(self, state: UserState) -> Tensor:
         (scores_BI,) = state.parts
@@ -136,7 +145,7 @@ def test_a_program_takes_histories_oldest_first(recommender: Recommender) -> Non
 
     parity = compare_lists(recommender.model, program, call, histories, users)
     assert parity.num_lists == parity.equal == 6
-    program.uses_order = False  # as a program of sets, it gives other lists
+    program.scorer.max_length = 1  # a program of the newest item alone gives other lists
     assert compare_lists(recommender.model, program, call, histories, users).different
 
 

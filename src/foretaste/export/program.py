@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from foretaste.evaluation.ranking import ABSENT
 from foretaste.models.base import RecommenderModel
+from foretaste.models.scorer import ScorerInputs
 
 NO_ITEM = -1
 """Item index of an empty place at the end of a list."""
@@ -33,7 +34,6 @@ class ListProgram(nn.Module):
         self.takes_users = model.scores_known_users_only
         self.num_users, self.num_items = model.num_users, model.num_items
         self.k = min(k, model.num_items)
-        self.uses_order: bool = model.config.uses_order
         self.scorer = model.scorer(known_users=self.takes_users)
         self.count_I: Tensor
         self.register_buffer("count_I", model.item_count_I)
@@ -68,10 +68,10 @@ class ListProgram(nn.Module):
             history_length_B: number of items of each history.
             user_index_B: users in [0, num_users), if the program takes users.
         """
-        known_BI = self._known(history_N, history_length_B)
-        score_BI = self.scorer(known_BI, user_index_B)
+        users = ScorerInputs(history_N, history_length_B, user_index_B, self.num_items)
+        score_BI = self.scorer.scores(users)
         score_BI = torch.where(history_length_B[:, None] > 0, score_BI, self.count_I)
-        score_BI = score_BI.masked_fill(known_BI > 0.0, ABSENT)
+        score_BI = score_BI.masked_fill(users.known > 0.0, ABSENT)
         if torch.onnx.is_in_onnx_export():
             # ONNX's TopK puts equal scores in the order of their indexes. PyTorch's puts them in
             # any order, so a stable sort is needed there.
@@ -80,17 +80,3 @@ class ListProgram(nn.Module):
             score_BI, item_index_BI = score_BI.sort(dim=1, descending=True, stable=True)
             score_BK, item_index_BK = score_BI[:, : self.k], item_index_BI[:, : self.k]
         return torch.where(score_BK == ABSENT, NO_ITEM, item_index_BK), score_BK
-
-    def _known(self, history_N: Tensor, length_B: Tensor) -> Tensor:
-        """The histories as a scorer takes them, float32 [B, I]."""
-        end_B = length_B.cumsum(0)
-        # The row of an entry is the number of histories that end before it.
-        # There is one place more than entries, for histories that end with the last of them.
-        num_ends = torch.zeros(history_N.shape[0] + 1, dtype=torch.int64)
-        num_ends = num_ends.index_add(0, end_B, torch.ones_like(end_B))
-        row_N = num_ends.cumsum(0)[:-1]
-        known_BI = torch.zeros(length_B.shape[0], self.num_items)
-        value_N = torch.ones_like(row_N, dtype=torch.float32)
-        if self.uses_order:
-            value_N = (end_B[row_N] - torch.arange(history_N.shape[0])).to(torch.float32)
-        return known_BI.index_put((row_N, history_N), value_N)

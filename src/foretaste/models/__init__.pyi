@@ -8,4 +8,5 @@ from .config import ModelConfig as ModelConfig
 from .registry import MODEL_NAMES as MODEL_NAMES
 from .registry import build_model as build_model
 from .registry import config_class as config_class
+from .scorer import OrderedScorer as OrderedScorer
 from .scorer import Scorer as Scorer

@@ -25,7 +25,7 @@ from foretaste.ops.forks import survive_forks
 from foretaste.ops.histories import HistoryTensors as HistoryTensors  # `foretaste.models` has it
 
 if TYPE_CHECKING:
-    from foretaste.models.scorer import Scorer
+    from foretaste.models.scorer import BaseScorer
 
 Implementation = Literal["chunked", "triton"]
 """Of the operations in `foretaste.ops` that have several."""
@@ -215,7 +215,7 @@ class RecommenderModel(nn.Module, ABC):
             raise UnsupportedError(reason)
         return torch.cat(parts, dim=1)
 
-    def scorer(self, *, known_users: bool) -> Scorer:
+    def scorer(self, *, known_users: bool) -> BaseScorer:
         """Plain module of its scores as it stands: of known users by index, or of any history."""
         raise UnsupportedError(f"{self.name} cannot be exported: it has no scorer")
 

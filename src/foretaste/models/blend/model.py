@@ -25,7 +25,7 @@ from foretaste.models.base import (
 )
 from foretaste.models.blend.config import BlendConfig
 from foretaste.models.registry import build_model
-from foretaste.models.scorer import Scorer
+from foretaste.models.scorer import BaseScorer, ScorerInputs
 from foretaste.ops.forks import survive_forks
 from foretaste.ops.histories import HistoryTensors
 
@@ -86,10 +86,9 @@ class Blend(ComposedModel):
     def scores_known_users_only(self) -> bool:  # type: ignore[override]
         return any(model.scores_known_users_only for model, _ in self._weighted())
 
-    def scorer(self, *, known_users: bool) -> Scorer:
+    def scorer(self, *, known_users: bool) -> BaseScorer:
         scorers = [model.scorer(known_users=known_users) for model, _ in self._weighted()]
-        use_order = [model.config.uses_order for model, _ in self._weighted()]
-        return _BlendScorer(scorers, [weight for _, weight in self._weighted()], use_order)
+        return _BlendScorer(scorers, [weight for _, weight in self._weighted()])
 
     def _weighted(self) -> Iterator[tuple[RecommenderModel, float]]:
         """The models that have a weight, with it."""
@@ -161,20 +160,17 @@ class Blend(ComposedModel):
         return total
 
 
-class _BlendScorer(Scorer):
-    def __init__(
-        self, scorers: Sequence[Scorer], weights: Sequence[float], use_order: Sequence[bool]
-    ) -> None:
+class _BlendScorer(BaseScorer):
+    def __init__(self, scorers: Sequence[BaseScorer], weights: Sequence[float]) -> None:
         super().__init__()
         self.scorers = nn.ModuleList(scorers)
         self.weights = weights
-        self.use_order = use_order
 
-    def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
-        total_BI, is_known_BI = torch.zeros_like(known_BI), (known_BI > 0.0).float()
-        each = zip(self.scorers, self.weights, self.use_order, strict=True)
-        for scorer, weight, uses_order in each:
-            scores_BI = scorer(known_BI if uses_order else is_known_BI, user_index_B)
+    def scores(self, users: ScorerInputs) -> Tensor:
+        total_BI = torch.zeros_like(users.known)
+        for scorer, weight in zip(self.scorers, self.weights, strict=True):
+            assert isinstance(scorer, BaseScorer)
+            scores_BI = scorer.scores(users)
             mean_B1, deviation_B1 = _statistics(scores_BI)
             total_BI = total_BI + (scores_BI - mean_B1) * (weight / deviation_B1)
         return total_BI

@@ -3,7 +3,8 @@
 Choi et al. 2021, "Session-aware linear item-item models for session-based recommendation", arXiv
 2103.16104.
 
-Shape suffixes: B users, I items of the catalogue, N entries of histories, W places of the window.
+Shape suffixes: B users, I items of the catalogue, N entries of histories, W and T places of the
+window.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from foretaste.models.linear.config import SlistConfig
 from foretaste.models.linear.pairs import Numbers, entries_of
 from foretaste.models.linear.ridge import RidgeModel
-from foretaste.models.scorer import Scorer
+from foretaste.models.scorer import BaseScorer, OrderedScorer, Scorer
 from foretaste.ops.histories import HistoryTensors
 
 if TYPE_CHECKING:
@@ -55,25 +57,31 @@ class Slist(RidgeModel):
 
     def history_weights(self, histories: HistoryTensors) -> Tensor:
         """The source of each history: zero for items that lie behind the window."""
-        return _recent(histories.places_back().float(), self.config)
+        return _recent(histories.places_back(), self.config)
 
-    def scorer(self, *, known_users: bool) -> Scorer:
-        return _RecentScorer(super().scorer(known_users=known_users), self.config)
+    def scorer(self, *, known_users: bool) -> BaseScorer:
+        return _RecentScorer(self.weight_scorer(), self.config, self.num_items)
 
 
-class _RecentScorer(Scorer):
-    """The weights of the last items for the scorer of the sum."""
+class _RecentScorer(OrderedScorer):
+    """The weights of the newest items for the scorer of the sum."""
 
-    def __init__(self, scorer: Scorer, config: SlistConfig) -> None:
+    def __init__(self, scorer: Scorer, config: SlistConfig, num_items: int) -> None:
         super().__init__()
-        self.scorer, self.config = scorer, config
+        self.scorer, self.config, self.num_items = scorer, config, num_items
+        self.max_length = config.window
 
-    def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
-        scores_BI: Tensor = self.scorer(_recent(known_BI, self.config), user_index_B)
+    def forward(self, item_index_BT: Tensor, length_B: Tensor) -> Tensor:
+        place_BT = length_B[:, None] - torch.arange(self.max_length)
+        source_BI = torch.zeros(item_index_BT.shape[0], self.num_items)
+        # Places behind the last item add 0 to item 0.
+        source_BI = source_BI.scatter_add(1, item_index_BT, _recent(place_BT, self.config))
+        scores_BI: Tensor = self.scorer(source_BI, None)
         return scores_BI
 
 
 def _recent(place: Tensor, config: Any) -> Tensor:
     """The weights in a source of items at places from the end, 1 for the newest and 0 for none."""
+    place = place.to(torch.float32)
     is_recent = (place > 0) & (place <= config.window)
     return place.clamp(min=1.0).pow(-config.recency).where(is_recent, 0.0)

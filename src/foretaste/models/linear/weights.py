@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from foretaste.errors import UnsupportedError
 from foretaste.models.base import ClosedFormModel, UserState
-from foretaste.models.scorer import Scorer, item_chunks
+from foretaste.models.scorer import BaseScorer, Scorer, item_chunks
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.segments import sum_bags
 
@@ -163,7 +163,11 @@ class LinearModel(ClosedFormModel):
             scores_BK[rows] = scores_cI.gather(1, item_index_BK[rows].long())
         return scores_BK
 
-    def scorer(self, *, known_users: bool) -> Scorer:
+    def scorer(self, *, known_users: bool) -> BaseScorer:
+        return self.weight_scorer()
+
+    def weight_scorer(self) -> Scorer:
+        """The scores of histories of ones, or of other weights of their items."""
         if self.has_all_pairs:
             return _WeightScorer(self.weight_II, self.unrelated_scores())
         source_M = torch.repeat_interleave(self.first_target_I.diff())
