@@ -44,6 +44,7 @@ def held_out_users(num_known: int, num_new: int) -> HeldOut:
     return replace(
         found,
         num_train_users=NUM_USERS,
+        num_train_items=NUM_ITEMS - 9,
         user_index=np.concatenate([np.sort(index) for index in indexes]).astype(np.int32),
         history=known,
         known=known,
@@ -70,7 +71,7 @@ def measured(
     )
     if not has_new:  # then nothing is ranked again
         assert seen == sorted(seen)
-        assert not seen or seen[-1] == (heldout.num_users, heldout.num_users)
+        assert not seen or seen[-1] == (found.num_users, found.num_users)
     values = {name: value.tolist() for name, value in found.per_user.items()}
     return asdict(replace(found, elapsed_s=0.0, per_user=values, user_index=None))
 
@@ -132,7 +133,8 @@ def evaluated(ranks: Ranks, name: str, in_parts: bool) -> list[list[dict[str, An
             for here, each in ((model, ranks), (whole, ALONE))
         ]
         for heldout in (held_out_users(*size) for size in [(23, 0), (9, 5), (1, 0), (0, 1)])
-        for candidates in ["full", "sampled-4", "nvidia-6", "fixed"]
+        for candidates in ["full", "sampled-4", "nvidia-6", "fixed", "new"]
+        if candidates != "new" or heldout.new_targets.num_interactions
     ]
 
 

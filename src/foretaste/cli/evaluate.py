@@ -20,6 +20,7 @@ from foretaste.cli.console import (
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import (
     LIST_METRICS,
+    OF_LISTS,
     EvaluationConfig,
     canonical_metrics,
     default_metric,
@@ -34,7 +35,9 @@ from foretaste.report.tables import (
     difference_grid,
     evaluation_grid,
     group_grids,
+    headline,
     metric_rows,
+    with_new_items,
 )
 
 _Evaluation: Any = unset(EvaluationConfig)
@@ -97,7 +100,8 @@ def evaluate(
         found = evaluate_run(opened, data, settings, split=split, device=device, progress=progress)
     note_if_unfinished(opened, quiet=quiet)
     name, model = opened.path.resolve().name, opened.config.model
-    grid = comparison_grid({name: found}, metrics) if metrics else evaluation_grid(found)
+    shown = with_new_items(metrics, [found])
+    grid = comparison_grid({name: found}, shown) if shown else evaluation_grid(found)
     heading = "" if quiet else f"{name}: {model} on {data.path}"
     grids = [(heading, grid), *group_grids({name: found}, metrics or HEADLINE)]
     notes = [] if quiet else [*found.definitions(metrics or None), found.speed()]
@@ -128,8 +132,8 @@ def compare(
     Args:
         runs: Directories of two or more runs; the first is the baseline of the differences.
         metrics: Metrics to show: --metrics ndcg@10 hr@10.
-        candidates: Items against which held-out items are ranked: full (the default), sampled-N,
-            nvidia-N or fixed.
+        candidates: Items against which held-out items are ranked: full (the default), new (held-out
+            items that training never saw), sampled-N, nvidia-N or fixed.
         more: Also show novelty, long tail and popularity lift, and the metrics by groups of users
             (activity) and of held-out items (popularity).
         history_lengths: Show the metrics of users unseen in training, answered from this many items
@@ -144,6 +148,7 @@ def compare(
         quiet: Print the tables and nothing else: no progress and no notes.
     """
     from foretaste.report import compare_runs
+    from foretaste.report.evaluate_runs import runs_and_dataset
     from foretaste.runs import Run
 
     if len(runs) < 2:
@@ -151,9 +156,10 @@ def compare(
             f"compare needs two runs or more, got {len(runs)}; runs go before the options"
         )
     metrics = canonical_metrics(metrics)
-    held_out = [
-        name for name in metrics if parse_metric(name)[0] not in ("coverage", *LIST_METRICS)
-    ]
+    opened, data = runs_and_dataset([Run.open(run) for run in runs], dataset)
+    if metrics == HEADLINE:
+        metrics = headline(data.manifest.protocol)
+    held_out = [name for name in metrics if parse_metric(name)[0] not in OF_LISTS]
     if gate and not held_out:
         raise SettingError(
             f"--gate needs a metric of held-out items, and there is none in {', '.join(metrics)}; "
@@ -166,10 +172,9 @@ def compare(
     )
     if candidates is not None:
         config = replace(config, candidates=candidates)
-    opened = [Run.open(run) for run in runs]
     with counting(f"Ranking {split}", quiet=quiet) as progress:
         comparison = compare_runs(
-            opened, config, split=split, dataset=dataset, device=device, progress=progress
+            opened, config, split=split, dataset=data, device=device, progress=progress
         )
     for each in opened:
         note_if_unfinished(each, quiet=quiet)
@@ -177,7 +182,7 @@ def compare(
     heading = f"Difference to {first} on the same users (* where the interval leaves out 0):"
     of_lists = [metric_name(kind, min(config.k)) for kind in LIST_METRICS] if more else []
     grids = group_grids(comparison.evaluations, metrics)
-    for names in filter(None, (of_lists, metrics)):
+    for names in filter(None, (of_lists, with_new_items(metrics, comparison.evaluations.values()))):
         grids = [
             ("", comparison_grid(comparison.evaluations, names)),
             (heading, difference_grid(comparison.differences, names)),

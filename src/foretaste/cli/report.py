@@ -36,8 +36,8 @@ def report(
         output: File to write, an .html file that opens offline.
         metrics: Metrics of the tables: --metrics ndcg@10 hr@10.
         num_people: Number of held-out users, chosen by hash, who are shown with their lists.
-        candidates: Items against which held-out items are ranked: full, sampled-N, nvidia-N or
-            fixed.
+        candidates: Items against which held-out items are ranked: full, new (held-out items that
+            training never saw), sampled-N, nvidia-N or fixed.
         history_lengths: Numbers of history items with which users unseen in training are measured.
             Default: 1 2 5 10 20 50 if the protocol holds out such users.
         split: Held-out part to measure on.

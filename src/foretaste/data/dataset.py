@@ -79,6 +79,16 @@ class HeldOut:
         return self.known.num_items
 
     @property
+    def has_new_items(self) -> bool:
+        """True if the catalogue has items that training never saw."""
+        return self.num_items > self.num_train_items
+
+    @property
+    def new_targets(self) -> Histories:
+        """The targets that training never saw."""
+        return self.target.where(self.target.item_index >= self.num_train_items)
+
+    @property
     def is_grown(self) -> NDArray[np.bool_] | None:
         """True for users whose history has more items than the training had of them: [U]. None if
         there are none."""

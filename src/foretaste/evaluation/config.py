@@ -13,7 +13,7 @@ from foretaste.errors import SettingError
 
 Lengths = Annotated[tuple[int, ...], Range(at_least=1)]
 
-CANDIDATES_HELP = "full, fixed, sampled-N or nvidia-N with N at least 1, such as sampled-99"
+CANDIDATES_HELP = "full, new, fixed, sampled-N or nvidia-N with N at least 1, such as sampled-99"
 
 METRICS = {
     "hr": "share of users with at least one held-out item among their first k",
@@ -21,6 +21,8 @@ METRICS = {
     "min(k, number of held-out items) items can reach",
     "recall": "held-out items among the first k, over min(k, number of held-out items)",
     "recall_all": "held-out items among the first k, over all held-out items",
+    "new_items": "share of users with an item that training never saw among their first k "
+    "(candidates full, and data that have features of such items)",
     "mrr": "mean reciprocal rank: 1 / rank of the first held-out item, 0 if it is not among the "
     "first k",
     "coverage": "share of the catalogue found in at least one user's first k "
@@ -36,11 +38,15 @@ LIST_METRICS = ("novelty", "long_tail", "popularity_lift")
 """Metrics of lists alone: they need ``more`` and candidates full. lists.py measures them in this
 order."""
 
+OF_LISTS = ("coverage", "new_items", *LIST_METRICS)
+"""Metrics that say nothing of held-out items."""
+
 GROUPS = {
     "activity": "users by activity: in quarters by the number of items in their history",
     "popularity": "held-out items by popularity: head are the most popular items, which hold 20 % "
-    "of the training interactions, tail those outside the ones that hold 80 %, mid those between; "
-    "each group has the metrics of its items alone, over the users who have one",
+    "of the training interactions, tail those outside the ones that hold 80 %, mid those between, "
+    "new those that training never saw, if the data have features of such items; each group has "
+    "the metrics of its items alone, over the users who have one",
     "history": "new users by the number of items known of them: histories are cut to so many, "
     "chosen by hash; targets and candidates stay the same",
 }
@@ -53,11 +59,14 @@ INTERVALS = (
 )
 
 
+_WHOLE: tuple[Literal["full", "new", "fixed"], ...] = ("full", "new", "fixed")
+
+
 @dataclass(frozen=True, kw_only=True)
 class CandidateRule:
     """``candidates`` taken apart: ``sampled-99`` is kind ``sampled`` with 99 negatives."""
 
-    kind: Literal["full", "fixed", "sampled", "nvidia"]
+    kind: Literal["full", "new", "fixed", "sampled", "nvidia"]
     num_negatives: int
     """Number drawn for each user; 0 where none are."""
 
@@ -69,9 +78,9 @@ class CandidateRule:
     def parse(cls, candidates: str) -> CandidateRule:
         """The rule that ``candidates`` names; SettingError says which there are."""
         candidates = checked("candidates", candidates, str)
-        if candidates in ("full", "fixed"):
-            kept: Literal["full", "fixed"] = "full" if candidates == "full" else "fixed"
-            return cls(kind=kept, num_negatives=0)
+        for whole in _WHOLE:
+            if candidates == whole:
+                return cls(kind=whole, num_negatives=0)
         match = re.fullmatch(r"(sampled|nvidia)-([1-9][0-9]{0,6})", candidates)
         if match is None:
             raise wrong("candidates", candidates, CANDIDATES_HELP)
@@ -85,8 +94,9 @@ class EvaluationConfig:
 
     candidates: str = "full"
     """Items that a held-out one is ranked against: `full` (the catalogue without the user's known
-    items), `sampled-N` (N distinct negatives), `nvidia-N` (N drawn with replacement, repeats
-    left out) or `fixed` (those that came with the dataset)."""
+    items), `new` (the held-out items that training never saw), `sampled-N` (N distinct negatives),
+    `nvidia-N` (N drawn with replacement, repeats left out) or `fixed` (those that came with the
+    dataset)."""
 
     k: Lengths = (10, 20, 50, 100)
     """Lengths of the lists: each metric is given at each of them."""
@@ -123,6 +133,8 @@ def checked_lengths(
 
 def default_metric(protocol: str) -> str:
     """The metric that chooses the best epoch unless another is asked for."""
+    if protocol.startswith("new-items"):
+        return "recall_all@20"
     return "ndcg@100" if protocol == "held-out-users" else "ndcg@10"
 
 
@@ -168,6 +180,11 @@ def describe_candidates(candidates: str, split: str) -> str:
     known = "training, fold-in and validation" if split == "test" else "training and fold-in"
     if rule.kind == "full":
         return f"the whole catalogue without the user's known items ({known})"
+    if rule.kind == "new":
+        return (
+            "the held-out items that training never saw, as far as the model lists them, without "
+            f"the user's known items ({known}); other held-out items do not count"
+        )
     if rule.kind == "fixed":
         return (
             "the candidates that came with the dataset for each user, a held-out item among them "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -67,27 +68,28 @@ def evaluate(
             it lacks stand behind all others, and are misses as targets.
         heldout: the users, what the model may know of them, and what it should find. Users of the
             training are answered by `user_state`, the others by `fold_in`.
-        candidates: ``full``, ``sampled-N``, ``nvidia-N`` or ``fixed``.
+        candidates: ``full``, ``new``, ``sampled-N``, ``nvidia-N`` or ``fixed``.
         k: list lengths, each at least 1; beyond the number of candidates, all of them.
         batch: users ranked at once; by default as many as memory is reserved for.
         more: measure the lists beyond accuracy too, and quality by groups of users and items.
         history_lengths: rank users unseen in training again with so many items of their history.
-        coverage: measure coverage under candidates full. It needs every user's list, and the other
-            metrics do not.
+        coverage: measure coverage and the share of lists with a new item under candidates full.
+            They need every user's list, and the other metrics do not.
         progress: called after each batch with the number of users done and of all users. Begins
             anew for each history length.
         ranking: makes the `Ranking`. A subclass may share the users out to several processes.
 
     Raises SettingError for candidates and lengths that do not exist, and for history lengths where
     training saw every user. Raises DatasetError where nothing is held out, the model has another
-    catalogue, or no candidates came with the dataset. Raises TrainingError for scores that are not
-    finite.
+    catalogue, or the part has no such candidates (``fixed``, ``new``). Raises TrainingError for
+    scores that are not finite.
     """
     started = time.perf_counter()
     rule = CandidateRule.parse(candidates)
     lengths = checked_lengths(k)
+    measured = new_targets(heldout) if rule.kind == "new" else heldout
     # A user without a target would have 0 / 0 and make every mean nan: left out, and counted.
-    counted = heldout.rows(np.flatnonzero(heldout.target.lengths()))
+    counted = measured.rows(np.flatnonzero(measured.target.lengths()))
     _check(model, counted, rule)
     counted = counted.read_by(model.num_items)
     new_users = counted.rows(np.flatnonzero(counted.user_index >= heldout.num_train_users))
@@ -116,7 +118,7 @@ def evaluate(
 
         lists.gather(ranker.gathered)
         groups += activity_groups(per_user, lists.history_lengths(), ranks.num_targets_U)
-        groups += popularity_groups(ranks, lists.item_groups, lengths)
+        groups += popularity_groups(ranks, counted, lists.item_groups, lengths)
         per_user |= lists.per_user()
     if history_lengths is not None:
         from foretaste.evaluation.groups import history_groups
@@ -127,6 +129,10 @@ def evaluate(
             checked_lengths(history_lengths, "history_lengths", "length"),
             lengths,
         )
+    if coverage and counted.has_new_items:
+        for length in lengths:
+            has_new_U = ranker.first_new_U.cpu().numpy() < length
+            per_user[metric_name("new_items", length)] = has_new_U.astype(np.float64)
     metrics = mean_metrics(per_user, ranks.num_targets_U)
     # Of a model that is trained in parts, each process has the histories of its own training users
     # alone. Lengths that several processes have are added up too: only a sum above 0 counts.
@@ -152,6 +158,7 @@ def evaluate(
         num_users=counted.num_users,
         num_users_without_target=heldout.num_users - counted.num_users,
         num_unseen_targets=counted.target.num_interactions - len(ranks.user_T),
+        num_new_targets=int((ranks.item_T >= counted.num_train_items).sum()),
         num_short_candidate_lists=int(ranker.num_short),
         num_samples=int(ranker.num_samples),
         elapsed_s=elapsed_s,
@@ -170,6 +177,19 @@ def validation_rows(heldout: HeldOut, limit: int = 10_000) -> NDArray[np.int64]:
     show."""
     rows = np.flatnonzero(heldout.target.lengths())
     return rows[choose_users(heldout.user_index[rows], limit, heldout.seed)]
+
+
+def new_targets(heldout: HeldOut) -> HeldOut:
+    """The same users with those targets that training never saw; DatasetError if a list can have
+    none of these."""
+    found = replace(heldout, target=heldout.new_targets)
+    if not found.target.within(heldout.num_items).num_interactions:
+        raise DatasetError(
+            f"candidates is new, and the {heldout.split} part has no item that training never saw "
+            "and that has a feature; use full, or prepare the dataset with --protocol new-items "
+            "and --features"
+        )
+    return found
 
 
 def _check(model: RecommenderModel, heldout: HeldOut, rule: CandidateRule) -> None:
@@ -217,13 +237,20 @@ class Ranking:
         self._batches: list[Tensor] = []  # user, above, tied and item of each target
         # the best rank (from 0) of each item in any user's list, k where it is in none
         self.best_rank_I = torch.full((heldout.num_items,), k, device=model.device)
+        # the best rank of an item that training never saw in each user's list, likewise
+        self.first_new_U = torch.full((heldout.num_users,), k, device=model.device)
         # pairs of a user and a candidate: targets and what was drawn, repeats too
         self.num_samples = torch.zeros((), dtype=torch.int64, device=model.device)
         # users with fewer negatives to draw from than asked for
         self.num_short = torch.zeros_like(self.num_samples)
         num_candidates = model.num_items
         self._at_once = users_at_once(num_candidates, model.device)
-        if rule.kind != "full":
+        self._other_I: Tensor | None = None
+        if rule.kind == "new":
+            is_other_I = np.ones(heldout.num_items, dtype=bool)
+            is_other_I[heldout.target.within(heldout.num_items).item_index] = False
+            self._other_I = torch.from_numpy(is_other_I[: model.num_items]).to(model.device)
+        elif rule.kind != "full":
             most_targets = int(heldout.target.lengths().max())
             fixed = heldout.candidates if rule.kind == "fixed" else None
             most_negatives = (
@@ -252,6 +279,7 @@ class Ranking:
                     progress(heldout.num_users * num_done // num_own, heldout.num_users)
         if self._coverage:
             self.best_rank_I = self.least(self.best_rank_I)
+            self.first_new_U = self.least(self.first_new_U)
         self.num_samples = self.total(self.num_samples)
         self.num_short = self.total(self.num_short)
         # Without a batch of its own a process still takes part in the gathering, with no rows.
@@ -296,7 +324,7 @@ class Ranking:
         history = to_device(batch.history, device)
         asked = (batch.user_index, history, batch.num_train_users, batch.is_grown)
         state = state_of(model, *asked)
-        if self._rule.kind == "full":
+        if self._rule.kind in ("full", "new"):
             # float32 products differ in their last bits with the number of rows. So all rows of a
             # batch are scored by each process that has some of them, and then cut to its own.
             score_BC = self._finite(model.score_catalogue(state))[own]
@@ -304,7 +332,11 @@ class Ranking:
             target_score_BT = score_BC.gather(1, target_BT)  # a copy: the mask writes in place
             known = batch.known[own].within(model.num_items)
             score_BC = mask_items_(score_BC, to_device(known, device))
-            self.num_samples += len(target_BT) * model.num_items
+            num_candidates = model.num_items
+            if self._other_I is not None:
+                score_BC.masked_fill_(self._other_I, ABSENT)
+                num_candidates -= int(self._other_I.sum())
+            self.num_samples += len(target_BT) * num_candidates
         else:
             # Targets, then negatives: a target is ranked against these and the other targets.
             target_BT, is_target_BT = pad(to_device(target, device))
@@ -330,6 +362,10 @@ class Ranking:
             rank_K = torch.arange(top.score_BK.shape[1], device=device)
             # A place without an item has rank k, which is in no list.
             rank_BK = torch.where(top.score_BK == ABSENT, self._k, rank_K)
+            is_new_BK = top.candidate_BK >= batch.num_train_items
+            if is_new_BK.shape[1]:
+                first_B = torch.where(is_new_BK, rank_BK, self._k).amin(1)
+                self.first_new_U[torch.from_numpy(rows[own]).to(device)] = first_B
             # One best rank for each item gives the coverage of every list length.
             self.best_rank_I.scatter_reduce_(
                 0, top.candidate_BK.flatten(), rank_BK.flatten(), reduce="amin"

@@ -51,15 +51,25 @@ def activity_groups(
         )
 
 
-def popularity_groups(ranks: TargetRanks, group_I: Integers, k: Sequence[int]) -> Iterator[Group]:
+def popularity_groups(
+    ranks: TargetRanks, heldout: HeldOut, group_I: Integers, k: Sequence[int]
+) -> Iterator[Group]:
     """Quality for the held-out items of each popularity, ranked among all candidates.
 
     A user counts for a group if one of their held-out items is in it. Items that training never
-    saw are in no group.
+    saw are a group, ``new``, if the catalogue has such items; otherwise they are in no group.
     """
-    for number, name in enumerate(ITEM_GROUPS):
-        is_in_T = group_I[ranks.item_T] == number
-        num_targets_U = np.bincount(ranks.user_T[is_in_T], minlength=len(ranks.num_targets_U))
+    names = (*ITEM_GROUPS, "new") if heldout.has_new_items else ITEM_GROUPS
+
+    def group_of(item_index: NDArray[np.integer]) -> NDArray[np.integer]:
+        is_new = item_index >= heldout.num_train_items
+        return np.where(is_new, len(ITEM_GROUPS), group_I[np.where(is_new, 0, item_index)])
+
+    row_N, group_N = heldout.target.row_index(), group_of(heldout.target.item_index)
+    group_T = group_of(ranks.item_T)
+    for number, name in enumerate(names):
+        is_in_T = group_T == number
+        num_targets_U = np.bincount(row_N[group_N == number], minlength=heldout.num_users)
         users = np.flatnonzero(num_targets_U)
         if len(users):
             part = TargetRanks(
@@ -108,7 +118,8 @@ def with_first_items(heldout: HeldOut, length: int) -> HeldOut:
     history = heldout.history
     row_N = history.row_index()
     # One number for each pair; users times items may exceed 32 bits.
-    counter_N = heldout.user_index[row_N].astype(np.int64) * history.num_items + history.item_index
+    num_items = heldout.num_train_items  # of every model, so that all have the same cuts
+    counter_N = heldout.user_index[row_N].astype(np.int64) * num_items + history.item_index
     key = stream_key(heldout.seed, Purpose.HISTORY_LENGTHS)
     word_N = hash_words(key, torch.from_numpy(counter_N)).numpy()
     place_N = np.empty_like(counter_N)

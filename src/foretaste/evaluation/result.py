@@ -194,7 +194,8 @@ class Evaluation:
     """Users left out because nothing of theirs is held out."""
 
     num_unseen_targets: int
-    """Held-out items that training never saw; they count as misses."""
+    """Held-out items that the model cannot list, as training never saw them; they count as misses.
+    """
 
     num_short_candidate_lists: int
     """Users with fewer items to draw from than the negatives asked for; they got all of them
@@ -213,6 +214,9 @@ class Evaluation:
 
     num_users_as_trained: int = 0
     """Users answered from a row that training left, without the items that are known since."""
+
+    num_new_targets: int = 0
+    """Held-out items that training never saw and the model lists by their features."""
 
     of_known: dict[str, Metric] = field(default_factory=dict)
     """The metrics without these users; empty where there are none of them, or no others."""
@@ -265,6 +269,8 @@ class Evaluation:
     def as_dict(self) -> dict[str, Any]:
         """Everything but what only comparisons need, as plain JSON-safe values."""
         kept = {name: getattr(self, name) for name in _JSON_FIELDS}
+        if not self.num_new_targets:  # absent from the files of data without new items
+            del kept["num_new_targets"]
         return kept | {
             "metrics": {name: asdict(metric) for name, metric in self.metrics.items()},
             "of_known": {name: asdict(metric) for name, metric in self.of_known.items()},
@@ -364,6 +370,9 @@ class Evaluation:
             lines.append(f"{counted(count, 'user')} without any held-out item, left out")
         if count := self.num_unseen_targets:
             lines.append(f"{counted(count, 'held-out item')} never seen in training, each a miss")
+        if count := self.num_new_targets:
+            items = counted(count, "held-out item")
+            lines.append(f"{items} never seen in training, listed by their features")
         if count := self.num_short_candidate_lists:
             lines.append(
                 f"{counted(count, 'user')} with fewer negatives than asked for, ranked against "

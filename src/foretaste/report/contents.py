@@ -29,7 +29,7 @@ from foretaste.report.evaluate_runs import (
     runs_and_dataset,
     side_by_side,
 )
-from foretaste.report.tables import HEADLINE, LENGTHS
+from foretaste.report.tables import HEADLINE, LENGTHS, headline, with_new_items
 from foretaste.runs.run import Run
 
 if TYPE_CHECKING:
@@ -141,6 +141,8 @@ def report_runs(
     (config,) = routed(report_runs, {"config": (EvaluationConfig, config)}, settings)
     opened, data = runs_and_dataset(runs, dataset)
     names = canonical_metrics(checked("metrics", metrics, list[str]))
+    if names == HEADLINE:
+        names = headline(data.manifest.protocol)
     config = config or EvaluationConfig()
     config = replace(config, more=True, k=(*LENGTHS, *config.k, *lengths_of(names)))
     is_own = all(run.config.dataset.digest == data.manifest.digest for run in opened)
@@ -159,7 +161,7 @@ def report_runs(
         comparison=comparison,
         runs=dict(zip(labels, opened, strict=True)),
         dataset=data,
-        metrics=names,
+        metrics=tuple(with_new_items(names, found)),
         people=sample.people(labels),
     )
 

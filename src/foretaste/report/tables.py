@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from foretaste._util.formatting import html_table
 from foretaste._util.terminal import printable
-from foretaste.evaluation.config import METRICS, metric_name, parse_metric
+from foretaste.evaluation.config import METRICS, default_metric, metric_name, parse_metric
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +30,25 @@ HEADLINE = ("hr@10", "ndcg@10", "recall@20", "ndcg@100")
 
 LENGTHS = (1, 5, 10, 20, 50, 100)
 """Lengths of lists in the plots of metrics."""
+
+
+def headline(protocol: str) -> tuple[str, ...]:
+    """Default metrics of comparisons under a protocol: the one that chooses is among them."""
+    chosen = default_metric(protocol)
+    return HEADLINE if chosen in HEADLINE else (chosen, *HEADLINE)
+
+
+def with_new_items(names: Sequence[str], evaluations: Iterable[Evaluation]) -> list[str]:
+    """The metrics, with the share of lists that hold a new item behind each recall, where it was
+    measured."""
+    measured = {name for found in evaluations for name in found.metrics}
+    shown = []
+    for name in names:
+        kind, k = parse_metric(name)
+        share = metric_name("new_items", k)
+        is_behind = kind in ("recall", "recall_all") and share in measured
+        shown += [name, share] if is_behind else [name]
+    return list(dict.fromkeys(shown))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ import torch
 from foretaste._util.settings import Count, fields_of
 from foretaste.data.dataset import Dataset, Split
 from foretaste.errors import RunError, SettingError, UnsupportedError
-from foretaste.evaluation.config import LIST_METRICS, default_metric, metric_name, parse_metric
+from foretaste.evaluation.config import OF_LISTS, default_metric, metric_name, parse_metric
+from foretaste.evaluation.evaluator import new_targets
 from foretaste.models.base import Implementation, IterativeModel, RecommenderModel
 from foretaste.models.config import ModelConfig, TrainingSize
 from foretaste.models.registry import config_class, model_class
@@ -104,7 +105,7 @@ def selected_metric(config: TrainingConfig, protocol: str) -> str:
     if config.select_by == "auto":
         return default_metric(protocol)
     kind, length = parse_metric(config.select_by)
-    if kind in LIST_METRICS:
+    if kind in OF_LISTS and kind != "coverage":
         raise SettingError(
             f"select_by is {kind}@{length}, which says nothing of held-out items; use one that "
             "does, such as ndcg@10, and see foretaste evaluate --more for the others"
@@ -131,10 +132,13 @@ def check_settings_act(model: str, by_name: Iterable[str]) -> None:
 
 
 def check_candidates(dataset: Dataset, candidates: str) -> None:
-    """Raise SettingError where ``candidates`` is ``fixed`` and a part to evaluate has none."""
+    """Raise SettingError where ``candidates`` is ``fixed`` and a part to evaluate has none, and
+    DatasetError where it is ``new`` and a part has no new item."""
     splits: tuple[Split, ...] = ("validation", "test")
-    for split in splits if candidates == "fixed" else ():
-        if dataset.has_split(split) and not dataset.has_candidates(split):
+    for split in filter(dataset.has_split, splits):
+        if candidates == "new":
+            new_targets(dataset.heldout(split))
+        if candidates == "fixed" and not dataset.has_candidates(split):
             raise SettingError(
                 f"candidates is fixed, and none came with the {split} part of {dataset.path}; "
                 "train with full or sampled-99, and see foretaste evaluate --candidates fixed for "

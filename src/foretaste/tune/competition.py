@@ -26,7 +26,7 @@ from foretaste.evaluation.result import Difference, Evaluation, compare_evaluati
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.ops.device import computing_with
 from foretaste.report.evaluate_runs import compare_runs, evaluate_run
-from foretaste.report.tables import HEADLINE
+from foretaste.report.tables import HEADLINE, with_new_items
 from foretaste.runs.run import Run
 from foretaste.training.auto import selected_metric
 from foretaste.training.blending import blend, blend_weights
@@ -149,7 +149,7 @@ def compete(
         board = Leaderboard(
             path=place,
             select_by=select_by,
-            metrics=columns,
+            metrics=tuple(with_new_items(columns, found.values())),
             entries=entries,
             trials=trials,
             gains={model: gain_of_weights(n, model) for n, model in enumerate(takers, 1)},
