@@ -4,6 +4,7 @@ from .dataset import Dataset as Dataset
 from .dataset import HeldOut as HeldOut
 from .dataset import open_dataset as open_dataset
 from .dataset import open_or_prepare as open_or_prepare
+from .features import Features as Features
 from .histories import Histories as Histories
 from .ids import IdTable as IdTable
 from .manifest import Manifest as Manifest

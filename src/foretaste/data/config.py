@@ -39,7 +39,7 @@ _MEMORY_LIMIT = re.compile(r"([1-9][0-9]*(?:\.[0-9]+)?) ?([KMGT])(i?)B", re.IGNO
 _NOT_CONTENT = frozenset({"engine", "spark_master", "memory_limit", "threads", "query", "layout"})
 _ABSENT_IF_NONE = (
     *("weight_column", "event_column", "events", "half_life", "weight_scale", "empty_values"),
-    "order",
+    *("order", "features"),
 )
 _NOT_OF_LISTS = (
     *("delimiter", "columns", "quote", "user_column", "rating_column", "time_column"),
@@ -249,6 +249,11 @@ class PrepareConfig(InputConfig):
     order: Order | None = None
     """``rows`` takes the rows for the order of each user's interactions, the newest last: of one
     file, frame or sorted query that has no times."""
+
+    features: tuple[str, ...] | None = None
+    """Columns of ``items`` that models learn from, such as ``category brand``. A text column with
+    several values ends in the sign between them: ``genres|``. Items without interactions join the
+    lists if they have a value."""
 
     num_heldout_users: Count | None = None
     """Number of users held out for validation, and again for test, under held-out-users. Default:

@@ -14,10 +14,17 @@ from numpy.typing import NDArray
 from foretaste._util.formatting import did_you_mean, labelled_lines
 from foretaste._util.settings import checked, given_or_default
 from foretaste.data.config import PrepareConfig, Progress
+from foretaste.data.features import Features
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME, Manifest, is_dataset
-from foretaste.data.part_files import POSITION_COLUMN, WEIGHT_COLUMN, PartFiles
+from foretaste.data.part_files import (
+    FEATURE_COLUMNS,
+    POSITION_COLUMN,
+    WEIGHT_COLUMN,
+    PartFiles,
+    numbers,
+)
 from foretaste.errors import DatasetError, SettingError
 
 Split = Literal["validation", "test"]
@@ -75,7 +82,7 @@ class HeldOut:
 
     @property
     def num_items(self) -> int:
-        """Items of the catalogue."""
+        """Items of the catalogue: the dataset's listed items."""
         return self.known.num_items
 
     @property
@@ -140,7 +147,8 @@ class Dataset:
 
     @cached_property
     def train(self) -> Histories:
-        """The training part: one row per training user, over the catalogue, without positions."""
+        """The training part: one row per training user, over the listed items, without
+        positions."""
         return self._files.read_train(range(self.manifest.num_train_users))
 
     def train_part(self, users: range, *, order: bool = False) -> Histories:
@@ -190,17 +198,38 @@ class Dataset:
 
     @cached_property
     def items(self) -> IdTable:
-        """Ids of all items, the catalogue first, and the item columns that were given."""
+        """Ids of all items, the catalogue first, then other listed items, and the item columns that
+        were given."""
         return IdTable.of_rows(self._files.read("items.parquet"))
+
+    @cached_property
+    def features(self) -> Features | None:
+        """The feature values of the items; None if none were asked for."""
+        if not self.manifest.feature_columns:
+            return None
+        values = self._files.read("feature_values.parquet")
+        items, rows = (
+            numbers(column)
+            for column in self._files.read("features.parquet").select(FEATURE_COLUMNS)
+        )
+        columns, names = (values[name].to_pylist() for name in ("column", "value"))
+        return Features(
+            histories=Histories.from_pairs(
+                rows, items, num_users=len(names), num_items=self.manifest.num_listed_items
+            ),
+            names=tuple(zip(columns, names, strict=True)),
+        )
 
     def pairs(self, name: str) -> Histories:
         """The pairs of one file other than the training files, with one row for every user."""
-        # Only held-out interactions have items beyond the catalogue.
+        # Only held-out interactions have items that are not listed.
         is_held_out = name != _candidates_file("test")
         return self._files.read_pairs(
             name,
             num_users=self.manifest.num_users,
-            num_items=self.manifest.num_all_items if is_held_out else self.manifest.num_items,
+            num_items=self.manifest.num_all_items
+            if is_held_out
+            else self.manifest.num_listed_items,
         )
 
     def has_split(self, split: Split) -> bool:
@@ -218,7 +247,7 @@ class Dataset:
             raise DatasetError(f"{self.path}: has no {split} part{self._instead_of(split)}")
         target = self._held_pairs(self._target_files(split))
         user_index = np.flatnonzero(target.lengths()).astype(np.int32)
-        num_users, num_items = self.manifest.num_users, self.manifest.num_items
+        num_users, num_items = self.manifest.num_users, self.manifest.num_listed_items
         users = range(self.manifest.num_train_users) if users is None else users
         history = self.train_part(users, order=order).padded(num_users, users.start)
         history = history.rows(user_index)
@@ -290,14 +319,16 @@ class Dataset:
         return [name for name in names if name in self.manifest.parts]
 
     def _held_files(self) -> list[str]:
-        others = {*_ID_FILES, _candidates_file("test"), *self.manifest.train_files}
+        others = {*_NOT_PAIRS, _candidates_file("test"), *self.manifest.train_files}
         return [name for name in self.manifest.parts if name not in others]
 
     def _held_pairs(self, files: list[str]) -> Histories:
         return reduce(Histories.union, map(self.pairs, files))
 
 
-_ID_FILES = frozenset({"users.parquet", "items.parquet"})
+_NOT_PAIRS = frozenset(
+    f"{name}.parquet" for name in ("users", "items", "features", "feature_values")
+)
 
 
 def _candidates_file(split: Split) -> str:

@@ -28,6 +28,7 @@ _PART_NAMES = frozenset(
     f"{part}.parquet"
     for part in (
         *("users", "items", "train", "validation", "test", "test_candidates"),
+        *("features", "feature_values"),
         *("validation_fold_in", "validation_target", "test_fold_in", "test_target"),
     )
 )
@@ -94,7 +95,8 @@ class Manifest:
     """The catalogue: items of the training part."""
 
     num_all_items: int
-    """The catalogue and, after it, items that only held-out interactions have."""
+    """The listed items and, after them, items without a feature value that only held-out
+    interactions have."""
 
     num_interactions: int
     """Interactions of the training part."""
@@ -138,6 +140,14 @@ class Manifest:
     has_order: bool = False
     """True if every interaction has its place in the history of its user."""
 
+    feature_columns: tuple[str, ...] = ()
+    """The columns of features, as they were asked for: ``genres|`` is split at its sign. Empty, and
+    absent from the file, without features."""
+
+    num_listed_items: int = 0
+    """The catalogue and, after it, other items that have a feature value: the items that lists may
+    have. It is ``num_items``, and absent from the file, without features."""
+
     notes: dict[str, str] = field(default_factory=dict)
     """Notes for a person, by their subject: titles, suspicious ids, an empty test."""
 
@@ -145,6 +155,8 @@ class Manifest:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if not self.feature_columns:
+            object.__setattr__(self, "num_listed_items", self.num_items)
 
     @property
     def digest(self) -> str:
@@ -220,6 +232,8 @@ class Manifest:
         document = asdict(self) | {"digest": self.digest}
         if self.mean_weight is None:
             del document["mean_weight"]
+        if not self.feature_columns:
+            del document["feature_columns"], document["num_listed_items"]
         text = signed_text(document, indent=2)
         (directory / FILE_NAME).write_text(text, encoding="utf-8", newline="\n")
 

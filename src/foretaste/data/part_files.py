@@ -25,10 +25,13 @@ from foretaste.data.manifest import Manifest
 from foretaste.errors import DatasetError
 
 PAIR_COLUMNS = ["user_index", "item_index"]
-"""Columns of every part but users and items."""
+"""Columns of every part with interactions."""
+
+FEATURE_COLUMNS = ["item_index", "value_index"]
+"""Columns of the features: the values of each item."""
 
 POSITION_COLUMN = "position"
-"""Third column of every part but users, items and candidates, if interactions have an order: the
+"""Third column of every part with interactions but the candidates, if they have an order: the
 place among all of the user's interactions, held-out ones too. 0 is the oldest."""
 
 WEIGHT_COLUMN = "weight"
@@ -99,7 +102,7 @@ class PartFiles:
         # In place: a copy would hold the pairs twice.
         found.resize(num_found, refcheck=False)
         return Histories(
-            offsets=np.cumsum(lengths), item_index=found, num_items=self.manifest.num_items
+            offsets=np.cumsum(lengths), item_index=found, num_items=self.manifest.num_listed_items
         )
 
     def read_column(self, name: str, users: range, dtype: Any) -> NDArray[Any]:

@@ -19,7 +19,7 @@ from foretaste._util.atomic import atomic_directory
 from foretaste._util.files import real_path, why_not_written
 from foretaste._util.keywords import routed
 from foretaste._util.settings import checked, given_or_default
-from foretaste.data.config import InputConfig, PairsConfig, PrepareConfig, Progress
+from foretaste.data.config import PairsConfig, PrepareConfig, Progress
 from foretaste.data.dataset import DATASETS, Dataset, open_dataset
 from foretaste.data.ids import with_id_types_of
 from foretaste.data.manifest import FILE_NAME, check_output, holds_dataset
@@ -193,7 +193,7 @@ def read_items(source: Any, config: PairsConfig | None = None) -> pa.Table:
     """
     config = given_or_default("config", config, PairsConfig)
     described = open_items(source, config.items_format)
-    descriptions = ItemDescriptions(described, InputConfig(item_column=config.item_column))
+    descriptions = ItemDescriptions(described, PrepareConfig(item_column=config.item_column))
 
     from pyarrow import parquet
 

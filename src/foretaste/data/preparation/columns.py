@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 from foretaste._util.formatting import counted, shown, spelled_like
-from foretaste.data.config import InputConfig, PairsConfig
+from foretaste.data.config import PairsConfig, PrepareConfig
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.casts import cast, literals
+from foretaste.data.preparation.features import ItemFeatures
 from foretaste.data.preparation.notes import problems_of
 from foretaste.data.preparation.reading import check_storage, naming
 from foretaste.data.sources.arrow import Frame
@@ -228,7 +229,7 @@ class ItemDescriptions:
     column.
     """
 
-    def __init__(self, source: Source, config: InputConfig) -> None:
+    def __init__(self, source: Source, config: PrepareConfig) -> None:
         self._source = source
         columns = [*source.columns, *source.repeated]
         # foretaste serve has no such option, so renaming comes first.
@@ -257,6 +258,9 @@ class ItemDescriptions:
         self._repeats: list[str] = []
         self._has_several_titles = False
         self._columns: list[str] = []
+        self.features = None
+        if config.features is not None:
+            self.features = ItemFeatures(source, config.features, key)
         self.title = config.title_column
         """The column of the titles; None if there is none."""
         if self.title is None:
@@ -291,6 +295,8 @@ class ItemDescriptions:
         with naming([self._source]):
             check_storage(engine, [source], {"item_id": self._key})
             engine.make("described", f"SELECT {selected} FROM {source.relation}")
+            if self.features is not None:
+                self.features.read(engine, source, texts["described_id"])
         if engine.count(
             "(SELECT described_id FROM described WHERE described_id IS NOT NULL "
             "GROUP BY described_id HAVING count(*) > 1)"

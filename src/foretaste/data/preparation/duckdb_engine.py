@@ -51,6 +51,8 @@ class DuckDBEngine(Engine):
     name = f"duckdb {duckdb.__version__}"
 
     sql = Spellings(
+        each="unnest({values})",
+        split="string_split({text}, {mark})",
         matches="regexp_full_match({text}, '{pattern}')",
         # The cast rounds nanoseconds. The type must match: with TIMESTAMP for times with a zone, 20
         # million casts took 12 s in place of 0.6 s, and nanoseconds with a zone became NULL.

@@ -19,6 +19,12 @@ class Spellings:
     matches: str
     """True where all of ``text`` matches a ``pattern``."""
 
+    each: str
+    """One row for each element of the list ``values``, in the columns of a query."""
+
+    split: str
+    """List of the parts of ``text`` between the signs ``mark``, a SQL literal."""
+
     micros: str
     """Microseconds since 1970 of a ``value`` that is a date or time. ``type`` is TIMESTAMP for one
     without a time zone, and TIMESTAMPTZ for one with a zone."""

@@ -249,8 +249,9 @@ def _key(source: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> st
 
 def _check_settings_act(config: PrepareConfig, items: Any) -> None:
     """Raise SettingError for a setting of an input that is not given."""
-    if config.title_column is not None and items is None:
-        raise SettingError(
-            f"title_column is {shown(config.title_column)}, and no file describes the items; give "
-            "it with --items (items=... in Python)"
-        )
+    for name in ("title_column", "features") if items is None else ():
+        if (value := getattr(config, name)) is not None:
+            raise SettingError(
+                f"{name} is {shown(value)}, and no file describes the items; give it with --items "
+                "(items=... in Python)"
+            )

@@ -100,6 +100,8 @@ class Pipeline:
         half_life = self.half_life(times)
         if plan.protocol == "temporal":
             self.check_no_ranks(times)
+        if items is not None and items.features is not None:
+            engine.make("known_items", "SELECT DISTINCT item_id FROM raw")
         progress("filter")
         rows = self.filter_rows(self.keep_events("raw"))
         self.check_weights(rows, raw.sources)
@@ -119,7 +121,8 @@ class Pipeline:
         if plan.drops_unseen_targets:
             self.drop_unseen_targets()
         progress("number")
-        self.number(items, candidates)
+        features = None if items is None else items.features
+        self.number(items, candidates, raw.kinds["item_id"])
         progress("write")
         pairs = {part: f"(SELECT * FROM held WHERE part = '{part}')" for part in plan.held_parts}
         if candidates is not None:
@@ -130,6 +133,7 @@ class Pipeline:
             pairs,
             raw.kinds,
             item_columns,
+            {} if features is None else features.queries(),
             has_order=plan.has_order,
             has_weights=mean_weight is not None,
         )
@@ -522,7 +526,9 @@ class Pipeline:
         engine.drop("held")
         engine.rename("seen", "held")
 
-    def number(self, items: ItemDescriptions | None, candidates: Candidates | None) -> None:
+    def number(
+        self, items: ItemDescriptions | None, candidates: Candidates | None, kind: Kind
+    ) -> None:
         """Make ``users``, ``items`` and ``candidates``, and count and describe the result."""
         engine = self._engine
         engine.make("users", steps.USERS)
@@ -530,6 +536,10 @@ class Pipeline:
         if items is not None:
             items.match_forms(engine)
             items.check_used(engine)
+            if items.features is not None:
+                items.features.number(engine, kind)
+                self._counts["num_listed_items"] = items.features.num_listed_items
+                self._notes |= items.features.notes
             self._notes = {"titles": items.describe_titles(engine)} | self._notes
         self.count_parts()
         self.describe_limits()
@@ -609,6 +619,8 @@ class Pipeline:
             num_users=counts["num_users"],
             num_train_users=counts["num_train_users"],
             num_items=counts["num_train_items"],
+            feature_columns=self._config.features or (),
+            num_listed_items=counts.get("num_listed_items", 0),
             num_all_items=counts["num_items"],
             num_interactions=counts["num_train_interactions"],
             counts=counts,

@@ -35,6 +35,8 @@ class SparkEngine(Engine):
 
     name = f"spark {pyspark.__version__}"
     sql = Spellings(
+        each="explode({values})",
+        split="split({text}, concat('\\Q', {mark}, '\\E'))",
         matches="regexp_like({text}, '^({pattern})\\z')",
         micros="unix_micros(CAST({value} AS TIMESTAMP))",
     )

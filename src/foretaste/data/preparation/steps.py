@@ -322,6 +322,45 @@ FROM item_codes LEFT JOIN (SELECT DISTINCT item_code FROM train) AS in_catalogue
 WHERE in_catalogue.item_code IS NOT NULL OR item_codes.item_code IN (SELECT item_code FROM held)
 """
 
+# Features. ``listable`` has the ids, as text, of all items that may have values: those kept above,
+# and those of the items file that no row of the source has. ``{new_id}`` is NULL for an id that is
+# not of the type of the others.
+LISTABLE = """
+SELECT CAST(item_id AS STRING) AS described_id, item_id, item_code, in_catalogue FROM items
+UNION ALL
+SELECT described_id, {new_id} AS item_id, CAST(NULL AS INTEGER) AS item_code, FALSE AS in_catalogue
+FROM (SELECT DISTINCT described_id FROM values_of_items)
+WHERE {new_id} IS NOT NULL
+  AND described_id NOT IN (SELECT CAST(item_id AS STRING) FROM known_items)
+"""
+
+# A value of one item says nothing of others, and one that most items have says nothing at all.
+SIZES_OF_VALUES = """
+SELECT column_number, value, count(*) AS size
+FROM values_of_items JOIN listable USING (described_id) GROUP BY column_number, value
+"""
+
+FEATURE_VALUES = """
+SELECT column_number, value,
+       CAST(row_number() OVER (ORDER BY column_number, value) - 1 AS INTEGER) AS value_index
+FROM sizes_of_values WHERE size > 1 AND size * 2 <= {num_items}
+"""
+
+# The catalogue, then other items that have a value, then the rest.
+LISTED_ITEMS = """
+SELECT item_code, item_id, in_catalogue, is_listed,
+       CAST(row_number() OVER (ORDER BY CASE WHEN in_catalogue THEN 0 WHEN is_listed THEN 1 ELSE 2
+                                        END, item_id) - 1 AS INTEGER) AS item_index
+FROM (
+    SELECT item_code, item_id, in_catalogue,
+           in_catalogue OR with_value.described_id IS NOT NULL AS is_listed
+    FROM listable LEFT JOIN (
+        SELECT DISTINCT described_id FROM values_of_items
+        JOIN feature_values USING (column_number, value)) AS with_value
+        ON listable.described_id = with_value.described_id)
+WHERE is_listed OR item_code IS NOT NULL
+"""
+
 # Candidates of a given split. Ids are compared as text. A line of the NCF paper's files has
 # (user,item) and then the candidates, with tabs between them.
 CANDIDATE_LINES = """
@@ -406,6 +445,18 @@ USERS_FILE = "SELECT user_index, {user_id} AS user_id, part FROM users ORDER BY 
 
 ITEMS_FILE = """
 SELECT item_index, {item_id} AS item_id{item_columns} FROM items{described} ORDER BY item_index
+"""
+
+FEATURES_FILE = """
+SELECT item_index, value_index
+FROM values_of_items JOIN feature_values USING (column_number, value)
+JOIN (SELECT item_index, CAST(item_id AS STRING) AS described_id FROM items) USING (described_id)
+ORDER BY item_index, value_index
+"""
+
+FEATURE_VALUES_FILE = """
+SELECT value_index, CASE column_number {cases} END AS "column", value FROM feature_values
+ORDER BY value_index
 """
 
 # Further columns from a file of items. Ids are compared as text.

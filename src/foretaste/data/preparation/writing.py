@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from foretaste._util.files import file_sha256, real_path
 from foretaste.data.histories import is_strictly_sorted
 from foretaste.data.manifest import TRAIN_FILE, Part
-from foretaste.data.part_files import PAIR_COLUMNS, POSITION_COLUMN, WEIGHT_COLUMN
+from foretaste.data.part_files import FEATURE_COLUMNS, PAIR_COLUMNS, POSITION_COLUMN, WEIGHT_COLUMN
 from foretaste.data.preparation import steps
 from foretaste.errors import DatasetError
 
@@ -30,12 +30,14 @@ def write_parts(
     pairs: Mapping[str, str],
     kinds: Mapping[str, Kind],
     item_columns: Sequence[str],
+    features: Mapping[str, str],
     *,
     has_order: bool,
     has_weights: bool,
 ) -> tuple[dict[str, Part], str]:
-    """Write all Parquet files. ``pairs`` has the rows of each part but the training part. Returns
-    the descriptions by file name, and the digest of a training part in several files."""
+    """Write all Parquet files. ``pairs`` has the rows of each part but the training part, and
+    ``features`` the queries of the files of features. Returns the descriptions by file name, and
+    the digest of a training part in several files."""
     queries = {
         name: steps.PAIRS_FILE.format(
             rows=rows,
@@ -54,6 +56,7 @@ def write_parts(
         item_columns="".join(f", {name}" for name in item_columns),
         described=steps.DESCRIBED if item_columns else "",
     )
+    queries |= features
     columns = f", {POSITION_COLUMN}" * has_order + f", {WEIGHT_COLUMN}" * has_weights
     train = steps.PAIRS_FILE.format(rows="train", columns=columns)
     train_files = engine.write_train(train, directory, engine.count("train"))
@@ -84,9 +87,9 @@ def _described(directory: Path, *names: str) -> dict[str, Part]:
 
 
 def is_in_order(*files: Path) -> bool:
-    """True if pairs ascend by user, then item, without repeats, or if an index is 0, 1, ..."""
+    """True if pairs ascend by both columns, without repeats, or if an index is 0, 1, ..."""
     names = pq.read_schema(real_path(files[0])).names
-    if names[:2] == PAIR_COLUMNS:
+    if names[:2] in (PAIR_COLUMNS, FEATURE_COLUMNS):
         last = (-1, -1)
         for users, items in zip(*(_values(files, name) for name in names[:2]), strict=True):
             if last >= (users[0], items[0]) or not is_strictly_sorted(users, items):

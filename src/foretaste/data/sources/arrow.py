@@ -91,9 +91,7 @@ class Frame(Source):
         columns, values = dict(self.columns), {}
         for name in names:
             column, type_name = self._converted(name)
-            columns[name] = replace(
-                columns[name], storage=_storage(column.type), type_name=type_name
-            )
+            columns[name] = replace(_column(columns[name].sql, column.type), type_name=type_name)
             values[columns[name].sql] = column
         table = pa.table(values)
         return replace(
@@ -245,10 +243,22 @@ def by_position(names: Sequence[str], types: Sequence[pa.DataType]) -> dict[str,
     case in names. Names that several columns have are left out."""
     repeated = repeated_in(names)
     return {
-        name: Column(sql=f"c{position}", storage=_storage(kind), type_name=str(kind))
+        name: _column(f"c{position}", kind)
         for position, (name, kind) in enumerate(zip(names, types, strict=True))
         if name not in repeated
     }
+
+
+def _column(sql: str, kind: pa.DataType) -> Column:
+    elements = _storage(kind.value_type) if _is_list(kind) else None
+    return Column(sql=sql, storage=_storage(kind), type_name=str(kind), elements=elements)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any(
+        is_kind(kind)
+        for is_kind in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    )
 
 
 def _storage(kind: pa.DataType) -> Storage:

@@ -39,6 +39,9 @@ class Column:
     type_name: str
     """The name of the stored type, for messages."""
 
+    elements: Storage | None = None
+    """The stored type of the elements of a column of lists; None for other columns."""
+
     refused: str = ""
     """SQL condition of values that can be no id; empty if all can."""
 
