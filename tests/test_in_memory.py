@@ -9,12 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from scipy import sparse
 
 import foretaste
 from foretaste.data import Dataset, GenerateConfig, generate, prepare
-from foretaste.errors import Interrupted, RunError, SettingError, TrainingError
+from foretaste.errors import (
+    Interrupted,
+    RunError,
+    SettingError,
+    TrainingError,
+    UnsupportedError,
+)
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.recommend import Recommender
 from foretaste.runs import Run, list_runs, verify
@@ -187,6 +195,31 @@ def test_frames_and_files_are_taken(plays: pa.Table, tmp_path: Path) -> None:
     renamed = plays.rename_columns(["listener", "song", "at"])
     columns = {"user_column": "listener", "item_column": "song"}
     assert answers(fitted("ease", renamed, **columns)) == expected
+
+
+def test_a_model_of_the_order_reads_it(plays: pa.Table) -> None:
+    by_times = fitted("slist", plays, search=False)
+    newest_first = plays.sort_by([("timestamp", "descending")]).drop_columns("timestamp")
+    by_rows = fitted("slist", newest_first[::-1], search=False, order="rows")
+    backwards = fitted("slist", newest_first, search=False, order="rows")
+    expected = answers(by_times)
+    assert answers(by_rows) == expected
+    assert answers(backwards) != expected
+
+
+def test_a_model_of_the_order_is_refused_without_one(plays: pa.Table) -> None:
+    pairs = plays.drop_columns("timestamp")
+    with pytest.raises(UnsupportedError, match=r"^interactions: slist learns .* have none; "):
+        fitted("slist", pairs)
+    odd = plays.rename_columns(["user_id", "item_id", "bought_on"])
+    with pytest.raises(UnsupportedError, match=r"^interactions: slist .*'bought_on' looks like times"):
+        fitted("slist", odd)
+    user_id, item_id = (plays[name].to_numpy() for name in ("user_id", "item_id"))
+    matrix = sparse.coo_array((np.ones(len(plays)), (user_id, item_id)))
+    for settings in ({}, {"order": "rows"}):
+        with pytest.raises(UnsupportedError, match="^slist learns .* a SciPy matrix has none; "):
+            fitted("slist", matrix, **settings)
+    assert fitted("ease", matrix, search=False).recommend([1])
 
 
 def test_settings_that_prepare_the_same_file_are_taken(tmp_path: Path) -> None:

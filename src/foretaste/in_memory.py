@@ -19,14 +19,20 @@ from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_or_prepare, prepared_dataset
 from foretaste.data.manifest import Manifest
 from foretaste.data.preparation import prepare
-from foretaste.errors import DataWarning, ForetasteError, Interrupted, SettingError
+from foretaste.errors import (
+    DataWarning,
+    ForetasteError,
+    Interrupted,
+    SettingError,
+    UnsupportedError,
+)
 from foretaste.models.registry import config_class
 from foretaste.ops.device import computing_with
 from foretaste.recommend.recommender import Recommender
 from foretaste.runs.files import CONFIG, HISTORIES, ITEMS, METRICS, USERS
 from foretaste.runs.places import new_run_directory
 from foretaste.runs.run import Run, load_model
-from foretaste.training.auto import check_settings_act, rerun_settings
+from foretaste.training.auto import check_order, check_settings_act, rerun_settings
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
 from foretaste.training.strategy import strategy_here
@@ -146,9 +152,15 @@ def fit(
     ):
         root = Path(directory)
         used: Any = model_config or kind()
+        if used.uses_order and hasattr(interactions, "tocoo"):
+            raise UnsupportedError(
+                f"{model} learns from the order of interactions, and a SciPy matrix has none; give "
+                "a frame with a column of times"
+            )
         dataset = _everything(
             interactions, items, preparation, root, takes_weights=used.takes_weights
         )
+        check_order(model, used, dataset, "interactions")
         if finds_epochs:
             heldout = _without_one_item_each(dataset, root / "holdout")
             found = train(dataset=heldout, run=root / "search", callback=callback, **arguments)

@@ -240,13 +240,16 @@ def rerun_settings(run: Run) -> dict[str, Any]:
     }
 
 
-def check_order(model: str, config: ModelConfig, dataset: Dataset) -> None:
-    """Raise UnsupportedError for a model of the order of interactions, and data without one."""
+def check_order(model: str, config: ModelConfig, dataset: Dataset, name: str = "") -> None:
+    """Raise UnsupportedError for a model of the order of interactions, and data without one.
+
+    ``name`` is what the caller knows the data by, if that is not their path.
+    """
     if config.uses_order and not dataset.manifest.has_order:
         unread = dataset.manifest.notes.get("order")
         why = f" ({unread})" if unread else ""
         raise UnsupportedError(
-            f"{dataset.path}: {model} learns from the order of interactions, and these have "
-            f"none{why}; prepare them with a column of times (--time-column), in lists (--layout "
-            "lists), or with --order rows"
+            f"{name or dataset.path}: {model} learns from the order of interactions, and these "
+            f"have none{why}; prepare them with a column of times (--time-column), in lists "
+            "(--layout lists), or with --order rows"
         )
