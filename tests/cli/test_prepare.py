@@ -171,14 +171,15 @@ def test_slist_is_not_named_without_an_order(foretaste: Foretaste, tmp_path: Pat
     assert "train slist" not in done.out
 
 
-def test_ties_are_said_and_slist_is_not_named(foretaste: Foretaste, tmp_path: Path) -> None:
+def test_ties_are_said_and_slist_is_named(foretaste: Foretaste, tmp_path: Path) -> None:
     rows = "".join(f"{n % 40},{n},2015-01-0{1 + n // 100}\n" for n in range(400))
     (tmp_path / "days.csv").write_text(f"user,item,date\n{rows}")
     done = foretaste(f"prepare {tmp_path}/days.csv --output {tmp_path}/days")
     assert done.status == 0, done.err
     share = "leave-one-out (ties by hash): 100% of the users have several items at their last time"
     assert share in done.out
-    assert "train slist" not in done.out
+    assert "a hash orders 67% of the neighbours in a history: equal times" in done.out
+    assert f"  foretaste train slist {tmp_path}/days\n" in done.out
 
 
 def test_items_are_in_the_encoding_of_the_interactions(
