@@ -72,7 +72,17 @@ def test_an_interrupted_training_says_how_to_go_on(
 
     done = foretaste(f"train --resume {run}")
     assert done.status == 2
-    assert f"error: {run} is finished: there is nothing to go on with" in done.err
+    further = f"to train its weights further, begin a new run with --from {run}\n"
+    assert done.err == f"error: {run} is finished: there is nothing to go on with; {further}"
+
+
+def test_a_finished_fit_is_repeated_by_like(foretaste: Foretaste, tmp_path: Path) -> None:
+    """A model without epochs takes no --from."""
+    run = tmp_path / "run"
+    assert foretaste(f"train ease data --run {run}").status == 0
+    done = foretaste(f"train --resume {run}")
+    again = f"to repeat its settings, begin a new run with --like {run} DATASET\n"
+    assert done.err == f"error: {run} is finished: there is nothing to go on with; {again}"
 
 
 def test_a_log_that_is_there_is_replaced_only_with_overwrite(

@@ -259,7 +259,8 @@ def _resumed(
     overwrite: bool,
 ) -> Run:
     """Train the run to its end."""
-    has_epochs = config_class(run.config.model).has_epochs
+    has_epochs, place = config_class(run.config.model).has_epochs, shlex.quote(str(run.path))
+    another = f"--from {place}" if has_epochs else f"--like {place} DATASET"
     is_finished = strategy.first(lambda: run.is_finished)
     asked = asked_settings(run)
     with _locked(run, strategy), _displayed(callback, asked, strategy) as shown:
@@ -268,9 +269,10 @@ def _resumed(
         if is_finished:
             if strategy.writes:
                 run.discard_state()
+            aim = "to train its weights further" if has_epochs else "to repeat its settings"
             raise RunError(
-                f"{run.path} is finished: there is nothing to go on with; to train its weights "
-                f"further, begin a new run with --from {shlex.quote(str(run.path))}"
+                f"{run.path} is finished: there is nothing to go on with; {aim}, begin a new run "
+                f"with {another}"
             )
         dataset = strategy.opened(lambda: dataset_of(run, dataset_path), partial(dataset_of, run))
         recorded = run.config.resolved["device"]
@@ -280,7 +282,7 @@ def _resumed(
         except SettingError as error:
             raise RunError(
                 f"{run.path} was being trained on {recorded}, which is not here; go on where it "
-                f"is, or begin a new run with --from {shlex.quote(str(run.path))}"
+                f"is, or begin a new run with {another}"
             ) from error
         settings, config = recorded_settings(run, str(device))
         _check_alike(device, run.config.model, settings, config, strategy)
