@@ -138,6 +138,11 @@ def test_a_program_takes_histories_oldest_first(recommender: Recommender) -> Non
     best, scores = program(torch.tensor([4, 9, 1, 1, 9, 4]), torch.tensor([3, 3]))
     assert best.tolist() == [[2, 10, 5], [5, 10, 2]]
     assert scores[0].tolist() == pytest.approx([1, 1 / 2, 1 / 3])
+    # An item that comes twice has its last place, and its first one leaves no gap.
+    best, scores = program(torch.tensor([4, 1, 9, 1, 9, 9, 1]), torch.tensor([4, 3]))
+    assert best.tolist() == [[2, 10, 5], [2, 10, 0]]
+    assert scores[0].tolist() == pytest.approx([1, 1 / 2, 1 / 3])
+    assert scores[1].tolist() == pytest.approx([1, 1 / 2, 0])
     histories, users = recommender.known_histories[:3], np.arange(3)
 
     def call(inputs: Inputs) -> Any:
