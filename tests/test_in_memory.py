@@ -212,12 +212,14 @@ def test_a_model_of_the_order_is_refused_without_one(plays: pa.Table) -> None:
     with pytest.raises(UnsupportedError, match=r"^interactions: slist learns .* have none; "):
         fitted("slist", pairs)
     odd = plays.rename_columns(["user_id", "item_id", "bought_on"])
-    with pytest.raises(UnsupportedError, match=r"^interactions: slist .*'bought_on' looks like times"):
+    with pytest.raises(
+        UnsupportedError, match=r"^interactions: slist .*'bought_on' looks like times"
+    ):
         fitted("slist", odd)
     user_id, item_id = (plays[name].to_numpy() for name in ("user_id", "item_id"))
     matrix = sparse.coo_array((np.ones(len(plays)), (user_id, item_id)))
     for settings in ({}, {"order": "rows"}):
-        with pytest.raises(UnsupportedError, match="^slist learns .* a SciPy matrix has none; "):
+        with pytest.raises(UnsupportedError, match=r"^slist learns .* a SciPy matrix has none; "):
             fitted("slist", matrix, **settings)
     assert fitted("ease", matrix, search=False).recommend([1])
 
