@@ -55,7 +55,7 @@ def test_each_model_takes_later_items_as_it_does_alone(dataset: Dataset, tmp_pat
     state = blend.user_state(users, histories, users % 2 == 0)
     gmf, ials = (load_model(run, "cpu") for run in runs)
     kept, solved = gmf.user_state(users, histories), ials.fold_in(histories)
-    rows, trained = ials.user_state(users, histories), state.parts[3]
+    rows, trained = ials.user_state(users, histories), state.parts[4]
     assert isinstance(state.parts[0], UserState)
     assert isinstance(trained, UserState)
     for found, expected, every in ((state.parts[0], kept, users), (trained, solved, users[::2])):

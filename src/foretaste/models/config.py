@@ -50,6 +50,9 @@ class ModelConfig:
     uses_order: ClassVar[bool] = False
     """It reads the order of a history: only then do the histories that it gets have positions."""
 
+    uses_features: ClassVar[bool] = False
+    """It learns from the features of items, and lists new items that have some."""
+
     samples_negatives: ClassVar[bool] = False
     """It learns from sampled negatives."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -32,12 +32,19 @@ class ScorerInputs:
     length_B: Tensor
     user_index_B: Tensor | None
     num_items: int
+    num_read: int | None = None
+    """The number of items, the first ones, that a scorer reads and scores; None for all."""
+
+    def within(self, num_items: int) -> ScorerInputs:
+        """The same users for a scorer of the first ``num_items`` items."""
+        return replace(self, num_read=num_items)
 
     @cached_property
     def known(self) -> Tensor:
         """The histories as float32 zeros and ones [B, I]."""
         known_BI = torch.zeros(self.length_B.shape[0], self.num_items)
-        return known_BI.index_put((self._rows, self.item_index_N), torch.ones(()))
+        known_BI = known_BI.index_put((self._rows, self.item_index_N), torch.ones(()))
+        return known_BI[:, : self.num_read]
 
     def newest(self, num_places: int) -> tuple[Tensor, Tensor]:
         """The newest items of each history, oldest first, [B, T], and how many there are [B].
@@ -51,6 +58,8 @@ class ScorerInputs:
         last = torch.zeros(num_rows * self.num_items, dtype=torch.int64)
         last = last.scatter_reduce(0, cell_N, entry_N, "amax")
         is_last_N = last[cell_N] == entry_N
+        if self.num_read is not None:
+            is_last_N = is_last_N & (item_N < self.num_read)
         # The number of last places up to each entry, after a zero for none.
         num_last = nn.functional.pad(is_last_N.to(torch.int64).cumsum(0), (1, 0))
         end_B = self.length_B.cumsum(0)

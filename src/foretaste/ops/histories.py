@@ -5,11 +5,11 @@ Shape suffixes: B users (rows), N interactions of these users, I items of the ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,6 +106,14 @@ class HistoryTensors:
             starts_B - offsets[:-1], lengths_B, output_size=num_entries
         )
         return self._entries(offsets, torch.arange(shift_N.numel(), device=self.device) + shift_N)
+
+    def within(self, num_items: int) -> HistoryTensors:
+        """These rows without the items at or above ``num_items``."""
+        if num_items >= self.num_items:
+            return replace(self, num_items=num_items)
+        is_kept_N = self.item_index < num_items
+        num_kept = nn.functional.pad(is_kept_N.cumsum(0), (1, 0))
+        return replace(self._entries(num_kept[self.offsets], is_kept_N), num_items=num_items)
 
     def oldest_first(self) -> Tensor:
         """The entries of ``item_index``, row by row in the order of ``position``: int64 [N]."""

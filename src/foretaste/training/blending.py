@@ -218,12 +218,16 @@ def _opened(runs: Sequence[Run | Path | str]) -> list[Run]:
 
 
 def _config(runs: Sequence[Run], weights: Sequence[float]) -> BlendConfig:
+    # The blend lists what the runs with a weight list.
+    listed = [run.num_items for run, weight in zip(runs, weights, strict=True) if weight]
+    num_items = max(listed, default=0)
     members = {
         str(number): Member(
             run=str(run.path.resolve()),
             model=run.config.model,
             settings=run.config.model_config,
             weight=weight,
+            num_items=None if run.num_items == num_items else run.num_items,
         )
         for number, (run, weight) in enumerate(zip(runs, weights, strict=True))
     }

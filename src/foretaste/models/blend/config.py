@@ -28,6 +28,9 @@ class Member:
     weight: Annotated[float, Range(at_least=0)]
     """Factor of its scores in the sum."""
 
+    num_items: int | None = None
+    """Number of items that it lists; None if it lists what the blend does."""
+
     def __post_init__(self) -> None:
         check_settings(self)
 
@@ -49,6 +52,11 @@ class BlendConfig(ModelConfig):
     @property
     def uses_order(self) -> bool:  # type: ignore[override]
         return any(member.model_config().uses_order for member in self.members.values())
+
+    @property
+    def uses_features(self) -> bool:  # type: ignore[override]
+        weighted = (member for member in self.members.values() if member.weight)
+        return any(member.model_config().uses_features for member in weighted)
 
     def __post_init__(self) -> None:
         super().__post_init__()

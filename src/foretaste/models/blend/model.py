@@ -3,7 +3,8 @@
 Scores of different models have different scales: the logarithm of a likelihood, a probability, a
 count. Each is first measured in standard deviations from the mean of the user's scores of the whole
 catalogue. These statistics are part of the user state, so that an item scores the same among
-candidates as in the catalogue.
+candidates as in the catalogue. A model that lists fewer items than the blend has them of its own
+items alone, and gives each other item its lowest score.
 
 Shape suffixes: B users, K candidates per user, I items of the catalogue.
 """
@@ -43,7 +44,8 @@ class Blend(ComposedModel):
         super().__init__(config, num_users, num_items)
         self.members = nn.ModuleList()
         for member in config.members.values():
-            model = build_model(member.model, member.model_config(), num_users, num_items)
+            num_own = member.num_items or num_items
+            model = build_model(member.model, member.model_config(), num_users, num_own)
             self.members.append(model)
 
     def run_paths(self) -> Sequence[str]:
@@ -63,8 +65,12 @@ class Blend(ComposedModel):
         standard deviations; -inf where no model finds a relation."""
         found, is_related_BI = [], torch.zeros(1, dtype=torch.bool, device=self.device)
         for model, weight in self._weighted():
+            is_own_B = item_index_B < model.num_items
+            scores_BI = item_index_B.new_full(
+                (len(is_own_B), self.num_items), -torch.inf, dtype=torch.float32
+            )
             try:
-                scores_BI = model.similarity(item_index_B)
+                scores_BI[is_own_B, : model.num_items] = model.similarity(item_index_B[is_own_B])
             except UnsupportedError:
                 continue
             is_related_BI = is_related_BI | (scores_BI > -torch.inf)
@@ -87,7 +93,12 @@ class Blend(ComposedModel):
         return any(model.scores_known_users_only for model, _ in self._weighted())
 
     def scorer(self, *, known_users: bool) -> BaseScorer:
-        scorers = [model.scorer(known_users=known_users) for model, _ in self._weighted()]
+        scorers = [
+            _OwnScorer(model, model.scorer(known_users=known_users))
+            if model.num_items < self.num_items
+            else model.scorer(known_users=known_users)
+            for model, _ in self._weighted()
+        ]
         return _BlendScorer(scorers, [weight for _, weight in self._weighted()])
 
     def _weighted(self) -> Iterator[tuple[RecommenderModel, float]]:
@@ -108,41 +119,50 @@ class Blend(ComposedModel):
         is_grown_B: Tensor | None = None,
     ) -> UserState:
         survive_forks()
-        asked = (user_index_B, histories, is_grown_B)
-        parts = self._parts([model.user_state(*asked) for model, _ in self._weighted()])
+        states = [
+            model.user_state(user_index_B, histories.within(model.num_items), is_grown_B)
+            for model, _ in self._weighted()
+        ]
+        parts = self._parts(states)
         return UserState(histories.lengths() > 0, parts)
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> StateParts:
         return self.user_state(user_index_B, histories).parts
 
     def _new_users(self, histories: HistoryTensors) -> StateParts:
-        return self._parts([model.fold_in(histories) for model, _ in self._weighted()])
+        each = [(model, histories.within(model.num_items)) for model, _ in self._weighted()]
+        return self._parts([model.fold_in(own) for model, own in each])
 
     @torch.no_grad()
     def _parts(self, states: Sequence[UserState]) -> StateParts:
-        """For each model its state, then the mean and deviation of its scores of the catalogue."""
+        """For each model its state, then mean, deviation and lowest of its scores of its items."""
         parts: list[UserState | Tensor] = []
         users_at_once = max(1, _CELLS_AT_ONCE // self.num_items)
         for (model, _), state in zip(self._weighted(), states, strict=True):
             mean_B1 = torch.empty(len(state), 1, device=self.device)
-            deviation_B1 = torch.empty_like(mean_B1)
+            deviation_B1, lowest_B1 = torch.empty_like(mean_B1), torch.empty_like(mean_B1)
             for start in range(0, len(state), users_at_once):
                 rows = slice(start, start + users_at_once)
-                mean_B1[rows], deviation_B1[rows] = _statistics(model.score_catalogue(state[rows]))
-            parts += [state, mean_B1, deviation_B1]
+                scores_BI = model.score_catalogue(state[rows])
+                mean_B1[rows], deviation_B1[rows] = _statistics(scores_BI)
+                lowest_B1[rows] = scores_BI.amin(1, keepdim=True)
+            parts += [state, mean_B1, deviation_B1, lowest_B1]
         return tuple(parts)
 
     def standardised(self, state: UserState, item_index_BK: Tensor | None) -> Iterator[Tensor]:
         """Standardised scores of each weighted model, of candidates [B, K] or all [B, I]."""
         for number, (model, _) in enumerate(self._weighted()):
-            own, mean_B1, deviation_B1 = state.parts[3 * number : 3 * number + 3]
+            own, mean_B1, deviation_B1, lowest_B1 = state.parts[4 * number : 4 * number + 4]
             assert isinstance(own, UserState)
             assert isinstance(mean_B1, Tensor)
             assert isinstance(deviation_B1, Tensor)
+            assert isinstance(lowest_B1, Tensor)
             if item_index_BK is None:
-                scores = model.score_catalogue(own)
+                scores = _with_others(model.score_catalogue(own), lowest_B1, self.num_items)
             else:
-                scores = model.score_candidates(own, item_index_BK)
+                is_own_BK = item_index_BK < model.num_items
+                scores = model.score_candidates(own, item_index_BK.where(is_own_BK, 0))
+                scores = scores.where(is_own_BK, lowest_B1)
             yield (scores - mean_B1).div_(deviation_B1)
 
     def _score_catalogue(self, state: UserState) -> Tensor:
@@ -160,6 +180,22 @@ class Blend(ComposedModel):
         return total
 
 
+class _OwnScorer(BaseScorer):
+    """The scorer of a model of fewer items than the blend: popularity for users without any of
+    them."""
+
+    def __init__(self, model: RecommenderModel, scorer: BaseScorer) -> None:
+        super().__init__()
+        self.scorer = scorer
+        self.count_I: Tensor
+        self.register_buffer("count_I", model.item_count_I)
+
+    def scores(self, users: ScorerInputs) -> Tensor:
+        own = users.within(len(self.count_I))
+        has_any_B1 = own.known.amax(1, keepdim=True) > 0.0
+        return torch.where(has_any_B1, self.scorer.scores(own), self.count_I)
+
+
 class _BlendScorer(BaseScorer):
     def __init__(self, scorers: Sequence[BaseScorer], weights: Sequence[float]) -> None:
         super().__init__()
@@ -172,8 +208,18 @@ class _BlendScorer(BaseScorer):
             assert isinstance(scorer, BaseScorer)
             scores_BI = scorer.scores(users)
             mean_B1, deviation_B1 = _statistics(scores_BI)
+            lowest_B1 = scores_BI.amin(1, keepdim=True)
+            scores_BI = _with_others(scores_BI, lowest_B1, users.num_items)
             total_BI = total_BI + (scores_BI - mean_B1) * (weight / deviation_B1)
         return total_BI
+
+
+def _with_others(scores_BI: Tensor, lowest_B1: Tensor, num_items: int) -> Tensor:
+    """Scores of a model's items and, behind these, its lowest for each other item of a blend."""
+    num_others = num_items - scores_BI.shape[1]
+    if not num_others:
+        return scores_BI
+    return torch.cat((scores_BI, lowest_B1.expand(-1, num_others)), dim=1)
 
 
 def _statistics(scores_BI: Tensor) -> tuple[Tensor, Tensor]:
