@@ -45,7 +45,7 @@ def write(path: Path, users: range, *items: int) -> Path:
 
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A dataset of every kind of part, with weights but for the last."""
+    """A dataset of every kind of part, with weights but for the last two."""
     root = tmp_path_factory.mktemp("datasets")
     train = write(root / "train.csv", range(1, 31), 0, 1, 2, 3)
     titles = root / "titles.csv"
@@ -64,7 +64,10 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         for protocol in PROTOCOLS
         for config in [PrepareConfig(protocol=protocol, weight_scale="linear")]
     ]
-    return [dataset.path for dataset in [*made, prepare(given, root / "given")]]
+    kinds = root / "kinds.csv"
+    kinds.write_text("item_id,title\n1,a\n2,a\n3,b\n4,b\n")
+    features = prepare(train, root / "features", items=kinds, features=("title",))
+    return [dataset.path for dataset in [*made, prepare(given, root / "given"), features]]
 
 
 def test_files_of_a_dataset(datasets: list[Path]) -> None:
@@ -82,9 +85,10 @@ def test_columns_of_a_dataset(datasets: list[Path]) -> None:
 
 def test_keys_of_the_manifest(datasets: list[Path], tmp_path: Path) -> None:
     in_files = in_partitions(open_dataset(datasets[0]), tmp_path / "in_files", [0, 2])
-    written = json.loads((in_files.path / "manifest.json").read_text())
-    assert listed("manifest.json") == written.keys()
-    assert {entry.name for entry in fields(Manifest)} <= written.keys()
+    paths = (in_files.path, datasets[-1])
+    written = {key for path in paths for key in json.loads((path / "manifest.json").read_text())}
+    assert listed("manifest.json") == written
+    assert {entry.name for entry in fields(Manifest)} <= written
 
 
 @pytest.fixture(scope="module")

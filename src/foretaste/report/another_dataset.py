@@ -70,6 +70,8 @@ class _RowsInRun:
     def matched(self, dataset: Dataset, heldout: HeldOut, trained_on: NDArray[np.bool_]) -> Matched:
         """The held-out users with the run's indexes, without the pairs in training."""
         run, user_row_U = self.run, self.user_row_U
+        # The same catalogue for all runs of a dataset, whether they list all of it or not.
+        catalogue = run.config.dataset.num_listed_items
         is_known_I = (self.item_row_I >= 0) & (self.item_row_I < run.num_items)
         if not is_known_I.any():
             raise DatasetError(
@@ -86,17 +88,17 @@ class _RowsInRun:
         known = heldout.known.union(heldout.target.where(trained_on))
         candidates = heldout.candidates
         if candidates is not None:
-            candidates = self.renumbered(candidates).within(run.num_items)
+            candidates = self.renumbered(candidates).within(catalogue)
         # Users unknown to the run get indexes above its own.
         user_index_U = np.where(user_row_U < 0, len(run.users) + heldout.user_index, user_row_U)
-        history = own.followed_by(self.renumbered(heldout.history)).within(run.num_items)
+        history = own.followed_by(self.renumbered(heldout.history)).within(catalogue)
         matched = replace(
             heldout,
             num_train_users=run.num_train_users,
             num_train_items=run.config.dataset.num_items,
             user_index=user_index_U.astype(np.int32),
             history=history,
-            known=self.renumbered(known).union(own).within(run.num_items),
+            known=self.renumbered(known).union(own).within(catalogue),
             target=self.renumbered(heldout.target.where(~trained_on)),
             candidates=candidates,
             num_trained=own.lengths(),
@@ -110,8 +112,8 @@ class _RowsInRun:
             num_users_folded_in=int((~is_trained).sum()),
             num_users_without_history=int((matched.history.lengths()[counted] == 0).sum()),
             num_items=run.num_items,
-            num_items_shared=int(is_known_I[: dataset.manifest.num_items].sum()),
-            num_dataset_items=dataset.manifest.num_items,
+            num_items_shared=int(is_known_I[: dataset.manifest.num_listed_items].sum()),
+            num_dataset_items=dataset.manifest.num_listed_items,
             num_pairs_left_out=int(trained_on.sum()),
             num_earlier_runs=sum(isinstance(start, dict) for start in run.config.start.values()),
         )

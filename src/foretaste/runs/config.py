@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from foretaste.data.dataset import Dataset
 
 FORMAT = "foretaste run"
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
 """Raised whenever any file of a run changes, log and weights too. Other formats are not read."""
 
 Settings = TypeVar("Settings")
@@ -58,12 +58,19 @@ class DatasetReference:
     num_train_users: int
     """Number of users seen in training; they are the first ones of ``users.parquet``."""
     num_items: int
-    """Number of items in the catalogue; they are the first ones of ``items.parquet``."""
+    """Number of items seen in training; they are the first ones of ``items.parquet``."""
     num_all_items: int
     """Number of items, with those never seen in training."""
+    feature_columns: tuple[str, ...] = ()
+    """The columns of its features, from its manifest. Absent from the file without features."""
+    num_listed_items: int = 0
+    """Number of items that a model with features lists, the first ones. It is ``num_items``, and
+    absent from the file, without features."""
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if not self.feature_columns:
+            object.__setattr__(self, "num_listed_items", self.num_items)
 
     @classmethod
     def of(cls, dataset: Dataset) -> DatasetReference:
@@ -80,6 +87,8 @@ class DatasetReference:
             num_train_users=manifest.num_train_users,
             num_items=manifest.num_items,
             num_all_items=manifest.num_all_items,
+            feature_columns=manifest.feature_columns,
+            num_listed_items=manifest.num_listed_items,
         )
 
 
@@ -141,15 +150,21 @@ class RunConfig:
     def digest(self) -> str:
         """The sha256 of all entries but the starting time and the dataset's place, so equal runs
         have equal digests."""
-        document = asdict(self)
+        document = self._document()
         # Weights and states carry this digest, and equal runs shall have equal files.
         del document["created"], document["dataset"]["name"], document["dataset"]["path"]
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
     def to_json(self) -> str:
         """The text of ``config.json``."""
-        document = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
+        document = {"format": FORMAT, "format_version": FORMAT_VERSION, **self._document()}
         return signed_text(document, indent=2)
+
+    def _document(self) -> dict[str, Any]:
+        document = asdict(self)
+        if not self.dataset.feature_columns:
+            del document["dataset"]["feature_columns"], document["dataset"]["num_listed_items"]
+        return document
 
 
 def read_run_config(path: Path) -> RunConfig:

@@ -139,7 +139,7 @@ class Run:
 
     @cached_property
     def items(self) -> IdTable:
-        """All items; the catalogue is the first ``num_items``."""
+        """All items; the model lists the first ``num_items``."""
         return self._id_table(ITEMS, self.config.dataset.num_all_items)
 
     @property
@@ -191,10 +191,12 @@ class Run:
         """Users seen in training."""
         return self.config.dataset.num_train_users
 
-    @property
+    @cached_property
     def num_items(self) -> int:
-        """Items of the catalogue."""
-        return self.config.dataset.num_items
+        """Items that its model lists: those seen in training and, if it uses features, new ones."""
+        dataset = self.config.dataset
+        uses_features = model_config(self.config, self.path / CONFIG).uses_features
+        return dataset.num_listed_items if uses_features else dataset.num_items
 
     @property
     def has_weights(self) -> bool:
