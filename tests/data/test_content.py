@@ -82,7 +82,7 @@ def test_a_training_part_may_have_more_files_than_can_be_open(tmp_path: Path) ->
     with few_open_files():
         engine = cast(Any, ManyFiles())
         parts, digest = write_parts(
-            engine, tmp_path, {}, {"user_id": "text", "item_id": "text"}, (),
+            engine, tmp_path, {}, {"user_id": "text", "item_id": "text"}, (), {},
             has_weights=False, has_order=False,
         )  # fmt: skip
     files = sorted((tmp_path / "train").iterdir())

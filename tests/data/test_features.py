@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from foretaste.data import prepare
+from foretaste.data import Dataset, Features, prepare
+from foretaste.errors import InputError, SettingError
+from tests.data.conftest import WriteFile, refuse
+
+pytestmark = pytest.mark.filterwarnings("ignore::foretaste.errors.DataWarning")
 
 PLAYS = pd.DataFrame({"user_id": [1, 1, 1, 2, 2, 2, 3, 3, 3], "item_id": [*"abcacdbce"]})
 PLAYS["time"] = range(9)
@@ -19,30 +33,284 @@ ITEMS = pd.DataFrame(
         "tags": [["1", "2"], [], None, ["2"], ["3"], [" 1"], ["7"], []],
     }
 )
+ASKED: dict[str, Any] = {"items": ITEMS, "features": ["kind", "tags"]}
 
 
-@pytest.fixture
-def settings() -> dict[str, Any]:
-    return {"items": ITEMS, "features": ["kind", "tags"]}
+def items_of(features: Features | None, dataset: Dataset) -> dict[tuple[str, str], list[Any]]:
+    """The ids of the items with each value."""
+    assert features is not None
+    rows, ids = features.histories, dataset.items.ids()
+    parts = np.split(rows.item_index, rows.offsets[1:-1])
+    return {
+        name: [ids[index] for index in part]
+        for name, part in zip(features.names, parts, strict=True)
+    }
 
 
-@pytest.mark.filterwarnings("ignore::foretaste.errors.DataWarning")
-def test_items_with_a_value_stand_behind_those_of_training(
-    tmp_path: Path, settings: dict[str, Any]
-) -> None:
+def test_items_with_a_value_stand_behind_those_of_training(tmp_path: Path) -> None:
     """Training has a and b; c and d are held out, x is new; e and y share no value."""
-    dataset = prepare(PLAYS, tmp_path / "out", **settings)
+    dataset = prepare(PLAYS, tmp_path / "out", **ASKED)
     assert dataset.items.ids() == ["a", "b", "c", "d", "x", "e"]
     manifest = dataset.manifest
     assert (manifest.num_items, manifest.num_listed_items, manifest.num_all_items) == (2, 5, 6)
+    assert items_of(dataset.features, dataset) == {
+        ("kind", "b"): ["c", "d"],
+        ("kind", "w"): ["a", "b", "x"],
+        ("tags", "1"): ["a", "x"],
+        ("tags", "2"): ["a", "d"],
+    }
     assert dataset.features is not None
-    assert dataset.features.names == (("kind", "b"), ("kind", "w"), ("tags", "1"), ("tags", "2"))
     assert dataset.features.columns == ("kind", "tags")
-    rows = dataset.features.histories
-    found = [
-        list(rows.item_index[a:b]) for a, b in zip(rows.offsets[:-1], rows.offsets[1:], strict=True)
-    ]
-    assert found == [[2, 3], [0, 1, 4], [0, 4], [0, 3]]
     assert dataset.train.num_items == dataset.heldout("test").history.num_items == 5
     assert dataset.all_interactions().num_items == 6
     assert list(dataset.heldout("test").history[2:].item_index) == [1, 2]
+    assert manifest.counts["num_test_targets_unseen_in_training"] == 3
+    assert manifest.counts["num_test_targets_unseen_without_feature"] == 1
+    notes = manifest.notes
+    assert notes["feature 'kind'"] == "3 values, 2 of at least two items; 1 item without one"
+    assert notes["feature 'tags'"] == "4 values, 2 of at least two items; 2 items without one"
+    assert notes["new items"] == (
+        "1 item of items table has no interactions and joins the lists, 2 have no feature and do "
+        "not"
+    )
+
+
+def expected(
+    trained: set[str], kept: set[str], source: set[str], rows: pd.DataFrame
+) -> tuple[list[str], dict[tuple[str, str], list[str]]]:
+    """The order of the items and the items of each value, by the ids of training, of all parts and
+    of the source, and rows of ``item_id``, ``column`` and ``value``."""
+    rows = rows.assign(value=rows["value"].str.strip(" \t\r\n\xa0"))
+    rows = rows[rows["value"].fillna("") != ""].drop_duplicates()
+    listable = kept | (set(rows["item_id"]) - source)
+    rows = rows[rows["item_id"].isin(listable)]
+    size = rows.groupby(["column", "value"])["item_id"].transform("size")
+    rows = rows[(size >= 2) & (size <= len(listable) / 2)]
+    listed = set(rows["item_id"]) - trained
+    order = [*sorted(trained), *sorted(listed), *sorted(kept - trained - listed)]
+    rows = rows.sort_values("item_id", key=lambda ids: ids.map(order.index))
+    return order, rows.groupby(["column", "value"])["item_id"].agg(list).to_dict()
+
+
+described = st.tuples(
+    st.sampled_from("abcdefghij"),
+    st.sampled_from(["w", "w ", "W", "\u00a0x", "", None]),
+    st.lists(st.sampled_from(["1", "2", " 2", ""]), max_size=3),
+)
+
+
+@settings(max_examples=25)
+@given(
+    plays=st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abcdefgh")), min_size=12),
+    items=st.lists(described, min_size=4, max_size=24),
+    least=st.integers(1, 2),
+)
+def test_the_order_and_the_values_are_those_of_pandas(
+    plays: list[tuple[int, str]], items: list[tuple[str, str | None, list[str]]], least: int
+) -> None:
+    """An item may have several rows, and filters take items out, which are no new items."""
+    table = pd.DataFrame(plays, columns=["user_id", "item_id"]).assign(
+        time=1_700_000_000 + np.arange(len(plays))
+    )
+    frame = pd.DataFrame(items, columns=["item_id", "kind", "tags"])
+    error = ""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            dataset = prepare(
+                table, Path(folder) / "out", protocol="temporal", min_item_users=least,
+                items=frame, features=["kind", "tags"],
+            )  # fmt: skip
+        except InputError as refused:
+            error = str(refused)
+        if error:
+            assert re.search("no two items share|every value|none of the items|few|filt", error)
+            return
+        ids = dataset.items.ids()
+        trained, everything = (
+            {ids[index] for index in rows.item_index}
+            for rows in (dataset.train, dataset.all_interactions())
+        )
+        rows = pd.concat(
+            frame[["item_id"]].assign(column=name, value=frame[name]).explode("value")
+            for name in ("kind", "tags")
+        )
+        order, values = expected(trained, everything, set(table["item_id"]), rows)
+        assert ids == order
+        assert items_of(dataset.features, dataset) == values
+        manifest = dataset.manifest
+        assert manifest.num_items == len(trained)
+        with_value = {item for found in values.values() for item in found}
+        assert manifest.num_listed_items == len(trained | with_value)
+
+
+def values_of(items: Any, *names: str, folder: Path, **more: Any) -> dict[Any, list[Any]]:
+    """The items of each value, of a training of items 1 to 6."""
+    plays = pd.DataFrame({"user_id": [1, 2] * 3, "item_id": range(1, 7)})
+    settings = {"protocol": "none", "overwrite": True, "features": names} | more
+    dataset = prepare(plays, folder / "out", items=items, **settings)
+    return items_of(dataset.features, dataset)
+
+
+def test_columns_of_types(tmp_path: Path) -> None:
+    """Integers that gaps made floats, booleans, categories, lists of integers; of each a missing
+    value."""
+    columns = {
+        "whole": pd.Series([1.0, 1.0, None, 2.0, 2.0, 3.0]),
+        "flag": pd.array([True, True, None, False, False, None], dtype="boolean"),
+        "brand": pd.Categorical(["a", "a", None, "A", "A", "b"]),
+        "decimal": pa.array([5, 5, None, 6, 7, 8], pa.decimal128(10, 2)),
+        "many": pa.array([[1, 2], [2, 1, 2], None, [], [None], [3]], pa.list_(pa.int8())),
+        "fixed": pa.array([["u", "v"], ["u", "w"], None, ["", "x"], [None, "x"], ["y", "z"]],
+                          pa.list_(pa.string(), 2)),
+    }  # fmt: skip
+    frame = pd.DataFrame(
+        {"item_id": range(1, 7)} | {name: columns[name] for name in ("whole", "flag", "brand")}
+    )
+    table = pa.Table.from_pandas(frame)
+    for name in ("decimal", "many", "fixed"):
+        table = table.append_column(name, columns[name])
+    pq.write_table(table, tmp_path / "items.parquet")
+    for source in (table, tmp_path / "items.parquet"):
+        assert values_of(source, *columns, folder=tmp_path) == {
+            ("whole", "1"): [1, 2], ("whole", "2"): [4, 5],
+            ("flag", "false"): [4, 5], ("flag", "true"): [1, 2],
+            ("brand", "A"): [4, 5], ("brand", "a"): [1, 2],
+            ("decimal", "5"): [1, 2],
+            ("many", "1"): [1, 2], ("many", "2"): [1, 2],
+            ("fixed", "u"): [1, 2], ("fixed", "x"): [4, 5],
+        }  # fmt: skip
+
+
+def test_columns_of_text(write: WriteFile, tmp_path: Path) -> None:
+    """Text is split at the sign behind a name; numbers such as 2.0 are integers, 007 is no 7."""
+    lines = ["1;A|B;1.0;007", "2;B | C;2.0;7", '3;"";;7', "4;|;2;", "5; A;3.0;007", "6;B;3.0;7"]
+    items = write("\n".join(["item_id;tag|;size;code", *lines]), "items.csv")
+    items.write_text(items.read_text().replace("tag|", "tag"))
+    assert values_of(items, "tag|", "size", "code", folder=tmp_path) == {
+        ("tag", "A"): [1, 5], ("tag", "B"): [1, 2, 6],
+        ("size", "2"): [2, 4], ("size", "3"): [5, 6],
+        ("code", "007"): [1, 5], ("code", "7"): [2, 3, 6],
+    }  # fmt: skip
+    items.write_text(items.read_text().replace("tag", "tag|"))
+    assert ("tag|", "A|B") not in values_of(items, "code", folder=tmp_path)
+    with pytest.raises(InputError, match=r"no two items share a value of column 'tag\|'"):
+        values_of(items, "tag|", folder=tmp_path)
+
+
+def test_columns_of_json(write: WriteFile, tmp_path: Path) -> None:
+    tags: list[Any] = [["a", "b"], ["b", 2], "a", 2, None, []]
+    lines = [json.dumps({"item_id": n, "tag s": tag}) for n, tag in enumerate(tags, start=1)]
+    items = write("\n".join(lines), "items.jsonl")
+    assert values_of(items, "tag s", folder=tmp_path) == {
+        ("tag s", "2"): [2, 4], ("tag s", "a"): [1, 3], ("tag s", "b"): [1, 2],
+    }  # fmt: skip
+
+
+def test_rows_and_spellings_of_an_item(tmp_path: Path) -> None:
+    """An item has the values of all its rows, and those of its id in another Unicode form, which
+    is no new item; ids that are no integers do not join integers."""
+    plays = pd.DataFrame({"user_id": [1, 2] * 3, "item_id": [*"abcd", "caf\u00e9", "f"]})
+    items = pd.DataFrame({"item_id": ["a", "a", "cafe\u0301", "b", "a", "f"], "kind": [*"xyyzxx"]})
+    dataset = prepare(plays, tmp_path / "out", protocol="none", items=items, features=["kind"])
+    assert items_of(dataset.features, dataset) == {
+        ("kind", "x"): ["a", "f"], ("kind", "y"): ["a", "caf\u00e9"],
+    }  # fmt: skip
+    assert "new items" not in dataset.manifest.notes
+    plays["item_id"] = range(1, 7)
+    items = pd.DataFrame(
+        {"item_id": ["1", "2", "07", "7", "8"], "kind": ["x", "y", "x", "x", None]}
+    )
+    dataset = prepare(plays, tmp_path / "ids", protocol="none", items=items, features=["kind"])
+    assert dataset.items.ids() == [1, 2, 3, 4, 5, 6, 7]
+    assert dataset.manifest.notes["new items"] == (
+        "1 item of items table has no interactions and joins the lists, 1 has no feature and does "
+        "not; the ids of 1 are no integers, and they do not join either: --item-id-type text takes "
+        "them"
+    )
+
+
+def test_values_of_most_items_are_left_out_and_named(tmp_path: Path) -> None:
+    items = pd.DataFrame({"item_id": range(1, 7), "kind": [*"aabbcc"], "stock": [*"yyyynn"]})
+    plays = pd.DataFrame({"user_id": [1, 2] * 3, "item_id": range(1, 7)})
+    asked: dict[str, Any] = {"protocol": "none", "features": ["kind", "stock"]}
+    dataset = prepare(plays, tmp_path / "out", items=items, **asked)
+    assert dataset.manifest.notes["feature 'stock'"] == (
+        "2 values, 2 of at least two items; 0 items without one; left out, as more than half of "
+        "the items have it: 'y'"
+    )
+    assert ("stock", "n") in items_of(dataset.features, dataset)
+    assert ("stock", "y") not in items_of(dataset.features, dataset)
+    refuse(
+        plays, "every value of features is one that more than half", protocol="none",
+        items=items.assign(stock="y"), features=["stock"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("features", "message", "error"),
+    [
+        (["knd"], r"no column 'knd', asked .*--features.* did you mean 'kind'", InputError),
+        (["item_id"], "features names 'item_id', which has the item ids", SettingError),
+        (["kind", "kind"], "'kind', which is named twice", SettingError),
+        (["tags|"], r"'tags\|', and a sign splits .* list<.*name it 'tags'", SettingError),
+        (["code"], "no two items share a value of column 'code'", InputError),
+        (["day"], r"'day' is of type timestamp.*, and features are text, integers", InputError),
+        (["rows"], r"'rows' is of type struct.*, and features are text, integers", InputError),
+        ([], "features is ''; it must be one or more columns", SettingError),
+        (["price"], r"real numbers such as 0.5 .*frame\['price_band'\] = pandas\.qcut", InputError),
+    ],
+)  # fmt: skip
+def test_columns_that_are_refused(
+    features: list[str], message: str, error: type[InputError]
+) -> None:
+    items = ITEMS.assign(code=range(8), price=[0.5, 1.5] * 4)
+    items = items.assign(day=pd.Timestamp("2024-01-01"), rows=[{"a": 1}] * 8)
+    refuse(PLAYS, message, error, items=items, features=features)
+
+
+def test_features_need_a_file_of_items() -> None:
+    refuse(
+        PLAYS, "features is .*no file describes the items.*--items", SettingError, features=["a"]
+    )
+
+
+def test_the_line_to_run_makes_bands(write: WriteFile, tmp_path: Path) -> None:
+    """Of a price in a file without types, and in a file with types."""
+    text = "item_id,unit price\n" + "".join(f"{n},{n}.50\n" for n in range(1, 21))
+    plays = pd.DataFrame({"user_id": [1, 2] * 10, "item_id": range(1, 21)})
+    items = write(text, "products.csv")
+    pq.write_table(pa.table({"item_id": range(1, 21), "unit price": np.arange(20) + 0.5}),
+                   tmp_path / "products.parquet")  # fmt: skip
+    for source in (items, tmp_path / "products.parquet"):
+        asked: dict[str, Any] = {"protocol": "none", "items": source, "overwrite": True}
+        with pytest.raises(InputError, match="has real numbers such as") as caught:
+            prepare(plays, tmp_path / "out", features=["unit price"], **asked)
+        line = str(caught.value).split("this makes one: ")[1]
+        copied = tmp_path / "bands.csv"
+        program = f"import duckdb; duckdb.sql('''COPY ({line}) TO '{copied}' ''')"
+        subprocess.run([sys.executable, "-c", program], check=True)
+        asked |= {"items": copied, "features": ["unit price_band"]}
+        dataset = prepare(plays, tmp_path / "out", **asked)
+        assert len(items_of(dataset.features, dataset)) == 10
+
+
+def test_the_digest_holds_features_and_new_items(tmp_path: Path) -> None:
+    """Data without features keep their bytes: those of an items file do not change them."""
+
+    def digest(name: str, items: pd.DataFrame, **settings: Any) -> str:
+        return prepare(PLAYS, tmp_path / name, items=items, **settings).manifest.digest
+
+    plain = digest("plain", ITEMS)
+    assert plain == digest("fewer", ITEMS[:5])
+    digests = {
+        plain,
+        digest("all", ITEMS, features=["kind"]),
+        digest("without-new", ITEMS[:5], features=["kind"]),
+        digest("other", ITEMS.assign(kind=[*"wwwbbwwb"]), features=["kind"]),
+        digest("tags", ITEMS, features=["tags"]),
+    }
+    assert len(digests) == 5
+    text = (tmp_path / "plain" / "manifest.json").read_text()
+    assert "feature" not in text
+    assert "listed" not in text
+    assert not list((tmp_path / "plain").glob("feature*"))

@@ -179,7 +179,31 @@ def one_form(folder: Path) -> Path:
     return write(folder / "items.parquet", pa.table({"item_id": ids, "title": ["a", "b", "c"]}))
 
 
+def described(folder: Path) -> Path:
+    """Features of many types, of items that come twice, and of new ones."""
+    numbers = range(200)
+    ids = [ITEMS[n % len(ITEMS)] if n % 3 else f"new {n % 40}" for n in numbers]
+    columns = {
+        "item_id": ids,
+        "tags": [[None, "a", f" {n % 7}", "\u00a0"][: n % 5] if n % 4 else None for n in numbers],
+        "codes": pa.array([[n % 5, n % 3] for n in numbers], pa.list_(pa.int16())),
+        "genres": [f"x.*|y{n % 3}| \\E z" if n % 6 else None for n in numbers],
+        "whole": [None if n % 9 == 0 else float(n % 11) for n in numbers],
+        "flag": [None if n % 10 == 0 else n % 7 > 2 for n in numbers],
+    }
+    return write(folder / "items.parquet", pa.table(columns))
+
+
 CASES = {
+    "features": Case(
+        one_file,
+        {
+            "protocol": "temporal",
+            "min_item_users": 2,
+            "features": ("tags", "codes", "genres|", "whole", "flag"),
+        },
+        described,
+    ),
     "ids": Case(
         typed_ids,
         {

@@ -302,6 +302,8 @@ class PrepareConfig(InputConfig):
                 "purchase cart"
             )
         _ = self.weight_of_event, self.half_life_s
+        if self.features == ():
+            raise wrong("features", "", "one or more columns of the items file")
         self._check_layout()
         if self.empty_values is not None and self.empty_ids != "drop":
             raise SettingError(

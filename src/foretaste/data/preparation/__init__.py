@@ -19,7 +19,7 @@ from foretaste._util.atomic import atomic_directory
 from foretaste._util.files import real_path, why_not_written
 from foretaste._util.keywords import routed
 from foretaste._util.settings import checked, given_or_default
-from foretaste.data.config import PairsConfig, PrepareConfig, Progress
+from foretaste.data.config import InputConfig, PairsConfig, PrepareConfig, Progress
 from foretaste.data.dataset import DATASETS, Dataset, open_dataset
 from foretaste.data.ids import with_id_types_of
 from foretaste.data.manifest import FILE_NAME, check_output, holds_dataset
@@ -30,6 +30,7 @@ from foretaste.data.preparation.columns import (
     find_spelling,
 )
 from foretaste.data.preparation.engine import Engine
+from foretaste.data.preparation.features import FEATURE
 from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.preparation.pipeline import Pipeline
 from foretaste.data.preparation.reading import read_raw
@@ -148,7 +149,9 @@ def warn_of(dataset: Dataset) -> None:
     manifest = dataset.manifest
     rows = {"rows": manifest.rows()} if manifest.has_dropped_rows else {}
     for subject, note in (rows | manifest.notes).items():
-        if subject not in ("titles", "times"):  # these two only describe; nothing is odd
+        # These only describe; nothing is odd.
+        is_description = subject in ("titles", "times", "new items")
+        if not is_description and not subject.startswith(FEATURE):
             note = _OPTION.sub(lambda found: found[1].replace("-", "_"), note)
             warnings.warn(f"{dataset.path.name}: {subject}: {note}", DataWarning, level)
 
@@ -193,7 +196,7 @@ def read_items(source: Any, config: PairsConfig | None = None) -> pa.Table:
     """
     config = given_or_default("config", config, PairsConfig)
     described = open_items(source, config.items_format)
-    descriptions = ItemDescriptions(described, PrepareConfig(item_column=config.item_column))
+    descriptions = ItemDescriptions(described, InputConfig(item_column=config.item_column))
 
     from pyarrow import parquet
 

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 from foretaste._util.formatting import counted, shown, spelled_like
-from foretaste.data.config import PairsConfig, PrepareConfig
+from foretaste.data.config import InputConfig, PairsConfig
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.casts import cast, literals
-from foretaste.data.preparation.features import ItemFeatures
 from foretaste.data.preparation.notes import problems_of
 from foretaste.data.preparation.reading import check_storage, naming
 from foretaste.data.sources.arrow import Frame
@@ -229,8 +228,8 @@ class ItemDescriptions:
     column.
     """
 
-    def __init__(self, source: Source, config: PrepareConfig) -> None:
-        self._source = source
+    def __init__(self, source: Source, config: InputConfig) -> None:
+        self.source = self.registered = source
         columns = [*source.columns, *source.repeated]
         # foretaste serve has no such option, so renaming comes first.
         named = f"name it with {_flag('item_column')}"
@@ -249,26 +248,23 @@ class ItemDescriptions:
             raise InputError(
                 f"{none}. Rename the column of the ids to item_id{others}.{_header_hint(source)}"
             )
-        self._key = key
-        if config.title_column == self._key:
+        self.key = key
+        if config.title_column == self.key:
             raise SettingError(
-                f"title_column is {shown(self._key)}, which is the column of the item ids"
+                f"title_column is {shown(self.key)}, which is the column of the item ids"
             )
-        self._others = [name for name in columns if name != self._key]
+        self._others = [name for name in columns if name != self.key]
         self._repeats: list[str] = []
         self._has_several_titles = False
         self._columns: list[str] = []
-        self.features = None
-        if config.features is not None:
-            self.features = ItemFeatures(source, config.features, key)
         self.title = config.title_column
         """The column of the titles; None if there is none."""
         if self.title is None:
             advice = f"say which with {_flag('title_column')}"
             self.title = find_spelling(self._others, "title", source.name, advice)
         elif self.title not in self._others:
-            raise InputError(_has_no_column(source, {"title_column": self.title}))
-        check_columns([source], filter(None, (self._key, self.title)))
+            raise InputError(has_no_column(source, {"title_column": self.title}))
+        check_columns([source], filter(None, (self.key, self.title)))
         self._others = [name for name in self._others if name in source.columns]
         refuse_nul(self._others, source.name)
 
@@ -286,17 +282,16 @@ class ItemDescriptions:
             elif name.lower() not in taken:
                 taken |= {name.lower()}
                 names[name] = identifier(name)
-        with naming([self._source]):
-            (source,) = engine.register([self._source])
+        with naming([self.source]):
+            (source,) = engine.register([self.source])
+        self.registered = source
         columns = source.columns
-        texts = {"described_id": cast(engine.sql, columns[self._key], "text")}
+        texts = {"described_id": cast(engine.sql, columns[self.key], "text")}
         texts |= {sql: f"CAST({columns[name].sql} AS STRING)" for name, sql in names.items()}
         selected = ", ".join(f"{text} AS {sql}" for sql, text in texts.items())
-        with naming([self._source]):
-            check_storage(engine, [source], {"item_id": self._key})
+        with naming([self.source]):
+            check_storage(engine, [source], {"item_id": self.key})
             engine.make("described", f"SELECT {selected} FROM {source.relation}")
-            if self.features is not None:
-                self.features.read(engine, source, texts["described_id"])
         if engine.count(
             "(SELECT described_id FROM described WHERE described_id IS NOT NULL "
             "GROUP BY described_id HAVING count(*) > 1)"
@@ -309,29 +304,29 @@ class ItemDescriptions:
         """Notes on ids of the source that another program has changed."""
         ids = "SELECT described_id AS id, 1 AS num_rows FROM described"
         problems = problems_of(engine, f"({ids} WHERE described_id IS NOT NULL)")
-        return {f"ids of {Path(self._source.name).name}": "; ".join(problems)} if problems else {}
+        return {f"ids of {Path(self.source.name).name}": "; ".join(problems)} if problems else {}
 
-    def match_forms(self, engine: Engine) -> None:
+    def match_forms(self, engine: Engine) -> list[tuple[str, str]]:
         """Describe also the items whose id is spelled in another Unicode form in the source, if
-        only one id there has that form."""
+        only one id there has that form; returns each such id with the one of the source."""
         is_ascii = engine.sql.matches.format(text="{id}", pattern=r"[\x00-\x7F]*")
         unmatched = engine.run(
             f"SELECT item_id FROM items{steps.DESCRIBED} "
             f"WHERE described_id IS NULL AND NOT {is_ascii.format(id='CAST(item_id AS STRING)')}"
         )
         if not unmatched:
-            return
+            return []
         spellings: dict[str, list[str]] = {}
         is_other = f"described_id IS NOT NULL AND NOT {is_ascii.format(id='described_id')}"
         for (found,) in engine.run(f"SELECT described_id FROM described WHERE {is_other}"):
             spellings.setdefault(normalize("NFC", found), []).append(found)
         ids = [
-            (item_id, spelled[0])
+            (str(item_id), spelled[0])
             for (item_id,) in unmatched
             if len(spelled := spellings.get(normalize("NFC", item_id), [])) == 1
         ]
         if not ids:
-            return
+            return []
         engine.rename("described", "spelled")
         pairs = ", ".join(f"({literals(pair)})" for pair in ids)
         engine.make(
@@ -341,6 +336,7 @@ class ItemDescriptions:
             f"JOIN (VALUES {pairs}) AS pairs(item_text, described_id) USING (described_id)",
         )
         engine.drop("spelled")
+        return ids
 
     def _of_repeats(self, engine: Engine, names: dict[str, str]) -> dict[str, str]:
         """Make ``described`` have one row per id; returns the columns that are kept."""
@@ -385,7 +381,7 @@ class ItemDescriptions:
         if num_found == 0:
             (found,) = engine.row("SELECT min(described_id) FROM described")
             raise InputError(
-                f"{self._source.name}: describes none of the items that were kept: its ids are "
+                f"{self.source.name}: describes none of the items that were kept: its ids are "
                 f"such as {shown(found)}, theirs such as {shown(kept)}; give the file of these "
                 "items, or leave it out"
             )
@@ -393,7 +389,7 @@ class ItemDescriptions:
     def describe_titles(self, engine: Engine) -> str:
         """A note on the column of the titles, with the number of items that have one."""
         # Without the file's folder, which differs from machine to machine.
-        file = Path(self._source.name).name
+        file = Path(self.source.name).name
         if self.title is None:
             if not self._others:
                 return f"none, as {file} has no column but the ids"
@@ -419,17 +415,17 @@ def _not_found(
     a table in another language try again and again."""
     hint = _header_hint(source) + _index_hint(source)
     if not missing:
-        return _has_no_column(source, absent, hint)
+        return has_no_column(source, absent, hint)
     roles, flags = " or ".join(missing), _flag(*(_OPTIONS[role] for role in missing))
     advice = f"{'Name it' if len(missing) == 1 else 'Name them'} with {flags}"
     if looks_for_time:
         advice += ", and a column of times, if there is one, with --time-column"
     if absent:
-        return f"{_has_no_column(source, absent, hint)} None looks like {roles} either. {advice}."
+        return f"{has_no_column(source, absent, hint)} None looks like {roles} either. {advice}."
     return f"{_none_looks_like(_names(source), roles, source.name)}. {advice}.{hint}"
 
 
-def _has_no_column(source: Source, absent: Mapping[str, str], hint: str = "") -> str:
+def has_no_column(source: Source, absent: Mapping[str, str], hint: str = "") -> str:
     """The message about columns that are named by options and absent from a source."""
     columns = _names(source)
     asked = ", nor ".join(

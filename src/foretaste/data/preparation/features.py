@@ -4,68 +4,95 @@ items."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from foretaste._util.formatting import shown, spelled_like
+from foretaste._util.formatting import counted, shown
 from foretaste.data.preparation import steps
-from foretaste.data.preparation.casts import Kind, cast
-from foretaste.data.sources.source import Column, Source, quoted
-from foretaste.errors import SettingError
+from foretaste.data.preparation.casts import Kind, cast, literals
+from foretaste.data.preparation.columns import ItemDescriptions, check_columns, has_no_column
+from foretaste.data.sources.arrow import Frame
+from foretaste.data.sources.source import Column, Source, Storage, identifier, quoted
+from foretaste.data.sources.text import TextFile
+from foretaste.errors import InputError, SettingError
 
 if TYPE_CHECKING:
     from foretaste.data.preparation.engine import Engine
 
+_CATEGORIES: tuple[Storage, ...] = ("text", "integer", "real", "decimal", "uuid", "truth")
 _BLANKS = "concat(' ', chr(9), chr(10), chr(13), chr(160))"
+FEATURE = "feature "
+"""Subject of the note on a column of features, before its name."""
+
+_MOST_NAMED = 3
+"""Most values in the note on values that are left out."""
 
 
-class _Feature(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class _Feature:
     """A column of features."""
 
     name: str
 
     mark: str
-    """The sign between several values; empty if there is none."""
+    """The sign between several values of a text; empty if there is none."""
+
+    def rows(self, engine: Engine, source: Source, item_id: str) -> tuple[str, Column]:
+        """The text after FROM in a query of the ids, ``described_id``, and single values, and the
+        column of these values."""
+        column = source.columns[self.name]
+        values, value = column.values, column.sql
+        if self.mark:
+            values = engine.sql.split.format(text=value, mark=quoted(self.mark))
+        if values:
+            value = engine.sql.each.format(values=values)
+        rows = f"(SELECT {item_id} AS described_id, {value} AS element FROM {source.relation})"
+        return rows, replace(column, sql="element", storage=column.element or column.storage)
 
 
 class ItemFeatures:
     """The columns of features in a file of items.
 
-    Raises SettingError for a column that the file does not have, that is named twice, or that has
-    the ids, ``key``.
+    Raises InputError for a column that the file does not have or whose type is no category,
+    SettingError for a column that is named twice or has the ids.
     """
 
-    def __init__(self, source: Source, asked: Sequence[str], key: str) -> None:
-        self._source = source
+    def __init__(self, items: ItemDescriptions, asked: Sequence[str]) -> None:
+        self._items = items
+        self._source = source = items.source
         self._features = [_found(source, text) for text in asked]
         names = [feature.name for feature in self._features]
-        for name in names:
-            if name == key or names.count(name) > 1:
-                problem = "has the item ids" if name == key else "is named twice"
-                raise SettingError(f"features names {shown(name)}, which {problem}")
-        self.notes: dict[str, str] = {}
-        self.num_listed_items = 0
+        for feature in self._features:
+            name, column = feature.name, source.columns[feature.name]
+            if name == items.key or names.count(name) > 1:
+                problem = "has the item ids" if name == items.key else "is named twice"
+                raise SettingError(f"features names {shown(name)}, which {problem}; leave it out")
+            if feature.mark and column.storage != "text":
+                raise SettingError(
+                    f"features names {shown(name + feature.mark)}, and a sign splits text alone: "
+                    f"column {shown(name)} of {source.name} is of type {column.type_name:.200}; "
+                    f"name it {shown(name)}"
+                )
+            if (column.element or column.storage) not in _CATEGORIES:
+                raise InputError(
+                    f"{source.name}: column {shown(name)} is of type {column.type_name:.200}, and "
+                    "features are text, integers, true or false, or lists of these; leave it out, "
+                    "or make text of it first"
+                )
 
-    def read(self, engine: Engine, source: Source, item_id: str) -> None:
-        """Make table ``values_of_items`` of the values of each item, by ``described_id``, from the
-        registered source and the SQL of its ids."""
+    def read(self, engine: Engine) -> None:
+        """Make table ``values_of_items`` of the values of each item, by ``described_id``, after the
+        descriptions were read. Raises InputError for a column of real numbers."""
+        source = self._items.registered
+        item_id = cast(engine.sql, source.columns[self._items.key], "text")
         selects = []
         for number, feature in enumerate(self._features):
-            column = source.columns[feature.name]
-            rows, value = source.relation, column
-            id_sql = item_id
-            if column.elements is not None or feature.mark:
-                values = column.sql
-                if feature.mark:
-                    values = engine.sql.split.format(text=values, mark=quoted(feature.mark))
-                each = engine.sql.each.format(values=values)
-                rows = f"(SELECT {item_id} AS described_id, {each} AS element FROM {rows})"
-                storage = column.elements or column.storage
-                value = replace(column, sql="element", storage=storage)
-                id_sql = "described_id"
+            rows, column = feature.rows(engine, source, item_id)
+            column = self._category(engine, rows, column, feature.name)
             selects.append(
-                f"SELECT {id_sql} AS described_id, {number} AS column_number, "
-                f"{cast(engine.sql, value, 'text')} AS value FROM {rows}"
+                f"SELECT described_id, {number} AS column_number, "
+                f"{cast(engine.sql, column, 'text')} AS value FROM {rows}"
             )
         rows = "\nUNION ALL ".join(selects)
         engine.make(
@@ -75,18 +102,137 @@ class ItemFeatures:
             f"FROM ({rows})) WHERE described_id IS NOT NULL AND value <> ''",
         )
 
-    def number(self, engine: Engine, kind: Kind) -> None:
+    def _category(self, engine: Engine, rows: str, column: Column, name: str) -> Column:
+        """The column whose text is the category: ``column``, or its numbers if a file without types
+        has numbers such as 3.0, as pandas writes integers of which some are missing."""
+        is_real = column.storage in ("real", "decimal")
+        value = column.sql
+        if isinstance(self._source, TextFile):
+            real = cast(engine.sql, column, "real")
+            is_integer = engine.sql.matches.format(text=value, pattern=" *[-+]?[0-9]+ *")
+            num_values, num_real, num_integer = engine.row(
+                f"SELECT count(CASE WHEN trim({value}) <> '' THEN 1 END), count({real}), "
+                f"count(CASE WHEN {is_integer} THEN 1 END) FROM {rows}"
+            )
+            is_real = num_values == num_real > num_integer
+            if is_real:
+                column = replace(column, sql=f"({real})", storage="real", type_name="double")
+        if not is_real:
+            return column
+        missing = f"{column.sql} IS NULL" + (
+            f" OR isnan({column.sql})" if column.storage == "real" else ""
+        )
+        num_broken, example = engine.row(
+            f"SELECT count(*), min(CAST({column.sql} AS STRING)) FROM {rows} "
+            f"WHERE NOT ({missing}) AND {cast(engine.sql, column, 'text')} IS NULL"
+        )
+        if num_broken:
+            raise InputError(
+                f"{self._source.name}: column {shown(name)} has real numbers such as {example} "
+                f"({counted(num_broken, 'row')} like it), and features are categories; "
+                f"{self._bands(name)}"
+            )
+        return column
+
+    def _bands(self, name: str) -> str:
+        """The advice to make a category of a column of real numbers."""
+        if isinstance(self._source, Frame):
+            return (
+                f"frame['{name}_band'] = pandas.qcut(frame[{name!r}], 10, labels=False) makes one"
+            )
+        column, band = identifier(name), identifier(f"{name}_band")
+        return (
+            f"this makes one: SELECT *, ntile(10) OVER (ORDER BY {column}) AS {band} "
+            f"FROM {quoted(self._source.name)}"
+        )
+
+    def _respell(self, engine: Engine, ids: Sequence[tuple[str, str]]) -> None:
+        """Give items the values of the ids that spell theirs in another Unicode form."""
+        engine.rename("values_of_items", "spelled_values")
+        pairs = ", ".join(f"({literals(pair)})" for pair in ids)
+        engine.make(
+            "values_of_items",
+            "SELECT * FROM spelled_values UNION ALL "
+            "SELECT item_text AS described_id, column_number, value FROM spelled_values "
+            f"JOIN (VALUES {pairs}) AS pairs(item_text, described_id) USING (described_id)",
+        )
+        engine.drop("spelled_values")
+
+    def number(
+        self, engine: Engine, kind: Kind, respelled: Sequence[tuple[str, str]]
+    ) -> dict[str, str]:
         """Make ``items`` anew, with new items and in the order of the lists, and
-        ``feature_values``. ``kind`` is that of the item ids, and ``known_items`` has those of the
-        source, filtered ones too."""
-        id_text = Column(sql="described_id", storage="text", type_name="text")
-        engine.make("listable", steps.LISTABLE.format(new_id=cast(engine.sql, id_text, kind)))
+        ``feature_values``; returns notes on columns and new items.
+
+        ``kind`` is that of the item ids, ``respelled`` the result of `match_forms`; table
+        ``known_items`` has the ids of the source, those of filtered rows too. Raises InputError for
+        a column without a value that two items share.
+        """
+        if respelled:
+            self._respell(engine, respelled)
+        new_id = cast(
+            engine.sql, Column(sql="described_id", storage="text", type_name="text"), kind
+        )
+        other_ids = literals(["", *(spelled for _, spelled in respelled)])
+        engine.make("new_ids", steps.NEW_IDS.format(new_id=new_id, respelled=other_ids))
+        engine.make("listable", steps.LISTABLE)
         engine.make("sizes_of_values", steps.SIZES_OF_VALUES)
-        num_items = engine.count("listable")
-        engine.make("feature_values", steps.FEATURE_VALUES.format(num_items=num_items))
+        most = engine.count("listable") // 2
+        engine.make("feature_values", steps.FEATURE_VALUES.format(most=most))
         engine.drop("items")
         engine.make("items", steps.LISTED_ITEMS)
-        self.num_listed_items = engine.count("items WHERE is_listed")
+        return self._describe(engine, most) | self._describe_new(engine)
+
+    def _describe(self, engine: Engine, most: int) -> dict[str, str]:
+        """A note on each column; InputError for one without a value that two items share."""
+        sizes = {number: found for number, *found in engine.run(steps.SIZES_OF_COLUMNS)}
+        num_with = dict(engine.run(steps.ITEMS_WITH_VALUE))
+        frequent: dict[int, list[str]] = {}
+        too_many = f"SELECT column_number, value FROM sizes_of_values WHERE size > {most}"
+        for number, value in sorted(engine.run(too_many)):
+            frequent.setdefault(number, []).append(shown(value))
+        notes: dict[str, str] = {}
+        for number, feature in enumerate(self._features):
+            num_values, num_shared = sizes.get(number, (0, 0))
+            if not num_shared:
+                raise InputError(
+                    f"{self._source.name}: no two items share a value of column "
+                    f"{shown(feature.name)}, as items of a category do; leave it out of features"
+                )
+            num_without = engine.count("items") - num_with.get(number, 0)
+            note = (
+                f"{counted(num_values, 'value')}, {num_shared:,} of at least two items; "
+                f"{counted(num_without, 'item')} without one"
+            )
+            if names := frequent.get(number):
+                named = ", ".join(names[:_MOST_NAMED]) + ", ..." * (len(names) > _MOST_NAMED)
+                note += f"; left out, as more than half of the items have it: {named}"
+            notes[FEATURE + shown(feature.name)] = note
+        if not engine.count("feature_values"):
+            raise InputError(
+                f"{self._source.name}: every value of features is one that more than half of the "
+                "items have, or one item alone; name other columns"
+            )
+        return notes
+
+    def _describe_new(self, engine: Engine) -> dict[str, str]:
+        """The note on the items of the file that no row of the source has."""
+        num_new, num_listed, num_misfits = engine.row(steps.COUNTS_OF_NEW)
+        if not num_new:
+            return {}
+        num_others = num_new - num_listed - num_misfits
+        items = f"{counted(num_listed, 'item')} of {Path(self._source.name).name}"
+        verbs = ("has", "joins") if num_listed == 1 else ("have", "join")
+        note = f"{items} {verbs[0]} no interactions and {verbs[1]} the lists"
+        if num_others:
+            verbs = ("has", "does") if num_others == 1 else ("have", "do")
+            note += f", {num_others:,} {verbs[0]} no feature and {verbs[1]} not"
+        if num_misfits:
+            note += (
+                f"; the ids of {num_misfits:,} are no integers, and they do not join either: "
+                "--item-id-type text takes them"
+            )
+        return {"new items": note}
 
     def queries(self) -> dict[str, str]:
         """The contents of the files, by their names."""
@@ -100,14 +246,12 @@ class ItemFeatures:
 
 def _found(source: Source, text: str) -> _Feature:
     """The column that ``text`` names, alone or with the sign between its values."""
-    columns = source.columns
-    if text in columns:
-        return _Feature(text, "")
-    if text[:-1] in columns and not text[-1].isalnum():
-        return _Feature(text[:-1], text[-1])
-    meant = [*spelled_like(text, list(columns))]
-    hint = f"; did you mean {' and '.join(map(shown, meant))}?" if meant else ""
-    raise SettingError(
-        f"features names {shown(text)}, and {source.name} has no such column: it has "
-        f"{', '.join(map(shown, columns))}{hint}"
-    )
+    columns = [*source.columns, *source.repeated]
+    if text not in columns and text[:-1] in columns and not text[-1].isalnum():
+        name, mark = text[:-1], text[-1]
+    else:
+        name, mark = text, ""
+    if name not in columns:
+        raise InputError(has_no_column(source, {"features": name}))
+    check_columns([source], [name])
+    return _Feature(name=name, mark=mark)

@@ -22,6 +22,7 @@ from foretaste.data.preparation.columns import (
     find_time_like,
     is_rank,
 )
+from foretaste.data.preparation.features import ItemFeatures
 from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.preparation.lists import count_empty_lists
 from foretaste.data.preparation.notes import describe_ids
@@ -80,6 +81,10 @@ class Pipeline:
         """Run all steps and write the files of the dataset into ``directory``; returns its
         manifest."""
         engine, inputs = self._engine, self._inputs
+        items = None if inputs.items is None else ItemDescriptions(inputs.items, self._config)
+        features = None
+        if items is not None and self._config.features is not None:
+            features = ItemFeatures(items, self._config.features)
         progress("read")
         raw = self.read()
         plan = self._plan
@@ -87,8 +92,9 @@ class Pipeline:
         if "time" in raw.kinds:
             column, kind = plan.columns["time"], raw.kinds["time"]
             times = Times(engine, raw.sources, column, kind, raw.units_of_times)
-        items = None if inputs.items is None else ItemDescriptions(inputs.items, self._config)
         item_columns = [] if items is None else items.read(engine)
+        if features is not None:
+            features.read(engine)
         candidates = None
         if inputs.candidates:
             candidates = Candidates(engine, inputs.candidates, plan)
@@ -100,8 +106,8 @@ class Pipeline:
         half_life = self.half_life(times)
         if plan.protocol == "temporal":
             self.check_no_ranks(times)
-        if items is not None and items.features is not None:
-            engine.make("known_items", "SELECT DISTINCT item_id FROM raw")
+        if features is not None:
+            engine.make("known_items", steps.KNOWN_ITEMS)
         progress("filter")
         rows = self.filter_rows(self.keep_events("raw"))
         self.check_weights(rows, raw.sources)
@@ -121,8 +127,7 @@ class Pipeline:
         if plan.drops_unseen_targets:
             self.drop_unseen_targets()
         progress("number")
-        features = None if items is None else items.features
-        self.number(items, candidates, raw.kinds["item_id"])
+        self.number(items, features, candidates, raw.kinds["item_id"])
         progress("write")
         pairs = {part: f"(SELECT * FROM held WHERE part = '{part}')" for part in plan.held_parts}
         if candidates is not None:
@@ -527,19 +532,21 @@ class Pipeline:
         engine.rename("seen", "held")
 
     def number(
-        self, items: ItemDescriptions | None, candidates: Candidates | None, kind: Kind
+        self,
+        items: ItemDescriptions | None,
+        features: ItemFeatures | None,
+        candidates: Candidates | None,
+        kind: Kind,
     ) -> None:
         """Make ``users``, ``items`` and ``candidates``, and count and describe the result."""
         engine = self._engine
         engine.make("users", steps.USERS)
         engine.make("items", steps.ITEMS)
         if items is not None:
-            items.match_forms(engine)
+            respelled = items.match_forms(engine)
             items.check_used(engine)
-            if items.features is not None:
-                items.features.number(engine, kind)
-                self._counts["num_listed_items"] = items.features.num_listed_items
-                self._notes |= items.features.notes
+            if features is not None:
+                self._notes |= features.number(engine, kind, respelled)
             self._notes = {"titles": items.describe_titles(engine)} | self._notes
         self.count_parts()
         self.describe_limits()
@@ -554,16 +561,22 @@ class Pipeline:
         counts["num_interactions"] = engine.count("train") + engine.count("held")
         counts["num_train_users"] = engine.count("users WHERE part = 'train'")
         counts["num_train_items"] = engine.count("items WHERE in_catalogue")
+        if self._config.features is not None:
+            counts["num_listed_items"] = engine.count("items WHERE is_listed")
         counts["num_train_interactions"] = engine.count("train")
-        sizes = {part: found for part, *found in engine.run(steps.SIZES_AND_UNSEEN)}
+        is_listed = "in_catalogue" if self._config.features is None else "is_listed"
+        sizes_and_unseen = steps.SIZES_AND_UNSEEN.format(is_listed=is_listed)
+        sizes = {part: found for part, *found in engine.run(sizes_and_unseen)}
         for part in plan.held_parts:
-            num_interactions, num_users, num_unseen = sizes[part]
+            num_interactions, num_users, num_unseen, num_unlisted = sizes[part]
             counts[f"num_{part}_interactions"] = num_interactions
             if part.endswith("_fold_in"):
                 continue
             split = part.removesuffix("_target")
             counts[f"num_{split}_users"] = num_users
             counts[f"num_{split}_targets_unseen_in_training"] = num_unseen
+            if self._config.features is not None:
+                counts[f"num_{split}_targets_unseen_without_feature"] = num_unlisted
         if plan.label == "leave-one-out" and (
             num_tied := engine.count("held WHERE part = 'test' AND is_tied")
         ):
@@ -588,9 +601,13 @@ class Pipeline:
         if counts["num_train_users"] == 1:
             notes["training"] = "nothing can be learned from one user alone"
         for split, part in self._plan.targets.items():
-            num_unseen = counts[f"num_{split}_targets_unseen_in_training"]
+            unseen = f"num_{split}_targets_unseen"
+            num_unseen = counts.get(f"{unseen}_without_feature", counts[f"{unseen}_in_training"])
             if num_unseen == counts[f"num_{part}_interactions"]:
-                notes[split] = "nothing can be measured: training has none of its items"
+                no_features = "" if self._config.features is None else ", and none has a feature"
+                notes[split] = (
+                    f"nothing can be measured: training has none of its items{no_features}"
+                )
                 continue
             num_users = counts[f"num_{split}_users"]
             num_unknown = counts.get(f"num_{split}_users_without_history", 0)

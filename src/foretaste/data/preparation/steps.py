@@ -290,9 +290,11 @@ WHERE part LIKE '%_fold_in' OR item_code IN (SELECT item_code FROM train)
 # The numbers of interactions and users of each held-out part.
 SIZES_OF_PARTS = "SELECT part, count(*), count(DISTINCT user_code) FROM {rows} GROUP BY part"
 
-# The same numbers, and that of interactions with items that training never saw.
+# The same numbers, and those of interactions with items that training never saw, and that no list
+# has.
 SIZES_AND_UNSEEN = """
-SELECT part, count(*), count(DISTINCT user_code), count(CASE WHEN NOT in_catalogue THEN 1 END)
+SELECT part, count(*), count(DISTINCT user_code), count(CASE WHEN NOT in_catalogue THEN 1 END),
+       count(CASE WHEN NOT {is_listed} THEN 1 END)
 FROM held JOIN items USING (item_code) GROUP BY part
 """
 
@@ -322,28 +324,51 @@ FROM item_codes LEFT JOIN (SELECT DISTINCT item_code FROM train) AS in_catalogue
 WHERE in_catalogue.item_code IS NOT NULL OR item_codes.item_code IN (SELECT item_code FROM held)
 """
 
-# Features. ``listable`` has the ids, as text, of all items that may have values: those kept above,
-# and those of the items file that no row of the source has. ``{new_id}`` is NULL for an id that is
-# not of the type of the others.
+# Features. ``values_of_items`` has the distinct values of each id of the items file, as text.
+KNOWN_ITEMS = "SELECT DISTINCT CAST(item_id AS STRING) AS described_id FROM raw"
+
+# The ids of the items file that no row of the source has; ``item_id`` is NULL for an id that is not
+# of the type of the others.
+NEW_IDS = """
+SELECT DISTINCT described_id, {new_id} AS item_id
+FROM described ANTI JOIN known_items USING (described_id)
+WHERE described_id NOT IN ({respelled})
+"""
+
+# All items that may be in lists.
 LISTABLE = """
 SELECT CAST(item_id AS STRING) AS described_id, item_id, item_code, in_catalogue FROM items
 UNION ALL
-SELECT described_id, {new_id} AS item_id, CAST(NULL AS INTEGER) AS item_code, FALSE AS in_catalogue
-FROM (SELECT DISTINCT described_id FROM values_of_items)
-WHERE {new_id} IS NOT NULL
-  AND described_id NOT IN (SELECT CAST(item_id AS STRING) FROM known_items)
+SELECT described_id, item_id, CAST(NULL AS INTEGER) AS item_code, FALSE AS in_catalogue
+FROM new_ids SEMI JOIN values_of_items USING (described_id) WHERE item_id IS NOT NULL
 """
 
-# A value of one item says nothing of others, and one that most items have says nothing at all.
 SIZES_OF_VALUES = """
 SELECT column_number, value, count(*) AS size
 FROM values_of_items JOIN listable USING (described_id) GROUP BY column_number, value
 """
 
+# A value of one item says nothing of others, and a value of most items says nothing at all.
 FEATURE_VALUES = """
 SELECT column_number, value,
        CAST(row_number() OVER (ORDER BY column_number, value) - 1 AS INTEGER) AS value_index
-FROM sizes_of_values WHERE size > 1 AND size * 2 <= {num_items}
+FROM sizes_of_values WHERE size BETWEEN 2 AND {most}
+"""
+
+SIZES_OF_COLUMNS = """
+SELECT column_number, count(*), count(CASE WHEN size > 1 THEN 1 END)
+FROM sizes_of_values GROUP BY column_number
+"""
+
+ITEMS_WITH_VALUE = """
+SELECT column_number, count(DISTINCT described_id) FROM values_of_items
+JOIN (SELECT CAST(item_id AS STRING) AS described_id FROM items) USING (described_id)
+GROUP BY column_number
+"""
+
+COUNTS_OF_NEW = """
+SELECT count(*), count(item_index), count(CASE WHEN new_ids.item_id IS NULL THEN 1 END)
+FROM new_ids LEFT JOIN items ON CAST(items.item_id AS STRING) = described_id
 """
 
 # The catalogue, then other items that have a value, then the rest.

@@ -250,8 +250,10 @@ def by_position(names: Sequence[str], types: Sequence[pa.DataType]) -> dict[str,
 
 
 def _column(sql: str, kind: pa.DataType) -> Column:
-    elements = _storage(kind.value_type) if _is_list(kind) else None
-    return Column(sql=sql, storage=_storage(kind), type_name=str(kind), elements=elements)
+    column = Column(sql=sql, storage=_storage(kind), type_name=str(kind))
+    if not _is_list(kind):
+        return column
+    return replace(column, values=sql, element=_storage(kind.value_type))
 
 
 def _is_list(kind: pa.DataType) -> bool:

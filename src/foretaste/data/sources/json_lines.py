@@ -47,6 +47,10 @@ class JsonLinesFile(TextFile):
                 sql=f"c[{place}]",
                 storage="text",
                 type_name="text",
+                values=f"CASE WHEN json_type(c0, {pointer}) = 'ARRAY' "
+                f"THEN json_extract_string(json_extract(c0, {pointer}), '$[*]') "
+                f"ELSE [c[{place}]] END",
+                element="text",
                 refused=f"json_type(c0, {pointer}) IN ('OBJECT', 'ARRAY', 'BOOLEAN')",
             )
             for place, (key, pointer) in enumerate(zip(keys, pointers, strict=True), start=1)

@@ -39,8 +39,11 @@ class Column:
     type_name: str
     """The name of the stored type, for messages."""
 
-    elements: Storage | None = None
-    """The stored type of the elements of a column of lists; None for other columns."""
+    values: str = ""
+    """SQL of the list of values, if a value of the column may be a list; otherwise empty."""
+
+    element: Storage | None = None
+    """The stored type of the elements of these lists; None without lists."""
 
     refused: str = ""
     """SQL condition of values that can be no id; empty if all can."""
