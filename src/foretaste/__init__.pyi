@@ -18,6 +18,7 @@ from .models.linear.config import SlistConfig as SlistConfig
 from .models.neumf.config import GMFConfig as GMFConfig
 from .models.neumf.config import MLPConfig as MLPConfig
 from .models.neumf.config import NeuMFConfig as NeuMFConfig
+from .models.sasrec.config import SASRecConfig as SASRecConfig
 from .models.vae.config import DAEConfig as DAEConfig
 from .models.vae.config import RecVAEConfig as RecVAEConfig
 from .models.vae.config import VAEConfig as VAEConfig

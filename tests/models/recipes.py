@@ -10,6 +10,7 @@ from foretaste.models.ials.config import IALSConfig
 from foretaste.models.linear.config import EaseConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.registry import MODEL_NAMES
+from foretaste.models.sasrec.config import SASRecConfig
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.runs import Run
 from foretaste.testing import Recipe
@@ -61,6 +62,11 @@ RECIPES = {name: Recipe(model=name) for name in MODEL_NAMES} | {
         model="ials",
         settings={"epochs": 6},
         model_config=IALSConfig(factors=2, unobserved_weight=0.3),
+    ),
+    "sasrec": Recipe(
+        model="sasrec",
+        settings={"epochs": 20, "batch_size": 64, "learning_rate": 0.01},
+        model_config=SASRecConfig(factors=16, blocks=1, max_length=8, dropout=0.1),
     ),
     "popularity": Recipe(model="popularity", knows_tastes=False),
     "sparse ease": Recipe(model="ease", model_config=_SPARSE, defaults=_SPARSE),

@@ -16,6 +16,7 @@ from foretaste.models.linear.config import EaseConfig, ItemKNNConfig, RP3betaCon
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.popularity.config import PopularityConfig
 from foretaste.models.registry import MODEL_NAMES
+from foretaste.models.sasrec.config import SASRecConfig
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.training import TrainingConfig, train
 from tests.training.trainings import numbers_of, weights_of
@@ -154,6 +155,17 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "slist": (
         SlistConfig(),
         {"recency": 0.2, "window": 2, "set_weight": 3.0, "l2": 10.0, "neighbors": 3},
+    ),
+    "sasrec": (
+        SASRecConfig(factors=8, max_length=6, dropout=0.1),
+        {
+            "factors": 10,
+            "blocks": 1,
+            "heads": 4,
+            "max_length": 3,
+            "dropout": 0.2,
+            "sampled_softmax": 3,
+        },
     ),
     "itemknn": (ItemKNNConfig(), {"neighbors": 2, "shrinkage": 0.0, "user_power": 0.0, **WEIGHTS}),
     "rp3beta": (

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save
 from foretaste.data import Dataset
 from foretaste.models.ials.config import IALSConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
+from foretaste.models.sasrec.config import SASRecConfig
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.runs import Run
 from foretaste.training import Callback, LogConfig, PretrainingConfig, TrainingConfig, train
@@ -22,6 +23,7 @@ CONFIGS: dict[str, Any] = {
     "dae": DAEConfig(hidden=(12,), latent=4),
     "recvae": RecVAEConfig(width=12, latent=4),
     "ials": IALSConfig(factors=4),
+    "sasrec": SASRecConfig(factors=8, max_length=6, dropout=0.1),
 }
 SETTINGS: dict[str, Any] = {"epochs": 3, "learning_rate": 0.01, "eval_every": 1, "device": "cpu"}
 

@@ -27,13 +27,6 @@ from foretaste.ops.softmax_loss.sampled import sampled_loss
 _MAX_LAID_OUT_BYTES = 1 << 26
 
 
-class Layer(nn.Linear):
-    """A layer whose weights only the model fills; PyTorch's own warns where it has no rows."""
-
-    def reset_parameters(self) -> None:
-        """Do nothing: the model's own method fills them."""
-
-
 class HistoryAutoencoder(NeuralModel):
     """Encodes a history into a latent vector, and decodes that into a score for every item.
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from foretaste.models.config import ModelConfig, TrainingSize
-from foretaste.models.vae.autoencoder import HistoryAutoencoder, Layer
+from foretaste.models.layers import Layer
+from foretaste.models.vae.autoencoder import HistoryAutoencoder
 from foretaste.models.vae.batches import HistoryBatch, small_batch
 from foretaste.models.vae.config import MANY_USERS, DAEConfig, VAEConfig
 from foretaste.ops.dense import Activation, activated, dense

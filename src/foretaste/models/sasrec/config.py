@@ -1,0 +1,71 @@
+"""Settings of SASRec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Self
+
+from foretaste._util.settings import Count, Range
+from foretaste.errors import SettingError
+from foretaste.models.config import Auto, Between, Dropout, ModelConfig
+
+LONG_HISTORIES = 60.0
+"""Mean number of items of a user from which histories count as long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SASRecConfig(ModelConfig):
+    """SASRec: a transformer that reads a history in order and says what comes next.
+
+    Kang & McAuley 2018, arXiv 1808.09781, with the softmax over the whole catalogue. It needs the
+    order of interactions, and takes minutes where slist takes seconds.
+    """
+
+    uses_order = True
+    parallel = "data"
+    search_space = {  # noqa: RUF012 (a ClassVar of the parent)
+        "learning_rate": Between(3e-4, 5e-3, log=True),
+        "factors": (32, 64, 128),
+        "blocks": (1, 2, 3),
+        "dropout": Between(0.1, 0.7),
+    }
+
+    factors: Annotated[int | Auto, Range(at_least=1)] = "auto"
+    """Width of the item vectors and of every layer, a multiple of heads. auto is 64, or 96 if users
+    have 60 items or more on average."""
+
+    blocks: Count = 2
+    """Transformer blocks, each of an attention and a feed-forward layer."""
+
+    heads: Count = 2
+    """Parts of the width that attend on their own."""
+
+    max_length: Annotated[int | Auto, Range(at_least=1, at_most=10_000)] = "auto"
+    """Newest items of a history that the model reads. auto is 50, or 200 if users have 60 items or
+    more on average."""
+
+    dropout: Dropout | Auto = "auto"
+    """Share of the numbers dropped in training behind the embeddings and each layer. auto is 0.5,
+    or 0.2 if users have 60 items or more on average."""
+
+    sampled_softmax: Count | None = None
+    """Approximation for huge catalogues: train on this many sampled items, beside the targets of
+    the batch, instead of all items; by default the loss is exact."""
+
+    def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
+        is_long = items_per_user >= LONG_HISTORIES
+        width = 96 if is_long else 64
+        rule: dict[str, Any] = {
+            "factors": -(-width // self.heads) * self.heads,
+            "max_length": 200 if is_long else 50,
+            "dropout": 0.2 if is_long else 0.5,
+        }
+        return replace(self, **{name: rule[name] for name in rule if getattr(self, name) == "auto"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.factors != "auto" and self.factors % self.heads:
+            raise SettingError(
+                f"factors is {self.factors} and heads is {self.heads}, and the width is cut into "
+                "heads of equal width; give a multiple"
+            )

@@ -1,0 +1,296 @@
+"""SASRec (Kang & McAuley 2018, arXiv 1808.09781): self-attention over the newest items.
+
+Shape suffixes: B users, R rows of a piece or batch, W places of the longest row, H heads, D width,
+S steps, I items, K candidates per user.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from foretaste.models.base import Implementation, NeuralModel, UserState
+from foretaste.models.batches import power_of_two
+from foretaste.models.config import ModelConfig, TrainingSize
+from foretaste.models.layers import Layer
+from foretaste.models.parts import WHOLE, Parts
+from foretaste.models.sasrec.batches import StepBatch, StepBatches, newest_items
+from foretaste.models.sasrec.config import SASRecConfig
+from foretaste.ops import softmax_loss
+from foretaste.ops.dense import Activation, candidate_products, dense, linear
+from foretaste.ops.dropout import keep_mask, keep_rate
+from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.random import (
+    Purpose,
+    fill_normal_,
+    fill_uniform_,
+    from_row,
+    stream_key,
+    stream_keys,
+)
+from foretaste.ops.softmax_loss.sampled import sampled_loss
+
+_PLACES_AT_ONCE = 1 << 14
+"""Places of the rows that are answered together."""
+
+_INNER = 1
+"""Width of a block's hidden layer, in widths of the model."""
+
+_START_STD = 0.02
+
+Drop = Callable[[Tensor], Tensor]
+
+
+class SASRec(NeuralModel):
+    """Reads the newest items of a history in order; its last place is the state of the user.
+
+    A score is the product of that vector with the item's, the one that is also read.
+    """
+
+    name = "sasrec"
+    config_class: ClassVar[type[ModelConfig]] = SASRecConfig
+    item_rows = ("item_table",)
+
+    def __init__(
+        self, config: SASRecConfig, num_users: int, num_items: int, users: range | None = None
+    ) -> None:
+        super().__init__(config.resolved(num_items), num_users, num_items, users)
+        width = self.config.factors
+        self.item_table = nn.Parameter(torch.empty(num_items, width))
+        self.place_table = nn.Parameter(torch.empty(self.config.max_length, width))
+        self.blocks = nn.ModuleList(_Block(width, self.config.heads) for _ in range(config.blocks))
+        self.last_norm = nn.LayerNorm(width)
+        self.longest_row: Tensor
+        # Later places learned nothing, so no answer uses them.
+        self.register_buffer("longest_row", torch.zeros((), dtype=torch.int64))
+
+    @classmethod
+    def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
+        batch_size = power_of_two(size.num_interactions // 64, 32, 2048)
+        shape = {"epochs": 60, "batch_size": batch_size, "eval_every": 2, "patience": 0}
+        adam = {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.98}
+        if size.constant_rate:
+            return shape | adam | {"patience": 5}
+        return shape | adam | {"learning_rate_schedule": "cosine"}
+
+    def count_items(self, histories: HistoryTensors, parts: Parts = WHOLE) -> None:
+        super().count_items(histories, parts)
+        longest = histories.lengths().max() - 1 if len(histories) else self.longest_row
+        self.longest_row.copy_(longest.clamp(min=1, max=self.config.max_length))
+
+    def make_batches(
+        self,
+        histories: HistoryTensors,
+        *,
+        batch_size: int,
+        seed: int,
+        padded: bool = False,
+        parts: Parts = WHOLE,
+    ) -> StepBatches:
+        return StepBatches(histories, self.config.max_length, batch_size, seed, parts=parts)
+
+    def waits_for_device(self, num_samples: int, implementation: Implementation) -> bool:
+        """True: every batch has another shape."""
+        return True
+
+    def kernel_dtypes(self) -> dict[str, torch.dtype]:
+        return {"softmax_loss": self.compute_dtype or self.item_table.dtype}
+
+    def reset_parameters(self, seed: int) -> None:
+        """Tables N(0, 0.02²), weights Glorot-uniform, biases 0; norms change nothing."""
+        for number, (name, parameter) in enumerate(self.named_parameters()):
+            key = stream_key(seed, Purpose.INITIALISE, number)
+            if name.endswith("_table"):
+                fill_normal_(parameter, key, _START_STD)
+            elif parameter.dim() == 2:
+                fill_uniform_(parameter, key, math.sqrt(6.0 / sum(parameter.shape)))
+            else:
+                nn.init.constant_(parameter, float(name.endswith("norm.weight")))
+
+    def forward(self, batch: StepBatch) -> Tensor:
+        """The batch's loss: the mean over its steps of ``-log softmax`` of the next item."""
+        hidden_RWD = self._embedded(batch.item_index_RW)
+        drop = _Dropout(batch, self.config.dropout) if self.training else _nothing
+        hidden_RWD = drop(hidden_RWD)
+        dtype = self.compute_dtype if self.training else None
+        for block in self.blocks:
+            hidden_RWD = block(hidden_RWD, drop, dtype)
+        # Pads end here. `index_select`, as the gradient of `hidden[index]` differs from run to run.
+        step_SD = hidden_RWD.flatten(0, 1).index_select(0, batch.step_index_S)
+        return self._next_item_loss(self.last_norm(step_SD), batch)
+
+    def _next_item_loss(self, step_SD: Tensor, batch: StepBatch) -> Tensor:
+        likelihood: Callable[..., Tensor] = softmax_loss.loss
+        if self.training and self.config.sampled_softmax is not None:
+            likelihood = partial(
+                sampled_loss,
+                num_samples=self.config.sampled_softmax,
+                key=stream_keys(batch.dropout_key, Purpose.NEGATIVES),
+                all_items=partial(batch.parts.union, size=self.num_items, at_most=self.num_items),
+            )
+        # A history of one target for each step.
+        offsets = torch.arange(len(batch.target_S) + 1, device=self.device)
+        return likelihood(
+            step_SD,
+            self.item_table,
+            self.item_table.new_zeros(self.num_items),
+            HistoryTensors(offsets, batch.target_S, self.num_items),
+            scale=1.0 / batch.num_samples,
+            compute_dtype=self.compute_dtype if self.training else None,
+            buffers=self._memory,
+            implementation=self.implementation,
+        )
+
+    def _embedded(self, item_index_RW: Tensor) -> Tensor:
+        """Vectors of the items and of their places, of which 0 is the oldest item's."""
+        item_RWD = nn.functional.embedding(item_index_RW, self.item_table)
+        return item_RWD + self.place_table[: item_index_RW.shape[1]]
+
+    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor]:
+        return self._new_users(histories)
+
+    @torch.no_grad()
+    def _new_users(self, histories: HistoryTensors) -> tuple[Tensor]:
+        num_B = histories.lengths().clamp(max=int(self.longest_row))  # sync
+        newest_N = newest_items(histories, num_B)
+        start_B = num_B.cumsum(0) - num_B
+        state_BD = self.item_table.new_zeros(len(num_B), self.config.factors)
+        for rows_R, width in _pieces(num_B):
+            last_R = num_B[rows_R] - 1
+            place_W = torch.arange(width, device=self.device)
+            entry_RW = start_B[rows_R, None] + torch.minimum(place_W, last_R[:, None])
+            state_BD[rows_R] = self.last_places(newest_N[entry_RW].long(), last_R)
+        return (state_BD,)
+
+    def last_places(self, item_index_RW: Tensor, last_R: Tensor) -> Tensor:
+        """The vectors [R, D] of rows' last places; what stands behind these changes nothing."""
+        hidden_RWD = self._embedded(item_index_RW)
+        *blocks, last = self.blocks
+        for block in blocks:
+            hidden_RWD = block(hidden_RWD, _nothing)
+        return self.last_norm(last.at_last(hidden_RWD, last_R))
+
+    def item_vectors(self) -> Tensor:
+        return self.item_table
+
+    def _score_catalogue(self, state: UserState) -> Tensor:
+        (state_BD,) = state.parts
+        assert isinstance(state_BD, Tensor)
+        return linear(state_BD, self.item_table)
+
+    def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
+        (state_BD,) = state.parts
+        assert isinstance(state_BD, Tensor)
+        return candidate_products(state_BD, self.item_table, item_index_BK)
+
+
+class _Block(nn.Module):
+    """Causal attention, then two layers at each place, both on normalised input and added to it."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention_input = Layer(width, 3 * width)
+        """Queries, keys and values."""
+        self.attention_output = Layer(width, width)
+        self.inner_norm = nn.LayerNorm(width)
+        self.inner = Layer(width, _INNER * width)
+        self.inner_output = Layer(_INNER * width, width)
+
+    def forward(
+        self, hidden_RWD: Tensor, drop: Drop, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        normed_RWD = self.attention_norm(hidden_RWD)
+        both = _dense(normed_RWD, self.attention_input, dtype)
+        query, key, value = (self._by_head(part) for part in both.chunk(3, dim=-1))
+        attended = scaled_dot_product_attention(query, key, value, is_causal=True)
+        attended_RWD = attended.transpose(1, 2).flatten(2)
+        hidden_RWD = hidden_RWD + drop(_dense(attended_RWD, self.attention_output, dtype))
+        return hidden_RWD + drop(self._inner(hidden_RWD, dtype))
+
+    def at_last(self, hidden_RWD: Tensor, last_R: Tensor) -> Tensor:
+        """The output [R, D] at the last place of each row."""
+        width = hidden_RWD.shape[-1]
+        weight, bias = self.attention_input.weight, self.attention_input.bias
+        normed_RWD = self.attention_norm(hidden_RWD)
+        both = _dense_by(normed_RWD, weight[width:], bias[width:])
+        key, value = (self._by_head(part) for part in both.chunk(2, dim=-1))
+        row_R = torch.arange(len(last_R), device=last_R.device)
+        query_R1D = _dense_by(normed_RWD[row_R, last_R], weight[:width], bias[:width])[:, None]
+        place_W = torch.arange(hidden_RWD.shape[1], device=last_R.device)
+        is_read_R11W = (place_W <= last_R[:, None])[:, None, None]
+        attended = scaled_dot_product_attention(
+            self._by_head(query_R1D), key, value, attn_mask=is_read_R11W
+        )
+        attended_RD = attended.transpose(1, 2).flatten(1)
+        hidden_RD = hidden_RWD[row_R, last_R] + _dense(attended_RD, self.attention_output)
+        return hidden_RD + self._inner(hidden_RD)
+
+    def _by_head(self, part_RWD: Tensor) -> Tensor:
+        return part_RWD.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def _inner(self, hidden: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        inner = _dense(self.inner_norm(hidden), self.inner, dtype, "relu")
+        return _dense(inner, self.inner_output, dtype)
+
+
+class _Dropout:
+    """Dropout of one layer after another; a mask goes by the update, the layer, the row of the
+    whole batch and the place in it, so pads and ranks change none."""
+
+    def __init__(self, batch: StepBatch, rate: float) -> None:
+        self.batch, self.rate = batch, rate
+        self.num_layers = 0
+
+    def __call__(self, value_RWD: Tensor) -> Tensor:
+        if self.rate == 0.0:
+            return value_RWD
+        key = stream_keys(self.batch.dropout_key, Purpose.DROPOUT, self.num_layers)
+        self.num_layers += 1
+        num_rows, width = len(value_RWD), value_RWD.shape[1:].numel()
+        row_key = from_row(key, self.batch.first_row)
+        keep = keep_mask(row_key, num_rows, width, self.rate, value_RWD.device)
+        factor = keep.view(value_RWD.shape).to(value_RWD.dtype).div_(keep_rate(self.rate))
+        return value_RWD * factor
+
+
+def _nothing(value: Tensor) -> Tensor:
+    return value
+
+
+def _dense(
+    input: Tensor,
+    layer: nn.Linear,
+    dtype: torch.dtype | None = None,
+    activation: Activation | None = None,
+) -> Tensor:
+    return _dense_by(input, layer.weight, layer.bias, activation, dtype)
+
+
+def _dense_by(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    activation: Activation | None = None,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    flat = dense(input.flatten(0, -2), weight, bias, activation, compute_dtype=dtype)
+    return flat.view(*input.shape[:-1], -1)
+
+
+def _pieces(num_B: Tensor) -> Iterator[tuple[Tensor, int]]:
+    """Rows of like length, and the length of the longest; rows without items are in none."""
+    num_N, row_N = num_B.sort(descending=True)
+    lengths = num_N.tolist()  # sync
+    start = 0
+    while start < len(lengths) and (width := lengths[start]):
+        stop = start + max(1, _PLACES_AT_ONCE // width)
+        yield row_N[start:stop], width
+        start = stop
