@@ -13,7 +13,7 @@ from foretaste.models import config_class
 
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(
-        SettingError, match=r"popularity, ease, slist, itemknn, rp3beta; did you mean 'ease'\?"
+        SettingError, match=r"slist, sasrec, itemknn, rp3beta; did you mean 'ease'\?"
     ):
         config_class("eaze")
     with pytest.raises(SettingError, match="model is 'svd'; it must be one of neumf, gmf"):

@@ -32,7 +32,10 @@ MODELS = {
     ),
     "ease": (f"{_LINEAR}.config:EaseConfig", f"{_LINEAR}.ease:Ease"),
     "slist": (f"{_LINEAR}.config:SlistConfig", f"{_LINEAR}.slist:Slist"),
-    "sasrec": ("foretaste.models.sasrec.config:SASRecConfig", "foretaste.models.sasrec.model:SASRec"),
+    "sasrec": (
+        "foretaste.models.sasrec.config:SASRecConfig",
+        "foretaste.models.sasrec.model:SASRec",
+    ),
     "itemknn": (f"{_LINEAR}.config:ItemKNNConfig", f"{_LINEAR}.itemknn:ItemKNN"),
     "rp3beta": (f"{_LINEAR}.config:RP3betaConfig", f"{_LINEAR}.rp3beta:RP3beta"),
 }

@@ -149,9 +149,10 @@ class StepBatches:
         before_R = num_steps_R.cumsum(0) - num_steps_R
         row_start_R = torch.arange(len(own), device=device) * width
         shift_RX = torch.stack((row_start_R - before_R, start_R + 1 - before_R), dim=1)
-        shift_SX = torch.repeat_interleave(
-            shift_RX, num_steps_R, dim=0, output_size=own_samples
-        ) + torch.arange(own_samples, device=device)[:, None]
+        shift_SX = (
+            torch.repeat_interleave(shift_RX, num_steps_R, dim=0, output_size=own_samples)
+            + torch.arange(own_samples, device=device)[:, None]
+        )
         return StepBatch(
             item_index_RW=self.item_index_N[entry_RW].long(),
             step_index_S=shift_SX[:, 0].contiguous(),
@@ -170,7 +171,8 @@ def newest_items(histories: HistoryTensors, num_B: Tensor) -> Tensor:
     """
     offsets = F.pad(num_B.cumsum(0), (1, 0))
     newest_N = torch.empty(int(offsets[-1]), dtype=torch.int32, device=histories.device)
-    cuts = torch.arange(0, histories.item_index.numel(), _ENTRIES_AT_ONCE, device=histories.device)
+    num_entries = max(1, histories.item_index.numel())
+    cuts = torch.arange(0, num_entries, _ENTRIES_AT_ONCE, device=histories.device)
     bounds = torch.searchsorted(histories.offsets, cuts).unique().tolist()
     for start, stop in zip(bounds, [*bounds[1:], len(histories)], strict=True):
         some = histories[start:stop]

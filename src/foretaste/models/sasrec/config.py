@@ -25,9 +25,8 @@ class SASRecConfig(ModelConfig):
     parallel = "data"
     search_space = {  # noqa: RUF012 (a ClassVar of the parent)
         "learning_rate": Between(3e-4, 5e-3, log=True),
-        "factors": (32, 64, 128),
-        "blocks": (1, 2, 3),
         "dropout": Between(0.1, 0.7),
+        "blocks": (1, 2, 3),
     }
 
     factors: Annotated[int | Auto, Range(at_least=1)] = "auto"

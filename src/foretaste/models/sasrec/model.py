@@ -204,9 +204,7 @@ class _Block(nn.Module):
         self.inner = Layer(width, _INNER * width)
         self.inner_output = Layer(_INNER * width, width)
 
-    def forward(
-        self, hidden_RWD: Tensor, drop: Drop, dtype: torch.dtype | None = None
-    ) -> Tensor:
+    def forward(self, hidden_RWD: Tensor, drop: Drop, dtype: torch.dtype | None = None) -> Tensor:
         normed_RWD = self.attention_norm(hidden_RWD)
         both = _dense(normed_RWD, self.attention_input, dtype)
         query, key, value = (self._by_head(part) for part in both.chunk(3, dim=-1))
