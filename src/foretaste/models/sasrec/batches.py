@@ -173,7 +173,7 @@ def newest_items(histories: HistoryTensors, num_B: Tensor) -> Tensor:
     newest_N = torch.empty(int(offsets[-1]), dtype=torch.int32, device=histories.device)
     num_entries = max(1, histories.item_index.numel())
     cuts = torch.arange(0, num_entries, _ENTRIES_AT_ONCE, device=histories.device)
-    bounds = torch.searchsorted(histories.offsets, cuts).unique().tolist()
+    bounds = torch.unique(torch.searchsorted(histories.offsets, cuts)).tolist()
     for start, stop in zip(bounds, [*bounds[1:], len(histories)], strict=True):
         some = histories[start:stop]
         # Behind each row's end, counted backwards, where the rows lie one behind the other.

@@ -174,7 +174,9 @@ class SASRec(NeuralModel):
         *blocks, last = self.blocks
         for block in blocks:
             hidden_RWD = block(hidden_RWD, _nothing)
-        return self.last_norm(last.at_last(hidden_RWD, last_R))
+        assert isinstance(last, _Block)
+        vector_RD: Tensor = self.last_norm(last.at_last(hidden_RWD, last_R))
+        return vector_RD
 
     def item_vectors(self) -> Tensor:
         return self.item_table
@@ -232,7 +234,7 @@ class _Block(nn.Module):
         return hidden_RD + self._inner(hidden_RD)
 
     def _by_head(self, part_RWD: Tensor) -> Tensor:
-        return part_RWD.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return part_RWD.view(*part_RWD.shape[:2], self.heads, -1).transpose(1, 2)
 
     def _inner(self, hidden: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         inner = _dense(self.inner_norm(hidden), self.inner, dtype, "relu")

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from foretaste.models.batches import Batch, Batches
 from foretaste.models.config import ModelConfig, TrainingSize
-from foretaste.models.parts import WHOLE, Parts
 from foretaste.models.layers import Layer
+from foretaste.models.parts import WHOLE, Parts
 from foretaste.models.vae.autoencoder import HistoryAutoencoder
 from foretaste.models.vae.batches import AlternatingBatches, HistoryBatches, PhaseBatch, small_batch
 from foretaste.models.vae.config import RecVAEConfig
