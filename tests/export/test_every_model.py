@@ -25,6 +25,7 @@ from tests.models.recipes import RECIPES
 
 K = 5
 OF_USERS = ("neumf", "gmf", "mlp")
+WITHOUT_SCORER = ("sasrec",)
 AS_TORCH = ("neumf", "vae", "ials", "sparse ease", "blend")
 """One recipe of each kind of scorer, for the second format."""
 
@@ -74,7 +75,7 @@ class Made:
         return self.call(inputs)[0].tolist()
 
 
-@pytest.fixture(scope="module", params=RECIPES)
+@pytest.fixture(scope="module", params=[one for one in RECIPES if one not in WITHOUT_SCORER])
 def made(
     request: pytest.FixtureRequest, trained: Train, tmp_path_factory: pytest.TempPathFactory
 ) -> Made:

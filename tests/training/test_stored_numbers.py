@@ -28,6 +28,7 @@ MODEL_CONFIGS: dict[str, Any] = {
     "vae": foretaste.VAEConfig(hidden=(32,), latent=8),
     "dae": foretaste.DAEConfig(hidden=(32,), latent=8),
     "recvae": foretaste.RecVAEConfig(width=32, latent=8),
+    "sasrec": foretaste.SASRecConfig(factors=16, max_length=20),
 }
 PRECISIONS = dict.fromkeys(MODEL_CONFIGS, ("fp32", "bf16", "fp16")) | {"gmf": ("fp32",)}
 MODEL_CONFIGS |= {
@@ -64,7 +65,7 @@ def test_numbers_are_those_stored(
 def test_half_precision_learns_what_full_precision_learns() -> None:
     losses = {case: one["losses"] for case, one in json.loads(TABLE.read_text()).items()}
     halves = [case for case in losses if not case.endswith("fp32")]
-    assert len(halves) == 10
+    assert len(halves) == 12
     for case in halves:
         assert losses[case] == pytest.approx(losses[f"{case.rpartition(' ')[0]} fp32"], rel=0.02)
 
@@ -83,7 +84,7 @@ def numbers_of(
         settings |= {"epochs": 2, "learning_rate": 0.01, "eval_every": 2, "precision": precision}
         settings["seed"] = 3  # after two epochs of seed 1, rounding decides the MLP's NDCG
         settings["learning_rate_schedule"] = "constant"
-        settings["batch_size"] = 512 if model in ("neumf", "gmf", "mlp") else 32
+        settings["batch_size"] = 512 if model in ("neumf", "gmf", "mlp", "sasrec") else 32
     run = foretaste.train(
         model.partition(" ")[0],
         dataset,

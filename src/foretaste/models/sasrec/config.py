@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Self
 
-from foretaste._util.settings import Count, Range
-from foretaste.errors import SettingError
+from foretaste._util.settings import Count, Range, wrong
 from foretaste.models.config import Auto, Between, Dropout, ModelConfig
 
 LONG_HISTORIES = 60.0
@@ -64,7 +63,4 @@ class SASRecConfig(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.factors != "auto" and self.factors % self.heads:
-            raise SettingError(
-                f"factors is {self.factors} and heads is {self.heads}, and the width is cut into "
-                "heads of equal width; give a multiple"
-            )
+            raise wrong("factors", self.factors, f"a multiple of heads, which is {self.heads}")
