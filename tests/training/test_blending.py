@@ -66,6 +66,26 @@ def test_each_model_takes_later_items_as_it_does_alone(dataset: Dataset, tmp_pat
     assert torch.equal(trained.parts[0][1::2], rows.parts[0][1::2])  # type: ignore[index]
 
 
+def test_reasons_weigh_the_order_as_much_as_the_models_do(dataset: Dataset, tmp_path: Path) -> None:
+    names, weights = ("slist", "ease"), (0.6, 0.2)
+    runs = [run_of(name, dataset, tmp_path / name, callback=Callback()) for name in names]
+    blend = foretaste.blend(runs, weights=weights, run=tmp_path / "blend", callback=Callback())
+    position = torch.tensor([4, 9, 2, 7], dtype=torch.int32)
+    histories = HistoryTensors(
+        torch.tensor([0, 3, 4]), torch.tensor([1, 3, 5, 2]).int(), 20, None, position
+    )
+    slist = load_model(runs[0], "cpu")
+    places_back = torch.tensor([2.0, 1.0, 3.0, 1.0])
+    decay_N = places_back**-slist.config.recency
+    found_N = load_model(blend, "cpu").history_weights(histories)
+    torch.testing.assert_close(found_N, 0.75 * decay_N + 0.25)
+    sets = foretaste.blend(
+        [runs[1], run_of("popularity", dataset, tmp_path / "popularity", callback=Callback())],
+        weights=(0.5, 0.5), run=tmp_path / "sets", callback=Callback(),
+    )  # fmt: skip
+    assert load_model(sets, "cpu").history_weights(histories) is None
+
+
 def test_scores_are_the_sum_of_standardised_scores(
     blended: Run, members: list[Run], dataset: Dataset, generator: torch.Generator
 ) -> None:

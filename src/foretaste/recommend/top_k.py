@@ -287,9 +287,9 @@ def nearest_in_history(
 ) -> TopItems:
     """For each of ``item_index`` a list of the k nearest other items of a history of one row.
 
-    Scores are the model's similarity from the item of the history to the other item; for a model
-    that uses the order, times the weight that the item has at its place. Only scores
-    above 0 are listed. Raises UnsupportedError if the model cannot compare items.
+    Scores are the model's similarity from the item of the history to the other item, times the
+    weight of the item in the history (`history_weights`). Only scores above 0 are listed. Raises
+    UnsupportedError if the model cannot compare items.
     """
     num_rows, device = len(item_index), model.device
     length = min(k, history.num_interactions)
@@ -308,7 +308,7 @@ def nearest_in_history(
             for start in range(0, len(item_index_C), at_once)
         ]
         score_BC = torch.cat(found).T.clamp(min=0.0)
-        weight_C = model.history_weights(tensors) if model.config.uses_order else None
+        weight_C = model.history_weights(tensors)
         if weight_C is not None:
             score_BC = score_BC * weight_C
     is_listed_BC = (score_BC > 0) & (item_index_B[:, None] != item_index_C)

@@ -82,6 +82,16 @@ class Blend(ComposedModel):
         total_BI = torch.stack(found).sum(0).masked_fill(~is_related_BI, -torch.inf)
         return total_BI if item_index_C is None else total_BI[:, item_index_C]
 
+    def history_weights(self, histories: HistoryTensors) -> Tensor | None:
+        """The mean weight of each item over the models, by how much each model counts."""
+        found = [(model.history_weights(histories), weight) for model, weight in self._weighted()]
+        if all(weight_N is None for weight_N, _ in found):
+            return None
+        sum_N = sum(weight if weight_N is None else weight * weight_N for weight_N, weight in found)
+        total = sum(weight for _, weight in found)
+        assert isinstance(sum_N, Tensor)
+        return sum_N / total
+
     def item_vectors(self) -> Tensor:
         raise UnsupportedError(_NO_VECTORS)
 
