@@ -39,10 +39,11 @@ class Request:
     database."""
 
     history: Words = ()
-    """Ids of the items that a new user has: --history 1 5."""
+    """Ids of the items that a new user has, the newest last: --history 1 5."""
 
     histories_file: str | None = None
-    """File with one row per new user and item, in any format of foretaste prepare."""
+    """File with one row per new user and item, in any format of foretaste prepare. A column of
+    times orders the items, otherwise the rows do."""
 
     all: Annotated[bool, FLAG] = False
     """All users known to the run, written to --output."""
