@@ -83,3 +83,9 @@ def test_what_is_wrong_is_named(write: WriteFile, tmp_path: Path) -> None:
         read_histories(tmp_path, {"delimiter": ";"})  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="are for text files"):
         read_histories(pa.table({"user": [1], "item": [1]}), PairsConfig(delimiter=";"))
+
+
+def test_lists_are_read_as_they_stand(write: WriteFile) -> None:
+    config = PairsConfig(layout="lists")
+    found = read_histories(write("b 7 3 7 5\na 2\n", "histories.txt"), config)
+    assert found == {"a": [2], "b": [3, 7, 5]}

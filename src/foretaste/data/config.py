@@ -111,6 +111,10 @@ class PairsConfig:
     ``""`` as a quote within the field, ``backslash`` reads ``\\"`` as one. ``none`` keeps quotes as
     text; delimiters of several characters imply ``none``."""
 
+    layout: Layout = "pairs"
+    """``lists`` reads lines of a user id and then item ids, oldest first, with blanks, tabs or
+    commas between them."""
+
     def __post_init__(self) -> None:
         check_settings(self)
         object.__setattr__(self, "encoding", _encoding(self.encoding))
@@ -140,7 +144,11 @@ class PairsConfig:
         """The format of files of interactions."""
         delimiter = "\t" if self.delimiter == r"\t" else self.delimiter
         return FileFormat(
-            delimiter=delimiter, columns=self.columns, encoding=self.encoding, quote=self.quote
+            delimiter=delimiter,
+            columns=self.columns,
+            encoding=self.encoding,
+            quote=self.quote,
+            layout=self.layout,
         )
 
     @property
@@ -175,17 +183,13 @@ class InputConfig(PairsConfig):
     """Column of the titles, in the file that describes items; common spellings are found without
     it."""
 
-    layout: Layout = "pairs"
-    """``lists`` reads lines of a user id and then item ids, oldest first, with blanks, tabs or
-    commas between them."""
-
     query: str | None = None
     """SELECT statement for the rows to read from a database (``sqlite:///FILE``,
     ``postgresql://...``). Without it, table ``events`` is read, or the only table."""
 
     @property
     def file_format(self) -> FileFormat:
-        return replace(super().file_format, query=self.query, layout=self.layout)
+        return replace(super().file_format, query=self.query)
 
 
 @dataclass(frozen=True, kw_only=True)
