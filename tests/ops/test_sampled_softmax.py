@@ -49,6 +49,16 @@ def test_with_every_item_it_is_exact(
     )
 
 
+def test_a_bias_that_does_not_learn_gets_no_gradient(
+    targets: HistoryTensors, layer: tuple[Tensor, Tensor, Tensor]
+) -> None:
+    hidden_BD, weight_ID, bias_I = layer
+    learned = hidden_BD, weight_ID
+    expected = torch.autograd.grad(reference.loss(*layer, targets), learned)
+    found = sampled_loss(*learned, bias_I.detach(), targets, num_samples=NUM_ITEMS, key=5)
+    torch.testing.assert_close(torch.autograd.grad(found, learned), expected)
+
+
 def test_it_comes_closer_the_more_is_sampled(
     targets: HistoryTensors, layer: tuple[Tensor, Tensor, Tensor]
 ) -> None:

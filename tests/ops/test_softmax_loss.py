@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.softmax_loss import chunked, loss, reference
+from foretaste.ops.softmax_loss import chunked, exponentials, loss, reference
 from tests.ops.allocations import LargestAllocation
 from tests.ops.cases import histories_of, random_histories, rms
 
@@ -55,6 +58,7 @@ def test_loss_and_gradients_are_the_plain_ones(
     logits_at_once: int,
 ) -> None:
     monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 8 * logits_at_once})
+    monkeypatch.setattr(chunked, "_NARROW_BYTES", {"cpu": 8 * logits_at_once})
     layer = make_layer(len(targets), generator)
     expected, found = reference.loss(*layer, targets), chunked.loss(*layer, targets)
     torch.testing.assert_close(found, expected)
@@ -76,9 +80,13 @@ def test_large_logits_stay_finite(targets: HistoryTensors, generator: torch.Gene
     torch.testing.assert_close(chunked.loss(*layer, targets), reference.loss(*layer, targets))
 
 
-def test_bf16_is_as_accurate_as_plain_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("narrow_bytes", [0, 96 * 2 * 4 * 33])
+def test_bf16_is_as_accurate_as_plain_bf16(
+    monkeypatch: pytest.MonkeyPatch, narrow_bytes: int
+) -> None:
     """Errors of the loss and of each gradient, over several draws, against float64."""
     monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 4000})
+    monkeypatch.setattr(chunked, "_NARROW_BYTES", {"cpu": narrow_bytes})
     kernel_errors, plain_errors = [], []
     for seed in range(12):
         generator = torch.Generator().manual_seed(seed)
@@ -121,6 +129,7 @@ def test_tiles_of_items_change_nothing(
 ) -> None:
     monkeypatch.setattr(chunked, "_ITEMS_AT_ONCE", {"cpu": items_at_once})
     monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 4 * logits_at_once})
+    monkeypatch.setattr(chunked, "_NARROW_BYTES", {"cpu": 0})
     kept = torch.promote_types(dtype, torch.float32)
     layer = make_layer(len(targets), generator, width=3, dtype=kept)
     expected = 0.5 * reference.loss(*layer, targets)
@@ -132,6 +141,67 @@ def test_tiles_of_items_change_nothing(
         rtol=error,
         atol=error,
     )
+
+
+@pytest.mark.parametrize("learns_bias", [True, False])
+@pytest.mark.parametrize(
+    ("dtype", "error"), [(torch.float64, 1e-9), (torch.float32, 1e-4), (torch.bfloat16, 0.05)]
+)
+def test_narrow_weights_are_summed_over_chunks(
+    monkeypatch: pytest.MonkeyPatch,
+    rng: np.random.Generator,
+    generator: torch.Generator,
+    dtype: torch.dtype,
+    error: float,
+    learns_bias: bool,
+) -> None:
+    """Three chunks, each of more rows than twice the width with the bias, padded."""
+    monkeypatch.setattr(chunked, "_NARROW_BYTES", {"cpu": 40 * 32 * dtype.itemsize})
+    targets = random_histories(rng, 120, NUM_ITEMS)
+    kept = torch.promote_types(dtype, torch.float32)
+    layer = make_layer(120, generator, width=2, dtype=kept)
+    layer[2].requires_grad_(learns_bias)
+    expected, found = reference.loss(*layer, targets), loss(*layer, targets, compute_dtype=dtype)
+    expected.backward()
+    wanted = [tensor.grad for tensor in layer]
+    for tensor in layer:
+        tensor.grad = None
+    found.backward()
+    torch.testing.assert_close(found, expected, rtol=error, atol=error)
+    assert (layer[2].grad is not None) == learns_bias
+    for tensor, gradient in zip(layer, wanted, strict=True):
+        torch.testing.assert_close(tensor.grad, gradient, rtol=error, atol=10 * error)
+
+
+def test_a_gpu_takes_few_operations_whatever_the_threads(
+    monkeypatch: pytest.MonkeyPatch, generator: torch.Generator
+) -> None:
+    """NVIDIA's Mult-VAE, 24,576 users and 20,108 items, with every size divided by 64."""
+    for module, name, divisor in (
+        (chunked, "_LOGITS_BYTES", 1 << 12),
+        (chunked, "_ITEMS_AT_ONCE", 1 << 6),
+        (chunked, "_NARROW_BYTES", 1 << 12),
+        (exponentials, "_VALUES_AT_ONCE", 1 << 12),
+    ):
+        monkeypatch.setattr(module, name, {"cpu": getattr(module, name)["cuda"] // divisor})
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    targets = random_histories(np.random.default_rng(1), 384, 314, share=0.01)
+    layer = make_layer(384, generator, width=9, num_items=314, dtype=torch.float32)
+    with CountedOperations() as counted:
+        loss(*layer, targets).backward()
+    assert counted.num_operations < 2000
+
+
+class CountedOperations(TorchDispatchMode):
+    """Counts what is called on tensors while it is entered."""
+
+    num_operations = 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, arguments: Any = (), named: Any = None
+    ) -> Any:
+        self.num_operations += 1
+        return function(*arguments, **(named or {}))
 
 
 def test_without_gradients_only_the_value_is_found(
@@ -165,6 +235,7 @@ def test_memory_does_not_grow_with_users_times_items(
 ) -> None:
     """However many users, nothing is larger than the output weights or the hidden rows."""
     monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 1})
+    monkeypatch.setattr(chunked, "_NARROW_BYTES", {"cpu": 0})
     num_items, width, largest = 3000, 8, {}
     for num_users in (20, 320):
         targets = random_histories(np.random.default_rng(1), num_users, num_items, share=0.001)

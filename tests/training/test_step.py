@@ -26,6 +26,7 @@ from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.neumf_loss import chunked as neumf_chunked
 from foretaste.ops.neumf_loss import product
 from foretaste.ops.softmax_loss import chunked as softmax_chunked
+from foretaste.ops.softmax_loss import exponentials
 from foretaste.ops.triton import checks
 from foretaste.training.config import Precision
 from foretaste.training.cuda_graph import RecordedStep
@@ -236,6 +237,7 @@ def _meta_as_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "launch", lambda *given, **options: None)
     for sizes in (
         *(softmax_chunked._LOGITS_BYTES, softmax_chunked._ITEMS_AT_ONCE),
+        *(softmax_chunked._NARROW_BYTES, exponentials._VALUES_AT_ONCE),
         *(neumf_chunked._SAMPLES_AT_ONCE, neumf_chunked._PAIRS_AT_ONCE),
         *(neumf_chunked._SAMPLES_PER_BLOCK, product._SAMPLES_AT_ONCE),
     ):

@@ -7,7 +7,7 @@ and n the length of the history, the gradient of the logits is ``(n / s) (e - x 
 then holds ``e - x s / n``, and the factors ``n / s`` go to the small matrices around it.
 
 Shape suffixes: B users, c users of a chunk, I items, t items of a tile, D width of the last hidden
-layer, E that width and the bias, padded.
+layer, E that width and, if the bias learns, one more for it, padded.
 """
 
 from __future__ import annotations
@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 
 _LOGITS_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
 _ITEMS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
+_NARROW_BYTES = {"cpu": 3 << 23, "cuda": 0}
+"""Logits of a chunk with narrow weights: the allocator gives as much again without new pages."""
+
+_NARROW_SHARE = 4
+"""Rows of a chunk, at least, for each column of narrow weights."""
+
 _ALIGNED = 16
 _LOG2_E = math.log2(math.e)
 _FLOAT16_BITS = 15
@@ -55,10 +61,7 @@ def loss(
     No product is computed for the gradient of an input that wants none.
     """
     inputs = (hidden_BD, weight_ID, bias_I)
-    wants_hidden, *wants_output = (
-        torch.is_grad_enabled() and tensor.requires_grad for tensor in inputs
-    )
-    wants = wants_hidden, any(wants_output)
+    wants = [torch.is_grad_enabled() and tensor.requires_grad for tensor in inputs]
     dtype = compute_dtype or weight_ID.dtype
     with torch.no_grad():
         work = _Pass(inputs, targets, scale, dtype, buffers or Buffers(), implementation)
@@ -66,11 +69,18 @@ def loss(
     return with_gradients(value, inputs, work.gradients()) if any(wants) else value
 
 
+def _narrow_rows(weight_ID: Tensor) -> int:
+    """Rows of a chunk that is not cut into tiles; 0 unless the weights are narrow."""
+    num_items, width = weight_ID.shape
+    num_rows = _NARROW_BYTES[weight_ID.device.type] // (max(1, num_items) * weight_ID.itemsize)
+    return num_rows if num_rows >= _NARROW_SHARE * width else 0
+
+
 def _chunks(num_rows: int, weight_ID: Tensor) -> list[slice]:
     """Equal chunks whose logits take a bounded share of memory, or as much as the weights."""
     num_items, width = weight_ID.shape
     row_bytes = max(1, num_items) * weight_ID.itemsize
-    in_budget = _LOGITS_BYTES[weight_ID.device.type] // row_bytes
+    in_budget = _narrow_rows(weight_ID) or _LOGITS_BYTES[weight_ID.device.type] // row_bytes
     num_chunks = max(1, -(-num_rows // max(1, in_budget, width)))
     bounds = [number * num_rows // num_chunks for number in range(num_chunks + 1)]
     return [slice(*pair) for pair in pairwise(bounds)]
@@ -90,7 +100,6 @@ class _Pass:
     ) -> None:
         self.inputs = hidden_BD, weight_ID, bias_I = inputs
         self.sum_dtype = torch.promote_types(weight_ID.dtype, torch.float32)
-        self.items_at_once = _ITEMS_AT_ONCE[hidden_BD.device.type]
         self.scale = scale
         # float16 has no room for the factors of a large batch: its gradients are scaled at the end
         self.late_scale = scale if dtype == torch.float16 else 1.0
@@ -108,19 +117,26 @@ class _Pass:
             # exp(-inf) is 0: the padding has no share in any user's total.
             self.bias_I = F.pad(bias_I, (0, padded - num_items), value=-math.inf)
         self.chunks = _chunks(len(targets), self.weight_ID)
+        self.is_narrow = _narrow_rows(self.weight_ID) > 0
+        self.items_at_once = _ITEMS_AT_ONCE[hidden_BD.device.type]
+        if self.is_narrow:
+            self.items_at_once = max(1, len(self.weight_ID))
         self.exponentials = self._exponentials(targets, implementation)
         self.hidden_gradient_BD: Tensor | None = None
-        self.output_gradients: tuple[Tensor, Tensor] | None = None
-        """Of the weights and of the bias."""
+        self.weight_gradient_ID: Tensor | None = None
+        self.bias_gradient_I: Tensor | None = None
+        self.sums_EI: Tensor | None = None
+        """The gradients of weights and bias, transposed, while chunks are added."""
 
-    def run(self, wants_hidden: bool, wants_output: bool) -> Tensor:
+    def run(self, wants_hidden: bool, wants_weight: bool, wants_bias: bool) -> Tensor:
         """The scaled loss; afterwards those ``gradients`` that are wanted are complete."""
         hidden_BD, weight_ID, bias_I = self.inputs
         if wants_hidden:
             self.hidden_gradient_BD = torch.zeros_like(hidden_BD, dtype=self.sum_dtype)
-        if wants_output:
-            weight_gradient_ID = self._empty("weight gradient", weight_ID.shape, weight_ID.dtype)
-            self.output_gradients = weight_gradient_ID, torch.zeros_like(bias_I)
+        if wants_bias:
+            self.bias_gradient_I = torch.zeros_like(bias_I)
+        if wants_weight or wants_bias:
+            self._make_room_for_weight_gradient()
         value = self.bias_I.new_zeros((), dtype=self.sum_dtype)
         for rows in self.chunks:
             slope_cI, chunk_value, factor_c = self._slopes(rows)
@@ -128,8 +144,13 @@ class _Pass:
             factor_c1 = (factor_c * (self.scale / self.late_scale))[:, None]
             if self.hidden_gradient_BD is not None:
                 self._add_hidden_gradient(self.hidden_gradient_BD[rows], slope_cI, factor_c1)
-            if self.output_gradients is not None:
-                self._add_output_gradients(*self.output_gradients, slope_cI, rows, factor_c1)
+            if self.weight_gradient_ID is not None:
+                self._add_output_gradients(self.weight_gradient_ID, slope_cI, rows, factor_c1)
+        if self.weight_gradient_ID is not None and self.sums_EI is not None:
+            num_items, width = weight_ID.shape
+            self.weight_gradient_ID.copy_(self.sums_EI[:width, :num_items].T)
+            if self.bias_gradient_I is not None:
+                self.bias_gradient_I.copy_(self.sums_EI[width, :num_items])
         if self.late_scale != 1.0:
             for gradient in self.gradients():
                 if gradient is not None:
@@ -139,7 +160,7 @@ class _Pass:
 
     def gradients(self) -> list[Tensor | None]:
         """Of each input; None where it is not wanted."""
-        return [self.hidden_gradient_BD, *(self.output_gradients or (None, None))]
+        return [self.hidden_gradient_BD, self.weight_gradient_ID, self.bias_gradient_I]
 
     def _exponentials(
         self, targets: HistoryTensors, implementation: str
@@ -182,22 +203,42 @@ class _Pass:
             product_cD = product(slope_cI[:, items], self.weight_ID[items]).to(self.sum_dtype)
             gradient_cD.addcmul_(product_cD, factor_c1)
 
+    @property
+    def _gradient_width(self) -> int:
+        """Of hidden rows and, if the bias learns, one more column of ones for it."""
+        width = self.hidden_BD.shape[1]
+        if self.bias_gradient_I is None:
+            return width
+        return -(-(width + 1) // _ALIGNED) * _ALIGNED
+
+    def _make_room_for_weight_gradient(self) -> None:
+        weight_ID = self.inputs[1]
+        self.weight_gradient_ID = self._empty("weight gradient", weight_ID.shape, weight_ID.dtype)
+        # oneDNN copies what it sums over rows: a transposed left side. Narrow sums are transposed
+        # once in the end, in place of the slopes of every chunk.
+        rows, width = self.chunks[0], self._gradient_width
+        if self.is_narrow and rows.stop - rows.start >= 2 * width:
+            self.sums_EI = self._empty("sums", (width, len(self.weight_ID)), self.sum_dtype)
+
     def _add_output_gradients(
-        self,
-        weight_gradient_ID: Tensor,
-        bias_gradient_I: Tensor,
-        slope_cI: Tensor,
-        rows: slice,
-        factor_c1: Tensor,
+        self, weight_gradient_ID: Tensor, slope_cI: Tensor, rows: slice, factor_c1: Tensor
     ) -> None:
-        """The bias is one more column of the hidden rows."""
         hidden_cD, (num_items, width) = self.hidden_BD[rows], weight_gradient_ID.shape
-        weighted_cE = hidden_cD.new_zeros(len(hidden_cD), -(-(width + 1) // _ALIGNED) * _ALIGNED)
+        weighted_cE = hidden_cD.new_zeros(len(hidden_cD), self._gradient_width)
         torch.mul(hidden_cD, factor_c1.to(self.dtype), out=weighted_cE[:, :width])
-        weighted_cE[:, width] = factor_c1.squeeze(1)
+        if self.bias_gradient_I is not None:
+            weighted_cE[:, width] = factor_c1.squeeze(1)
+        if self.sums_EI is not None:
+            both_EI = product(weighted_cE.T, slope_cI)
+            if rows.start == 0:
+                self.sums_EI.copy_(both_EI)
+            else:
+                self.sums_EI += both_EI
+            return
         for items in self._tiles():
             both_tE = product(slope_cI[:, items].T, weighted_cE)[: num_items - items.start]
-            bias_gradient_I[items] += both_tE[:, width]
+            if self.bias_gradient_I is not None:
+                self.bias_gradient_I[items] += both_tE[:, width]
             # The first chunk writes where the others add: memory that is used again needs no zeros.
             if rows.start == 0:
                 weight_gradient_ID[items] = both_tE[:, :width]

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from foretaste.ops.histories import HistoryTensors
 
-_VALUES_AT_ONCE = 1 << 17
-"""Exponentials are taken of this many logits for each thread at a time: they fit a core's cache."""
+_VALUES_AT_ONCE = {"cpu": 1 << 17, "cuda": 1 << 26}
+"""Logits whose exponentials are taken at a time: on a CPU, what fits a core's cache, for each
+thread; on a GPU, what outlasts the launch of its operations."""
 
 
 class Exponentials:
@@ -49,7 +50,10 @@ class Exponentials:
         row_index_N, position_N = self._positions(rows, logits_cI.shape[1])
         chosen_N = logits_flat.index_select(0, position_N).to(self.sum_dtype)
         highest, totals = [], []
-        num_values = _VALUES_AT_ONCE * torch.get_num_threads()
+        device = logits_cI.device.type
+        num_values = _VALUES_AT_ONCE[device]
+        if device == "cpu":
+            num_values *= torch.get_num_threads()
         rows_at_once = max(1, num_values // max(1, logits_cI.shape[1]))
         for part in torch.split(logits_cI, rows_at_once):
             values = part.to(self.sum_dtype)

@@ -106,7 +106,10 @@ class _Rows(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(index_C)
         ctx.shape, ctx.buffers = weight_ID.shape, buffers
-        return weight_ID.index_select(0, index_C), bias_I.index_select(0, index_C)
+        bias_C = bias_I.index_select(0, index_C)
+        if not ctx.needs_input_grad[2]:
+            ctx.mark_non_differentiable(bias_C)
+        return weight_ID.index_select(0, index_C), bias_C
 
     @staticmethod
     @once_differentiable
@@ -116,5 +119,7 @@ class _Rows(torch.autograd.Function):
         name, device = "sampled weight gradient", weight_CD.device
         weight_ID = ctx.buffers.empty(name, ctx.shape, weight_CD.dtype, device)
         weight_ID.zero_().index_copy_(0, index_C, weight_CD)
+        if not ctx.needs_input_grad[2]:
+            return None, weight_ID, None, None
         bias_I = bias_C.new_zeros(ctx.shape[0]).index_copy_(0, index_C, bias_C)
         return None, weight_ID, bias_I, None
