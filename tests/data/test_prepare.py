@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -412,3 +414,12 @@ def test_the_same_bytes_read_in_another_way_are_another_dataset(
         Path(name).write_text(text)
     first, second = (prepare(name, config=config) for name in ("s.csv", "s.rating"))
     assert first.path != second.path
+
+
+def test_a_file_is_prepared_without_pandas(table: pa.Table, tmp_path: Path) -> None:
+    pq.write_table(table, tmp_path / "plays.parquet")
+    code = (
+        "import sys; from foretaste.data import prepare; prepare('plays.parquet', 'dataset');"
+        "assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)

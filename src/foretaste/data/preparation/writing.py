@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from foretaste._util.files import file_sha256, real_path
 from foretaste.data.histories import is_strictly_sorted
 from foretaste.data.manifest import TRAIN_FILE, Part
-from foretaste.data.part_files import FEATURE_COLUMNS, PAIR_COLUMNS, POSITION_COLUMN, WEIGHT_COLUMN
+from foretaste.data.part_files import (
+    FEATURE_COLUMNS,
+    PAIR_COLUMNS,
+    POSITION_COLUMN,
+    WEIGHT_COLUMN,
+    numbers,
+)
 from foretaste.data.preparation import steps
 from foretaste.errors import DatasetError
 
@@ -118,9 +123,10 @@ def content_digest(*files: Path) -> str:
         else:
             # For text: the length of each value, -1 for NULL, then the bytes of all values.
             tables = [file.read(columns=[name]) for file in _opened(files)]
-            texts = pa.concat_tables(tables).column(0).cast(pa.large_binary())
-            lengths = pc.fill_null(pc.binary_length(texts), -1).cast(pa.int64()).to_numpy()
-            content = np.frombuffer(b"".join(texts.drop_null().to_pylist()), dtype=np.uint8)
+            column = pa.concat_tables(tables).column(0).cast(pa.large_binary())
+            texts = column.to_pylist()
+            lengths = np.array([-1 if text is None else len(text) for text in texts], np.int64)
+            content = np.frombuffer(b"".join(filter(None, texts)), dtype=np.uint8)
             arrays = (lengths, content)
         for values in arrays:
             sha256.update(np.ascontiguousarray(values).data)
@@ -140,4 +146,4 @@ def _values(files: Iterable[Path], name: str) -> Iterator[Any]:
     for file in _opened(files):
         for group in range(file.num_row_groups):
             if file.metadata.row_group(group).num_rows:
-                yield file.read_row_group(group, columns=[name]).column(0).to_numpy()
+                yield numbers(file.read_row_group(group, columns=[name]).column(0))
