@@ -163,6 +163,9 @@ class DuckDBEngine(Engine):
     def make(self, table: str, query: str) -> None:
         self.run(f"CREATE TABLE {table} AS {query}")
 
+    def define(self, view: str, query: str) -> None:
+        self.run(f"CREATE VIEW {view} AS {query}")
+
     def drop(self, table: str) -> None:
         self.run(f"DROP TABLE {table}")
 

@@ -95,6 +95,10 @@ class Engine(ABC):
         """Keep the result of a query as a table."""
 
     @abstractmethod
+    def define(self, view: str, query: str) -> None:
+        """Give a name to a query, which runs whenever the name is read."""
+
+    @abstractmethod
     def drop(self, table: str) -> None:
         """Forget a table, and free its memory."""
 

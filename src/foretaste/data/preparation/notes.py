@@ -54,20 +54,16 @@ def describe_ids(
     """Notes on the ids in table ``raw``; empty if there are none."""
     notes: dict[str, str] = {}
     for role, label in _LABELS.items():
-        is_text = raw.kinds[role] == "text"
-        is_auto = getattr(config, f"{role}_type") == "auto"
-        if not is_text and role == "item_id":
+        if raw.kinds[role] != "text":
             continue
         engine.make("seen", f"SELECT {role} AS id, count(*) AS num_rows FROM raw GROUP BY {role}")
-        if is_text:
-            problems = [*problems_of(engine, "seen"), *_spelled_twice(engine)]
-            found = _odd_ids(engine, raw, columns[role]) if is_auto else []
-            if problems:
-                found.append(f"kept as text: {'; '.join(problems)}")
-            if found:
-                notes[label] = "; ".join(found)
-        if role == "user_id" and (most := _most_active(engine)):
-            notes["most active user"] = most
+        problems = [*problems_of(engine, "seen"), *_spelled_twice(engine)]
+        is_auto = getattr(config, f"{role}_type") == "auto"
+        found = _odd_ids(engine, raw, columns[role]) if is_auto else []
+        if problems:
+            found.append(f"kept as text: {'; '.join(problems)}")
+        if found:
+            notes[label] = "; ".join(found)
         engine.drop("seen")
     return notes
 
@@ -108,23 +104,24 @@ def _odd_ids(engine: Engine, raw: Raw, column: str) -> list[str]:
     ]
 
 
-def _most_active(engine: Engine) -> str:
+def describe_most_active(engine: Engine) -> dict[str, str]:
     """The note on a user who may stand for many or for nobody; empty if there is none."""
     num_users, num_rows, most = engine.row(
-        "SELECT count(*), sum(num_rows), max(num_rows) FROM seen"
+        "SELECT count(*), sum(num_rows), max(num_rows) FROM user_codes"
     )
     if num_users < _LEAST_USERS or most <= _LARGE_SHARE * int(num_rows):
-        return ""
+        return {}
     num_near, user_id = engine.row(
-        f"SELECT count(*), max(CASE WHEN num_rows = {most} THEN id END) FROM seen "
+        f"SELECT count(*), max(CASE WHEN num_rows = {most} THEN user_id END) FROM user_codes "
         f"WHERE num_rows * {_TIMES_THE_NEXT} > {most}"
     )
     if num_near > 1:
-        return ""
-    return (
+        return {}
+    note = (
         f"user {shown(user_id)} has {most / int(num_rows):.0%} of the rows; if that is nobody, "
         f"--empty-ids drop with --empty-values {shlex.quote(str(user_id))} leaves these rows out"
     )
+    return {"most active user": note}
 
 
 def _spelled_twice(engine: Engine) -> list[str]:

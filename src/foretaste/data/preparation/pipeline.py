@@ -25,7 +25,7 @@ from foretaste.data.preparation.columns import (
 from foretaste.data.preparation.features import ItemFeatures
 from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.preparation.lists import count_empty_lists
-from foretaste.data.preparation.notes import describe_ids
+from foretaste.data.preparation.notes import describe_ids, describe_most_active
 from foretaste.data.preparation.reading import (
     Raw,
     like_it,
@@ -76,6 +76,7 @@ class Pipeline:
         self._inputs = inputs
         self._plan = inputs.plan
         self._config = inputs.config
+        self._tables_of_pairs = ["pairs"]
 
     def run(self, directory: Path, progress: Progress) -> Manifest:
         """Run all steps and write the files of the dataset into ``directory``; returns its
@@ -113,6 +114,7 @@ class Pipeline:
         self.check_weights(rows, raw.sources)
         progress("collapse repeats")
         self.collapse_pairs(rows)
+        self._notes |= describe_most_active(engine)
         if plan.weight_scale is None:
             engine.drop(rows)
         if plan.has_order or plan.protocol == "leave-one-out":
@@ -123,7 +125,8 @@ class Pipeline:
         mean_weight = None
         if plan.weight_scale is not None:
             mean_weight = self.weigh_train(rows, times, half_life)
-        engine.drop("pairs")
+        for table in self._tables_of_pairs:
+            engine.drop(table)
         if plan.drops_unseen_targets:
             self.drop_unseen_targets()
         progress("number")
@@ -244,24 +247,20 @@ class Pipeline:
         num_given = engine.run(steps.DISTINCT_HELD.format(previous=rows)) if parts else []
         for kind in ("user", "item"):
             engine.make(f"{kind}_codes", steps.CODES.format(kind=kind, previous=rows))
-        is_repeat = steps.HAS_TIME_OF_PREVIOUS if plan.has_order else "false"
+        is_copy = steps.HAS_TIME_OF_PREVIOUS if plan.has_order else "false"
         is_rank_in_part = plan.parts and is_rank(plan.columns.get("time", ""))
         pairs = steps.PAIRS.format(
             previous=rows,
             part=self._part,
             time=steps.RANK_IN_PARTS if is_rank_in_part else "time",
-            is_repeat=is_repeat,
+            is_copy=is_copy,
         )
         engine.make("pairs", pairs)
-        num_copies = engine.count("pairs WHERE is_copy")
-        if num_copies:
-            engine.make("pairs_once", steps.WITHOUT_COPIES.format(part=self._part))
-            engine.drop("pairs")
-            engine.rename("pairs_once", "pairs")
+        if num_copies := engine.count("pairs WHERE is_copy"):
             self._counts["num_repeats_at_the_same_time"] = num_copies
-        self._counts["num_repeated_pairs"] = num_rows - engine.count("pairs")
+        self._counts["num_repeated_pairs"] = num_rows - engine.count("pairs") + num_copies
         for number, num_pairs in num_given:
-            num_left = engine.count(f"pairs WHERE part = {number}")
+            num_left = engine.count(f"pairs WHERE part = {number} AND NOT is_copy")
             self._counts[f"num_{parts[number]}_pairs_in_an_earlier_part"] = num_pairs - num_left
 
     def place_pairs(self) -> None:
@@ -269,10 +268,12 @@ class Pipeline:
         engine = self._engine
         engine.make("ranked", steps.RANKED.format(part=self._part))
         engine.drop("pairs")
+        places_of_tied = steps.PLACES_OF_TIED.format(pair_key=self._pair_key, part=self._part)
+        engine.make("places_of_tied", places_of_tied)
+        engine.define("pairs", steps.PLACED.format(part=self._part))
+        self._tables_of_pairs = ["ranked", "places_of_tied"]
         num_neighbours = engine.count("ranked") - engine.count("user_codes")
         num_tied = engine.count("ranked WHERE is_tied_back")
-        engine.make("pairs", steps.PLACED.format(pair_key=self._pair_key, part=self._part))
-        engine.drop("ranked")
         if self._plan.has_order and num_tied > _MOST_TIED * num_neighbours:
             share = f"{num_tied / num_neighbours:.0%}"
             self._notes["ties"] = (
@@ -307,13 +308,11 @@ class Pipeline:
                     "name another column of users with --user-column (user_column=... in Python), "
                     "or train on all of it with --protocol none"
                 )
-            # Users with fewer items only train.
-            least = 3 if plan.protocol == "leave-one-out" else 2
-            num_below = engine.count(
-                f"(SELECT user_code FROM pairs GROUP BY user_code HAVING count(*) < {least})"
-            )
-            self._counts[f"num_users_with_fewer_than_{least}_items"] = num_below
             if plan.protocol == "held-out-users":
+                num_below = engine.count(
+                    "(SELECT user_code FROM pairs GROUP BY user_code HAVING count(*) < 2)"
+                )
+                self._counts["num_users_with_fewer_than_2_items"] = num_below
                 num_test = self._num_heldout_users(num_users - num_below)
         elif plan.protocol == "temporal":
             num_test = engine.count("pairs") // 10
@@ -332,6 +331,10 @@ class Pipeline:
             if num_tied:
                 self._counts["num_interactions_tied_at_the_cuts"] = int(num_tied)
         engine.make("held", steps.HELD[plan.protocol].format(**values))
+        if plan.protocol == "leave-one-out":
+            # The others have a test item.
+            num_below = num_users - engine.count("held WHERE part = 'test'")
+            self._counts["num_users_with_fewer_than_3_items"] = num_below
         train = steps.TRAIN_GIVEN if plan.parts else steps.TRAIN
         engine.make("train", train.format(position=self._position))
 

@@ -46,12 +46,13 @@ class SparkEngine(Engine):
         self._spark = spark
         self._scratch = scratch
         self._places: dict[str, Path] = {}
+        self._views: list[str] = []
 
     def __enter__(self) -> SparkEngine:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for table in self._places:
+        for table in (*self._places, *self._views):
             self._spark.session.catalog.dropTempView(table)
         shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -86,6 +87,11 @@ class SparkEngine(Engine):
             rows.write.parquet(_uri(place))
             _files_in(place)
             self._keep(table, place, rows.schema)
+
+    def define(self, view: str, query: str) -> None:
+        with translated():
+            self._query(query).createOrReplaceTempView(view)
+        self._views.append(view)
 
     def drop(self, table: str) -> None:
         self._spark.session.catalog.dropTempView(table)

@@ -29,32 +29,30 @@ SELECT user_id FROM {previous} GROUP BY user_id HAVING count(*) >= {min_user_int
 # the order of rows must not change the dataset. Spark gathers a row_number without PARTITION BY
 # into one task, so it runs over the distinct ids only.
 CODES = """
-SELECT {kind}_id, CAST(row_number() OVER (ORDER BY {kind}_id) - 1 AS INTEGER) AS {kind}_code
-FROM (SELECT DISTINCT {kind}_id FROM {previous})
+SELECT {kind}_id, CAST(row_number() OVER (ORDER BY {kind}_id) - 1 AS INTEGER) AS {kind}_code,
+       num_rows
+FROM (SELECT {kind}_id, count(*) AS num_rows FROM {previous} GROUP BY {kind}_id)
 """
 
 # A repeated pair keeps its earliest time, in a given split that of the first part that has it.
 # Codes sort faster than ids. Sorting the rows of each user takes half the time of GROUP BY user,
 # item, as most pairs come once.
 #
-# Rows with the user, item and time of another stay for a moment, to be counted. Their weights and
-# ratings are not compared: they would have to be sorted too, which takes twice the time.
+# Copies, rows with the user, item and time of another, stay until they are counted. Their weights
+# and ratings are not compared: they would have to be sorted too, which takes twice the time.
 PAIRS = """
-SELECT user_code, item_code, time{part}, NOT is_first AS is_copy
+SELECT user_code, item_code, time{part}, previous_item IS NOT DISTINCT FROM item_code AS is_copy
 FROM (
     SELECT user_code, item_code, {time} AS time{part},
-           coalesce(lag(item_code) OVER mine <> item_code, true) AS is_first,
-           {is_repeat} AS is_repeat
+           lag(item_code) OVER mine AS previous_item, lag({time}) OVER mine AS previous_time
     FROM {previous}
     JOIN user_codes USING (user_id)
     JOIN item_codes USING (item_id)
     WINDOW mine AS (PARTITION BY user_code ORDER BY item_code{part}, time))
-WHERE is_first OR is_repeat
+WHERE previous_item IS DISTINCT FROM item_code OR {is_copy}
 """
 
-HAS_TIME_OF_PREVIOUS = "lag(time) OVER mine = time"
-
-WITHOUT_COPIES = "SELECT user_code, item_code, time{part} FROM pairs WHERE NOT is_copy"
+HAS_TIME_OF_PREVIOUS = "previous_time = time"
 
 # Ranks of a given split begin anew in each part.
 RANK_IN_PARTS = "part * CAST(1099511627776 AS BIGINT) + time"
@@ -64,19 +62,16 @@ RANK_IN_PARTS = "part * CAST(1099511627776 AS BIGINT) + time"
 RANKED = """
 SELECT user_code, item_code, time{part},
        CAST(rank() OVER places - 1 AS INTEGER) AS position,
-       coalesce(time = lag(time) OVER places, false) AS is_tied_back,
+       rank() OVER places <> row_number() OVER places AS is_tied_back,
        coalesce(time = lead(time) OVER places, false) AS is_tied_on
-FROM pairs
+FROM pairs WHERE NOT is_copy
 WINDOW places AS (PARTITION BY user_code ORDER BY time)
 """
 
 # A hash orders equal times: in ml-100k 44 % of users have several interactions at their last time,
 # and that order changes 30 % of the test items. Only pairs of equal times are hashed. The lowest
 # hash is the newest.
-PLACED = """
-SELECT user_code, item_code, time{part}, position, false AS is_tied
-FROM ranked WHERE NOT (is_tied_back OR is_tied_on)
-UNION ALL
+PLACES_OF_TIED = """
 SELECT user_code, item_code, time{part}, CAST(position + row_number() OVER (
            PARTITION BY user_code, position ORDER BY md5({pair_key}) DESC) - 1 AS INTEGER
        ) AS position, true AS is_tied
@@ -84,6 +79,14 @@ FROM ranked
 JOIN user_codes USING (user_code)
 JOIN item_codes USING (item_code)
 WHERE is_tied_back OR is_tied_on
+"""
+
+# ``pairs``, without a copy of those that do not tie.
+PLACED = """
+SELECT user_code, item_code, time{part}, position, false AS is_tied
+FROM ranked WHERE NOT (is_tied_back OR is_tied_on)
+UNION ALL
+SELECT * FROM places_of_tied
 """
 
 # The last interaction of each user with three or more is test, the one before it validation.
