@@ -68,10 +68,12 @@ def test_memory(num_bytes: float, text: str) -> None:
 def test_settings_as_options() -> None:
     settings = {
         "items": Path("a b.csv"), "columns": ("id", "-"), "layers": (64, 32), "target": None,
+        "features": ("kind", "tags,"),
         "cuda_graphs": True, "verified_negatives": False, "learning_rate": 0.01,
     }  # fmt: skip
     assert option_words(settings) == [
         *("--items", "a b.csv", "--columns", "id,-", "--layers", "64", "32"),
+        *("--features", "kind", "tags,"),
         *("--cuda-graphs", "--no-verified-negatives", "--learning-rate", "0.01"),
     ]
 

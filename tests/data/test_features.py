@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -314,3 +316,107 @@ def test_the_digest_holds_features_and_new_items(tmp_path: Path) -> None:
     assert "feature" not in text
     assert "listed" not in text
     assert not list((tmp_path / "plain").glob("feature*"))
+
+
+def newest(rows: pd.DataFrame, seed: int, *, is_by_time: bool) -> tuple[set[str], set[str]]:
+    """The items of test and validation: the newest tenth by first time, and the next tenth."""
+    first = rows.groupby("item_id")["time"].min() * is_by_time
+    key = {item: hashlib.md5(f"{seed}:{item}".encode()).hexdigest() for item in first.index}
+    order = sorted(first.index, key=lambda item: (-first[item], key[item]))
+    size = max(1, len(order) // 10)
+    return set(order[:size]), set(order[size : 2 * size])
+
+
+@settings(max_examples=20)
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 7), st.integers(10, 40), st.integers(0, 9)), min_size=30
+    ),
+    seed=st.integers(0, 3),
+    times=st.sampled_from(["real", "ranks", "none"]),
+)
+def test_new_items_are_the_newest_with_all_their_interactions(
+    rows: list[tuple[int, int, int]], seed: int, times: str
+) -> None:
+    frame = pd.DataFrame(rows, columns=["user_id", "item_id", "time"]).astype({"item_id": str})
+    frame["time"] += 1_700_000_000
+    if times == "ranks":
+        frame["time"] = frame.groupby("user_id").cumcount()
+    is_by_time = times == "real" and frame["time"].nunique() > 1
+    items = pd.DataFrame({"item_id": map(str, range(10, 45)), "kind": [*"abcde?g"] * 5})
+    test, validation = newest(frame, seed, is_by_time=is_by_time)
+    if frame["item_id"].nunique() < 3:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = prepare(
+            frame.drop(columns=["time"] if times == "none" else []), Path(folder) / "out",
+            protocol="new-items", seed=seed, item_id_type="text", items=items, features=["kind"],
+        )  # fmt: skip
+        manifest = dataset.manifest
+        assert manifest.protocol == ("new-items" if is_by_time else "new-items (random)")
+        found = {
+            (user_id, item_id, part)
+            for part, pairs in (
+                ("train", dataset.train),
+                ("validation", dataset.pairs("validation.parquet")),
+                ("test", dataset.pairs("test.parquet")),
+            )
+            for user_id, item_id in zip(
+                dataset.users.ids(pairs.row_index()), dataset.items.ids(pairs.item_index),
+                strict=True,
+            )
+        }  # fmt: skip
+        part = {**dict.fromkeys(test, "test"), **dict.fromkeys(validation, "validation")}
+        pairs = frame[["user_id", "item_id"]].drop_duplicates().itertuples(index=False)
+        assert found == {(user, item, part.get(item, "train")) for user, item in pairs}
+        trained = {user for user, _, name in found if name == "train"}
+        unknown = {user for user, _, name in found if name == "test"} - trained
+        assert manifest.counts["num_test_users_without_history"] == len(unknown)
+        assert manifest.counts["num_test_items"] == len(test)
+
+
+def test_new_items_without_a_feature_are_counted(tmp_path: Path) -> None:
+    """Their targets are no list's; a later interaction of a user stays in training."""
+    plays = pd.DataFrame({"user_id": [1, 2] * 10, "item_id": [*range(10), *range(10)]})
+    plays["time"] = 1_700_000_000 + plays["item_id"] * 86_400
+    later = pd.DataFrame({"user_id": [1], "item_id": [0], "time": [1_800_000_000]})
+    items = pd.DataFrame({"item_id": [*range(9), 20], "kind": [*"aabbccddea"]})
+    asked: dict[str, Any] = {"protocol": "new-items", "items": items, "features": ["kind"]}
+    dataset = prepare(pd.concat([plays, later]), tmp_path / "out", **asked)
+    counts, manifest = dataset.manifest.counts, dataset.manifest
+    assert counts["num_test_items"] == counts["num_test_items_without_feature"] == 1
+    assert counts["num_test_targets_unseen_without_feature"] == 1
+    assert dataset.items.ids() == [*range(8), 20, 8, 9]
+    assert (manifest.num_items, manifest.num_listed_items, manifest.num_all_items) == (8, 9, 11)
+    assert manifest.notes["test"] == (
+        "nothing can be measured: training has none of its items, and none has a feature"
+    )
+    assert "; it looks ahead: users keep what they took later (--protocol temporal" in str(dataset)
+    assert dataset.heldout("test").protocol == "new-items"
+
+
+def test_new_items_need_features() -> None:
+    message = "protocol new-items needs features, .*--items products.csv --features category"
+    refuse(PLAYS, message, SettingError, protocol="new-items")
+
+
+def test_columns_of_another_dataset(tmp_path: Path) -> None:
+    """Features are those of --like, a dataset or a run, unless some are given."""
+    first = prepare(PLAYS, tmp_path / "first", **ASKED)
+    document = {"dataset": {"feature_columns": ["tags"]}}
+    shutil.copytree(first.path, run := tmp_path / "run")
+    (run / "manifest.json").unlink()
+    (run / "config.json").write_text(json.dumps(document))
+    plain = prepare(PLAYS, tmp_path / "plain", items=ITEMS)
+    for place, asked, columns in (
+        (first.path, {}, ("kind", "tags")),
+        (run, {}, ("tags",)),
+        (plain.path, {}, ()),
+        (first.path, {"features": ["kind"]}, ("kind",)),
+    ):
+        made = prepare(PLAYS, tmp_path / "out", items=ITEMS, like=place, overwrite=True, **asked)
+        assert made.manifest.feature_columns == columns
+    message = r"'kind', asked for with --features .*\(--like .*first has features kind tags\)"
+    refuse(PLAYS, message, items=ITEMS.drop(columns="kind"), like=first.path)
+    message = r"no file describes the items.*\(--like .*first has features kind tags\)"
+    refuse(PLAYS, message, SettingError, like=first.path)

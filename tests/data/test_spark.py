@@ -215,6 +215,11 @@ CASES = {
         },
         one_form,
     ),
+    "new-items": Case(
+        one_file,
+        {"protocol": "new-items", "half_life": "1d", "features": ("codes",), "seed": 2},
+        described,
+    ),
     "leave-one-out": Case(
         decimals, {"min_user_interactions": 3, "min_item_users": 2}, titles, rows_of_file=60
     ),

@@ -82,8 +82,8 @@ def option_words(settings: Mapping[str, Any]) -> list[str]:
             words.append(f"--{option}" if value else f"--no-{option}")
         elif isinstance(value, tuple | list):
             parts = list(map(str, value))
-            is_of_names = any(isinstance(part, str) for part in value)
-            words += [f"--{option}", *([",".join(parts)] if is_of_names else parts)]
+            # Of columns one may be called -, which alone would be an option.
+            words += [f"--{option}", *([",".join(parts)] if name == "columns" else parts)]
         elif value is not None:
             words += [f"--{option}", str(value)]
     return words

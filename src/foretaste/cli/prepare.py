@@ -102,7 +102,8 @@ def prepare(
             the same sources and settings is kept.
         items: File or database that describes items: their ids, and columns such as a title.
         source_dir: Folder with a named set's files or archive; nothing is then downloaded.
-        like: Run or dataset whose id types, integer or text, are taken; other ids are refused.
+        like: Run or dataset whose id types, integer or text, and columns of features are taken;
+            other ids are refused.
         overwrite: Replace an existing dataset.
         quiet: Print the directory of the dataset and nothing else.
     """

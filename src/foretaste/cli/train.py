@@ -122,7 +122,7 @@ def rerun(
     raw = raw or RawData()
     if not are_prepared(dataset):
         from foretaste.data.config import InputConfig
-        from foretaste.data.ids import with_id_types_of
+        from foretaste.data.ids import features_of, with_id_types_of
 
         ids = with_id_types_of(run, InputConfig())
         raw = replace(
@@ -130,6 +130,7 @@ def rerun(
             protocol=raw.protocol or "none",
             user_id_type=ids.user_id_type,
             item_id_type=ids.item_id_type,
+            features=raw.features or features_of(run),
         )
     _train(settings.pop("model"), dataset, raw, place, logs, **settings)
 

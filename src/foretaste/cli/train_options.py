@@ -65,6 +65,9 @@ class RawData:
     items: str | None = None
     """File or database that describes items: their ids, and columns such as a title."""
 
+    features: tuple[str, ...] | None = None
+    """Columns of the items file that models learn from; foretaste prepare --help explains them."""
+
     source_dir: Path | None = None
     """Folder with a named set's files or archive (ml-1m and others); nothing is then downloaded."""
 

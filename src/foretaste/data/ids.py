@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -154,6 +156,15 @@ def with_id_types_of(directory: Path, config: Input) -> Input:
     return replace(
         config, **{name: one for name, one in types.items() if getattr(config, name) == "auto"}
     )
+
+
+def features_of(directory: Path) -> tuple[str, ...] | None:
+    """The columns of features of the run or dataset in a directory; None if it has none."""
+    for name in ("manifest.json", "config.json"):
+        with suppress(OSError, ValueError):
+            document = json.loads((directory / name).read_text(encoding="utf-8"))
+            return tuple(document.get("dataset", document).get("feature_columns", ())) or None
+    return None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -24,6 +24,10 @@ FILE_NAME = "manifest.json"
 RANDOM = "leave-one-out (random)"
 """The protocol of data without times: a hash chooses the held-out items."""
 
+NEW_ITEMS = "new-items"
+"""The protocol that holds out items with all of their interactions; a hash chooses them without
+times, and then it is called ``new-items (random)``."""
+
 _PART_NAMES = frozenset(
     f"{part}.parquet"
     for part in (
@@ -191,6 +195,10 @@ class Manifest:
             protocol == "held-out-users" and self.config.get("protocol") == "auto"
         ):
             protocol += ", as no time column was found (--time-column names one)"
+        if protocol.startswith(NEW_ITEMS):
+            protocol += (
+                "; it looks ahead: users keep what they took later (--protocol temporal does not)"
+            )
         if self.has_ties:
             share = self.counts[NUM_TIED] / self.counts["num_test_users"]
             protocol += (

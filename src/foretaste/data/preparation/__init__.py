@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +22,7 @@ from foretaste._util.keywords import routed
 from foretaste._util.settings import checked, given_or_default
 from foretaste.data.config import InputConfig, PairsConfig, PrepareConfig, Progress
 from foretaste.data.dataset import DATASETS, Dataset, open_dataset
-from foretaste.data.ids import with_id_types_of
+from foretaste.data.ids import features_of, with_id_types_of
 from foretaste.data.manifest import FILE_NAME, check_output, holds_dataset
 from foretaste.data.preparation.columns import (
     ItemDescriptions,
@@ -35,7 +36,7 @@ from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.preparation.pipeline import Pipeline
 from foretaste.data.preparation.reading import read_raw
 from foretaste.data.sources import check_format_acts, open_items, open_sources
-from foretaste.errors import DatasetError, DataWarning, InputError, MissingExtraError
+from foretaste.errors import DatasetError, DataWarning, InputError, MissingExtraError, SettingError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,7 +84,8 @@ def prepare(
     With ``source_dir`` the files, or the archive, are taken from that folder instead.
 
     ``like`` is a run or dataset. Its id types, integer or text, become ``user_id_type`` and
-    ``item_id_type``; otherwise one new id with letters would make the whole column text.
+    ``item_id_type``; otherwise one new id with letters would make the whole column text. Its
+    columns of features become ``features`` if none are given.
 
     The directory appears complete or not at all. The same input, settings and seed give the same
     files, for any order of rows, number of threads and memory limit.
@@ -96,22 +98,30 @@ def prepare(
     """
     like = checked("like", like, Path | None)
     (config,) = routed(prepare, {"config": (PrepareConfig, config)}, settings)
+    taken = None
     if like is not None:
         config = with_id_types_of(like, config or PrepareConfig())
+        if config.features is None and (taken := features_of(like)):
+            config = replace(config, features=taken)
     directory: Path | None = checked("output", output, Path | None)
     overwrite = checked("overwrite", overwrite, bool)
     if directory is not None:
         holds_dataset(directory)  # raises now if nothing may be written there
-    return prepare_under(
-        DATASETS,
-        source,
-        config,
-        items=items,
-        source_dir=source_dir,
-        progress=progress,
-        output=directory,
-        overwrite=overwrite,
-    )
+    try:
+        return prepare_under(
+            DATASETS,
+            source,
+            config,
+            items=items,
+            source_dir=source_dir,
+            progress=progress,
+            output=directory,
+            overwrite=overwrite,
+        )
+    except (InputError, SettingError) as error:
+        if taken is None or "features" not in str(error):
+            raise
+        raise type(error)(f"{error} (--like {like} has features {' '.join(taken)})") from None
 
 
 def prepare_under(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from foretaste import __version__
 from foretaste._util.formatting import counted, option_words, shown
 from foretaste.data.config import MOST_WEIGHT, Progress
-from foretaste.data.manifest import NUM_TIED, Manifest, Part
+from foretaste.data.manifest import NEW_ITEMS, NUM_TIED, Manifest, Part
 from foretaste.data.part_files import POSITION_COLUMN
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.candidates import Candidates
@@ -107,6 +107,9 @@ class Pipeline:
         half_life = self.half_life(times)
         if plan.protocol == "temporal":
             self.check_no_ranks(times)
+        if plan.protocol == NEW_ITEMS:
+            is_by_time = times is not None and not self.why_no_times(times)
+            self._plan = replace(plan, label=NEW_ITEMS if is_by_time else f"{NEW_ITEMS} (random)")
         if features is not None:
             engine.make("known_items", steps.KNOWN_ITEMS)
         progress("filter")
@@ -316,10 +319,14 @@ class Pipeline:
                 num_test = self._num_heldout_users(num_users - num_below)
         elif plan.protocol == "temporal":
             num_test = engine.count("pairs") // 10
+        elif plan.protocol == NEW_ITEMS:
+            num_test = max(1, engine.count("item_codes") // 10)
         values = {
             "position": self._position,
             "pair_key": self._pair_key,
             "user_key": steps.USER_KEY.format(seed=seed),
+            "item_key": steps.ITEM_KEY.format(seed=seed),
+            "first_time": "first_time" if plan.label == NEW_ITEMS else "CAST(0 AS INTEGER)",
             "num_held": 1 + plan.has_validation,
             "num_test": num_test,
             "num_validation": num_test * plan.has_validation,
@@ -341,23 +348,26 @@ class Pipeline:
     def check_no_ranks(self, times: Times | None) -> None:
         """Raise SettingError if times are one time, or each user's own ranks."""
         assert times is not None
-        problem = None
-        if times.first == times.last:
-            time = times.date_of(times.first) if times.per_second else times.first
-            problem = f"all times are one, {time}"
-        elif not times.num_of_unit:
-            num_users, num_ranked = self._engine.row(steps.RANKED_USERS)
-            if num_ranked >= _LEAST_RANKED * num_users:
-                problem = (
-                    f"those of {num_ranked:,} of {counted(num_users, 'user')} are 0 to n-1 or 1 to "
-                    "n, as ranks of the user's own rows are"
-                )
-        if problem is not None:
+        if problem := self.why_no_times(times):
             raise SettingError(
                 f"protocol temporal needs real times, and in column {shown(times.column)} {problem}"
                 "; name a column of them with --time-column (time_column=... in Python), or ask "
                 "for --protocol leave-one-out or held-out-users"
             )
+
+    def why_no_times(self, times: Times) -> str:
+        """The reason why times in table ``raw`` cannot compare users; empty if they can."""
+        if times.first == times.last:
+            time = times.date_of(times.first) if times.per_second else times.first
+            return f"all times are one, {time}"
+        if not times.num_of_unit:
+            num_users, num_ranked = self._engine.row(steps.RANKED_USERS)
+            if is_rank(times.column) or num_ranked >= _LEAST_RANKED * num_users:
+                return (
+                    f"those of {num_ranked:,} of {counted(num_users, 'user')} are 0 to n-1 or 1 to "
+                    "n, as ranks of the user's own rows are"
+                )
+        return ""
 
     def half_life(self, times: Times | None) -> float | None:
         """The half-life in the unit of the times; None without one.
@@ -422,7 +432,7 @@ class Pipeline:
         engine.make("rows_of_train", rows_of_train)
         engine.drop(rows)
         # Under these protocols no row is later than training's, so ages count from the latest row.
-        has_no_future = plan.protocol in ("none", "held-out-users", "given")
+        has_no_future = plan.protocol in ("none", "held-out-users", "given", NEW_ITEMS)
         dated = "rows_of_train" if has_no_future else steps.PAIRS_OF_TRAIN
         decay, gap = "", "CAST(NULL AS DOUBLE)"
         if half_life is not None:
@@ -510,7 +520,7 @@ class Pipeline:
                 f"too few interactions for protocol {plan.label}: after the filters there are "
                 f"{engine.count('pairs'):,} of {engine.count('user_codes'):,} users. leave-one-out "
                 "needs users with three items, held-out-users users with two items, temporal ten "
-                "interactions; use --protocol none to train on all of them"
+                "interactions, new-items three items; use --protocol none to train on all of them"
             )
 
     def drop_unseen_targets(self) -> None:
@@ -584,7 +594,11 @@ class Pipeline:
             num_tied := engine.count("held WHERE part = 'test' AND is_tied")
         ):
             counts[NUM_TIED] = num_tied
-        may_lack_history = plan.parts or plan.protocol == "temporal"
+        if plan.protocol == NEW_ITEMS:
+            for part, num_items, num_without in sorted(engine.run(steps.ITEMS_OF_PARTS)):
+                counts[f"num_{part}_items"] = num_items
+                counts[f"num_{part}_items_without_feature"] = num_without
+        may_lack_history = plan.parts or plan.protocol in ("temporal", NEW_ITEMS)
         for split, part in plan.targets.items() if may_lack_history else ():
             known = [
                 f"{split}_fold_in",
@@ -618,8 +632,10 @@ class Pipeline:
                 notes[split] = (
                     f"warning: training knows nothing of {num_unknown:,} of its {num_users:,} "
                     f"users ({num_unknown / num_users:.0%}), whom every model answers in "
-                    "popularity order; --protocol leave-one-out or held-out-users measures more"
+                    "popularity order"
                 )
+                if self._plan.protocol != NEW_ITEMS:
+                    notes[split] += "; --protocol leave-one-out or held-out-users measures more"
 
     def _manifest(
         self,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from foretaste._util.formatting import shown
 from foretaste.data.config import PrepareConfig, WeightScale
-from foretaste.data.manifest import RANDOM
+from foretaste.data.manifest import NEW_ITEMS, RANDOM
 from foretaste.data.preparation.columns import (
     NAMED,
     PAIR,
@@ -30,8 +30,8 @@ class Plan:
     """Settings without ``auto``: a protocol, and the filters that apply."""
 
     protocol: str
-    """``leave-one-out``, ``held-out-users``, ``temporal``, ``none``, or ``given`` for a given
-    split."""
+    """``leave-one-out``, ``held-out-users``, ``temporal``, ``new-items``, ``none``, or ``given``
+    for a given split."""
 
     label: str
     """The protocol as printed beside every metric."""
@@ -138,7 +138,7 @@ def make_plan(
     if may_lack_times and has_times and lacking:
         unread_times = f"{lacking[0].name} has no column {shown(columns.pop('time'))}"
     check_columns(sources, columns.values())
-    if not has_times and not parts and config.protocol in ("auto", "leave-one-out"):
+    if not has_times and not parts and config.protocol in ("auto", "leave-one-out", NEW_ITEMS):
         _refuse_later_times(sources)
     is_random = protocol == "leave-one-out" and not has_times and not config.order
     return Plan(
@@ -228,6 +228,12 @@ def _check_columns_for(config: PrepareConfig, protocol: str, found: dict[str, st
         raise SettingError(
             f"num_heldout_users belongs to protocol held-out-users, and this one is {protocol}; "
             "ask for --protocol held-out-users"
+        )
+    if protocol == NEW_ITEMS and config.features is None:
+        raise SettingError(
+            "protocol new-items needs features, as no model can list an item that it knows nothing "
+            "of; name columns of the items file: --items products.csv --features category "
+            "(items=..., features=[...] in Python)"
         )
     if config.min_rating is not None and "rating" not in found:
         raise SettingError(

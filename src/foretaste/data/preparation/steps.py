@@ -159,6 +159,20 @@ FROM (
 WHERE nth <= {num_test} + {num_validation}
 """
 
+# The newest items, by their first interaction if times are real: the first {num_test} are test, the
+# next {num_validation} validation. A hash orders the items of equal times.
+HELD_NEW_ITEMS = """
+SELECT user_code, item_code{position},
+       CASE WHEN nth <= {num_test} THEN 'test' ELSE 'validation' END AS part
+FROM pairs JOIN (
+    SELECT item_code, row_number() OVER (
+        ORDER BY {first_time} DESC, md5({item_key}), item_code) AS nth
+    FROM item_codes JOIN (
+        SELECT item_code, min(time) AS first_time FROM pairs GROUP BY item_code
+    ) USING (item_code)) USING (item_code)
+WHERE nth <= {num_test} + {num_validation}
+"""
+
 # Users whose times are their own ranks: 0 to n-1, or 1 to n.
 RANKED_USERS = """
 SELECT count(*), count(CASE WHEN first IN (0, 1) AND last - first + 1 = num_rows THEN 1 END)
@@ -178,6 +192,7 @@ HELD = {
     "leave-one-out": HELD_LEAVE_ONE_OUT,
     "held-out-users": HELD_USERS,
     "temporal": HELD_TEMPORAL,
+    "new-items": HELD_NEW_ITEMS,
     "given": HELD_GIVEN,
     "none": HELD_NOTHING,
 }
@@ -279,6 +294,7 @@ FROM train
 # Keys of the hashes. A hash and not a random draw: it does not depend on the order of rows, on
 # threads or on the engine.
 USER_KEY = "'{seed}:' || CAST(user_id AS STRING)"
+ITEM_KEY = "'{seed}:' || CAST(item_id AS STRING)"
 PAIR_KEY = "'{seed}:' || CAST(user_id AS STRING) || ':' || CAST(item_id AS STRING)"
 
 TRAIN = """
@@ -299,6 +315,12 @@ SIZES_AND_UNSEEN = """
 SELECT part, count(*), count(DISTINCT user_code), count(CASE WHEN NOT in_catalogue THEN 1 END),
        count(CASE WHEN NOT {is_listed} THEN 1 END)
 FROM held JOIN items USING (item_code) GROUP BY part
+"""
+
+# The numbers of items of each held-out part, and of those that no list has.
+ITEMS_OF_PARTS = """
+SELECT part, count(*), count(CASE WHEN NOT is_listed THEN 1 END)
+FROM (SELECT DISTINCT part, item_code FROM held) JOIN items USING (item_code) GROUP BY part
 """
 
 # Training users first, then the others, each in the order of their ids.
