@@ -26,7 +26,7 @@ from tests.models.recipes import RECIPES
 K = 5
 OF_USERS = ("neumf", "gmf", "mlp")
 WITHOUT_SCORER = ("sasrec",)
-AS_TORCH = ("neumf", "vae", "ials", "sparse ease", "blend")
+AS_TORCH = ("neumf", "vae", "ials", "sparse ease", "sasrec", "blend")
 """One recipe of each kind of scorer, for the second format."""
 
 

@@ -209,9 +209,13 @@ def test_a_blend_hands_sets_and_orders_to_its_models(
     data = make_board(tmp_path / "board")
     members = [
         foretaste.train(model, data, run=tmp_path / model, callback=Callback(), **settings)
-        for model, settings in (("slist", {"window": 3}), ("ease", {}))
+        for model, settings in (
+            ("slist", {"window": 3}),
+            ("sasrec", {"max_length": 5, "factors": 8, "epochs": 3}),
+            ("ease", {}),
+        )
     ]
-    blend = foretaste.blend(members, weights=[0.5, 0.5], run=tmp_path / "blend")
+    blend = foretaste.blend(members, weights=[0.4, 0.3, 0.3], run=tmp_path / "blend")
     found = export_run(blend, tmp_path / "out", format=format, k=3).parity
     assert found.different == 0
     assert found.equal >= 0.9 * found.num_lists

@@ -22,6 +22,7 @@ from foretaste.models.layers import Layer
 from foretaste.models.parts import WHOLE, Parts
 from foretaste.models.sasrec.batches import StepBatch, StepBatches, newest_items
 from foretaste.models.sasrec.config import SASRecConfig
+from foretaste.models.scorer import BaseScorer, OrderedScorer
 from foretaste.ops import softmax_loss
 from foretaste.ops.dense import Activation, candidate_products, dense, linear
 from foretaste.ops.dropout import keep_mask, keep_rate
@@ -181,6 +182,9 @@ class SASRec(NeuralModel):
     def item_vectors(self) -> Tensor:
         return self.item_table
 
+    def scorer(self, *, known_users: bool) -> BaseScorer:
+        return _LastPlaceScorer(self)
+
     def _score_catalogue(self, state: UserState) -> Tensor:
         (state_BD,) = state.parts
         assert isinstance(state_BD, Tensor)
@@ -190,6 +194,20 @@ class SASRec(NeuralModel):
         (state_BD,) = state.parts
         assert isinstance(state_BD, Tensor)
         return candidate_products(state_BD, self.item_table, item_index_BK)
+
+
+class _LastPlaceScorer(OrderedScorer):
+    """Rows of one length for all users, the longest that training had."""
+
+    def __init__(self, model: SASRec) -> None:
+        super().__init__()
+        self.model = model
+        self.max_length = int(model.longest_row)
+
+    def forward(self, item_index_BT: Tensor, length_B: Tensor) -> Tensor:
+        # Users without an item are read at their first pad: popularity answers them.
+        state_BD = self.model.last_places(item_index_BT, length_B.clamp(min=1) - 1)
+        return linear(state_BD, self.model.item_table)
 
 
 class _Block(nn.Module):
@@ -222,7 +240,8 @@ class _Block(nn.Module):
         normed_RWD = self.attention_norm(hidden_RWD)
         both = _dense_by(normed_RWD, weight[width:], bias[width:])
         key, value = (self._by_head(part) for part in both.chunk(2, dim=-1))
-        row_R = torch.arange(len(last_R), device=last_R.device)
+        # not `len`, which an export would fix
+        row_R = torch.arange(last_R.shape[0], device=last_R.device)
         query_R1D = _dense_by(normed_RWD[row_R, last_R], weight[:width], bias[:width])[:, None]
         place_W = torch.arange(hidden_RWD.shape[1], device=last_R.device)
         is_read_R11W = (place_W <= last_R[:, None])[:, None, None]
@@ -234,7 +253,8 @@ class _Block(nn.Module):
         return hidden_RD + self._inner(hidden_RD)
 
     def _by_head(self, part_RWD: Tensor) -> Tensor:
-        return part_RWD.view(*part_RWD.shape[:2], self.heads, -1).transpose(1, 2)
+        width = part_RWD.shape[2] // self.heads
+        return part_RWD.view(*part_RWD.shape[:2], self.heads, width).transpose(1, 2)
 
     def _inner(self, hidden: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         inner = _dense(self.inner_norm(hidden), self.inner, dtype, "relu")
@@ -282,7 +302,7 @@ def _dense_by(
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     flat = dense(input.flatten(0, -2), weight, bias, activation, compute_dtype=dtype)
-    return flat.view(*input.shape[:-1], -1)
+    return flat.view(*input.shape[:-1], weight.shape[0])  # -1 needs a row
 
 
 def _pieces(num_B: Tensor) -> Iterator[tuple[Tensor, int]]:
