@@ -6,6 +6,7 @@
     ├── SettingError              a setting or option is out of range, unknown or in conflict
     ├── InputError                raw interactions cannot be read: file, line, column, example
     ├── DatasetError              a prepared dataset directory is missing, torn or foreign
+    │   └── NothingLeftError      the runs to be measured were trained on all that is held out
     ├── RunError                  a run directory is missing, torn or foreign, or already there
     ├── UnknownIdError            an id that the run or dataset has never seen
     ├── UnsupportedError          this model cannot answer such a question
@@ -52,6 +53,10 @@ class InputError(ForetasteError):
 
 class DatasetError(ForetasteError):
     """A prepared dataset directory is missing, torn or foreign, or lacks a part."""
+
+
+class NothingLeftError(DatasetError):
+    """All held-out pairs were trained on by the runs to be measured."""
 
 
 class RunError(ForetasteError):

@@ -134,6 +134,26 @@ def test_a_run_that_is_clearly_worse_does_not_pass_the_gate(
     )
 
 
+def test_a_gate_is_passed_where_nothing_is_left_to_compare(
+    foretaste: Foretaste, tmp_path: Path
+) -> None:
+    rows = [f"{user},{(user + step * step) % 9},{step}" for user in range(30) for step in range(4)]
+    (tmp_path / "day.csv").write_text("\n".join(["user_id,item_id,timestamp", *rows]) + "\n")
+    foretaste(f"prepare {tmp_path}/day.csv --output {tmp_path}/day")
+    for name, protocol in (("trial", "leave-one-out"), ("whole", "none")):
+        foretaste(
+            f"train popularity {tmp_path}/day.csv --protocol {protocol} --run {tmp_path}/{name}"
+        )
+    line = f"compare {tmp_path}/whole {tmp_path}/trial --dataset {tmp_path}/day"
+    why = f"all 30 held-out pairs of {tmp_path}/day were trained on by the runs to be measured"
+    passed = foretaste(f"{line} --gate")
+    assert (passed.status, passed.out) == (0, "")
+    assert f"gate passed: {why}" in passed.err
+    refused = foretaste(line)
+    assert refused.status == 2
+    assert f"error: {why}" in refused.err
+
+
 def test_compare_as_markdown_and_csv(foretaste: Foretaste) -> None:
     line = "compare runs/vae runs/vae --metrics ndcg@5 -m recall@50"
     assert "| runs/vae (2) | +0.0000 (" in foretaste(f"{line} --format markdown").out

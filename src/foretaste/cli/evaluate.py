@@ -17,7 +17,7 @@ from foretaste.cli.console import (
     note_if_unfinished,
     print_metrics,
 )
-from foretaste.errors import SettingError
+from foretaste.errors import NothingLeftError, SettingError
 from foretaste.evaluation.config import (
     LIST_METRICS,
     OF_LISTS,
@@ -142,8 +142,9 @@ def compare(
         dataset: Dataset to measure on: the present directory of the runs' own, or another dataset.
             Users and items are matched by id. Needed for runs of different datasets.
         device: auto (a GPU if there is one), cpu, cuda or cuda:N.
-        gate: End in an error if the last run is clearly worse than the first, by ndcg@10, or
-            ndcg@100 for held-out users; if that is not shown, by the first of held-out items.
+        gate: End in an error if the last run is clearly worse than the first, by the metric that
+            chooses, such as ndcg@10; if that is not shown, by the first of held-out items. Pairs
+            that a run was trained on are left out; if none is left, the gate is passed.
         format: Format of the printed tables; csv and json have all numbers.
         quiet: Print the tables and nothing else: no progress and no notes.
     """
@@ -172,10 +173,17 @@ def compare(
     )
     if candidates is not None:
         config = replace(config, candidates=candidates)
-    with counting(f"Ranking {split}", quiet=quiet) as progress:
-        comparison = compare_runs(
-            opened, config, split=split, dataset=data, device=device, progress=progress
-        )
+    try:
+        with counting(f"Ranking {split}", quiet=quiet) as progress:
+            comparison = compare_runs(
+                opened, config, split=split, dataset=data, device=device, progress=progress
+            )
+    except NothingLeftError as error:
+        if not gate:
+            raise
+        if not quiet:
+            print_error(f"gate passed: {error}")
+        return
     for each in opened:
         note_if_unfinished(each, quiet=quiet)
     first = next(iter(comparison.evaluations))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from foretaste.data.dataset import Dataset, HeldOut, Split
 from foretaste.data.histories import Histories
-from foretaste.errors import DatasetError
+from foretaste.errors import DatasetError, NothingLeftError
 from foretaste.evaluation.result import Matching
 from foretaste.runs.run import Run
 
@@ -79,7 +79,7 @@ class _RowsInRun:
                 "there is nothing to measure; compare the ids of both"
             )
         if len(trained_on) and trained_on.all():
-            raise DatasetError(
+            raise NothingLeftError(
                 f"all {len(trained_on):,} held-out pairs of {dataset.path} were trained on by the "
                 "runs to be measured: there is nothing left to measure; name data with later "
                 "interactions"
