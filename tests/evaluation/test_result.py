@@ -26,7 +26,7 @@ from foretaste.evaluation.result import (
 )
 from tests.evaluation.worlds import TableModel, held_out
 
-OF_HELD_OUT = [kind for kind in METRICS if kind not in LIST_METRICS]
+OF_HELD_OUT = [kind for kind in METRICS if kind not in ("new_items", *LIST_METRICS)]
 
 
 def small_evaluation(scores: torch.Tensor, num_targets: int = 1, **options: object) -> Evaluation:

@@ -134,9 +134,7 @@ def evaluate(
             has_new_U = ranker.first_new_U.cpu().numpy() < length
             per_user[metric_name("new_items", length)] = has_new_U.astype(np.float64)
     metrics = mean_metrics(per_user, ranks.num_targets_U)
-    # Of a model that is trained in parts, each process has the histories of its own training users
-    # alone. Lengths that several processes have are added up too: only a sum above 0 counts.
-    known = ranker.total(torch.from_numpy(counted.history.lengths())).numpy() > 0
+    known = ranker.known_U.cpu().numpy() > 0
     num_as_trained = 0
     if model.keeps_user_rows and counted.is_grown is not None:
         is_trained = counted.user_index < counted.num_train_users
@@ -239,6 +237,8 @@ class Ranking:
         self.best_rank_I = torch.full((heldout.num_items,), k, device=model.device)
         # the best rank of an item that training never saw in each user's list, likewise
         self.first_new_U = torch.full((heldout.num_users,), k, device=model.device)
+        # 1 for users of whom the model knows something
+        self.known_U = torch.zeros(heldout.num_users, dtype=torch.int64, device=model.device)
         # pairs of a user and a candidate: targets and what was drawn, repeats too
         self.num_samples = torch.zeros((), dtype=torch.int64, device=model.device)
         # users with fewer negatives to draw from than asked for
@@ -280,6 +280,7 @@ class Ranking:
         if self._coverage:
             self.best_rank_I = self.least(self.best_rank_I)
             self.first_new_U = self.least(self.first_new_U)
+        self.known_U = self.total(self.known_U)
         self.num_samples = self.total(self.num_samples)
         self.num_short = self.total(self.num_short)
         # Without a batch of its own a process still takes part in the gathering, with no rows.
@@ -324,6 +325,8 @@ class Ranking:
         history = to_device(batch.history, device)
         asked = (batch.user_index, history, batch.num_train_users, batch.is_grown)
         state = state_of(model, *asked)
+        own_B = torch.from_numpy(rows[own]).to(device)
+        self.known_U[own_B] = model.knows(history)[own].long()
         if self._rule.kind in ("full", "new"):
             # float32 products differ in their last bits with the number of rows. So all rows of a
             # batch are scored by each process that has some of them, and then cut to its own.
@@ -365,7 +368,7 @@ class Ranking:
             is_new_BK = top.candidate_BK >= batch.num_train_items
             if is_new_BK.shape[1]:
                 first_B = torch.where(is_new_BK, rank_BK, self._k).amin(1)
-                self.first_new_U[torch.from_numpy(rows[own]).to(device)] = first_B
+                self.first_new_U[own_B] = first_B
             # One best rank for each item gives the coverage of every list length.
             self.best_rank_I.scatter_reduce_(
                 0, top.candidate_BK.flatten(), rank_BK.flatten(), reduce="amin"

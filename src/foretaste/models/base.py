@@ -193,6 +193,10 @@ class RecommenderModel(nn.Module, ABC):
         others_CD = vectors_ID if item_index_C is None else vectors_ID[item_index_C]
         return unit(vectors_ID[item_index_B]) @ unit(others_CD).T
 
+    def knows(self, histories: HistoryTensors) -> Tensor:
+        """True for histories [B] that say something; others are answered in popularity order."""
+        return histories.lengths() > 0
+
     def history_weights(self, histories: HistoryTensors) -> Tensor | None:
         """The weight [N] of each item of the histories in the scores, or None if each is 1."""
         return None

@@ -139,7 +139,7 @@ def _nearest(
     """The items of one history nearest to each item of one list. If there are none, the reason is
     added to ``remarks``."""
     history = histories[row : row + 1]
-    if not history.num_interactions:
+    if not top.num_known[0]:
         return None
     try:
         return nearest_in_history(model, history, top.item_index[top.filled()], NUM_REASONS)

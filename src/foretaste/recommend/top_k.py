@@ -31,6 +31,7 @@ from foretaste.evaluation.ranking import (
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.precision_flags import float32_products
+from foretaste.recommend.inputs import NOTHING_KNOWN
 from foretaste.recommend.item_filter import ItemFilter
 from foretaste.recommend.max_per import MaxPer
 
@@ -50,7 +51,7 @@ class TopItems:
     length: NDArray[np.int64]
     """Number of items in each list, [B]."""
     num_known: NDArray[np.int64]
-    """Number of items of each history that training saw, [B]."""
+    """Number of items of each history; 0 if the model knows nothing of them, [B]."""
     remarks: Sequence[Sequence[str]]
     """Remarks on each history, [B]; mostly empty."""
     because: Sequence[TopItems | None] | None = None
@@ -220,6 +221,7 @@ class UserRanker(_Ranker):
         history.
         """
         model, (user_index, histories, remarks) = self.model, users
+        remarks = [*remarks]
         top = TopItems.empty(self._length, histories.lengths(), remarks)
         if not self._length:
             return top
@@ -228,10 +230,14 @@ class UserRanker(_Ranker):
             tensors = to_device(histories.rows(rows), model.device)
             with scoring(model), float32_products(model.device):
                 state = state_of(model, user_index[rows], tensors, model.num_users)
+                is_silent = (tensors.lengths() > 0) & ~model.knows(tensors)
                 if left_out is not None:
                     tensors = to_device(left_out.rows(rows), model.device)
                 score_BC = self._score(state, tensors)
             top.fill(rows, score_BC, self._item_index_C, self._max_per)
+            for row in rows[is_silent.cpu().numpy()].tolist():
+                top.num_known[row] = 0
+                remarks[row] = [NOTHING_KNOWN, *remarks[row]]
         return top
 
     def _score(self, state: UserState, left_out: HistoryTensors) -> Tensor:

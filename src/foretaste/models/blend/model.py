@@ -82,6 +82,10 @@ class Blend(ComposedModel):
         total_BI = torch.stack(found).sum(0).masked_fill(~is_related_BI, -torch.inf)
         return total_BI if item_index_C is None else total_BI[:, item_index_C]
 
+    def knows(self, histories: HistoryTensors) -> Tensor:
+        known = [model.knows(histories.within(model.num_items)) for model, _ in self._weighted()]
+        return torch.stack(known).any(0)
+
     def history_weights(self, histories: HistoryTensors) -> Tensor | None:
         """The mean weight of each item over the models, by how much each model counts."""
         found = [(model.history_weights(histories), weight) for model, weight in self._weighted()]

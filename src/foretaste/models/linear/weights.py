@@ -133,6 +133,15 @@ class LinearModel(ClosedFormModel):
             score_BI.view(-1).index_add_(0, cell_P, weight_P)
         return score_BI.float()
 
+    def knows(self, histories: HistoryTensors) -> Tensor:
+        """True for histories [B] with an item that training saw or that has a weight towards
+        another: of a few neighbours, no new item has one."""
+        if self.has_all_pairs:
+            return super().knows(histories)
+        says_I = (self.item_count_I > 0) | (self.first_target_I.diff() > 0)
+        num_said = F.pad(says_I[histories.item_index].cumsum(0), (1, 0))
+        return num_said[histories.offsets].diff() > 0
+
     def unrelated_scores(self) -> Tensor:
         """Scores [I] of items of which the history says nothing."""
         # -1 / (1 + n) rises with n and stays below 0.
