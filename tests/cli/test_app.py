@@ -162,7 +162,7 @@ def test_mistakes_on_the_command_line(foretaste: Foretaste, line: str, said: str
         ("train gmf absent.csv --epochs 0", "epochs is 0; it must be a whole number of at least 1"),
         ("tune gmf absent.csv --factors -3", "factors is -3"),
         ("train vae data --device warp", "device is 'warp'; it must be auto, cpu"),
-        ("train vae data --candidates some", "candidates is 'some'; it must be full, fixed, sam"),
+        ("train vae data --candidates some", "candidates is 'some'; it must be full, new, fixed"),
         ("train vae data --select-by luck", "there is no metric 'luck'"),
         ("train vae data --protocol none", "data: is prepared already"),
         ("prepare ratings.csv --output data", "holds a prepared dataset"),

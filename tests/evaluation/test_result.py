@@ -182,7 +182,7 @@ def test_candidate_rules() -> None:
     assert CandidateRule.parse("nvidia-100") == CandidateRule(kind="nvidia", num_negatives=100)
     assert CandidateRule.parse("fixed") == CandidateRule(kind="fixed", num_negatives=0)
     for wrong in ("", "sampled-0", "fixed-9"):
-        with pytest.raises(SettingError, match="it must be full, fixed, sampled-N or nvidia-N"):
+        with pytest.raises(SettingError, match="it must be full, new, fixed, sampled-N or"):
             EvaluationConfig(candidates=wrong)
 
 

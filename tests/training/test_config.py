@@ -44,7 +44,7 @@ from foretaste.training import TrainingConfig
         ({"precision": "fp8"}, "precision is 'fp8'; it must be fp32, tf32, bf16 or fp16"),
         (
             {"candidates": "all"},
-            "candidates is 'all'; it must be full, fixed, sampled-N or nvidia-N",
+            "candidates is 'all'; it must be full, new, fixed, sampled-N or nvidia-N",
         ),
     ],
 )
