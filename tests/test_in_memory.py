@@ -97,6 +97,7 @@ class Trainings(Callback):
         self.epochs: list[int] = []
 
     def started(self, start: TrainingStart) -> None:
+        assert not start.dataset.startswith(tempfile.gettempdir())
         self.protocols.append(start.protocol)
         self.epochs.append(0)
 

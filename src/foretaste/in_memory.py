@@ -160,7 +160,7 @@ def fit(
         dataset = _everything(
             interactions, items, preparation, root, takes_weights=used.takes_weights
         )
-        check_order(model, used, dataset, "interactions")
+        check_order(model, used, dataset)
         if finds_epochs:
             heldout = _without_one_item_each(dataset, root / "holdout")
             found = train(dataset=heldout, run=root / "search", callback=callback, **arguments)
@@ -190,7 +190,9 @@ def _everything(
                 "out, or call prepare and train for a model with metrics"
             )
         config = replace(config, protocol="none")
-        return open_or_prepare(interactions, config, root / "datasets", items=items)
+        dataset = open_or_prepare(interactions, config, root / "datasets", items=items)
+        dataset.name = "interactions"
+        return dataset
     dataset = open_or_prepare(interactions, preparation, items=items)
     if not dataset.has_split("validation") and not dataset.has_split("test"):
         return dataset
@@ -228,7 +230,9 @@ def _prepared(dataset: Dataset, path: Path, **settings: Any) -> Dataset:
     table = pa.table(columns)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        return prepare(table, path, **settings)
+        prepared = prepare(table, path, **settings)
+    prepared.name = dataset.name
+    return prepared
 
 
 @contextmanager

@@ -130,6 +130,7 @@ class Dataset:
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
+        self.name = str(path)  # what messages call it; `fit` has a directory that nobody knows
         self.manifest = manifest
         self._files = PartFiles(path, manifest)
 

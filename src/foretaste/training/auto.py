@@ -140,7 +140,7 @@ def check_candidates(dataset: Dataset, candidates: str) -> None:
             new_targets(dataset.heldout(split))
         if candidates == "fixed" and not dataset.has_candidates(split):
             raise SettingError(
-                f"candidates is fixed, and none came with the {split} part of {dataset.path}; "
+                f"candidates is fixed, and none came with the {split} part of {dataset.name}; "
                 "train with full or sampled-99, and see foretaste evaluate --candidates fixed for "
                 "parts that have them"
             )
@@ -158,7 +158,7 @@ def resolved_config(
     holds_out = dataset.has_split("validation") or dataset.has_split("test")
     if asked.target is not None and not holds_out:
         raise SettingError(
-            f"target is {asked.target}, but {dataset.path} holds nothing out to measure it on "
+            f"target is {asked.target}, but {dataset.name} holds nothing out to measure it on "
             f"(protocol {manifest.protocol}); leave out --target or prepare another split"
         )
     check_candidates(dataset, asked.candidates)
@@ -240,16 +240,13 @@ def rerun_settings(run: Run) -> dict[str, Any]:
     }
 
 
-def check_order(model: str, config: ModelConfig, dataset: Dataset, name: str = "") -> None:
-    """Raise UnsupportedError for a model of the order of interactions, and data without one.
-
-    ``name`` is what the caller knows the data by, if that is not their path.
-    """
+def check_order(model: str, config: ModelConfig, dataset: Dataset) -> None:
+    """Raise UnsupportedError for a model of the order of interactions, and data without one."""
     if config.uses_order and not dataset.manifest.has_order:
         unread = dataset.manifest.notes.get("order")
         why = f" ({unread})" if unread else ""
         raise UnsupportedError(
-            f"{name or dataset.path}: {model} learns from the order of interactions, and these "
-            f"have none{why}; prepare them with a column of times (--time-column), in lists "
-            "(--layout lists), or with --order rows"
+            f"{dataset.name}: {model} learns from the order of interactions, and these have "
+            f"none{why}; prepare them with a column of times (--time-column), in lists (--layout "
+            "lists), or with --order rows"
         )

@@ -58,7 +58,7 @@ def make_trainer(
     would not fit the machine, SettingError where the device is not there.
     """
     if dataset.manifest.num_interactions == 0:
-        raise TrainingError(f"{dataset.path}: the training part is empty, nothing to learn from")
+        raise TrainingError(f"{dataset.name}: the training part is empty, nothing to learn from")
     device = strategy.device(config.device)
     num_users, num_items = dataset.manifest.num_train_users, dataset.manifest.num_items
     users = strategy.users(model_config.parallel, dataset.user_bounds)
@@ -140,7 +140,7 @@ class Trainer(ABC, Generic[Model]):
         manifest = self.dataset.manifest
         return TrainingStart(
             model=self.model.name,
-            dataset=str(self.dataset.path),
+            dataset=self.dataset.name,
             protocol=manifest.protocol,
             model_settings=followed_settings(self.model),
             num_users=manifest.num_train_users,
