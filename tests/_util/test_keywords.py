@@ -67,7 +67,7 @@ def test_a_config_of_another_kind_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("factors", "it belongs to GMFConfig, IALSConfig and NeuMFConfig"),
+        ("factors", "it belongs to GMFConfig, IALSConfig, NeuMFConfig and SASRecConfig"),
         ("epoch", "did you mean epochs?"),
         ("verbos", "did you mean verbose?"),
         ("colour", "it takes those of TrainingConfig, VAEConfig, PrepareConfig"),

@@ -39,7 +39,7 @@ def test_settings_are_no_dicts(name: str, dataset: Dataset, tmp_path: Path) -> N
         (
             "vae",
             {"factors": 8},
-            "'factors' here: it belongs to GMFConfig, IALSConfig and NeuMFConfig",
+            "'factors' here: it belongs to GMFConfig, IALSConfig, NeuMFConfig and SASRecConfig",
         ),
         ("vae", {"negatives": 4}, "it belongs to GMFConfig, MLPConfig and NeuMFConfig"),
         ("vae", {"pretrained_gmf": "a", "pretrained_mlp": "b"}, "vae has no halves"),
