@@ -400,6 +400,37 @@ def test_new_items_need_features() -> None:
     refuse(PLAYS, message, SettingError, protocol="new-items")
 
 
+def test_lists_of_the_values_prepare_the_same_features(tmp_path: Path) -> None:
+    first = prepare(PLAYS, tmp_path / "first", **ASKED)
+    assert first.features is not None
+    lists = first.features.as_lists(len(first.items))
+    assert lists["tags"].to_pylist() == [["1", "2"], [], [], ["2"], ["1"], []]
+    table = pa.table({"item_id": first.items.ids()} | lists)
+    again = prepare(PLAYS, tmp_path / "again", items=table, features=[*lists])
+    for name in ("features.parquet", "feature_values.parquet"):
+        found, expected = (one.manifest.parts[name].content_digest for one in (again, first))
+        assert found == expected
+
+
+def test_items_that_were_only_viewed_are_new(tmp_path: Path) -> None:
+    """Items of filtered rows are not, nor is a value that stands for no id."""
+    frame = pd.DataFrame(
+        {
+            "user_id": [1, 2, 1, 2, 1, 2, 1, 2, 9],
+            "item_id": ["a", "a", "b", "b", "c", "d", "NA", "viewed", "d"],
+            "event": ["buy"] * 7 + ["view"] * 2,
+        }
+    )
+    items = pd.DataFrame(
+        {"item_id": ["a", "b", "c", "d", "e", "NA", "viewed"], "kind": [*"xxyyyyy"]}
+    )
+    dataset = prepare(
+        frame, tmp_path / "out", protocol="none", event_column="event", events=["buy"],
+        min_item_users=2, empty_ids="drop", empty_values=["NA"], items=items, features=["kind"],
+    )  # fmt: skip
+    assert dataset.items.ids() == ["a", "b", "e", "viewed"]
+
+
 def test_columns_of_another_dataset(tmp_path: Path) -> None:
     """Features are those of --like, a dataset or a run, unless some are given."""
     first = prepare(PLAYS, tmp_path / "first", **ASKED)

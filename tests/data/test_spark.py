@@ -533,3 +533,17 @@ def test_lists_that_spark_refuses(
         (tmp_path / name).write_bytes(written)
     files = [tmp_path / "a.txt", tmp_path / "b.txt"]
     refuse(files, message, engine="spark", layout="lists", **settings)
+
+
+def test_features_of_a_table(spark: Any, tmp_path: Path) -> None:
+    rows = "VALUES (1, array('a', NULL)), (2, array('a', 'b')), (3, array('b')), (4, NULL)"
+    spark.sql(f"CREATE TABLE goods USING parquet AS SELECT * FROM {rows} AS t(item_id, tags)")
+    plays = write(tmp_path / "plays.parquet", pa.table({"user": [1, 2, 1], "item": [1, 2, 4]}))
+    dataset = prepare(
+        plays, tmp_path / "out", engine="spark", protocol="none",
+        items="table:goods", features=["tags"],
+    )  # fmt: skip
+    assert dataset.items.ids() == [1, 2, 4, 3]
+    assert dataset.features is not None
+    assert dataset.features.names == (("tags", "a"), ("tags", "b"))
+    assert dataset.features.histories.item_index.tolist() == [0, 1, 1, 3]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
+
 from foretaste.data.histories import Histories
 
 
@@ -19,6 +22,21 @@ class Features:
 
     names: tuple[tuple[str, str], ...]
     """The column and the value of each row, such as ``("category", "wine")``."""
+
+    def as_lists(self, num_items: int) -> dict[str, pa.Array]:
+        """The values of each item by column, as lists for a table of ``num_items`` items, of which
+        the listed ones are the first."""
+        column_V, value_V = (np.array(one, dtype=object) for one in zip(*self.names, strict=True))
+        rows, items = self.histories.row_index(), self.histories.item_index
+        lists = {}
+        for name in self.columns:
+            is_own = column_V[rows] == name
+            order = np.argsort(items[is_own], kind="stable")
+            ends = np.cumsum(np.bincount(items[is_own], minlength=num_items))
+            offsets = pa.array(np.concatenate(([0], ends)), pa.int32())
+            values = pa.array(value_V[rows[is_own][order]], pa.string())
+            lists[name] = pa.ListArray.from_arrays(offsets, values)
+        return lists
 
     @property
     def columns(self) -> tuple[str, ...]:

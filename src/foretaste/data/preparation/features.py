@@ -13,6 +13,7 @@ from foretaste.data.preparation import steps
 from foretaste.data.preparation.casts import Kind, cast, literals
 from foretaste.data.preparation.columns import ItemDescriptions, check_columns, has_no_column
 from foretaste.data.sources.arrow import Frame
+from foretaste.data.sources.database import Database
 from foretaste.data.sources.source import Column, Source, Storage, identifier, quoted
 from foretaste.data.sources.text import TextFile
 from foretaste.errors import InputError, SettingError
@@ -107,7 +108,7 @@ class ItemFeatures:
         has numbers such as 3.0, as pandas writes integers of which some are missing."""
         is_real = column.storage in ("real", "decimal")
         value = column.sql
-        if isinstance(self._source, TextFile):
+        if isinstance(self._source, TextFile | Database):
             real = cast(engine.sql, column, "real")
             is_integer = engine.sql.matches.format(text=value, pattern=" *[-+]?[0-9]+ *")
             num_values, num_real, num_integer = engine.row(
@@ -136,14 +137,14 @@ class ItemFeatures:
 
     def _bands(self, name: str) -> str:
         """The advice to make a category of a column of real numbers."""
-        if isinstance(self._source, Frame):
+        if type(self._source) is Frame:
             return (
                 f"frame['{name}_band'] = pandas.qcut(frame[{name!r}], 10, labels=False) makes one"
             )
         column, band = identifier(name), identifier(f"{name}_band")
+        table = "TABLE" if isinstance(self._source, Database) else quoted(self._source.name)
         return (
-            f"this makes one: SELECT *, ntile(10) OVER (ORDER BY {column}) AS {band} "
-            f"FROM {quoted(self._source.name)}"
+            f"this makes one: SELECT *, ntile(10) OVER (ORDER BY {column}) AS {band} FROM {table}"
         )
 
     def _respell(self, engine: Engine, ids: Sequence[tuple[str, str]]) -> None:
@@ -159,22 +160,26 @@ class ItemFeatures:
         engine.drop("spelled_values")
 
     def number(
-        self, engine: Engine, kind: Kind, respelled: Sequence[tuple[str, str]]
+        self,
+        engine: Engine,
+        kind: Kind,
+        respelled: Sequence[tuple[str, str]],
+        empty_values: Sequence[str],
     ) -> dict[str, str]:
         """Make ``items`` anew, with new items and in the order of the lists, and
         ``feature_values``; returns notes on columns and new items.
 
-        ``kind`` is that of the item ids, ``respelled`` the result of `match_forms`; table
-        ``known_items`` has the ids of the source, those of filtered rows too. Raises InputError for
-        a column without a value that two items share.
+        ``kind`` is that of the item ids, ``respelled`` the result of `match_forms`, and
+        ``empty_values`` are no ids; table ``known_items`` has the ids of the source, those of
+        filtered rows too. Raises InputError for a column without a value that two items share.
         """
         if respelled:
             self._respell(engine, respelled)
         new_id = cast(
             engine.sql, Column(sql="described_id", storage="text", type_name="text"), kind
         )
-        other_ids = literals(["", *(spelled for _, spelled in respelled)])
-        engine.make("new_ids", steps.NEW_IDS.format(new_id=new_id, respelled=other_ids))
+        others = literals(["", *empty_values, *(spelled for _, spelled in respelled)])
+        engine.make("new_ids", steps.NEW_IDS.format(new_id=new_id, others=others))
         engine.make("listable", steps.LISTABLE)
         engine.make("sizes_of_values", steps.SIZES_OF_VALUES)
         most = engine.count("listable") // 2

@@ -110,10 +110,11 @@ class Pipeline:
         if plan.protocol == NEW_ITEMS:
             is_by_time = times is not None and not self.why_no_times(times)
             self._plan = replace(plan, label=NEW_ITEMS if is_by_time else f"{NEW_ITEMS} (random)")
-        if features is not None:
-            engine.make("known_items", steps.KNOWN_ITEMS)
         progress("filter")
-        rows = self.filter_rows(self.keep_events("raw"))
+        rows = self.keep_events("raw")
+        if features is not None:
+            engine.make("known_items", steps.KNOWN_ITEMS.format(previous=rows))
+        rows = self.filter_rows(rows)
         self.check_weights(rows, raw.sources)
         progress("collapse repeats")
         self.collapse_pairs(rows)
@@ -559,7 +560,9 @@ class Pipeline:
             respelled = items.match_forms(engine)
             items.check_used(engine)
             if features is not None:
-                self._notes |= features.number(engine, kind, respelled)
+                self._notes |= features.number(
+                    engine, kind, respelled, self._config.empty_values or ()
+                )
             self._notes = {"titles": items.describe_titles(engine)} | self._notes
         self.count_parts()
         self.describe_limits()

@@ -10,11 +10,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import ArrayType, StructField
 
 from foretaste._util.files import real_path
 from foretaste.data.config import FileFormat
@@ -231,6 +233,7 @@ def _typed(
             sql=identifier(field.name),
             storage=_STORAGE.get(field.dataType.typeName(), "other"),
             type_name=field.dataType.simpleString(),
+            **_lists_of(field),
         )
         for field in rows.schema
         if field.name != "file_of_row"
@@ -239,6 +242,14 @@ def _typed(
     return View(
         name=name, relation=_view_of(rows), columns=columns, size=size, session=session, state=state
     )
+
+
+def _lists_of(field: StructField) -> dict[str, Any]:
+    """The settings of a `Column` for lists; none for other columns."""
+    if not isinstance(field.dataType, ArrayType):
+        return {}
+    element = _STORAGE.get(field.dataType.elementType.typeName(), "other")
+    return {"values": identifier(field.name), "element": element}
 
 
 def _state_of(listed: list[tuple[str, int, str]]) -> tuple[int, str]:

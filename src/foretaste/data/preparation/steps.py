@@ -350,14 +350,14 @@ WHERE in_catalogue.item_code IS NOT NULL OR item_codes.item_code IN (SELECT item
 """
 
 # Features. ``values_of_items`` has the distinct values of each id of the items file, as text.
-KNOWN_ITEMS = "SELECT DISTINCT CAST(item_id AS STRING) AS described_id FROM raw"
+KNOWN_ITEMS = "SELECT DISTINCT CAST(item_id AS STRING) AS described_id FROM {previous}"
 
-# The ids of the items file that no row of the source has; ``item_id`` is NULL for an id that is not
-# of the type of the others.
+# The ids of the items file that no row of the source has, without {others}; ``item_id`` is NULL for
+# an id that is not of the type of the others.
 NEW_IDS = """
 SELECT DISTINCT described_id, {new_id} AS item_id
 FROM described ANTI JOIN known_items USING (described_id)
-WHERE described_id NOT IN ({respelled})
+WHERE described_id NOT IN ({others})
 """
 
 # All items that may be in lists.
