@@ -1,6 +1,10 @@
-"""Bars of speed from rows of measurements: ``python -m benchmarks.draw FILE --output speed.svg``.
+"""Pictures from rows of measurements; of each case the row that was measured last is drawn.
 
-Of each case the row that was measured last is drawn.
+    python -m benchmarks.draw FILE --output speed.svg
+    python -m benchmarks.draw FILE --output beauty.svg --metric hr@10 --dataset beauty
+
+The first has bars of speed. The second has a metric against the seconds of whole commands, from
+rows of ``benchmarks.leaderboard``.
 """
 
 from __future__ import annotations
@@ -44,9 +48,15 @@ def main(tokens: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.draw", description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--metric", help="draw it against seconds, with --dataset")
+    parser.add_argument("--dataset")
     given = parser.parse_args(tokens)
-    lines = given.file.read_text(encoding="utf-8").splitlines()
-    drawn = drawing([json.loads(line) for line in lines])
+    rows = [json.loads(line) for line in given.file.read_text(encoding="utf-8").splitlines()]
+    drawn = (
+        quality_against_seconds(rows, given.dataset, given.metric)
+        if given.metric
+        else drawing(rows)
+    )
     given.output.write_text(drawn, encoding="utf-8")
 
 
@@ -68,9 +78,48 @@ def drawing(rows: Sequence[Mapping[str, Any]]) -> str:
         .mark_rule(color="currentColor", strokeDash=[4, 3])
         .encode(x="one:Q"),
     ).properties(width=760, height=24 * len(values) + 48)
+    return _page(chart, "Speed against the plain implementation, with the range of turns")
+
+
+def quality_against_seconds(rows: Sequence[Mapping[str, Any]], dataset: str, metric: str) -> str:
+    """A metric of each model with its interval against its seconds of the processor, as SVG."""
+    last = {
+        row["model"]: row["measured"]
+        for row in rows
+        if row["case"]["dataset"] == dataset and "options" not in row["case"]
+    }
+    values = [
+        {"model": model, "seconds": measured["cpu_s"]}
+        | dict(zip(("value", "low", "high"), measured["metrics"][metric], strict=True))
+        for model, measured in last.items()
+    ]
+    values.sort(key=lambda one: -one["value"])
+    base = alt.Chart(alt.Data(values=values)).encode(
+        x=alt.X(
+            "seconds:Q",
+            title="seconds of one thread, start, search and evaluations included",
+            scale=alt.Scale(type="log"),
+            axis=alt.Axis(values=[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]),
+        )
+    )
+    y = alt.Y("value:Q", title=metric.upper())
+    chart = alt.layer(
+        base.mark_rule(color="var(--line)").encode(y=alt.Y("low:Q"), y2="high:Q"),
+        base.mark_point(color="var(--run-1)", filled=True, opacity=1, size=60).encode(y=y),
+        # Names of neighbours in value stand on different sides, so that they do not overlap.
+        *(
+            base.mark_text(align=align, dx=dx, fontSize=12, color="currentColor")
+            .encode(y=y, text="model:N")
+            .properties(data=alt.Data(values=values[first::2]))
+            for first, align, dx in ((0, "left", 8), (1, "right", -8))
+        ),
+    ).properties(width=760, height=380)
+    return _page(chart, f"{metric.upper()} against seconds on {dataset}, with 95 % intervals")
+
+
+def _page(chart: alt.LayerChart, title: str) -> str:
     head, rest = svg(chart).split(">", 1)
-    title = "<title>Speed against the plain implementation, with the range of turns</title>"
-    return f'{head} role="img">{title}<style>{_COLORS}</style>{rest}'
+    return f'{head} role="img"><title>{title}</title><style>{_COLORS}</style>{rest}'
 
 
 def case_of(row: Mapping[str, Any]) -> str | None:

@@ -39,7 +39,10 @@ from foretaste.report.evaluate_runs import compare_runs
 from foretaste.runs.run import Run
 
 DATASETS = ("lastfm", "steam", "ml-1m")
-MODELS = ("ease", "itemknn", "rp3beta", "ials", "vae", "recvae", "neumf", "mlp", "gmf")
+MODELS = (
+    *("popularity", "ease", "slist", "itemknn", "rp3beta", "ials"),
+    *("vae", "dae", "recvae", "neumf", "mlp", "gmf"),
+)
 SHARE = 0.98
 """Of the best validation value of a run: the quality that is nearly all of its own."""
 MOVED = 0.1
@@ -182,6 +185,12 @@ def train(checkout: Path, asked: Sequence[str], run: Path, threads: int) -> dict
     elapsed_s, after = time.perf_counter() - since, os.times()
     if done.returncode:
         raise SettingError(f"{' '.join(command)} in {checkout} failed; what it said is above")
+    cpu_s = sum(getattr(after, name) - getattr(before, name) for name in _CHILDREN)
+    return measured(run, began, elapsed_s, cpu_s)
+
+
+def measured(run: Path, began: float, elapsed_s: float, cpu_s: float) -> dict[str, Any]:
+    """What a row says of a finished run, whose command began at ``began`` of the clock."""
     opened = Run.open(run)
     final, of_run, history = opened.metrics, opened.log.summary, opened.log.read()
     assert final is not None
@@ -199,12 +208,16 @@ def train(checkout: Path, asked: Sequence[str], run: Path, threads: int) -> dict
     to_98_s = datetime.fromisoformat(reached).timestamp() - began if reached else elapsed_s
     return {
         "elapsed_s": elapsed_s,
-        "cpu_s": sum(getattr(after, n) - getattr(before, n) for n in _CHILDREN),
+        "cpu_s": cpu_s,
         "to_98_s": to_98_s,
         "epochs": sum(event["event"] == "epoch" for event in history),
         "best_epoch": of_run.get("best_epoch"),
         "metric": metric,
         "quality": final[metric],
+        "metrics": {
+            name: [each.value, each.low, each.high] for name, each in final.metrics.items()
+        },
+        "peak_memory_mib": of_run["memory_mib"],
     }
 
 

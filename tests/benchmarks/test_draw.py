@@ -1,4 +1,5 @@
-"""Bars are of the series measured last, at NVIDIA's sizes, beside the plain side."""
+"""Bars are of the series measured last, at NVIDIA's sizes, beside the plain side; points are of a
+metric against seconds."""
 
 from __future__ import annotations
 
@@ -37,3 +38,17 @@ def test_the_last_of_a_case_is_drawn(tmp_path: Path) -> None:
 
     assert drawn(3.0, 8.0) == drawn(8.0) != drawn(3.0)
     assert "training NeuMF, ML-1M, bf16" in drawn(8.0)
+
+
+def test_a_metric_is_drawn_against_seconds(tmp_path: Path) -> None:
+    def learned(model: str, dataset: str) -> str:
+        measured = {"cpu_s": 12.5, "metrics": {"hr@10": [0.1, 0.09, 0.11]}}
+        return json.dumps({"model": model, "case": {"dataset": dataset}, "measured": measured})
+
+    rows, output = tmp_path / "rows.jsonl", tmp_path / "out.svg"
+    rows.write_text("\n".join([learned("ease", "beauty"), learned("slist", "sports")]))
+    draw.main([str(rows), "--output", str(output), "--metric", "hr@10", "--dataset", "beauty"])
+    drawn = output.read_text(encoding="utf-8")
+    assert "<title>HR@10 against seconds on beauty, with 95 % intervals</title>" in drawn
+    assert "ease" in drawn
+    assert "slist" not in drawn

@@ -79,6 +79,9 @@ def test_a_model_without_epochs_is_there_at_its_end(data: Path, tmp_path: Path) 
     measured = leaderboard.train(ROOT, ["ease", str(data / "tiny")], tmp_path / "run", 1)
     assert measured["to_98_s"] == measured["elapsed_s"]
     assert measured["metric"] == "ndcg@100"
+    value, low, high = measured["metrics"]["ndcg@100"]
+    assert low < value == measured["quality"] < high
+    assert measured["peak_memory_mib"] > 100
 
 
 def test_what_moved_is_named() -> None:
