@@ -377,8 +377,8 @@ class ClosedFormModel(RecommenderModel):
     """What earlier fits to the same histories have counted, for models that fit from counts. None
     if nobody fits again."""
 
-    def fitting_note(self) -> str | None:
-        """Work and memory of fitting, for people; None where that is little."""
+    def fitting_note(self, num_interactions: int) -> str | None:
+        """Work and memory of fitting to so many interactions, for people; None if little."""
         return None
 
     @abstractmethod

@@ -138,8 +138,10 @@ def test_a_catalogue_too_large_is_refused() -> None:
 
 
 def test_the_memory_of_fitting_is_noted_beforehand() -> None:
-    size = "inverting a 9,000 × 9,000 matrix, which takes about 1.2 GiB of memory"
-    assert Ease(EaseConfig(neighbors="all"), 10, 9_000).fitting_note() == size
+    model = Ease(EaseConfig(neighbors="all"), 10, 9_000)
+    size = "inverting a 9,000 × 9,000 matrix, which takes about {} of memory"
+    assert model.fitting_note(0) == size.format("1.2 GiB")
+    assert model.fitting_note(20_000_000) == size.format("2.2 GiB")
 
 
 def test_l2_must_be_positive() -> None:

@@ -192,10 +192,10 @@ def test_a_million_items_fit_where_all_pairs_do_not(monkeypatch: pytest.MonkeyPa
     many = EaseConfig(neighbors=10_000)
     with pytest.raises(UnsupportedError, match=r"keep fewer neighbours of each item \(--neighbors"):
         check_model_fits("ease", many, 10**6, 10**6, CPU, to_train=True)
-    note = build_model("ease", EaseConfig(neighbors=100), 10**6, 41_000).fitting_note()  # type: ignore[attr-defined]
+    note = build_model("ease", EaseConfig(neighbors=100), 10**6, 41_000).fitting_note(1_000_000)  # type: ignore[attr-defined]
     assert note == (
         "solving for the weights of up to 100 neighbours towards each of 41,000 items, which takes "
-        "about 441 MiB of memory"
+        "about 494 MiB of memory"
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from foretaste._util.formatting import memory
 from foretaste.models.base import FitProgress
 from foretaste.models.linear.pairs import Numbers, find_neighbors
 from foretaste.models.linear.weights import LinearModel
@@ -31,10 +30,10 @@ class NeighborsModel(LinearModel):
         """What is counted; and the two numbers [I] of the sources and of the targets whose product,
         with the last number added, divides the sum of a pair."""
 
-    def fitting_note(self) -> str:
+    def fitting_note(self, num_interactions: int) -> str:
         return (
             f"finding up to {self.num_neighbors:,} neighbours for each of {self.num_items:,} "
-            f"items, which takes about {memory(self.training_bytes(self.device))} of memory"
+            f"items, which takes about {self.fitting_memory(num_interactions)} of memory"
         )
 
     def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:

@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foretaste._util.formatting import memory
 from foretaste.errors import TrainingError
 from foretaste.models.base import FitProgress
 from foretaste.models.linear.pairs import (
@@ -88,8 +87,8 @@ class RidgeModel(LinearModel):
         systems = _BYTES_PER_NUMBER * torch.get_num_threads() * numbers
         return super().training_bytes(device) + 4 * num_popular * (num_popular + 1) + systems
 
-    def fitting_note(self) -> str:
-        size, needed = f"{self.num_items:,}", memory(self.training_bytes(self.device))
+    def fitting_note(self, num_interactions: int) -> str:
+        size, needed = f"{self.num_items:,}", self.fitting_memory(num_interactions)
         if self.has_all_pairs:
             return f"inverting a {size} × {size} matrix, which takes about {needed} of memory"
         where = "" if self.device.type == "cpu" else " on the CPU"

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from foretaste._util.formatting import memory
 from foretaste.errors import UnsupportedError
 from foretaste.models.base import ClosedFormModel, UserState
 from foretaste.models.scorer import BaseScorer, Scorer, item_chunks
@@ -30,6 +31,9 @@ _COMPILER_BYTES = 190 << 20
 
 _BYTES_PER_ITEM = 32
 """Sums of a row of pairs, and which there are, in each thread that fits."""
+
+_BYTES_PER_INTERACTION = 56
+"""The entries that the loops over pairs read, and what is held while they are sorted."""
 
 _PAIRS_AT_ONCE = 1 << 20
 """Pairs of an entry and a target that are added up at once, or those of one entry."""
@@ -71,11 +75,16 @@ class LinearModel(ClosedFormModel):
         self.register_buffer("weight_M", torch.zeros(size))
 
     def training_bytes(self, device: torch.device) -> int:
-        """Memory of fitting, beside the histories."""
+        """Memory of fitting, beside the histories and the entries that are made of them."""
         rows = _BYTES_PER_ITEM * torch.get_num_threads() * self.num_items
         # Of each neighbour an index and a weight, again in the model.
         found = 0 if self.has_all_pairs else 8 * self.num_items * self.num_neighbors
         return self.weight_bytes() + _COMPILER_BYTES + rows + found
+
+    def fitting_memory(self, num_interactions: int) -> str:
+        """Memory of fitting to so many interactions, beside the histories."""
+        entries = _BYTES_PER_INTERACTION * num_interactions
+        return memory(self.training_bytes(self.device) + entries)
 
     def keep_neighbors(
         self, other_IK: NDArray[np.int32], weight_IK: NDArray[np.float32], *, by_source: bool
