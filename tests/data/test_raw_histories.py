@@ -89,3 +89,17 @@ def test_lists_are_read_as_they_stand(write: WriteFile) -> None:
     config = PairsConfig(layout="lists")
     found = read_histories(write("b 7 3 7 5\na 2\n", "histories.txt"), config)
     assert found == {"a": [2], "b": [3, 7, 5]}
+
+
+def test_columns_and_formats_of_times_may_be_named(write: WriteFile) -> None:
+    """Without a name the rows decide."""
+    rows = "1,7,02.01.2024,8:00,9\n1,9,10.12.2023,9:00,10\n1,5,10.12.2023,7:00,8\n"
+    file = write(f"user,item,day,clock,turn\n{rows}")
+    named = PairsConfig(time_column=("day", "clock"), time_format="%d.%m.%Y %H:%M")
+    assert read_histories(file, named) == {1: [5, 9, 7]}
+    assert read_histories(file, PairsConfig(time_column="turn")) == {1: [5, 7, 9]}
+    assert read_histories(file) == {1: [7, 9, 5]}
+    with pytest.raises(InputError, match="has no column 'at', asked for with --time-column"):
+        read_histories(file, PairsConfig(time_column="at"))
+    with pytest.raises(SettingError, match="time_format is '%Y', and there is no time column"):
+        read_histories(file, PairsConfig(time_format="%Y"))

@@ -48,7 +48,7 @@ def read_times(source: Any, time_format: str | None = None) -> list[Any]:
     opened = open_sources(source, FileFormat())
     sources = [found.reading(COLUMNS.values()) for found in opened]
     with DuckDBEngine(Path("unused"), "1GB", 1) as engine:
-        read_raw(engine, sources, COLUMNS, PrepareConfig(time_format=time_format))
+        read_raw(engine, sources, COLUMNS, PrepareConfig(), time_format=time_format)
         return [time for (time,) in engine.run("SELECT time FROM raw ORDER BY item_id")]
 
 

@@ -85,7 +85,8 @@ class FileFormat:
 
 @dataclass(frozen=True, kw_only=True)
 class PairsConfig:
-    """Settings of reading files of users and items: their columns, and how text is written."""
+    """Settings of reading files of users and items, and of times: columns, and how text is
+    written."""
 
     user_column: str | None = None
     """Column of the user ids; common spellings are found without it."""
@@ -93,6 +94,14 @@ class PairsConfig:
     item_column: str | None = None
     """Column of the item ids, in files of interactions, in a file of items, or in both; common
     spellings are found without it."""
+
+    time_column: tuple[str, ...] | str | None = None
+    """Column of times (numbers or dates) or of each user's order, oldest first; common spellings
+    are found without it. Two names are a column of dates and one of clocks: ``date clock``."""
+
+    time_format: str | None = None
+    """Format of times that are text, in the letters of DuckDB's ``strptime``:
+    ``%d/%m/%Y %H:%M:%S``. Numbers and dates such as 2020-12-31 10:00:00 need no format."""
 
     delimiter: str | None = None
     """Separator of the fields in text files, such as ``::`` or ``\\t`` for a tab. A comma, tab,
@@ -118,6 +127,15 @@ class PairsConfig:
     def __post_init__(self) -> None:
         check_settings(self)
         object.__setattr__(self, "encoding", _encoding(self.encoding))
+        if isinstance(self.time_column, tuple):
+            if len(self.time_column) not in (1, 2):
+                raise wrong(
+                    "time_column",
+                    " ".join(self.time_column),
+                    "a column of times, or one of dates and one of clocks",
+                )
+            if len(self.time_column) == 1:
+                object.__setattr__(self, "time_column", self.time_column[0])
         if self.delimiter is not None and (
             not 1 <= len(self.delimiter.encode()) <= _MAX_DELIMITER_BYTES
             or any(char in self.delimiter for char in '"\r\n')
@@ -164,20 +182,12 @@ class InputConfig(PairsConfig):
     rating_column: str | None = None
     """Column of the ratings; common spellings are found without it. Read only for a rating rule."""
 
-    time_column: tuple[str, ...] | str | None = None
-    """Column of times (numbers or dates) or of each user's order, oldest first; common spellings
-    are found without it. Two names are a column of dates and one of clocks: ``date clock``."""
-
     user_id_type: IdType = "auto"
     """Type of user ids. ``integer`` refuses ids that are no integers, ``text`` keeps digits as
     text. ``auto`` is integer if every id is written as an integer, otherwise text."""
 
     item_id_type: IdType = "auto"
     """Type of item ids, as ``user_id_type``. Choose ``text`` if later ids may have letters."""
-
-    time_format: str | None = None
-    """Format of times that are text, in the letters of DuckDB's ``strptime``:
-    ``%d/%m/%Y %H:%M:%S``. Numbers and dates such as 2020-12-31 10:00:00 need no format."""
 
     title_column: str | None = None
     """Column of the titles, in the file that describes items; common spellings are found without
@@ -290,15 +300,6 @@ class PrepareConfig(InputConfig):
             form = [f"{event}={weight}" for event, weight in events.items()]
             raise wrong("events", events, f"a list of text, such as {form}")
         super().__post_init__()
-        if isinstance(self.time_column, tuple):
-            if len(self.time_column) not in (1, 2):
-                raise wrong(
-                    "time_column",
-                    " ".join(self.time_column),
-                    "a column of times, or one of dates and one of clocks",
-                )
-            if len(self.time_column) == 1:
-                object.__setattr__(self, "time_column", self.time_column[0])
         if self.memory_limit is not None:
             memory_bytes(self.memory_limit)
         if (self.event_column is None) != (self.events is None):

@@ -25,8 +25,10 @@ from foretaste.data.dataset import DATASETS, Dataset, open_dataset
 from foretaste.data.ids import features_of, with_id_types_of
 from foretaste.data.manifest import FILE_NAME, check_output, holds_dataset
 from foretaste.data.preparation.columns import (
+    PAIR,
     ItemDescriptions,
     check_columns,
+    check_time_format,
     find_columns,
     find_spelling,
 )
@@ -181,17 +183,22 @@ def read_histories(
     config = given_or_default("config", config, PairsConfig)
     sources = open_sources(source, config.file_format)
     check_format_acts(config.file_format, sources, None)
-    columns = find_columns(sources[0], config)
-    with suppress(InputError):  # several columns look like times: the rows decide
-        if time := find_spelling([*sources[0].columns], "time", sources[0].name):
-            columns["time"] = time
+    if config.time_column is None:
+        columns = find_columns(sources[0], config)
+        with suppress(InputError):  # several columns look like times: the rows decide
+            if time := find_spelling([*sources[0].columns], "time", sources[0].name):
+                columns["time"] = time
+    else:
+        clock = ("clock",) if isinstance(config.time_column, tuple) else ()
+        columns = find_columns(sources[0], config, (*PAIR, "time", *clock))
+    check_time_format(config, columns)
     check_columns(sources, columns.values())
     sources = [opened.reading(columns.values()) for opened in sources]
 
     from foretaste.data.preparation.duckdb_engine import DuckDBEngine
 
     with TemporaryDirectory() as directory, DuckDBEngine(Path(directory) / "scratch") as engine:
-        read_raw(engine, sources, columns)
+        read_raw(engine, sources, columns, time_format=config.time_format)
         for opened in sources:
             opened.check_unchanged()
         return dict(sorted(engine.run(_HISTORIES)))

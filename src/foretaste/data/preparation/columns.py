@@ -143,6 +143,15 @@ def find_columns(
     return {role: found[role] for role in roles if role in found}
 
 
+def check_time_format(config: PairsConfig, columns: Mapping[str, str]) -> None:
+    """Raise SettingError for a format of times without a column of them."""
+    if config.time_format is not None and "time" not in columns:
+        raise SettingError(
+            f"time_format is {shown(config.time_format)}, and there is no time column; name one "
+            "with --time-column (time_column=... in Python), or leave it out"
+        )
+
+
 def check_columns(sources: Sequence[Source], needed: Iterable[str]) -> None:
     """Raise InputError if a source lacks a column that is read from the first one, or has several
     of its name."""

@@ -159,7 +159,14 @@ class Pipeline:
             counts["num_users_without_items"] = count_empty_lists(
                 engine, sources, config.empty_values or ()
             )
-        raw = read_raw(engine, sources, plan.columns, config, may_lack_times=plan.may_lack_times)
+        raw = read_raw(
+            engine,
+            sources,
+            plan.columns,
+            config,
+            time_format=config.time_format,
+            may_lack_times=plan.may_lack_times,
+        )
         if raw.unread_times:
             columns = {role: name for role, name in plan.columns.items() if role != "time"}
             self._plan = replace(plan, columns=columns, unread_times=raw.unread_times)

@@ -12,6 +12,7 @@ from foretaste.data.preparation.columns import (
     NAMED,
     PAIR,
     check_columns,
+    check_time_format,
     find_columns,
     find_spelling,
     is_rank,
@@ -126,11 +127,7 @@ def make_plan(
     if "min_rating" in filters:
         needed.add("rating")
     columns = {role: name for role, name in found.items() if role in needed}
-    if config.time_format is not None and "time" not in columns:
-        raise SettingError(
-            f"time_format is {shown(config.time_format)}, and there is no time column; name one "
-            "with --time-column (time_column=... in Python), or leave it out"
-        )
+    check_time_format(config, columns)
     asked = (config.time_column, config.time_format, config.half_life)
     may_lack_times = protocol not in ("leave-one-out", "temporal") and asked == (None, None, None)
     unread_times = ""

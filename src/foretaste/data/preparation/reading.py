@@ -95,6 +95,7 @@ def read_raw(
     columns: dict[str, str],
     config: PrepareConfig | None = None,
     *,
+    time_format: str | None = None,
     may_lack_times: bool = False,
 ) -> Raw:
     """Make table ``raw`` of the columns given by role.
@@ -102,9 +103,10 @@ def read_raw(
     Without a column, ``rating`` is 0, ``time`` is 0 or, if the rows are in order, the number of the
     row, and ``weight`` and ``event`` are absent. ``part`` is the number of the source's part, if
     there are several. With role ``clock``, the column of ``time`` has dates, and both are joined.
-    Without ``config``, the rows are in order, and messages advise no setting of empty ids. Raises
-    InputError with file, line and example for a missing value, and for a value of no kind of its
-    role. With ``may_lack_times``, times that cannot be read are left out.
+    ``time_format`` is the format of times that are text. Without ``config``, the rows are in order,
+    and messages advise no setting of empty ids. Raises InputError with file, line and example for a
+    missing value, and for a value of no kind of its role. With ``may_lack_times``, times that
+    cannot be read are left out.
     """
     columns, unread_times = dict(columns), ""
     by_rows = config is None or config.order == "rows"
@@ -129,8 +131,8 @@ def read_raw(
             if config.empty_ids == "drop":
                 values = config.empty_values or ()
                 sources, num_dropped = _without_empty_ids(engine, sources, columns, values)
-            if config.time_format is not None and "time" in columns:
-                sources = with_time_format(engine, sources, columns["time"], config.time_format)
+        if time_format is not None and "time" in columns:
+            sources = with_time_format(engine, sources, columns["time"], time_format)
         kinds = _kinds_of_sample(engine, sources, columns, chains)
         num_rows, misfits = _read_as(engine, sources, columns, kinds, by_rows=by_rows)
         if misfits:
