@@ -83,8 +83,12 @@ class Blend(ComposedModel):
         return total_BI if item_index_C is None else total_BI[:, item_index_C]
 
     def knows(self, histories: HistoryTensors) -> Tensor:
-        known = [model.knows(histories.within(model.num_items)) for model, _ in self._weighted()]
-        return torch.stack(known).any(0)
+        is_known_B = torch.zeros(len(histories), dtype=torch.bool, device=self.device)
+        for model, member in zip(self.members, self.config.members.values(), strict=True):
+            assert isinstance(model, RecommenderModel)
+            if member.weight > 0.0:
+                is_known_B |= model.knows(histories.within(model.num_items))
+        return is_known_B
 
     def history_weights(self, histories: HistoryTensors) -> Tensor | None:
         """The mean weight of each item over the models, by how much each model counts."""
