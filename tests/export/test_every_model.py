@@ -154,6 +154,9 @@ class TestEveryModel:
         assert [each["name"] for each in document["inputs"]] == list(made.exported.inputs)
         assert document["outputs"][0]["shape"] == ["users", K]
         assert document["model"] == made.trained.recipe.model
+        histories = [[2, 4, 6], [6, 4, 2]]
+        (oldest_first, turned) = made.lists(histories)
+        assert document["reads_order"] == made.exported.reads_order == (oldest_first != turned)
         assert document["compared"]["different"] == 0
         names = {file.name for file in made.exported.path.iterdir()}
         assert document["files"].keys() == names - {"export.json"}

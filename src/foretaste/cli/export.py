@@ -52,4 +52,6 @@ def export(
     size = memory(sum(file.stat().st_size for file in made.path.iterdir()))
     say(console, f"{opened.config.model} in {made.program}, {size}")
     say(console, f"  {', '.join(made.inputs)} -> {made.k} items for each user, and their scores")
+    if made.reads_order:
+        say(console, "  each history oldest first")
     say(console, f"  {made.parity}")

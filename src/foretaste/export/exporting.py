@@ -37,6 +37,8 @@ class Exported:
     program: Path
     """The file of the program."""
     inputs: tuple[str, ...]
+    reads_order: bool
+    """True if the items of a history must come oldest first; False if in any order."""
     k: int
     parity: Parity
     """The comparison of its lists with those of the run."""
@@ -75,7 +77,7 @@ def export_run(
             write(program, format, directory)
             parity = _compared(opened, model, program, format, directory, progress)
             _write_ids(opened, program, directory)
-            _write_signature(opened, program, format, directory, parity)
+            _write_signature(opened, model, program, format, directory, parity)
     except OSError as error:
         # Without the error's own file name, which is that of a temporary file.
         reason = os.strerror(error.errno) if error.errno else error
@@ -84,6 +86,7 @@ def export_run(
         path=output,
         program=output / FILES[format],
         inputs=program.inputs,
+        reads_order=model.config.uses_order,
         k=program.k,
         parity=parity,
     )
@@ -144,7 +147,12 @@ def _write_ids(run: Run, program: ListProgram, directory: Path) -> None:
 
 
 def _write_signature(
-    run: Run, program: ListProgram, format: Format, directory: Path, parity: Parity
+    run: Run,
+    model: RecommenderModel,
+    program: ListProgram,
+    format: Format,
+    directory: Path,
+    parity: Parity,
 ) -> None:
     axes = {"history": "entries"}
     files = sorted(path for path in directory.iterdir() if path.is_file())
@@ -164,6 +172,7 @@ def _write_signature(
             {"name": name, "dtype": "int64", "shape": [axes.get(name, "users")]}
             for name in program.inputs
         ],
+        "reads_order": model.config.uses_order,
         "outputs": [
             {"name": name, "dtype": dtype, "shape": ["users", program.k]}
             for name, dtype in zip(OUTPUTS, ("int64", "float32"), strict=True)
