@@ -226,8 +226,11 @@ def test_rows_and_spellings_of_an_item(tmp_path: Path) -> None:
     assert dataset.items.ids() == [1, 2, 3, 4, 5, 6, 7]
     assert dataset.manifest.notes["new items"] == (
         "1 item of items table has no interactions and joins the lists, 1 has no feature and does "
-        "not; the ids of 1 are no integers, and they do not join either: --item-id-type text takes "
-        "them"
+        "not"
+    )
+    assert dataset.manifest.notes["ids of new items"] == (
+        "'07' is not an integer, as the other ids are, and does not join the lists (1 id like it); "
+        "--item-id-type text takes it (item_id_type='text' in Python)"
     )
 
 

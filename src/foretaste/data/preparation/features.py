@@ -12,6 +12,7 @@ from foretaste._util.formatting import counted, shown
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.casts import Kind, cast, literals
 from foretaste.data.preparation.columns import ItemDescriptions, check_columns, has_no_column
+from foretaste.data.preparation.reading import like_it
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.database import Database
 from foretaste.data.sources.source import Column, Source, Storage, identifier, quoted
@@ -221,23 +222,25 @@ class ItemFeatures:
         return notes
 
     def _describe_new(self, engine: Engine) -> dict[str, str]:
-        """The note on the items of the file that no row of the source has."""
-        num_new, num_listed, num_misfits = engine.row(steps.COUNTS_OF_NEW)
+        """Notes on the items of the file that no row of the source has."""
+        num_new, num_listed, num_misfits, misfit = engine.row(steps.COUNTS_OF_NEW)
         if not num_new:
             return {}
-        num_others = num_new - num_listed - num_misfits
-        items = f"{counted(num_listed, 'item')} of {Path(self._source.name).name}"
+        file = Path(self._source.name).name
         verbs = ("has", "joins") if num_listed == 1 else ("have", "join")
-        note = f"{items} {verbs[0]} no interactions and {verbs[1]} the lists"
-        if num_others:
+        note = f"{counted(num_listed, 'item')} of {file} {verbs[0]} no interactions and {verbs[1]} "
+        note += "the lists"
+        if num_others := num_new - num_listed - num_misfits:
             verbs = ("has", "does") if num_others == 1 else ("have", "do")
             note += f", {num_others:,} {verbs[0]} no feature and {verbs[1]} not"
+        notes = {"new items": note}
         if num_misfits:
-            note += (
-                f"; the ids of {num_misfits:,} are no integers, and they do not join either: "
-                "--item-id-type text takes them"
+            notes["ids of new items"] = (
+                f"{shown(misfit)} is not an integer, as the other ids are, and does not join the "
+                f"lists ({like_it(num_misfits, 'id')}); --item-id-type text takes it "
+                "(item_id_type='text' in Python)"
             )
-        return {"new items": note}
+        return notes
 
     def queries(self) -> dict[str, str]:
         """The contents of the files, by their names."""

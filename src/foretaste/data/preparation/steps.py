@@ -392,7 +392,8 @@ GROUP BY column_number
 """
 
 COUNTS_OF_NEW = """
-SELECT count(*), count(item_index), count(CASE WHEN new_ids.item_id IS NULL THEN 1 END)
+SELECT count(*), count(item_index), count(CASE WHEN new_ids.item_id IS NULL THEN 1 END),
+       min(CASE WHEN new_ids.item_id IS NULL THEN described_id END)
 FROM new_ids LEFT JOIN items ON CAST(items.item_id AS STRING) = described_id
 """
 
