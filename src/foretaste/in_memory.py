@@ -203,7 +203,14 @@ def _everything(
         )
     described = dataset.items.table.rename_columns({"id": "item_id"})
     place = root / "datasets" / dataset.path.name
-    return _prepared(dataset, place, items=described, protocol="none")
+    if (features := dataset.features) is None:
+        return _prepared(dataset, place, items=described, protocol="none")
+    values = features.as_lists(len(described))
+    others = [name for name in described.column_names if name not in values]
+    described = described.select(others)
+    for name, lists in values.items():
+        described = described.append_column(name, lists)
+    return _prepared(dataset, place, items=described, features=features.columns, protocol="none")
 
 
 def _without_one_item_each(dataset: Dataset, path: Path) -> Dataset:

@@ -19,7 +19,7 @@ from foretaste.models.registry import MODEL_NAMES
 from foretaste.models.sasrec.config import SASRecConfig
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.training import TrainingConfig, train
-from tests.training.trainings import numbers_of, weights_of
+from tests.training.trainings import items_of, numbers_of, weights_of
 
 TRAINING = TrainingConfig(
     epochs=3,
@@ -79,6 +79,7 @@ no number and is tested with resuming, ``evaluation_batch`` with evaluations. ``
 ``cuda_graphs`` change no number but times and are tested with the step."""
 
 WEIGHTS = {"ignore_weights": True}
+FEATURES = {"feature_weight": 0.0, "feature_power": 1.0}
 LOSSES: dict[str, Any] = {
     "loss": "softmax",
     "logit_adjustment": 0.5,
@@ -150,11 +151,11 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "ease": (
         EaseConfig(),
-        {"l2": 10.0, "dropout": 0.1, "user_power": 0.4, "neighbors": 3, **WEIGHTS},
+        {"l2": 10.0, "dropout": 0.1, "user_power": 0.4, "neighbors": 3, **FEATURES, **WEIGHTS},
     ),
     "slist": (
         SlistConfig(),
-        {"recency": 0.2, "window": 2, "set_weight": 3.0, "l2": 10.0, "neighbors": 3},
+        {"recency": 0.2, "window": 2, "set_weight": 3.0, "l2": 10.0, "neighbors": 3, **FEATURES},
     ),
     "sasrec": (
         SASRecConfig(factors=8, max_length=6, dropout=0.1),
@@ -182,7 +183,7 @@ Behaviour = tuple[str, list[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Trainings:
-    """Trains on one dataset, whose interactions have weights."""
+    """Trains on one dataset, whose interactions have weights and whose items have features."""
 
     dataset: Dataset
     root: Path
@@ -205,7 +206,14 @@ class Trainings:
 @pytest.fixture(scope="module")
 def weighted(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     directory = tmp_path_factory.mktemp("data") / "weighted"
-    return prepare(table, directory, protocol="leave-one-out", half_life="4w")
+    return prepare(
+        table,
+        directory,
+        protocol="leave-one-out",
+        half_life="4w",
+        items=items_of(table),
+        features=["kind"],
+    )
 
 
 @pytest.fixture(scope="module")

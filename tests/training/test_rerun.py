@@ -143,6 +143,7 @@ def test_a_closed_form_is_repeated(dataset: Dataset, everything: Dataset, tmp_pa
         "model": "ease",
         "model_config": EaseConfig(**run.config.model_config),
         "config": replace(config, search=False),
+        "needs_features": (),
         "start_from": None,
         "pretraining": None,
     }

@@ -53,6 +53,10 @@ class ModelConfig:
     uses_features: ClassVar[bool] = False
     """It learns from the features of items, and lists new items that have some."""
 
+    feature_candidates: ClassVar[dict[str, tuple[float, ...]]] = {}
+    """The values of each ``auto`` of features that are tried on the validation part, each with each
+    of the others."""
+
     samples_negatives: ClassVar[bool] = False
     """It learns from sampled negatives."""
 
@@ -90,6 +94,10 @@ class ModelConfig:
     def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
         """The same settings, with a value for every ``auto`` that depends on the number of items or
         on the mean number of items of a user."""
+        return self
+
+    def without_features(self) -> Self:
+        """The same settings for data that have no features."""
         return self
 
     def candidates(self) -> Candidates:

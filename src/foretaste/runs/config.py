@@ -127,7 +127,8 @@ class RunConfig:
     """The dataset of the training."""
     search: Mapping[str, Any] = field(default_factory=dict)
     """The settings that the validation part chose: ``settings``, the number of ``fits``,
-    ``select_by``, its ``value`` and its ``value_by_rule``; empty without a search."""
+    ``select_by``, its ``value`` and its ``value_by_rule``; with ``features`` their ``gain`` from
+    ``low`` to ``high`` and the share of ``lists`` with a new item. Empty without a search."""
     start: Mapping[str, Any] = field(default_factory=dict)
     """The runs of a warm start, with the digests of their weights; empty for random weights."""
     versions: Mapping[str, str] = field(default_factory=installed_versions)

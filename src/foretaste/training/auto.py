@@ -29,6 +29,7 @@ from foretaste.training.config import (
     acting,
     acts,
 )
+from foretaste.training.features import num_model_items
 from foretaste.training.kernels import chosen as chosen_kernels
 from foretaste.training.warm_start import warm_start_arguments
 
@@ -178,8 +179,10 @@ def resolved_config(
 def sized(asked: ModelConfig, dataset: Dataset) -> ModelConfig:
     """Settings of a model with a value for each ``auto`` that depends on the size of the data."""
     manifest = dataset.manifest
+    if not manifest.feature_columns:
+        asked = asked.without_features()
     items_per_user = manifest.num_interactions / max(1, manifest.num_train_users)
-    return asked.resolved(manifest.num_items, items_per_user)
+    return asked.resolved(num_model_items(asked, dataset), items_per_user)
 
 
 def followed_settings(model: RecommenderModel) -> dict[str, Any]:
@@ -235,6 +238,7 @@ def rerun_settings(run: Run) -> dict[str, Any]:
     return {
         "model": run.config.model,
         "model_config": model_config,
+        "needs_features": run.config.dataset.feature_columns if model_config.uses_features else (),
         "config": recorded(TrainingConfig, act, path),
         **warm_start_arguments(run.config.start),
     }

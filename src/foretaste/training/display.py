@@ -219,6 +219,7 @@ class TrainingDisplay(Callback):
             gain += f", by the rule {search['value_by_rule']:.4f}"
         fits = f"{search['fits']} fits on the validation part"
         self._say_labelled("searched", f"{words}, by {fits}: {gain}")
+        self._say_labelled("features", _features_line(search))
 
     def _say_if_threads_wait(self) -> None:
         """Say once that other work has the cores for which threads spin."""
@@ -315,3 +316,15 @@ class TrainingDisplay(Callback):
         """Print a line as it stands, above the bar."""
         text = printable_lines(line)
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _features_line(search: Mapping[str, Any]) -> str | None:
+    """What features gained on the validation part; None without them."""
+    features, parts = search.get("features", {}), []
+    if "gain" in features:
+        interval = f"{features['low']:+.4f} to {features['high']:+.4f}"
+        parts.append(f"gained {search['select_by']} {features['gain']:+.4f} ({interval})")
+    if "lists" in features:
+        share = f"{100 * features['lists']:.1f} %"
+        parts.append(f"a new item stands in {share} of the lists of 20")
+    return f"{', '.join(parts)} on the validation part" if parts else None

@@ -1,8 +1,8 @@
 """Settings that are ``auto`` and chosen by a few fits on the validation part.
 
 A climb, setting by setting: from its value by the rule to the next candidate, and on while the
-metric grows; where the first step does not help, the other way. Fits are counted and never timed,
-so that equal commands choose equally.
+metric grows; where the first step does not help, the other way. Features come last, and their fits
+on top. Fits are counted and never timed, so that equal commands choose equally.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from foretaste.evaluation.candidates import choose_users
 from foretaste.evaluation.config import parse_metric
 from foretaste.evaluation.evaluator import evaluate, validation_rows
 from foretaste.evaluation.ranking import to_device
+from foretaste.evaluation.result import Evaluation, paired_difference
 from foretaste.models.base import ClosedFormModel, RecommenderModel, SweepModel
 from foretaste.models.batches import WholeData
 from foretaste.models.config import ModelConfig
@@ -31,10 +33,14 @@ from foretaste.models.registry import build_model
 from foretaste.ops.histories import HistoryTensors
 from foretaste.training.auto import followed_settings, selected_metric, sized
 from foretaste.training.config import TrainingConfig
+from foretaste.training.features import hand_features, num_model_items
 from foretaste.training.validation import check_evaluation_fits
 
 MOST_FITS = 10
-"""Most fits of a search, the one by the rule included."""
+"""Most fits of a search, the one by the rule included and those of features left out."""
+
+_LIST_LENGTH = 20
+"""Length of the lists in which new items are counted."""
 
 _LEAST_GAIN = 1.005
 """The least factor by which a step must raise the metric: a smaller gain is often chance."""
@@ -63,22 +69,26 @@ def chosen_settings(
     """Values that the validation part chooses for settings of ``asked`` that are ``auto``.
 
     Returns ``settings`` by name, the number of ``fits``, ``select_by``, and its ``value`` and
-    ``value_by_rule``; an empty dict where nothing is to be chosen, or nothing to choose by.
+    ``value_by_rule``; with features what `Search.choose_features` returns. An empty dict where
+    nothing is to be chosen, or nothing to choose by.
     """
     search = Search(dataset, model, asked, config, device, progress)
-    if not (config.search and search.candidates and dataset.has_split("validation")):
+    is_open = search.candidates or search.feature_settings
+    if not (config.search and is_open and dataset.has_split("validation")):
         return {}
     if not (dataset.manifest.num_interactions and search.heldout.num_users):
         return {}
     if (by_rule := search.value_of({})) == _FAILED:  # training says why
         return {}
     search.climb()
+    features = search.choose_features()
     return {
         "settings": search.best,
         "fits": search.num_fits,
         "select_by": search.select_by,
         "value": search.value,
         "value_by_rule": by_rule,
+        **({"features": features} if features else {}),
     }
 
 
@@ -94,14 +104,30 @@ class Search:
         device: torch.device,
         progress: Callable[[str, int, int], None],
     ) -> None:
-        self.dataset, self.model, self.asked = dataset, model, asked
+        self.dataset, self.model = dataset, model
         self.config, self.device, self.progress = config, device, progress
         self.select_by = selected_metric(config, dataset.manifest.protocol)
         candidates = sized(asked, dataset).candidates()
         self.candidates = [one for one in candidates if getattr(asked, one[0]) == "auto"]
+        manifest = dataset.manifest
+        self.has_new_items = manifest.num_listed_items > manifest.num_items
+        self.feature_settings: list[dict[str, float]] = []
+        if manifest.feature_columns and asked.uses_features:
+            of_features = asked.feature_candidates.items()
+            tried = {name: each for name, each in of_features if getattr(asked, name) == "auto"}
+            self.feature_settings = [
+                dict(zip(tried, values, strict=True))
+                for values in product(*tried.values())
+                if tried
+            ]
+        self.chooses_weight = any("feature_weight" in one for one in self.feature_settings)
+        # Without features new items would be in no list.
+        starts_without = self.chooses_weight and not self.has_new_items
+        self.asked = asked.without_features() if starts_without else asked
         self.num_fits = 0
         self.best: dict[str, Any] = {}
         self.value = _FAILED
+        self.evaluation: Evaluation | None = None
         self.values: dict[str, Any] = {}
         self.counts: dict[Any, Any] = {}
 
@@ -130,46 +156,78 @@ class Search:
             self.value_of(before | {name: other})
         return self.best is not before
 
+    def choose_features(self) -> dict[str, Any]:
+        """Find the best weight and power of features; the other settings stay.
+
+        Returns what features gain in the metric that chooses, ``gain`` with ``low`` and ``high``,
+        and if there are new items the share of ``lists`` that have one; an empty dict if nothing
+        of features is to be chosen.
+        """
+        if not self.feature_settings:
+            return {}
+        others, without = self.best, self.evaluation
+        for settings in self.feature_settings:
+            if settings.items() - self.values.items():
+                self.value_of(others | settings)
+        self.best = self.best | {name: self.values[name] for name in self.feature_settings[0]}
+        if self.chooses_weight and self.has_new_items:
+            config = replace(self.asked, **others).without_features()
+            without = self._evaluated(next(self._fitted(sized(config, self.dataset))))
+            self.num_fits += 1
+        assert self.evaluation is not None
+        assert without is not None
+        found: dict[str, Any] = {}
+        if self.chooses_weight and self.select_by in without.per_user:
+            name = self.select_by
+            gain = paired_difference(name, without.per_user[name], self.evaluation.per_user[name])
+            found |= {"gain": gain.value, "low": gain.low, "high": gain.high}
+        if self.has_new_items:
+            found["lists"] = self.evaluation[f"new_items@{_LIST_LENGTH}"]
+        return found
+
     def value_of(self, settings: dict[str, Any]) -> float:
         """The metric with some settings. They are kept if they are the best so far."""
-        self.progress("choosing settings", self.num_fits, MOST_FITS)
+        most_fits = MOST_FITS + len(self.feature_settings)
+        self.progress("choosing settings", self.num_fits, most_fits)
         self.num_fits += 1
-        values: list[float] = []
+        found: list[Evaluation] = []
         config = sized(replace(self.asked, **settings), self.dataset)
         try:
             for model in self._fitted(config):
-                values.append(self._evaluated(model))
+                found.append(self._evaluated(model))
         except Exception as error:  # memory that is refused too: a candidate may need more
             if isinstance(error, TrainingError | UnsupportedError) or was_refused(error):
                 return _FAILED
             raise
         # The best of 2, 4 and 8 sweeps: settings are compared, not the number of sweeps.
         # `_FAILED` is negative, so the first value is above it by any factor.
-        if (value := max(values)) > _LEAST_GAIN * self.value:
-            self.best, self.value = settings, value
+        best = max(found, key=lambda one: one[self.select_by])
+        if (value := best[self.select_by]) > _LEAST_GAIN * self.value:
+            self.best, self.value, self.evaluation = settings, value, best
             self.values = asdict(config) | followed_settings(model)
         return value
 
-    def _evaluated(self, model: RecommenderModel) -> float:
+    def _evaluated(self, model: RecommenderModel) -> Evaluation:
         kind, length = parse_metric(self.select_by)
-        found = evaluate(
+        return evaluate(
             model.eval(),
             self.heldout,
             candidates=self.config.candidates,
-            k=(length,),
+            k=(length, _LIST_LENGTH) if self.has_new_items else (length,),
             batch=self.config.evaluation_batch,
-            coverage=kind == "coverage",
+            coverage=kind == "coverage" or self.has_new_items,
         )
-        return found[self.select_by]
 
     def _fitted(self, config: ModelConfig) -> Iterator[RecommenderModel]:
         """A model of these settings, each time it is to be evaluated."""
         manifest = self.dataset.manifest
-        made_of = (self.model, config, manifest.num_train_users, manifest.num_items)
+        num_items = num_model_items(config, self.dataset)
+        made_of = (self.model, config, manifest.num_train_users, num_items)
         check_model_fits(*made_of, self.device, to_train=True)
         model = build_model(*made_of).to(self.device)
         check_evaluation_fits(model, self.dataset, self.config)
-        histories = self.histories
+        hand_features(self.dataset, model, self.device)
+        histories = replace(self.histories, num_items=num_items)
         if not config.takes_weights:
             histories = replace(histories, weight=None)
         if isinstance(model, ClosedFormModel):
@@ -180,7 +238,7 @@ class Search:
         assert isinstance(model, SweepModel)
         # Of all interactions, of which `histories` may be a sample: what is auto gets the value of
         # the training.
-        model.count_items(to_device(self.dataset.train, self.device))
+        model.count_items(to_device(self.dataset.train.within(num_items), self.device))
         model.reset_parameters(self.config.seed)
         batch = model.make_batches(histories, batch_size=1, seed=self.config.seed)
         assert isinstance(batch, WholeData)

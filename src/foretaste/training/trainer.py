@@ -30,6 +30,7 @@ from foretaste.training.auto import TrainingPlan, followed_settings
 from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary
 from foretaste.training.checkpoint import Checkpoints, hardware_of
 from foretaste.training.config import LogConfig, TrainingConfig
+from foretaste.training.features import hand_features, num_model_items
 from foretaste.training.interruption import Interruption, errors_say_how_to_go_on
 from foretaste.training.logs import logged
 from foretaste.training.loop import fit
@@ -60,11 +61,13 @@ def make_trainer(
     if dataset.manifest.num_interactions == 0:
         raise TrainingError(f"{dataset.name}: the training part is empty, nothing to learn from")
     device = strategy.device(config.device)
-    num_users, num_items = dataset.manifest.num_train_users, dataset.manifest.num_items
+    num_users = dataset.manifest.num_train_users
+    num_items = num_model_items(model_config, dataset)
     users = strategy.users(model_config.parallel, dataset.user_bounds)
     # Of users that are shared out, no process reads the interactions of the others.
     own = range(num_users) if users is None else users
-    histories = to_device(dataset.train_part(own, order=model_config.uses_order), device)
+    trained = dataset.train_part(own, order=model_config.uses_order).within(num_items)
+    histories = to_device(trained, device)
     if model_config.takes_weights and (weight := dataset.train_weights(own)) is not None:
         histories = replace(histories, weight=torch.tensor(weight, device=device))
     made_of = (model, model_config, num_users, num_items)
@@ -78,6 +81,7 @@ def make_trainer(
     )
     built = build_model(*made_of, users).to(device)
     built.count_items(histories, strategy.parts)
+    hand_features(dataset, built, device)
     check_evaluation_fits(built, dataset, config)
     if isinstance(built, IterativeModel):
         assert isinstance(config, TrainingPlan)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -50,6 +50,7 @@ from foretaste.training.config import (
     TrainingConfig,
     acting,
 )
+from foretaste.training.features import check_features
 from foretaste.training.logs import check_logs
 from foretaste.training.search import chosen_settings
 from foretaste.training.strategy import ALONE, Strategy, strategy_here
@@ -65,6 +66,7 @@ def train(
     config: TrainingConfig | None = None,
     start_from: Run | Path | str | None = None,
     pretraining: PretrainingConfig | None = None,
+    needs_features: Sequence[str] = (),
     run: Path | str | None = None,
     runs_root: Path | str = "runs",
     overwrite: bool = False,
@@ -90,6 +92,8 @@ def train(
         start_from: a run of the same model whose weights the training begins with. Users and items
             are matched by id, and new ones begin as in any training.
         pretraining: for neumf, the runs of GMF and MLP to begin with.
+        needs_features: columns of features that the dataset must have, as those of a run that is
+            repeated.
         run: the run's directory, new or empty; by default a new one in ``runs_root``. An
             unfinished training there goes on where it asked for the same: model, settings, first
             weights and dataset.
@@ -157,6 +161,7 @@ def train(
         device = strategy.device(asked.device)
         opened = strategy.opened(lambda: open_or_prepare(dataset, preparation), open_dataset)
         check_order(model, architecture, opened)
+        check_features(architecture, opened, needs_features)
         rule = sized(architecture, opened)
         chosen = resolved_config(model, asked, opened, rule, str(device))
         with _displayed(callback, asked, strategy) as shown:

@@ -205,11 +205,12 @@ def test_there_is_a_neighbor_at_least() -> None:
 
 
 def test_settings_go_by_the_number_of_weights_unless_given() -> None:
-    whole = EaseConfig(neighbors="all", l2=200.0, dropout=0.5, user_power=0.0)
-    few = EaseConfig(neighbors=100, l2=20.0, dropout=0.5, user_power=0.3)
+    features = {"feature_weight": 30.0, "feature_power": 0.5}
+    whole = EaseConfig(neighbors="all", l2=200.0, dropout=0.5, user_power=0.0, **features)
+    few = EaseConfig(neighbors=100, l2=20.0, dropout=0.5, user_power=0.3, **features)
     assert EaseConfig().resolved(6_000) == whole
     assert EaseConfig().resolved(6_001) == few
-    given = EaseConfig(neighbors=50, l2=3.0, dropout=0.0, user_power=0.1)
+    given = EaseConfig(neighbors=50, l2=3.0, dropout=0.0, user_power=0.1, **features)
     assert given.resolved(52) == given
     assert given.resolved(51) == replace(given, neighbors="all"), "which these are"
     assert EaseConfig(neighbors=50).resolved(51) == whole

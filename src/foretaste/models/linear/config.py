@@ -38,9 +38,29 @@ class _LinearConfig(ModelConfig):
 class RidgeConfig(_LinearConfig):
     """A ridge regression of every item on the others."""
 
+    feature_candidates = {  # noqa: RUF012 (a ClassVar of the parent)
+        "feature_power": (0.5, 0.0),
+        "feature_weight": (30.0, 100.0, 10.0, 3.0),
+    }
+
     neighbors: Count | Literal["all"] | Auto = "auto"
     """Neighbours of each item that may have a weight towards it, such as 100, or all items. The
     rule of auto: all of up to 6,000 items, else 100."""
+
+    feature_weight: Annotated[float, Range(at_least=0)] | Auto = "auto"
+    """Weight of a feature value, as of a user who has all of its items: the higher, the more items
+    of one category or brand stand together. 0 learns from no features. The rule of auto: 30."""
+
+    feature_power: Annotated[float, Range(at_least=0, at_most=1)] | Auto = "auto"
+    """A feature value of n items counts n to the power of minus this: the higher, the less the
+    large categories say. The rule of auto: 0.5."""
+
+    @property
+    def uses_features(self) -> bool:  # type: ignore[override]
+        return self.feature_weight != 0
+
+    def without_features(self) -> Self:
+        return replace(self, feature_weight=0.0)
 
     def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
         neighbors = self.neighbors
@@ -52,6 +72,9 @@ class RidgeConfig(_LinearConfig):
         return super(RidgeConfig, replace(self, neighbors=neighbors)).resolved(
             num_items, items_per_user
         )
+
+    def rule(self, num_items: int, items_per_user: float) -> dict[str, Any]:
+        return {"feature_weight": 30.0, "feature_power": 0.5}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +111,8 @@ class EaseConfig(RidgeConfig):
         # Fewer weights overfit less. Of all pairs a user_power of 0.3 gained on one of four sets
         # and nearly lost on another; of a few neighbours it gained on two of five and lost on none.
         l2, user_power = (200.0, 0.0) if self.neighbors == "all" else (20.0, 0.3)
-        return {"l2": l2, "dropout": 0.5, "user_power": user_power}
+        own = {"l2": l2, "dropout": 0.5, "user_power": user_power}
+        return own | super().rule(num_items, items_per_user)
 
     def candidates(self) -> Candidates:
         forms: Candidates = [("neighbors", ("all", 100))] if self.neighbors == "all" else []
@@ -133,7 +157,8 @@ class SlistConfig(RidgeConfig):
     items must follow each other. The rule of auto: 100."""
 
     def rule(self, num_items: int, items_per_user: float) -> dict[str, Any]:
-        return {"recency": 0.7, "set_weight": 0.3, "l2": 100.0}
+        own = {"recency": 0.7, "set_weight": 0.3, "l2": 100.0}
+        return own | super().rule(num_items, items_per_user)
 
     def candidates(self) -> Candidates:
         return [

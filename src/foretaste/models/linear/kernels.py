@@ -3,8 +3,10 @@
 A pair's sum is float64, and one thread adds its terms up in a fixed order. The loops release
 Python's lock, so that threads of one process run them side by side.
 
+Feature values are users too: a value is a user who has all of its items.
+
 Shape suffixes: U users, I items of the catalogue, N entries of histories, W places of the window,
-T popular pairs, t items of a chunk, K neighbours of an item.
+T popular pairs, t items of a chunk, K neighbours of an item, V feature values.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ class PopularPairs(NamedTuple):
 
     rank_I: NDArray[np.int32]
     """Rank of each item, 0 for the one with the most users."""
+    item_I: NDArray[np.int64]
+    """The item of each rank."""
     num_popular: int
     gram_T: NDArray[np.float64]
     """The lower triangle by rank, row by row."""
@@ -85,17 +89,20 @@ def _inner(function: _Loop) -> _Loop:
 def _add_pairs(
     entries: Entries,
     item: int,
-    sum_3I: NDArray[np.float64],
+    table: int,
+    num_met: int,
+    sum_4I: NDArray[np.float64],
     stamp_I: NDArray[np.int32],
     met_I: NDArray[np.int32],
 ) -> int:
     """Count the pairs of ``item`` with the items of its users, ``item`` itself among them.
 
-    Writes a column of X'X, S'S and S'T into ``sum_3I``, and the items that it has a sum for into
-    ``met_I``; returns their number.
+    Adds a column of X'X to row ``table`` of ``sum_4I``, those of S'S and S'T to rows 1 and 2.
+    ``met_I`` gets the items that have a sum, after the first ``num_met`` of them; returns their
+    number.
     """
     item_N, value_N, decay_W = entries.item_N, entries.value_N, entries.decay_W
-    num_met, window = 0, len(decay_W)
+    window = len(decay_W)
     for n in range(entries.first_I[item], entries.first_I[item + 1]):
         entry, user = entries.entry_N[n], entries.user_N[n]
         first, end = entries.offset_U[user], entries.offset_U[user + 1]
@@ -104,18 +111,18 @@ def _add_pairs(
             other = item_N[other_entry]
             if stamp_I[other] != item:
                 stamp_I[other] = item
-                sum_3I[:, other] = 0.0
+                sum_4I[:, other] = 0.0
                 met_I[num_met] = other
                 num_met += 1
-            sum_3I[0, other] += weight * (value_N[entry] * value_N[other_entry])
+            sum_4I[table, other] += weight * (value_N[entry] * value_N[other_entry])
         for other_entry in range(max(first, entry - window), entry):
             # The source of the step to `entry` has this item `entry - other_entry - 1` places back.
-            sum_3I[2, item_N[other_entry]] += decay_W[entry - other_entry - 1]
+            sum_4I[2, item_N[other_entry]] += decay_W[entry - other_entry - 1]
         for other_entry in range(max(first, entry - window + 1), min(end, entry + window)):
             last = _last_product(end, window, entry, other_entry)
             if last >= 0:
                 product = entries.product_WW[abs(entry - other_entry), last]
-                sum_3I[1, item_N[other_entry]] += product
+                sum_4I[1, item_N[other_entry]] += product
     return num_met
 
 
@@ -132,22 +139,28 @@ def _last_product(end: int, window: int, entry: int, other_entry: int) -> int:
 
 @_compiled
 def count_rows(entries: Entries, start: int, row_3tI: NDArray[np.float64]) -> None:
-    """Fill rows of X'X, and with an order of S'S and T'S, of the items from ``start`` on.
-
-    They are zero before.
-    """
+    """Add to rows of X'X, and with an order of S'S and T'S, of the items from ``start`` on."""
     num_items = len(entries.first_I) - 1
     sum_3I, stamp_I = np.empty((3, num_items)), np.full(num_items, -1, np.int32)
     met_I = np.empty(num_items, np.int32)
     for t in range(row_3tI.shape[1]):
-        for n in range(_add_pairs(entries, start + t, sum_3I, stamp_I, met_I)):
+        for n in range(_add_pairs(entries, start + t, 0, 0, sum_3I, stamp_I, met_I)):
             for table in range(len(row_3tI)):
-                row_3tI[table, t, met_I[n]] = sum_3I[table, met_I[n]]
+                row_3tI[table, t, met_I[n]] += sum_3I[table, met_I[n]]
+
+
+@_inner
+def _key(strength: float, tie: int) -> np.int64:
+    """A number that orders by a strength above zero; equal strengths by ``tie``."""
+    # As float32, strengths that differ by the order of a sum are equal. Their bits order as they
+    # do, being above zero.
+    return (np.int64(np.float32(strength).view(np.int32)) << 32) + tie
 
 
 @_compiled
 def find_strongest(
     entries: Entries,
+    features: Entries,
     start: int,
     strength: Strength,
     popular: PopularPairs,
@@ -157,38 +170,46 @@ def find_strongest(
 ) -> None:
     """Find the strongest others of the items from ``start`` on; of equal ones the first.
 
-    Only others with ``A[other, item] > 0`` count. ``value_tK`` gets their strength, or A if
+    Only others with ``A[other, item] > 0`` count, features included, and only items that somebody
+    has. Those of an item that nobody has are the others that share the most feature weight, of
+    equal ones those of the most users. ``value_tK`` gets their strength, or A without features if
     ``keeps_sums``. Missing others stay as they are. Pairs of popular items are written down.
     """
-    num_items = len(entries.first_I) - 1
-    sum_3I, stamp_I = np.empty((3, num_items)), np.full(num_items, -1, np.int32)
+    first_I, rank_I, num_items = entries.first_I, popular.rank_I, len(popular.rank_I)
+    sum_4I, stamp_I = np.empty((4, num_items)), np.full(num_items, -1, np.int32)
     met_I = np.empty(num_items, np.int32)
     heap = [np.int64(0)]  # the least key in front
     heap.clear()
     for t in range(len(other_tK)):
-        item = start + t
-        for n in range(_add_pairs(entries, item, sum_3I, stamp_I, met_I)):
-            other = met_I[n]
-            row, column = popular.rank_I[item], popular.rank_I[other]
+        item, row = start + t, rank_I[start + t]
+        is_new = first_I[item] == first_I[item + 1]
+        num_met = _add_pairs(entries, item, 0, 0, sum_4I, stamp_I, met_I)
+        for other in met_I[:num_met]:
+            column = rank_I[other]
             if column <= row < popular.num_popular:
-                gram = sum_3I[0, other] + sum_3I[1, other]
+                gram = sum_4I[0, other] + sum_4I[1, other]
                 popular.gram_T[row * (row + 1) // 2 + column] = gram
-            shared = sum_3I[0, other] + sum_3I[2, other]
-            if other != item and shared > 0.0:
-                scale = strength.of_other_I[other] * strength.of_item_I[item]
+        num_met = _add_pairs(features, item, 3, num_met, sum_4I, stamp_I, met_I)
+        for other in met_I[:num_met]:
+            shared = sum_4I[0, other] + sum_4I[2, other] + sum_4I[3, other]
+            if other != item and shared > 0.0 and first_I[other] < first_I[other + 1]:
+                scale, tie = strength.of_other_I[other] * strength.of_item_I[item], other
+                if is_new:
+                    scale, tie = 1.0, rank_I[other]
                 # As float32, strengths that differ by the order of a sum are equal. Their bits
-                # order as they do, being above zero; the lower half of a key prefers low indexes.
+                # order as they do, being above zero; the lower half of a key prefers low numbers.
                 bits = np.float32(shared / (scale + strength.shrinkage)).view(np.int32)
-                key = (np.int64(bits) << 32) + (num_items - 1 - other)
+                key = (np.int64(bits) << 32) + (num_items - 1 - tie)
                 if len(heap) < other_tK.shape[1]:
                     heappush(heap, key)
                 elif key > heap[0]:
                     heapreplace(heap, key)
         for k, key in enumerate(heap):
-            other_tK[t, k] = other = num_items - 1 - (key & 0xFFFFFFFF)
+            tie = num_items - 1 - (key & 0xFFFFFFFF)
+            other_tK[t, k] = other = popular.item_I[tie] if is_new else tie
             value_tK[t, k] = np.int32(key >> 32).view(np.float32)
             if keeps_sums:
-                value_tK[t, k] = sum_3I[0, other] + sum_3I[2, other]
+                value_tK[t, k] = sum_4I[0, other] + sum_4I[2, other]
         heap.clear()
 
 
@@ -233,6 +254,41 @@ def fill_systems(
                         system_tKK[t, place, k] += gram
         for k in range(num_others):
             place_I[other_K[k]] = -1
+
+
+@_compiled
+def add_features(
+    features: Entries,
+    item_t: NDArray[np.int64],
+    other_tK: NDArray[np.int32],
+    system_tKK: NDArray[np.float64],
+    target_tK: NDArray[np.float64],
+) -> None:
+    """Add the weights of shared feature values: to the upper triangles, and to the targets.
+
+    A value adds its weight to every pair of items that have it, an item with itself too.
+    """
+    shared_V = np.zeros(len(features.weight_U))
+    for t in range(len(item_t)):
+        num_others = 0
+        while num_others < other_tK.shape[1] and other_tK[t, num_others] >= 0:
+            num_others += 1
+        for k in range(num_others + 1):
+            item = other_tK[t, k] if k < num_others else item_t[t]
+            value_n = features.user_N[features.first_I[item] : features.first_I[item + 1]]
+            for value in value_n:
+                shared_V[value] = features.weight_U[value]
+            for place in range(min(k + 1, num_others)):
+                other = other_tK[t, place]
+                shared = 0.0
+                for n in range(features.first_I[other], features.first_I[other + 1]):
+                    shared += shared_V[features.user_N[n]]
+                if k < num_others:
+                    system_tKK[t, place, k] += shared
+                else:
+                    target_tK[t, place] += shared
+            for value in value_n:
+                shared_V[value] = 0.0
 
 
 @_compiled

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from foretaste.models.base import FitProgress
-from foretaste.models.linear.pairs import Numbers, find_neighbors
+from foretaste.models.linear.pairs import Numbers, entries_of_features, find_neighbors
 from foretaste.models.linear.weights import LinearModel
 from foretaste.ops.histories import HistoryTensors
 
@@ -45,5 +45,11 @@ class NeighborsModel(LinearModel):
         strength = Strength(of_source_I, of_target_I, shrinkage)
         if self.cuts_sources:
             strength = Strength(of_target_I, of_source_I, shrinkage)
-        other_IK, weight_IK, _ = find_neighbors(entries, self.num_neighbors, strength, progress)
+        other_IK, weight_IK, _ = find_neighbors(
+            entries,
+            entries_of_features(None, self.num_items),
+            self.num_neighbors,
+            strength,
+            progress,
+        )
         self.keep_neighbors(other_IK, weight_IK, by_source=self.cuts_sources)

@@ -36,6 +36,9 @@ CPU = torch.device("cpu")
 MOST_POPULAR = 6_000
 """Items of which all pairs are kept while neighbours are found."""
 
+LARGEST_VALUE = 2_000
+"""Items of a feature value that may propose each other as neighbours."""
+
 _NUM_CHUNKS = 256
 """Chunks of items with about equal numbers of pairs, which threads take one after another."""
 
@@ -88,6 +91,17 @@ def entries_of(
     )
 
 
+def entries_of_features(
+    features: HistoryTensors | None, num_items: int, weight: float = 0.0, power: float = 0.0
+) -> Entries:
+    """Feature values as users: one of n items has the weight ``weight * n ** -power``."""
+    if features is None:
+        nothing = torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int32)
+        features = HistoryTensors(*nothing, num_items)
+    size_V = features.lengths().cpu().double().numpy()
+    return entries_of(features, weight * size_V**-power, entry_weights(features))
+
+
 def _products(decay_W: Numbers) -> Numbers:
     """At [D, m] the sum of ``decay[d] * decay[d + D]`` over d from 0 to m, as far as D + m < W."""
     window = len(decay_W)
@@ -113,22 +127,28 @@ def gram_diagonal(entries: Entries) -> Numbers:
 
 def count_tables(entries: Entries, progress: FitProgress) -> Numbers:
     """X'VX of all items, and with an order S'S and T'S: [1 or 3, I, I]."""
-    from foretaste.models.linear.kernels import count_rows
-
     num_items = len(entries.first_I) - 1
     table_3II = np.zeros((3 if len(entries.decay_W) else 1, num_items, num_items))
+    for num_done in add_pairs(entries, table_3II):
+        progress("counting pairs of items", num_done, num_items)
+    return table_3II
+
+
+def add_pairs(entries: Entries, table_3II: Numbers) -> Iterator[int]:
+    """Add the pairs of histories to tables as `count_tables` makes them; yields how many items are
+    done."""
+    from foretaste.models.linear.kernels import count_rows
 
     def count_chunk(items: slice) -> int:
         count_rows(entries, items.start, table_3II[:, items])
         return int(items.stop)
 
-    for num_done in of_each(count_chunk, list(_chunks(entries)), CPU):
-        progress("counting pairs of items", num_done, num_items)
-    return table_3II
+    yield from of_each(count_chunk, list(_chunks(entries)), CPU)
 
 
 def find_neighbors(
     entries: Entries,
+    features: Entries,
     num_neighbors: int,
     strength: Strength,
     progress: FitProgress,
@@ -137,8 +157,8 @@ def find_neighbors(
 ) -> tuple[NDArray[np.int32], NDArray[np.float32], PopularPairs]:
     """The strongest others [I, K] of each item, -1 if there are fewer, and their strength.
 
-    With ``keeps_sums``, A of each pair in place of the strength, others sorted by rank, and G of
-    the popular pairs.
+    With ``keeps_sums``, A of each pair in place of the strength, without the features that have
+    found some of them, and G of the popular pairs, without features too.
     """
     from foretaste.models.linear.kernels import PopularPairs, find_strongest
 
@@ -146,32 +166,29 @@ def find_neighbors(
     other_IK = np.full((num_items, num_neighbors), -1, np.int32)
     value_IK = np.zeros((num_items, num_neighbors), np.float32)
     num_popular = min(num_items, MOST_POPULAR) if keeps_sums else 0
+    item_I = np.argsort(-np.diff(entries.first_I), kind="stable")
     rank_I = np.empty(num_items, np.int32)
-    rank_I[np.argsort(-np.diff(entries.first_I), kind="stable")] = np.arange(num_items)
+    rank_I[item_I] = np.arange(num_items)
     gram_T = np.zeros(num_popular * (num_popular + 1) // 2)
-    popular = PopularPairs(rank_I, num_popular, gram_T)
+    popular = PopularPairs(rank_I, item_I, num_popular, gram_T)
 
     def find_chunk(items: slice) -> int:
         found = other_IK[items], value_IK[items]
-        find_strongest(entries, items.start, strength, popular, keeps_sums, *found)
-        if keeps_sums:
-            rank_tK = np.where(found[0] >= 0, popular.rank_I[found[0]], num_items)
-            order_tK = np.argsort(rank_tK, axis=1, kind="stable")
-            for one in found:
-                one[:] = np.take_along_axis(one, order_tK, 1)
+        find_strongest(entries, features, items.start, strength, popular, keeps_sums, *found)
         return int(items.stop)
 
-    for num_done in of_each(find_chunk, list(_chunks(entries)), CPU):
+    for num_done in of_each(find_chunk, list(_chunks(entries, features)), CPU):
         progress("counting pairs of items", num_done, num_items)
     return other_IK, value_IK, popular
 
 
-def _chunks(entries: Entries) -> Iterator[slice]:
+def _chunks(*each: Entries) -> Iterator[slice]:
     """Consecutive items, together all."""
-    num_pairs_N = np.diff(entries.offset_U)[entries.user_N]
-    before_N = np.concatenate(([0], num_pairs_N.cumsum()))
     # An item without users costs something too.
-    before_I = before_N[entries.first_I] + np.arange(len(entries.first_I))
+    before_I = np.arange(len(each[0].first_I))
+    for entries in each:
+        num_pairs_N = np.diff(entries.offset_U)[entries.user_N]
+        before_I += np.concatenate(([0], num_pairs_N.cumsum()))[entries.first_I]
     bounds = np.searchsorted(before_I, np.linspace(0, before_I[-1], _NUM_CHUNKS + 1))
     for start, stop in itertools.pairwise(bounds):
         if start < stop:

@@ -19,9 +19,12 @@ from foretaste.errors import TrainingError
 from foretaste.models.base import FitProgress
 from foretaste.models.linear.pairs import (
     CPU,
+    LARGEST_VALUE,
     MOST_POPULAR,
     Numbers,
+    add_pairs,
     count_tables,
+    entries_of_features,
     find_neighbors,
     gram_diagonal,
 )
@@ -54,6 +57,12 @@ class RidgeModel(LinearModel):
     The neighbours i of an item j have the largest ``A_ij / sqrt(G_ii)`` above zero, of equal ones
     the first (Ning & Karypis 2011, "SLIM"; Steck 2019, "Markov random fields for collaborative
     filtering"). Weights may be below zero.
+
+    A feature value is a user who has all of its items (Jeunen et al. 2020, "Closed-form models for
+    collaborative filtering with side-information"): X'X gets ``E = F diag(w) F'`` with F the values
+    of the items and ``w = feature_weight * (items of the value) ^ -feature_power``. The neighbours
+    of an item that nobody has share the most weight with it, of equal ones those of the most users:
+    the rarest ones, which the quotient would choose, stand in no history.
     """
 
     # Added to a sum of weights, these scores would change none but zero; divided by a count of
@@ -68,6 +77,12 @@ class RidgeModel(LinearModel):
 
     counted_by: tuple[str, ...]
     """Settings that the counts depend on."""
+
+    _features: HistoryTensors | None = None
+
+    def take_features(self, features: HistoryTensors) -> None:
+        """Take the items of each feature value, one row a value; called before `fit`."""
+        self._features = features
 
     @abstractmethod
     def entries(self, histories: HistoryTensors) -> Entries:
@@ -114,6 +129,11 @@ class RidgeModel(LinearModel):
                 f"items of the same users leave nothing to solve with l2 {l2:g}; raise --l2"
             ) from error
 
+    def _weighted(self, features: HistoryTensors | None, factor: float = 1.0) -> Entries:
+        """Feature values as users, with their weights times a factor."""
+        weight, power = factor * self.config.feature_weight, self.config.feature_power
+        return entries_of_features(features, self.num_items, weight, power)
+
     def _counted(self, key: Any, count: Callable[[], Any]) -> Any:
         """The counts of an earlier fit whose settings for them were the same, else new ones.
 
@@ -121,7 +141,7 @@ class RidgeModel(LinearModel):
         """
         if self.counts is None or self.training_bytes(self.device) > _MOST_TO_SHARE:
             return count()
-        key = key, *(getattr(self.config, name) for name in self.counted_by)
+        key = key, self.num_items, *(getattr(self.config, name) for name in self.counted_by)
         if key not in self.counts:
             self.counts.clear()
             self.counts[key] = count()
@@ -129,6 +149,8 @@ class RidgeModel(LinearModel):
 
     def _fit_all_pairs(self, entries: Entries, progress: FitProgress) -> None:
         table_3II = self._counted("all", lambda: count_tables(entries, progress))
+        for _ in add_pairs(self._weighted(self._features), table_3II[:1]):
+            pass
         gram_II, *ordered = torch.from_numpy(table_3II).to(self.device)
         targets_II = None
         if ordered:
@@ -146,15 +168,24 @@ class RidgeModel(LinearModel):
         from foretaste.models.linear.kernels import Strength
 
         entries = entries._replace(weight_U=self.set_weight * entries.weight_U)
-        diagonal_I = gram_diagonal(entries)
+        features = proposing = self._features
+        if features is not None:
+            is_small_V = features.lengths() <= LARGEST_VALUE
+            proposing = features.rows(is_small_V.nonzero()[:, 0])
+        valued = self._weighted(features, self.set_weight)
+        diagonal_I = gram_diagonal(entries) + gram_diagonal(valued)
         strength = Strength(np.sqrt(diagonal_I), np.ones(self.num_items), 0.0)
+        proposed = self._weighted(proposing, self.set_weight)
         # Which neighbours an item has depends on G and A.
+        settings = self.set_weight, self.config.feature_weight, self.config.feature_power
         other_IK, value_IK, popular = self._counted(
-            (num_neighbors, self.set_weight),
-            lambda: find_neighbors(entries, num_neighbors, strength, progress, keeps_sums=True),
+            (num_neighbors, *settings),
+            lambda: find_neighbors(
+                entries, proposed, num_neighbors, strength, progress, keeps_sums=True
+            ),
         )
         penalty_I = self.penalties(diagonal_I)
-        solve_neighbors(entries, popular, penalty_I, other_IK, value_IK, progress)
+        solve_neighbors(entries, valued, popular, penalty_I, other_IK, value_IK, progress)
         return other_IK, value_IK
 
 
@@ -190,6 +221,7 @@ def solve_all_pairs(
 
 def solve_neighbors(
     entries: Entries,
+    features: Entries,
     popular: PopularPairs,
     penalty_I: Numbers,
     other_IK: NDArray[np.int32],
@@ -198,23 +230,33 @@ def solve_neighbors(
 ) -> None:
     """Solve ``(G_CC + R_CC) b = A_Cj`` for the neighbours C of each item j.
 
-    ``value_IK`` has A_Cj, and gets b. Raises `torch.linalg.LinAlgError` where there is none.
+    ``value_IK`` has A_Cj of the histories, and gets b. Raises `torch.linalg.LinAlgError` where
+    there is none.
     """
-    from foretaste.models.linear.kernels import fill_systems
+    from foretaste.models.linear.kernels import add_features, fill_systems
+
+    num_items = len(other_IK)
 
     def solve_chunk(item_c: NDArray[np.int64]) -> int:
         width = int(size_I[item_c[0]])
         other_cw = other_IK[item_c, :width]
+        # By rank, and those that are missing last.
+        rank_cw = np.where(other_cw >= 0, popular.rank_I[other_cw], num_items)
+        order_cw = np.argsort(rank_cw, axis=1, kind="stable")
+        other_cw = np.take_along_axis(other_cw, order_cw, 1)
+        value_cw = np.take_along_axis(value_IK[item_c, :width], order_cw, 1).astype(np.float64)
         system_cww = np.zeros((len(item_c), width, width))
         fill_systems(entries, popular, other_cw, system_cww)
+        add_features(features, item_c, other_cw, system_cww, value_cw)
         # A missing neighbour has the equation b = 0.
         place_w = np.arange(width)
         system_cww[:, place_w, place_w] += np.where(other_cw >= 0, penalty_I[other_cw], 1.0)
-        value_cw = torch.from_numpy(value_IK[item_c, :width]).double()
-        weight_cw, failure_c = solve_systems(torch.from_numpy(system_cww), value_cw)
+        weight_cw, failure_c = solve_systems(
+            torch.from_numpy(system_cww), torch.from_numpy(value_cw)
+        )
         if failure_c.any() or not weight_cw.isfinite().all():
             raise torch.linalg.LinAlgError  # type: ignore[attr-defined]
-        value_IK[item_c, :width] = weight_cw.numpy()
+        other_IK[item_c, :width], value_IK[item_c, :width] = other_cw, weight_cw.numpy()
         return len(item_c)
 
     size_I, num_done = (other_IK >= 0).sum(1), int((other_IK[:, 0] < 0).sum())

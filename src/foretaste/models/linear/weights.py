@@ -112,11 +112,13 @@ class LinearModel(ClosedFormModel):
 
     @torch.no_grad()
     def similarity(self, item_index_B: Tensor, item_index_C: Tensor | None = None) -> Tensor:
-        """Similarity [B, C], or [B, I]: the learned weight of an item towards another, -inf where
-        it is not above 0."""
+        """Similarity [B, C], or [B, I]: the learned weight of an item towards another, -inf if it
+        is not above 0. An item that nobody has is similar to those with a weight towards it."""
         offsets = torch.arange(item_index_B.numel() + 1, device=self.device)
         single = HistoryTensors(offsets, item_index_B.int(), self.num_items)
         weight_BI = self._weights_added(single, None)
+        is_new_B = self.item_count_I[item_index_B] == 0
+        weight_BI[is_new_B] = self._weights_towards(item_index_B[is_new_B])
         weight_BI = weight_BI.masked_fill(weight_BI <= 0, -torch.inf)
         return weight_BI if item_index_C is None else weight_BI[:, item_index_C]
 
@@ -150,6 +152,20 @@ class LinearModel(ClosedFormModel):
         says_I = (self.item_count_I > 0) | (self.first_target_I.diff() > 0)
         num_said = F.pad(says_I[histories.item_index].cumsum(0), (1, 0))
         return num_said[histories.offsets].diff() > 0
+
+    def _weights_towards(self, item_index_B: Tensor) -> Tensor:
+        """The weights [B, I] of every item towards the given ones."""
+        if self.has_all_pairs:
+            return self.weight_II[:, item_index_B].T
+        item_C, place_B = torch.unique(item_index_B, return_inverse=True)
+        place_I = torch.full((self.num_items,), -1, device=self.device)
+        place_I[item_C] = torch.arange(len(item_C), device=self.device)
+        source_M = torch.repeat_interleave(self.first_target_I.diff())
+        place_M = place_I[self.target_M[: len(source_M)]]
+        entry_N = (place_M >= 0).nonzero()[:, 0]
+        weight_CI = torch.zeros(len(item_C), self.num_items, device=self.device)
+        weight_CI[place_M[entry_N], source_M[entry_N]] = self.weight_M[entry_N]
+        return weight_CI[place_B]
 
     def unrelated_scores(self) -> Tensor:
         """Scores [I] of items of which the history says nothing."""

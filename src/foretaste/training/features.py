@@ -1,0 +1,44 @@
+"""Features of items on their way to a model: which items it lists, and which values it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from foretaste.data.dataset import Dataset
+from foretaste.errors import UnsupportedError
+from foretaste.evaluation.ranking import to_device
+from foretaste.models.base import RecommenderModel
+from foretaste.models.config import ModelConfig
+
+
+def num_model_items(config: ModelConfig, dataset: Dataset) -> int:
+    """Items that a model of these settings lists: with features new items are among them."""
+    manifest = dataset.manifest
+    return manifest.num_listed_items if config.uses_features else manifest.num_items
+
+
+def hand_features(dataset: Dataset, model: RecommenderModel, device: torch.device) -> None:
+    """Give a model the items of each feature value, if it takes them."""
+    take = getattr(model, "take_features", None)
+    if model.config.uses_features and take is not None and dataset.features is not None:
+        take(to_device(dataset.features.histories, device))
+
+
+def check_features(config: ModelConfig, dataset: Dataset, needed: Sequence[str]) -> None:
+    """Raise UnsupportedError for settings of features, and data without ``needed`` columns of them
+    or without any."""
+    columns = dataset.manifest.feature_columns
+    if missing := [column for column in needed if column not in columns]:
+        raise UnsupportedError(
+            f"{dataset.path}: the run that is repeated learned from the features "
+            f"{', '.join(needed)}, and {', '.join(missing)} is not among the features of these "
+            f"data; prepare them with --features {' '.join(needed)}"
+        )
+    weight = getattr(config, "feature_weight", "auto")
+    if not columns and weight not in ("auto", 0):
+        raise UnsupportedError(
+            f"{dataset.path}: feature_weight is {weight:g}, and these data have no features; "
+            "prepare them with --items FILE --features COLUMN, or leave --feature-weight out"
+        )

@@ -1,0 +1,134 @@
+"""Features of items in a training: who lists new items, and how weight and power are chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import torch
+
+import foretaste
+from foretaste.data import Dataset, prepare
+from foretaste.errors import UnsupportedError
+from foretaste.models.registry import config_class
+from foretaste.ops.histories import HistoryTensors
+from foretaste.runs import Run, load_model
+from foretaste.training import Callback, TrainingConfig, train
+from foretaste.training.auto import rerun_settings, sized
+from foretaste.training.search import chosen_settings
+from tests.training.trainings import items_of, weights_of
+
+NEW = [(9_001, "a"), (9_002, "c")]
+MODELS = ["ease", "slist"]
+
+
+@pytest.fixture(scope="module")
+def shop(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Leave-one-out, with two items that nobody has."""
+    place = tmp_path_factory.mktemp("data") / "shop"
+    items = items_of(table, *NEW)
+    return prepare(table, place, protocol="leave-one-out", items=items, features=["kind"])
+
+
+@pytest.fixture(scope="module")
+def old_items(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    place = tmp_path_factory.mktemp("data") / "old"
+    return prepare(table, place, protocol="leave-one-out", items=items_of(table), features=["kind"])
+
+
+def trained(name: str, dataset: Dataset, place: Path, **settings: object) -> Run:
+    return train(name, dataset, run=place, device="cpu", callback=Callback(), **settings)
+
+
+def found(name: str, dataset: Dataset, **settings: object) -> dict[str, object]:
+    asked = config_class(name)(**settings)
+    device = torch.device("cpu")
+    return chosen_settings(dataset, name, asked, TrainingConfig(), device, lambda *_: None)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_with_features_lists_new_items(name: str, shop: Dataset, tmp_path: Path) -> None:
+    run = trained(name, shop, tmp_path / "run", search=False)
+    manifest = shop.manifest
+    assert run.num_items == manifest.num_listed_items == manifest.num_items + len(NEW)
+    assert run.config.model_config["feature_weight"] == 30.0
+    assert run.items.table["id"].to_pylist()[-len(NEW) :] == [item for item, _ in NEW]
+    kinds = shop.items.table["kind"].to_pylist()
+    history = [item for item in range(manifest.num_items) if kinds[item] == "a"][:5]
+    positions = range(len(history))
+    histories = HistoryTensors(
+        torch.tensor([0, len(history)]),
+        torch.tensor(history, dtype=torch.int32),
+        run.num_items,
+        position=torch.tensor(positions, dtype=torch.int32),
+    )
+    model = load_model(run)
+    (scores,) = model.score_catalogue(model.fold_in(histories))
+    of_kind_a, of_kind_c = scores[-len(NEW) :].tolist()
+    assert of_kind_a > max(of_kind_c, 0.0)
+    without = trained(name, shop, tmp_path / "without", search=False, feature_weight=0.0)
+    assert without.num_items == manifest.num_items
+    assert load_model(without).num_items == manifest.num_items
+    other = trained("itemknn", shop, tmp_path / "itemknn", search=False)
+    assert other.num_items == manifest.num_items
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_new_items_are_listed_whatever_the_validation_part_says(name: str, shop: Dataset) -> None:
+    search = found(name, shop)
+    settings, features = search["settings"], search["features"]
+    assert settings["feature_weight"] > 0  # type: ignore[index]
+    assert features.keys() == {"gain", "low", "high", "lists"}  # type: ignore[attr-defined]
+    assert 0.0 <= features["lists"] <= 1.0  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_features_are_chosen_last_and_left_out_where_they_do_not_help(
+    name: str, old_items: Dataset, dataset: Dataset
+) -> None:
+    search, plain = found(name, old_items), found(name, dataset)
+    chosen = dict(search["settings"])  # type: ignore[call-overload]
+    weight, power = chosen.pop("feature_weight"), chosen.pop("feature_power")
+    assert chosen == plain["settings"]
+    assert search["fits"] == plain["fits"] + 8  # type: ignore[operator]
+    assert (weight > 0) == (search["value"] > plain["value"])  # type: ignore[operator]
+    assert power in (0.0, 0.5)
+    gain = search["features"]["gain"]  # type: ignore[index]
+    assert gain == pytest.approx(search["value"] - plain["value"])  # type: ignore[operator]
+
+
+def test_without_a_validation_part_the_rule_holds(shop: Dataset, dataset: Dataset) -> None:
+    kind = config_class("slist")
+    rule = sized(kind(), shop)
+    assert (rule.feature_weight, rule.feature_power) == (30.0, 0.5)  # type: ignore[attr-defined]
+    assert sized(kind(), dataset).uses_features is False
+    assert sized(kind(neighbors="all"), dataset) == sized(  # type: ignore[call-arg]
+        kind(neighbors="all", feature_weight=0.0),  # type: ignore[call-arg]
+        dataset,
+    )
+
+
+def test_a_run_is_repeated_on_data_with_its_columns_alone(
+    shop: Dataset, old_items: Dataset, dataset: Dataset, tmp_path: Path
+) -> None:
+    run = trained("ease", shop, tmp_path / "run", feature_weight=7.0, search=False)
+    settings = rerun_settings(run)
+    name = settings.pop("model")
+    again = train(name, shop, run=tmp_path / "two", callback=Callback(), **settings)
+    assert weights_of(again) == weights_of(run)
+    other = train(name, old_items, run=tmp_path / "three", callback=Callback(), **settings)
+    assert other.config.model_config["feature_weight"] == 7.0
+    why = r"learned from the features kind, and kind is not among .*; prepare .* --features kind$"
+    with pytest.raises(UnsupportedError, match=why):
+        train(name, dataset, run=tmp_path / "four", callback=Callback(), **settings)
+    with pytest.raises(UnsupportedError, match="feature_weight is 7, and these data have no feat"):
+        trained("ease", dataset, tmp_path / "five", feature_weight=7.0)
+
+
+def test_a_model_in_memory_takes_features(table: pa.Table, shop: Dataset) -> None:
+    items = items_of(table, *NEW)
+    fitted = foretaste.fit("ease", table, items=items, features=["kind"], callback=Callback())
+    from_parts = foretaste.fit("ease", shop, callback=Callback())
+    for one in (fitted, from_parts):
+        assert one.model.num_items == shop.manifest.num_listed_items
