@@ -7,6 +7,7 @@ S steps, I items, K candidates per user.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, ClassVar
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from foretaste.errors import TrainingError
 from foretaste.models.base import Implementation, NeuralModel, UserState
 from foretaste.models.batches import power_of_two
 from foretaste.models.config import ModelConfig, TrainingSize
@@ -39,6 +41,9 @@ from foretaste.ops.softmax_loss.sampled import sampled_loss
 
 _PLACES_AT_ONCE = 1 << 14
 """Places of the rows that are answered together."""
+
+_FEW_PLACES = 1 << 10
+"""Places of a piece that may be mostly pads: another piece would take as long."""
 
 _INNER = 1
 """Width of a block's hidden layer, in widths of the model."""
@@ -94,7 +99,12 @@ class SASRec(NeuralModel):
         padded: bool = False,
         parts: Parts = WHOLE,
     ) -> StepBatches:
-        return StepBatches(histories, self.config.max_length, batch_size, seed, parts=parts)
+        batches = StepBatches(histories, self.config.max_length, batch_size, seed, parts=parts)
+        if not batches.num_samples:
+            raise TrainingError(
+                "no user has two items or more in the training part, so nothing comes next to learn"
+            )
+        return batches
 
     def waits_for_device(self, num_samples: int, implementation: Implementation) -> bool:
         """True: every batch has another shape."""
@@ -309,10 +319,13 @@ def _dense_by(
 
 def _pieces(num_B: Tensor) -> Iterator[tuple[Tensor, int]]:
     """Rows of like length, and the length of the longest; rows without items are in none."""
-    num_N, row_N = num_B.sort(descending=True)
+    num_N, row_N = num_B.sort()
     lengths = num_N.tolist()  # sync
-    start = 0
-    while start < len(lengths) and (width := lengths[start]):
-        stop = start + max(1, _PLACES_AT_ONCE // width)
+    stop, first = len(lengths), bisect_right(lengths, 0)
+    while stop > first:
+        width = lengths[stop - 1]
+        most, few = max(1, _PLACES_AT_ONCE // width), _FEW_PLACES // width
+        # Rows of half the length are a piece of their own, unless all together are few.
+        start = max(first, stop - most, min(bisect_right(lengths, width // 2), stop - few))
         yield row_N[start:stop], width
-        start = stop
+        stop = start
