@@ -116,6 +116,7 @@ def assert_alike(run: Run, expected: Run, tolerance: float) -> None:
         ("vae", 3, "bf16"),
         ("vae", 2, "fp16"),
         ("recvae", 2, "fp32"),
+        ("sasrec", 2, "fp32"),
     ],
 )
 def test_ranks_train_the_model_of_one_process(

@@ -32,14 +32,14 @@ from tests.training.trainings import contents, events, numbers_of, run_of, weigh
 
 STATE = "resume.safetensors"
 EVERY = [
-    *((name, "fp32") for name in ("gmf", "neumf", "mlp", "vae", "dae", "recvae", "ials")),
-    *((name, "bf16") for name in ("neumf", "vae")),
+    *((name, "fp32") for name in ("gmf", "neumf", "mlp", "vae", "dae", "recvae", "sasrec", "ials")),
+    *((name, "bf16") for name in ("neumf", "vae", "sasrec")),
     *((name, "fp16") for name in ("neumf", "vae", "recvae")),
 ]
 """Every model with epochs, and every way of theirs to step in less precision."""
 
-BATCHES = {"vae": 20, "dae": 20, "recvae": 20}
-"""Users in a batch; the others take samples."""
+BATCHES = {"vae": 20, "dae": 20, "recvae": 20, "sasrec": 100}
+"""Users or steps in a batch; the others take samples."""
 
 
 class Photographs(Callback):

@@ -24,10 +24,11 @@ from foretaste.training.warm_start import Origin, WarmStart
 from tests.runs.tiny import parameters
 from tests.training.trainings import CONFIGS, events, run_of, weights_of
 
-USER_TABLES = {"neumf": ["user_factors", "user_embedding"], "vae": []}
+USER_TABLES = {"neumf": ["user_factors", "user_embedding"], "vae": [], "sasrec": []}
 ITEM_TABLES = {
     "neumf": ["item_factors", "item_embedding"],
     "vae": ["encoder_table", "output.weight", "output.bias"],
+    "sasrec": ["item_table"],
 }
 STEPLESS: dict[str, Any] = {"epochs": 1, "learning_rate": 1e-12, "seed": 4}
 """A training that ends with its first weights, as far as five digits go."""
@@ -48,7 +49,7 @@ def grown(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         }
     )
     directory = tmp_path_factory.mktemp("grown") / "data"
-    return prepare(grown, directory, PrepareConfig(protocol="none"))
+    return prepare(grown, directory, PrepareConfig(protocol="none", order="rows"))
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,7 @@ def row_of(table: Any, value: str | int) -> int:
     return int(row)
 
 
-@pytest.mark.parametrize("name", ["neumf", "vae"])
+@pytest.mark.parametrize("name", ["neumf", "vae", "sasrec"])
 def test_rows_follow_their_ids(
     name: str, trained: dict[str, Run], grown: Dataset, tmp_path: Path
 ) -> None:
@@ -127,7 +128,7 @@ def pretrained(trained: dict[str, Run], alpha: float = 0.5) -> PretrainingConfig
     )
 
 
-@pytest.mark.parametrize("name", ["neumf", "gmf", "vae", "ials"])
+@pytest.mark.parametrize("name", ["neumf", "gmf", "vae", "sasrec", "ials"])
 def test_a_start_brings_the_settings_of_its_model(
     name: str, trained: dict[str, Run], grown: Dataset, tmp_path: Path
 ) -> None:
@@ -154,7 +155,7 @@ def test_neumf_begins_with_the_weighted_scores_of_its_halves(
     )
     histories = to_device(dataset.train.rows(np.arange(20)), torch.device("cpu"))
     scores = {}
-    for name, source in {**trained, "neumf": run}.items():
+    for name, source in {"gmf": trained["gmf"], "mlp": trained["mlp"], "neumf": run}.items():
         model = load_model(source, "cpu")
         scores[name] = model.score_catalogue(model.user_state(torch.arange(20), histories))
     expected = alpha * scores["gmf"] + (1.0 - alpha) * scores["mlp"]

@@ -39,15 +39,17 @@ class _Dense(torch.autograd.Function):
         ctx: Any,
         input_SN: Tensor,
         weight_MN: Tensor,
-        bias_M: Tensor,
+        bias_M: Tensor | None,
         activation: Activation | None,
         dtype: torch.dtype,
     ) -> Tensor:
         product_input_SN, product_weight_MN = input_SN.to(dtype), weight_MN.to(dtype)
+        bias_M = None if bias_M is None else bias_M.to(dtype)
         # Slopes of tanh and relu follow from their results, so the values before them are not kept.
-        result_SM = linear(product_input_SN, product_weight_MN, bias_M.to(dtype), activation)
+        result_SM = linear(product_input_SN, product_weight_MN, bias_M, activation)
         ctx.save_for_backward(product_input_SN, product_weight_MN, result_SM)
         ctx.activation, ctx.dtypes = activation, (input_SN.dtype, weight_MN.dtype)
+        ctx.has_bias = bias_M is not None
         return result_SM
 
     @staticmethod
@@ -58,14 +60,14 @@ class _Dense(torch.autograd.Function):
         gradient_SM = slope(upstream[0], result_SM, ctx.activation)
         input_gradient_SN = product(gradient_SM, weight_MN).to(input_dtype)
         weight_gradient_MN = product(gradient_SM.T, input_SN).to(weight_dtype)
-        bias_gradient_M = sum_of_samples(gradient_SM, weight_dtype)
+        bias_gradient_M = sum_of_samples(gradient_SM, weight_dtype) if ctx.has_bias else None
         return input_gradient_SN, weight_gradient_MN, bias_gradient_M, None, None
 
 
 def dense(
     input_SN: Tensor,
     weight_MN: Tensor,
-    bias_M: Tensor,
+    bias_M: Tensor | None,
     activation: Activation | None = None,
     *,
     compute_dtype: torch.dtype | None = None,
@@ -77,7 +79,8 @@ def dense(
     """
     dtype = compute_dtype or input_SN.dtype
     if not torch.is_grad_enabled():  # a graph costs more than small products
-        return linear(input_SN.to(dtype), weight_MN.to(dtype), bias_M.to(dtype), activation)
+        bias_M = None if bias_M is None else bias_M.to(dtype)
+        return linear(input_SN.to(dtype), weight_MN.to(dtype), bias_M, activation)
     result = _Dense.apply(input_SN, weight_MN, bias_M, activation, dtype)  # type: ignore[no-untyped-call]
     return cast(Tensor, result)
 

@@ -19,14 +19,14 @@ def hidden_of(
 ) -> Tensor:
     """The vector [W, D] at each place of one history."""
     weights = dict(model.named_parameters())
-    hidden = weights["item_table"][list(items)] + weights["place_table"][: len(items)]
-    hidden = drop(hidden)
+    scaled = weights["item_table"][list(items)] * math.sqrt(model.config.factors)
+    hidden = drop(scaled + weights["place_table"][: len(items)])
     heads = model.config.heads
     for number in range(model.config.blocks):
 
         def layer(value: Tensor, name: str, number: int = number) -> Tensor:
             prefix = f"blocks.{number}.{name}"
-            return F.linear(value, weights[f"{prefix}.weight"], weights[f"{prefix}.bias"])
+            return F.linear(value, weights[f"{prefix}.weight"], weights.get(f"{prefix}.bias"))
 
         def norm(value: Tensor, name: str, number: int = number) -> Tensor:
             prefix = f"blocks.{number}.{name}"
