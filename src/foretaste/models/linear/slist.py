@@ -29,7 +29,7 @@ class Slist(RidgeModel):
     """Scores an item by the weights towards it of the last items, the newer the more.
 
     A user's items are x_1 to x_L, the newest last. The source of step t is ``s_t = sum over d of
-    (1 + d)^-recency e(x_(t-d))`` for d from 0 to the window, its target ``e(x_(t+1))``. With S and
+    (1 + d)^-recency e(x_(t-d))`` for d below the window, its target ``e(x_(t+1))``. With S and
     T all sources and targets, and X the sets of items as in EASE, the weights B have a zero
     diagonal and minimise ``|T - SB|² + set_weight |X - XB|² + l2 |B|²``: the ridge with
     ``G = SᵀS + set_weight XᵀX`` and ``A = SᵀT + set_weight XᵀX``. A score is ``s_L B``.
