@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -34,8 +34,11 @@ class JsonLinesFile(TextFile):
         if len(start) == LONG_LINE:
             first.pop()
         objects = islice(_objects(path, enumerate(first, start=1)), _NUM_LINES_IN_ORDER)
-        found = dict.fromkeys(key for _, found in objects for key in found)
-        found |= dict.fromkeys(sorted(_keys(lines)))
+        num_lines = Counter(tuple(found) for _, found in objects)
+        found = dict.fromkeys(key for keys in num_lines for key in keys)
+        if num_lines:
+            ((usual, _),) = num_lines.most_common(1)
+            found |= dict.fromkeys(sorted(_keys_beside(usual, lines)))
         # Keys with control characters or lone surrogates cannot stand in SQL.
         keys = [key for key in found if key.isprintable() and key != SKIPPED]
         # A JSON pointer, RFC 6901.
@@ -82,14 +85,20 @@ class JsonLinesFile(TextFile):
         return _objects(self.path, ((number, line) for number, (line,) in self.rows()))
 
 
-def _keys(lines: TextFile) -> list[str]:
-    """The keys of all lines; none if a line cannot be read, or if DuckDB lacks the encoding."""
+def _keys_beside(usual: Sequence[str], lines: TextFile) -> list[str]:
+    """The keys of all lines but those with the ``usual`` keys; none if a line cannot be read, or if
+    DuckDB lacks the encoding."""
     import duckdb
 
-    query = f"SELECT DISTINCT unnest(json_keys(c0)) FROM {lines.relation} WHERE trim(c0) <> ''"
+    # Comparing two lists of keys takes a third of the time of unpacking one.
+    query = (
+        f"SELECT DISTINCT unnest(json_keys(c0)) FROM {lines.relation} "
+        "WHERE trim(c0) <> '' AND json_keys(c0) <> $usual"
+    )
     try:
         with duckdb.connect() as connection:
-            return [str(key) for (key,) in connection.execute(query).fetchall()]
+            rows = connection.execute(query, {"usual": list(usual)})
+            return [str(key) for (key,) in rows.fetchall()]
     except duckdb.Error:
         return []  # the engine reads these lines too, and its error is explained
 
