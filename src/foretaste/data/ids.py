@@ -313,17 +313,24 @@ class IdTable:
 
     @cached_property
     def _row_of_form(self) -> dict[str, int]:
-        """The row of each NFC form of text that is not ASCII; -1 if several ids have that form."""
-        rows: dict[str, int] = {}
-        for text, row in self._row_of_text.items():
-            if not text.isascii():
-                form = normalize("NFC", text)
-                rows[form] = -1 if form in rows else row
-        return rows
+        """The row of each NFC form that exactly one id has."""
+        forms = group_by_form(self._row_of_text)
+        return {
+            form: self._row_of_text[texts[0]] for form, texts in forms.items() if len(texts) == 1
+        }
 
     @cached_property
     def _row_of_text(self) -> dict[str, int]:
         return {value: row for row, value in enumerate(self.table.column("id").to_pylist())}
+
+
+def group_by_form(texts: Iterable[str]) -> dict[str, list[str]]:
+    """The texts by their Unicode form NFC, without those in ASCII, which has one form alone."""
+    groups: dict[str, list[str]] = {}
+    for text in texts:
+        if not text.isascii():
+            groups.setdefault(normalize("NFC", text), []).append(text)
+    return groups
 
 
 def _as_integer(value: Id) -> int | None:

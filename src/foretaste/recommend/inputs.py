@@ -256,7 +256,7 @@ def read_ids(path: Path | str, table: IdTable, config: PairsConfig | None = None
 
 
 def _from_file(path: Path, table: IdTable, config: PairsConfig) -> Sequence[Id]:
-    from foretaste.data.sources.beginnings import refuse_by_beginning
+    from foretaste.data.sources.signatures import refuse_by_signature
     from foretaste.data.sources.source import PARQUET_SUFFIXES
 
     # `os.path` and not `Path`: its functions raise nothing, even for odd or very long names.
@@ -264,7 +264,7 @@ def _from_file(path: Path, table: IdTable, config: PairsConfig) -> Sequence[Id]:
         raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
     if not os.path.isfile(path):  # noqa: PTH113
         raise InputError(f"{path}: is a directory, a pipe or a device; name a file that holds ids")
-    refuse_by_beginning(path)
+    refuse_by_signature(path)
     name = path.name.lower().removesuffix(".gz").removesuffix(".zst")
     if name.endswith(PARQUET_SUFFIXES):
         return _from_parquet(path, table, config)

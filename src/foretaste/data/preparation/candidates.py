@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretaste._util.formatting import shown
+from foretaste._util.formatting import counted, shown
 from foretaste.data.config import PairsConfig, PrepareConfig
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.columns import check_columns, find_columns
-from foretaste.data.preparation.reading import error_at, like_it, naming
+from foretaste.data.preparation.reading import error_at, prefix_errors
 from foretaste.data.sources import Opener, open_lines, open_sources
 from foretaste.data.sources.source import READ_COMPRESSIONS, Source, quoted
 from foretaste.errors import InputError
@@ -57,7 +57,7 @@ class Candidates:
         Raises InputError with file and line of an empty id, of a line that is not in the format of
         the NCF paper, and of a line without an interaction in the test part of ``raw``.
         """
-        with naming(self._sources):
+        with prefix_errors(self._sources):
             self._sources = self._engine.register(self._sources)
             if list(self._sources[0].columns) == [_LINE]:
                 self._read_lines()
@@ -100,7 +100,7 @@ class Candidates:
             if count:
                 found = engine.find_rows(source, f"{line} = {quoted(example)}", line)
                 raise InputError(
-                    f"{found.place}: {problem}: {shown(example)} ({like_it(count, 'line')})"
+                    f"{found.place}: {problem}: {shown(example)} ({counted(count, 'line')} like it)"
                 )
         num_repeated = engine.count(steps.LINES_OF_ONE_PAIR)
         self._counts_of_lines["num_test_candidate_lines_given_twice"] = num_repeated
@@ -124,6 +124,6 @@ class Candidates:
         if count:
             raise InputError(
                 f"{self._sources[0].name}: has no candidate of the catalogue for user "
-                f"{shown(user_id)} of the test part ({like_it(count, 'user')}); give candidates "
-                "for all of them, or none at all"
+                f"{shown(user_id)} of the test part ({counted(count, 'user')} like it); give "
+                "candidates for all of them, or none at all"
             )

@@ -12,10 +12,11 @@ from unicodedata import normalize
 
 from foretaste._util.formatting import counted, shown, spelled_like
 from foretaste.data.config import InputConfig, PairsConfig
+from foretaste.data.ids import group_by_form
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.casts import cast, literals
 from foretaste.data.preparation.notes import problems_of
-from foretaste.data.preparation.reading import check_storage, naming
+from foretaste.data.preparation.reading import check_storage, prefix_errors
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.shape import hint_lists
 from foretaste.data.sources.source import TIMES, Source, identifier, refuse_nul
@@ -291,14 +292,14 @@ class ItemDescriptions:
             elif name.lower() not in taken:
                 taken |= {name.lower()}
                 names[name] = identifier(name)
-        with naming([self.source]):
+        with prefix_errors([self.source]):
             (source,) = engine.register([self.source])
         self.registered = source
         columns = source.columns
         texts = {"described_id": cast(engine.sql, columns[self.key], "text")}
         texts |= {sql: f"CAST({columns[name].sql} AS STRING)" for name, sql in names.items()}
         selected = ", ".join(f"{text} AS {sql}" for sql, text in texts.items())
-        with naming([self.source]):
+        with prefix_errors([self.source]):
             check_storage(engine, [source], {"item_id": self.key})
             engine.make("described", f"SELECT {selected} FROM {source.relation}")
         if engine.count(
@@ -325,10 +326,9 @@ class ItemDescriptions:
         )
         if not unmatched:
             return []
-        spellings: dict[str, list[str]] = {}
         is_other = f"described_id IS NOT NULL AND NOT {is_ascii.format(id='described_id')}"
-        for (found,) in engine.run(f"SELECT described_id FROM described WHERE {is_other}"):
-            spellings.setdefault(normalize("NFC", found), []).append(found)
+        others = engine.run(f"SELECT described_id FROM described WHERE {is_other}")
+        spellings = group_by_form(found for (found,) in others)
         ids = [
             (str(item_id), spelled[0])
             for (item_id,) in unmatched

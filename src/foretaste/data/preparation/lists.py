@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from foretaste._util.formatting import shown
+from foretaste._util.formatting import counted, shown
 from foretaste.data.preparation.casts import EMPTY_IDS, literals
-from foretaste.data.preparation.reading import like_it, naming
+from foretaste.data.preparation.reading import prefix_errors
 from foretaste.data.sources.lists import ListsFile
 from foretaste.data.sources.source import Source, names_of
 from foretaste.errors import InputError
@@ -27,12 +27,12 @@ FROM (
 def count_empty_lists(
     engine: Engine, sources: Sequence[Source], empty_values: Sequence[str]
 ) -> int:
-    """The number of users without items; InputError if two lines of a part have the same user.
-    Empty ids and ``empty_values`` are no users."""
-    with naming(sources):
+    """The number of users without items in registered ``sources``; InputError if two lines of a
+    part have the same user. Empty ids and ``empty_values`` are no users."""
+    with prefix_errors(sources):
         lines = "\nUNION ALL ".join(
             f"SELECT {source.part_number} AS part, user_id, line FROM {source.users}"
-            for source in engine.register(sources)
+            for source in sources
             if source.users
         )
         empty_ids = literals([*EMPTY_IDS, *empty_values])
@@ -41,9 +41,9 @@ def count_empty_lists(
     if count:
         places = " and ".join(_places_of(sources, user_id)) or names_of(sources)
         raise InputError(
-            f"{places}: two lines begin with {shown(user_id)} ({like_it(count, 'id')}); a line is "
-            "a user id and then all items of that user. A file without user ids gets the numbers "
-            "of its lines with awk '{print NR, $0}' FILE > NUMBERED"
+            f"{places}: two lines begin with {shown(user_id)} ({counted(count, 'id')} like it); a "
+            "line is a user id and then all items of that user. A file without user ids gets the "
+            "numbers of its lines with awk '{print NR, $0}' FILE > NUMBERED"
         )
     return num_empty or 0
 

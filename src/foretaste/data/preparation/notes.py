@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shlex
-import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretaste._util.formatting import shown
+from foretaste._util.formatting import counted, shown
 from foretaste.data.config import PrepareConfig
+from foretaste.data.ids import group_by_form
 from foretaste.data.preparation.casts import cast, literals
-from foretaste.data.preparation.reading import Raw, like_it
+from foretaste.data.preparation.reading import Raw
 from foretaste.data.sources.source import Column, quoted
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def problems_of(engine: Engine, ids: str) -> list[str]:
     values = engine.row(f"SELECT {', '.join(selected)} FROM {ids}")
     return [
         f"{shown(example)} {problem.replace('{inner}', example.strip(chr(34) + chr(39) + '='))} "
-        f"({like_it(int(count), 'row')})"
+        f"({counted(int(count), 'row')} like it)"
         for problem, count, example in zip(
             _PROBLEMS.values(), values[::2], values[1::2], strict=True
         )
@@ -127,20 +127,17 @@ def describe_most_active(engine: Engine) -> dict[str, str]:
 def _spelled_twice(engine: Engine) -> list[str]:
     """The note on ids that differ in their Unicode form alone, if there are such."""
     where = engine.sql.matches.format(text="id", pattern=_MAY_NOT_BE_NFC)
-    spellings: dict[str, list[str]] = {}
-    for (id,) in sorted(engine.run(f"SELECT id FROM seen WHERE {where}")):
-        if (form := unicodedata.normalize("NFC", id)) != id:
-            spellings.setdefault(form, []).append(id)
+    spellings = group_by_form(id for (id,) in engine.run(f"SELECT id FROM seen WHERE {where}"))
     forms = list(spellings)
     for start in range(0, len(forms), 1000):
         listed = literals(forms[start : start + 1000])
         for (form,) in engine.run(f"SELECT id FROM seen WHERE id IN ({listed})"):
             spellings[form].append(form)
-    twins = [sorted(ids) for ids in spellings.values() if len(ids) > 1]
+    twins = [sorted({*ids}) for ids in spellings.values() if len({*ids}) > 1]
     if not twins:
         return []
     first, second, *_ = min(twins)
     return [
         f"{first!a} and {second!a} are two ids, which differ in their Unicode form alone "
-        f"({like_it(len(twins), 'id')})"
+        f"({counted(len(twins), 'id')} like it)"
     ]

@@ -28,7 +28,6 @@ from foretaste.data.preparation.lists import count_empty_lists
 from foretaste.data.preparation.notes import describe_ids, describe_most_active
 from foretaste.data.preparation.reading import (
     Raw,
-    like_it,
     read_raw,
 )
 from foretaste.data.preparation.times import OPTION, Times
@@ -155,10 +154,6 @@ class Pipeline:
         """Make table ``raw``, and count its rows. Times that are not read leave the plan."""
         engine, plan, config, counts = self._engine, self._plan, self._config, self._counts
         sources = self._inputs.interactions
-        if config.layout == "lists":
-            counts["num_users_without_items"] = count_empty_lists(
-                engine, sources, config.empty_values or ()
-            )
         raw = read_raw(
             engine,
             sources,
@@ -167,6 +162,10 @@ class Pipeline:
             time_format=config.time_format,
             may_lack_times=plan.may_lack_times,
         )
+        if config.layout == "lists":
+            counts["num_users_without_items"] = count_empty_lists(
+                engine, raw.sources, config.empty_values or ()
+            )
         if raw.unread_times:
             columns = {role: name for role, name in plan.columns.items() if role != "time"}
             self._plan = replace(plan, columns=columns, unread_times=raw.unread_times)
@@ -425,7 +424,7 @@ class Pipeline:
         problem = "is not above 0" if num_small else f"is above {MOST_WEIGHT:,.0f}"
         raise InputError(
             f"{found.place}: weight {shown(found.value)} {problem} (column {shown(column)}, "
-            f"{like_it(count, 'row')}); {advice}"
+            f"{counted(count, 'row')} like it); {advice}"
         )
 
     def weigh_train(self, rows: str, times: Times | None, half_life: float | None) -> float:
@@ -511,8 +510,8 @@ class Pipeline:
             if count:
                 raise InputError(
                     f"user {shown(user_id)} of {part} is in training or in the other held-out part "
-                    f"too ({like_it(count, 'user')}); fold-in items are for users who are in no "
-                    "other part; put the known items of other users into train"
+                    f"too ({counted(count, 'user')} like it); fold-in items are for users who are "
+                    "in no other part; put the known items of other users into train"
                 )
         found = {part for (part,) in engine.run("SELECT DISTINCT part FROM held")}
         if engine.count("train"):

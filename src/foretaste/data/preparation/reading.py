@@ -113,7 +113,7 @@ def read_raw(
     if "clock" in columns:
         sources = with_clock(engine, sources, columns["time"], columns.pop("clock"))
     num_dropped = 0
-    with naming(sources):
+    with prefix_errors(sources):
         sources = engine.register(sources)
         if may_lack_times and "time" in columns:
             try:
@@ -206,7 +206,7 @@ def _check_text_ids(engine: Engine, sources: Sequence[Source], role: str, name: 
 
 
 @contextmanager
-def naming(sources: Sequence[Source]) -> Iterator[None]:
+def prefix_errors(sources: Sequence[Source]) -> Iterator[None]:
     """Prefix the names of the sources to an InputError that names none of them."""
     try:
         yield
@@ -216,11 +216,6 @@ def naming(sources: Sequence[Source]) -> Iterator[None]:
         for source in sources:
             source.check_rows()
         raise InputError(f"{names_of(sources)}: {error}") from None
-
-
-def like_it(count: int, noun: str) -> str:
-    """The number of cases like an error's example: ``3 rows like it``."""
-    return f"{counted(count, noun)} like it"
 
 
 def _without_empty_ids(
@@ -427,8 +422,8 @@ def _bad_value(
 
 def error_at(found: Found, name: str, problem: str, advice: str = "") -> InputError:
     """The error for the first of the rows found, whose column ``name`` has a problem."""
-    rows = like_it(found.count, "row")
-    return InputError(f"{found.place}: {problem} (column {shown(name)}, {rows}){advice}")
+    rows = counted(found.count, "row")
+    return InputError(f"{found.place}: {problem} (column {shown(name)}, {rows} like it){advice}")
 
 
 def _advice(role: str, name: str, column: Column, kind: Kind, example: str) -> str:

@@ -21,8 +21,8 @@ from pyspark.sql.types import ArrayType, StructField
 from foretaste._util.files import real_path
 from foretaste.data.config import FileFormat
 from foretaste.data.sources import TABLE
-from foretaste.data.sources.finding import TABLE_LOGS, is_table
 from foretaste.data.sources.lists import COLUMNS, READ_AS, USERS, ListsFile
+from foretaste.data.sources.paths import TABLE_LOGS, is_table
 from foretaste.data.sources.shape import SEPARATOR
 from foretaste.data.sources.source import (
     PARQUET_SUFFIXES,
@@ -102,15 +102,15 @@ def registered(session: SparkSession, sources: Sequence[Source]) -> list[Source]
         if isinstance(source, TextFile) and not isinstance(source, ListsFile):
             raise InputError(f"{source.name}: {_NO_PARQUET}")
         # A source that Spark opened is a view already.
-        look = source.relation if isinstance(source, View) else _look(source)
-        alike.setdefault(look, []).append(source)
+        layout = source.relation if isinstance(source, View) else _layout(source)
+        alike.setdefault(layout, []).append(source)
     return [
-        files[0] if isinstance(files[0], View) else _together(session, files)
+        files[0] if isinstance(files[0], View) else _view_of_files(session, files)
         for files in alike.values()
     ]
 
 
-def _look(source: Source) -> Hashable:
+def _layout(source: Source) -> Hashable:
     """All properties of a source that decide how it is read."""
     columns = [
         (name, column.sql, column.storage, column.type_name)
@@ -119,7 +119,7 @@ def _look(source: Source) -> Hashable:
     return source.part_number, bool(source.users), *columns
 
 
-def _together(session: SparkSession, sources: Sequence[Source]) -> View:
+def _view_of_files(session: SparkSession, sources: Sequence[Source]) -> View:
     """The view of local files of one format."""
     for source in sources:
         assert source.path is not None

@@ -13,11 +13,11 @@ from foretaste._util.files import is_name_text
 from foretaste._util.formatting import counted, did_you_mean, shown
 from foretaste.data.config import FileFormat
 from foretaste.data.sources.arrow import Frame, open_parquet, refuse_rows
-from foretaste.data.sources.beginnings import refuse_by_beginning
 from foretaste.data.sources.database import Database, is_database
-from foretaste.data.sources.finding import list_files
 from foretaste.data.sources.json_lines import JsonLinesFile
 from foretaste.data.sources.lists import ListsFile
+from foretaste.data.sources.paths import list_files
+from foretaste.data.sources.signatures import refuse_by_signature
 from foretaste.data.sources.source import PARQUET_SUFFIXES, READ_COMPRESSIONS, Source
 from foretaste.data.sources.text import TextFile, whole_lines
 from foretaste.errors import InputError, SettingError
@@ -73,7 +73,7 @@ def open_lines(path: Path, name: str, format: FileFormat) -> Source:
     """A text file with whole lines as its only column, ``name``."""
     if not os.path.isfile(path):  # noqa: PTH113
         raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
-    refuse_by_beginning(path)
+    refuse_by_signature(path)
     return TextFile.open(path, whole_lines(format, name))
 
 
@@ -142,7 +142,7 @@ def describe_files(sources: Sequence[Source]) -> dict[str, str]:
 def _open_file(path: Path, format: FileFormat) -> Source:
     if not is_name_text(path):
         raise InputError(f"{path}: its name is not UTF-8 text; rename it")
-    refuse_by_beginning(path, is_json=_suffix_of(path) in _JSON_SUFFIXES)
+    refuse_by_signature(path, is_json=_suffix_of(path) in _JSON_SUFFIXES)
     if path.suffix.lower() in PARQUET_SUFFIXES:
         return open_parquet(path)
     if format.layout == "lists":

@@ -20,7 +20,7 @@ _READ = {"a .gz file": (".gz",), "a .zst file": (".zst",), "a .parquet file": PA
 """Endings of names under which a kind of file is read."""
 
 # DuckDB reads 0 rows from bz2, xz and zip, without an error.
-_BEGINNINGS = (
+_SIGNATURES = (
     (rb"\x1f\x8b", "a .gz file", "rename it to end in .gz"),
     (rb"\x28\xb5\x2f\xfd", "a .zst file", "rename it to end in .zst"),
     (rb"PAR1", "a .parquet file", "rename it to end in .parquet"),
@@ -58,11 +58,11 @@ _WORDS = (
 )  # fmt: skip
 
 # One pattern each, because thousands of files may be matched. Groups and rows have one order.
-_ANY_BEGINNING = re.compile(b"|".join(b"(%b)" % row[0] for row in _BEGINNINGS), re.DOTALL)
+_ANY_SIGNATURE = re.compile(b"|".join(b"(%b)" % row[0] for row in _SIGNATURES), re.DOTALL)
 _ANY_WORDS = re.compile("|".join(f"({row[0]})" for row in _WORDS), re.IGNORECASE)
 
 
-def refuse_by_beginning(path: Path, *, is_json: bool = False) -> None:
+def refuse_by_signature(path: Path, *, is_json: bool = False) -> None:
     """Raise InputError for a file that is not read, or not under its name. ``is_json`` is True for
     a name of JSON lines."""
     try:
@@ -71,8 +71,8 @@ def refuse_by_beginning(path: Path, *, is_json: bool = False) -> None:
     except OSError as error:
         raise unreadable(str(path), error) from None
     suffix = path.suffix.lower()
-    if found := _ANY_BEGINNING.match(start):
-        _, kind, advice = _BEGINNINGS[(found.lastindex or 0) - 1]
+    if found := _ANY_SIGNATURE.match(start):
+        _, kind, advice = _SIGNATURES[(found.lastindex or 0) - 1]
         if suffix in _READ.get(kind, ()):
             return
         raise InputError(f"{path}: is {kind}, whatever its name; {advice.format(path=path)}")
