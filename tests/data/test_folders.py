@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from foretaste.data import open_or_prepare, prepare
+from foretaste.data import GivenSplit, open_or_prepare, prepare
 from tests.data.conftest import WriteFile, refuse
 from tests.databases import require_adbc, write_sqlite
 
@@ -103,6 +103,27 @@ def test_a_file_with_two_names_counts_once(tmp_path: Path, monkeypatch: pytest.M
     assert twice.manifest.digest == alone.manifest.digest
 
 
+def test_a_frame_that_is_given_twice_counts_once(tmp_path: Path) -> None:
+    frame = TABLE.to_pandas()
+    note = "table is named again, and counts once (1 name)"
+    assert num_rows([frame, frame], tmp_path / "out") == (6, note)
+    assert num_rows([frame, frame.copy()], tmp_path / "out") == (12, "")
+
+
+def test_a_file_in_two_parts_counts_once_under_protocol_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stored(TABLE.rename_columns(["user_id", "item_id", "plays"]), Path("a.csv"))
+    split = GivenSplit(train="a.csv", test="./a.csv")
+    alone, twice = (
+        prepare(source, name, weight_column="plays", protocol="none")
+        for source, name in (("a.csv", "alone"), (split, "twice"))
+    )
+    assert twice.manifest.digest == alone.manifest.digest
+    assert twice.manifest.notes["files"].startswith("a.csv is named again, and counts once")
+
+
 def test_a_database_with_two_names_counts_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,12 +195,10 @@ def test_a_folder_is_no_dataset_for_a_file_that_other_programs_have_too(
 ) -> None:
     write('{"entries": [{"url": "s3://bucket/part-0.csv"}]}', f"s/{name}")
     stored(TABLE, tmp_path / "s" / "part-0.csv")
-    if name == "metrics.jsonl":
-        refuse(tmp_path / "s", "metrics.jsonl: ")
-        return
     read, note = num_rows(tmp_path / "s", tmp_path / "out")
     assert read == 6
-    assert note.endswith("s/manifest.json is not read, since its name is not one of data (1 file)")
+    assert note.endswith(f"s/{name} is not read, since its name is not one of data (1 file)")
+    assert num_rows(f"{tmp_path}/s/*", tmp_path / "out") == (read, note)
     opened = open_or_prepare(tmp_path / "s", root=tmp_path / "datasets")
     assert opened.manifest.counts["num_rows_read"] == 6
 

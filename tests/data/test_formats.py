@@ -251,7 +251,13 @@ def test_quotes_escaped_by_a_backslash(write: WriteFile) -> None:
 
 @pytest.mark.parametrize(
     ("mark", "line"),
-    [("", "sep={}\n"), ("", "SEP={}\r\n"), ("", '"sep={}"\n'), ("\ufeff", "sep={}\n")],
+    [
+        ("", "sep={}\n"),
+        ("", "SEP={}\r\n"),
+        ("", '"sep={}"\n'),
+        ("\ufeff", "sep={}\n"),
+        ("\ufeff", '"sep={}"\n'),
+    ],
 )
 @pytest.mark.parametrize("delimiter", [";", ",", "\t", "|", "^"])
 def test_a_line_that_names_the_delimiter(

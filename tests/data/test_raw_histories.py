@@ -63,6 +63,14 @@ def test_items_are_in_the_order_of_times(write: WriteFile) -> None:
     assert read_histories(write(again)) == {1: [5, 7, 9], 2: [3]}
 
 
+@pytest.mark.parametrize("time", ["yesterday", ""])
+def test_times_that_cannot_be_read_are_refused_with_what_helps(write: WriteFile, time: str) -> None:
+    message = r"line 2: time .*; mend the column, or leave it out if the rows are in order, oldest"
+    with pytest.raises(InputError, match=message) as refused:
+        read_histories(write(f"user,item,date\n1,7,{time}\n1,9,2024-05-01\n"))
+    assert "--protocol" not in str(refused.value)
+
+
 def test_without_times_the_rows_are_the_order(tmp_path: Path) -> None:
     """However many threads read them, and through a folder file by file."""
     items = np.random.default_rng(3).permutation(300_000)

@@ -17,7 +17,14 @@ from foretaste.data.manifest import FORMAT_VERSION, Manifest
 from foretaste.data.movielens import find_files, named_set
 from foretaste.data.preparation.candidates import open_candidates
 from foretaste.data.preparation.plan import Plan, make_plan
-from foretaste.data.sources import TABLE, Opener, check_format_acts, open_items, open_sources
+from foretaste.data.sources import (
+    TABLE,
+    Opener,
+    check_format_acts,
+    each_once,
+    open_items,
+    open_sources,
+)
 from foretaste.data.sources.source import Source
 from foretaste.errors import DatasetError, SettingError
 
@@ -166,31 +173,22 @@ class Inputs:
             if items is None:
                 items, items_format = own_items, named.items_format
         split, format = as_given_split(source), config.file_format
-        sources = {"interactions": source} if split is None else split.parts()
-        is_split = split is not None and config.protocol != "none"
-        opened = {
-            part: [
-                replace(found, part_number=number * is_split)
-                for found in open_sources(named, format, opener=opener)
-            ]
-            for number, (part, named) in enumerate(sources.items())
-        }
-        interactions = [found for part in opened.values() for found in part]
+        interactions, parts = _open_parts(source, split, config, opener)
         described = None if items is None else open_items(items, items_format, opener)
         candidates: list[Source] = []
-        if split is not None and is_split and split.test_candidates is not None:
+        if split is not None and parts and split.test_candidates is not None:
             candidates = open_candidates(split.test_candidates, config, described, opener)
         check_format_acts(format, interactions + candidates, described)
         _check_settings_act(config, items)
-        parts = tuple(sources) if is_split else ()
         plan = make_plan(config, interactions, parts, described)
-        opened = {
-            part: [found.reading(plan.columns.values()) for found in files]
-            for part, files in opened.items()
-        }
-        interactions = [found for files in opened.values() for found in files]
+        interactions = [found.reading(plan.columns.values()) for found in interactions]
         progress("checksum")
-        opened |= {"test_candidates": candidates, "items": [described] if described else []}
+        holds = [
+            *((parts[found.part_number] if parts else "interactions") for found in interactions),
+            *("test_candidates" for _ in candidates),
+            "items",
+        ]
+        opened = [*interactions, *candidates, *([described] if described else [])]
         return cls(
             interactions=interactions,
             parts=parts,
@@ -198,8 +196,7 @@ class Inputs:
             items=described,
             provenance=[
                 {"holds": part} | found.provenance()
-                for part, sources in opened.items()
-                for found in sources
+                for part, found in zip(holds, opened, strict=False)
             ],
             name=_name_of(interactions[0]) if named is None else named.name,
             config=config,
@@ -226,6 +223,22 @@ class Inputs:
         described = [] if self.items is None else [self.items]
         for source in (*self.interactions, *self.candidates, *described):
             source.check_unchanged()
+
+
+def _open_parts(
+    source: Any, split: GivenSplit | None, config: PrepareConfig, opener: Opener | None
+) -> tuple[list[Source], tuple[str, ...]]:
+    """The sources of all interactions, and the names of their parts; no names if the source is
+    still to be split, or if protocol none trains on all parts."""
+    named = {"interactions": source} if split is None else split.parts()
+    opened = [
+        replace(found, part_number=number)
+        for number, part in enumerate(named.values())
+        for found in open_sources(part, config.file_format, opener=opener)
+    ]
+    if split is not None and config.protocol != "none":
+        return opened, tuple(named)
+    return each_once([replace(found, part_number=0) for found in opened]), ()
 
 
 def _name_of(source: Source) -> str:

@@ -69,6 +69,8 @@ _DROP_EMPTY = (
     "empty id"
 )
 
+_TIMES_OF_HISTORIES = "; mend the column, or leave it out if the rows are in order, oldest first"
+
 
 class Raw(NamedTuple):
     """What table ``raw`` was read from, and as what."""
@@ -405,7 +407,7 @@ def _bad_value(
         if found.value is None:
             advice = _advice(role, name, column, kind, "")
             if role == "time":
-                advice = NO_TIMES
+                advice = NO_TIMES if config is not None else _TIMES_OF_HISTORIES
             elif role.endswith("_id") and config is None:
                 advice = "; leave such rows out"
             found = engine.find_rows(source, f"{text} IS NULL", text)
@@ -413,6 +415,8 @@ def _bad_value(
         advice = _advice(role, name, column, kind, found.value)
         if role == "time":
             problem, hint = describe_misfit(engine, sources, source, name, kind, found.value)
+            if config is None:
+                hint = hint.replace(NO_TIMES, _TIMES_OF_HISTORIES)
             advice = advice or hint
         else:
             problem = f"is not {_NOUNS[kind]}"

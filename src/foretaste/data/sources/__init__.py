@@ -65,7 +65,7 @@ def open_sources(
         opened = [file for part in source for file in open_sources(part, format, table, opener)]
         if not opened:
             raise InputError("there is no source; name at least one file")
-        return _each_once(opened)
+        return each_once(opened)
     return [Frame.open(source, table)]
 
 
@@ -106,12 +106,12 @@ def check_format_acts(format: FileFormat, sources: Sequence[Source], items: Sour
 def _open_files(name: Path, format: FileFormat) -> list[Source]:
     """The files of a path, a folder or a pattern."""
     files, left_out = list_files(name)
-    first, *others = _each_once([_open_file(path, format) for path in files])
+    first, *others = each_once([_open_file(path, format) for path in files])
     return [replace(first, left_out=tuple(map(str, left_out))), *others]
 
 
-def _each_once(sources: Sequence[Source]) -> list[Source]:
-    """The sources, each file once, with its other names."""
+def each_once(sources: Sequence[Source]) -> list[Source]:
+    """The sources, each file or frame once, with its other names."""
     found: dict[Hashable, Source] = {}
     for source in sources:
         first = found.setdefault(source.identity, source)

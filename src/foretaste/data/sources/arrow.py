@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -61,6 +61,9 @@ class Frame(Source):
     table: pa.Table = field(repr=False)
     """The columns that are read, by their names in a query and in types that DuckDB reads."""
 
+    given: Any = field(repr=False)
+    """The frame or matrix itself."""
+
     index_names: tuple[str, ...] = ()
     """The names of a pandas frame's index, which is not read."""
 
@@ -83,9 +86,13 @@ class Frame(Source):
             )
         return cls(
             name=name, relation="", columns=by_position(names, [pa.null()] * len(names)), size=0,
-            convert=convert, table=pa.table({}), index_names=_index_names(source),
+            convert=convert, table=pa.table({}), given=source, index_names=_index_names(source),
             repeated=repeated_in(names),
         )  # fmt: skip
+
+    @property
+    def identity(self) -> Hashable:
+        return id(self.given)
 
     def reading(self, names: Iterable[str]) -> Self:
         columns, values = dict(self.columns), {}

@@ -129,7 +129,8 @@ class Database(Frame):
             table = _spooled(cursor.fetch_record_batch())
         return cls(
             name=url, relation=f"frame_{id(table)}", columns=columns, size=table.nbytes,
-            table=table, convert=lambda column: table.select([columns[column].sql]), query=query,
+            table=table, convert=lambda column: table.select([columns[column].sql]), given=table,
+            query=query,
         )  # fmt: skip
 
     def reading(self, names: Iterable[str]) -> Self:
@@ -148,7 +149,7 @@ class Database(Frame):
     def identity(self) -> Hashable:
         if self.name.startswith(_SQLITE):
             return file_identity(Path(self.name.removeprefix(_SQLITE)))
-        return id(self)
+        return self.name
 
     def provenance(self) -> dict[str, Any]:
         return super().provenance() | {"query": self.query, "num_rows": self.table.num_rows}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from foretaste._util.formatting import did_you_mean
@@ -51,7 +51,7 @@ def _named(path: Path) -> tuple[list[Path], list[Path]]:
     files = _existing(name for name in found if not (is_pattern and _is_hidden(name, path)))
     if not files:
         raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
-    return files, []
+    return _without_other_files(files)
 
 
 def _by_depth(name: Path) -> tuple[int, str]:
@@ -91,9 +91,15 @@ def _within(folder: Path) -> tuple[list[Path], list[Path]]:
     if not files:
         found = "holds prepared datasets or runs, and no raw data"
         raise InputError(f"{folder}: {found if outputs else 'is a folder without files in it'}")
+    return _without_other_files(files)
+
+
+def _without_other_files(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """The files that have names of data, and the others. If no file has such a name, all count as
+    data."""
     data = [file for file in files if not _is_leftover(file)]
     # The names of a folder of part-00000 have no endings.
-    data = [file for file in data if file.suffix] or data or files
+    data = [file for file in data if file.suffix] or data or [*files]
     return data, sorted({*files} - {*data})
 
 
@@ -123,10 +129,10 @@ def _is_run(folder: Path) -> bool:
 
 
 def _is_leftover(file: Path) -> bool:
-    """True for the copies of editors and broken writers, and for the list of a folder's files."""
-    return (
-        file.name.endswith("~") or file.suffix.lower() in _LEFTOVERS or file.name == "manifest.json"
-    )
+    """True for the copies of editors and broken writers, and for the logs and lists of files that
+    programs write beside their data."""
+    is_log = file.name in ("manifest.json", "metrics.jsonl")
+    return is_log or file.name.endswith("~") or file.suffix.lower() in _LEFTOVERS
 
 
 def _refuse_tables(files: Iterable[Path]) -> None:

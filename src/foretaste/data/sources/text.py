@@ -81,6 +81,9 @@ class TextFile(Source):
     num_skipped: int
     """The number of lines before the rows: the header, and a line such as ``sep=;``."""
 
+    is_copied: bool
+    """True if DuckDB reads a copy in UTF-8."""
+
     @classmethod
     def open(cls, path: Path, format: FileFormat) -> TextFile:
         """The file in the given ``format``, completed from its first row.
@@ -119,7 +122,10 @@ class TextFile(Source):
         declared = ", ".join(f"c{position}: 'VARCHAR'" for position in range(len(names)))
         # header is never guessed: with true, DuckDB silently eats the first row of a file that has
         # no line of names.
-        encoding = format.encoding if format.encoding in _NATIVE else "utf-8"
+        # DuckDB takes the quotes of a line "sep=;" for those of a row behind a byte order mark.
+        has_quotes = separator is not None and bool(separator[1])
+        is_copied = has_quotes or format.encoding not in _NATIVE
+        encoding = "utf-8" if is_copied else format.encoding
         # Not store_rejects: DuckDB 2.0 then leaves out a line above 32 MB without a reject, and
         # keeps 900 bytes for each bad row whatever the limit (5 million rows took 3.8 GB).
         relation = (
@@ -134,6 +140,7 @@ class TextFile(Source):
             name=str(path), relation=relation, columns=columns, size=size, modified_ns=modified_ns,
             path=path, format=format, delimiter=delimiter, quote=quote, names=names,
             repeated=repeated, num_skipped=(separator is not None) + (format.columns is None),
+            is_copied=is_copied,
         )  # fmt: skip
 
     @property
@@ -223,11 +230,11 @@ class TextFile(Source):
         return None
 
     def readable(self, copy: Path) -> TextFile:
-        """The file itself; for an encoding that DuckDB lacks, a copy in UTF-8 at ``copy``.
+        """The file itself, or its copy in UTF-8 at ``copy`` if DuckDB cannot read the file.
 
         Raises InputError with the line that is not in the encoding.
         """
-        if self.format.encoding in _NATIVE:
+        if not self.is_copied:
             return self
         copy.parent.mkdir(parents=True, exist_ok=True)
         with (
