@@ -175,7 +175,9 @@ def test_rows_are_no_order_of_what_has_none(tmp_path: Path) -> None:
         ({"engine": "spark"}, "order is rows, and engine is 'spark'"),
     ):
         refuse(table, message, SettingError, order="rows", **settings)
-    refuse([table, table], "2 sources have no order among them", SettingError, order="rows")
+    refuse(
+        [table, random_table()], "2 sources have no order among them", SettingError, order="rows"
+    )
     place = tmp_path / "shop.db"
     with closing(sqlite3.connect(place)) as connection, connection:
         connection.execute("CREATE TABLE t (user_id, item_id)")

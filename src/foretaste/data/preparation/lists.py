@@ -25,14 +25,18 @@ FROM (
 
 
 def count_empty_lists(
-    engine: Engine, sources: Sequence[Source], empty_values: Sequence[str]
+    engine: Engine,
+    sources: Sequence[Source],
+    registered: Sequence[Source],
+    empty_values: Sequence[str],
 ) -> int:
-    """The number of users without items in registered ``sources``; InputError if two lines of a
-    part have the same user. Empty ids and ``empty_values`` are no users."""
+    """The number of users without items in ``sources``, which the engine reads as ``registered``;
+    InputError if two lines of a part have the same user. Empty ids and ``empty_values`` are no
+    users."""
     with prefix_errors(sources):
         lines = "\nUNION ALL ".join(
             f"SELECT {source.part_number} AS part, user_id, line FROM {source.users}"
-            for source in sources
+            for source in registered
             if source.users
         )
         empty_ids = literals([*EMPTY_IDS, *empty_values])

@@ -164,7 +164,7 @@ class Pipeline:
         )
         if config.layout == "lists":
             counts["num_users_without_items"] = count_empty_lists(
-                engine, raw.sources, config.empty_values or ()
+                engine, sources, raw.sources, config.empty_values or ()
             )
         if raw.unread_times:
             columns = {role: name for role, name in plan.columns.items() if role != "time"}
