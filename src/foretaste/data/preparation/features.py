@@ -12,7 +12,6 @@ from foretaste._util.formatting import counted, shown
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.casts import Kind, cast, literals
 from foretaste.data.preparation.columns import ItemDescriptions, check_columns, has_no_column
-from foretaste.data.preparation.reading import like_it
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.database import Database
 from foretaste.data.sources.source import Column, Source, Storage, identifier, quoted
@@ -237,7 +236,7 @@ class ItemFeatures:
         if num_misfits:
             notes["ids of new items"] = (
                 f"{shown(misfit)} is not an integer, as the other ids are, and does not join the "
-                f"lists ({like_it(num_misfits, 'id')}); --item-id-type text takes it "
+                f"lists ({counted(num_misfits, 'id')} like it); --item-id-type text takes it "
                 "(item_id_type='text' in Python)"
             )
         return notes
