@@ -42,8 +42,9 @@ def shop(num_rows: int = 900) -> str:
 
 
 CATEGORIES = ("wine", "cheese", "bread")
-PRODUCTS = {sku: (CATEGORIES[sku % 3], sku % 4) for sku in range(100, 160)}
-"""Category and stock of each."""
+NEW = 160
+PRODUCTS = {sku: (CATEGORIES[sku % 3], sku % 7, sku % 4) for sku in range(100, NEW + 1)}
+"""Category, brand and stock of each; nobody has bought the last one."""
 
 
 @pytest.fixture
@@ -53,8 +54,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pa_csv.write_csv(generated.table, tmp_path / "ratings.csv")
     pa_csv.write_csv(generated.items, tmp_path / "movies.csv")
     (tmp_path / "shop.csv").write_text(shop())
-    products = "".join(f"{sku},{kind},{stock}\n" for sku, (kind, stock) in PRODUCTS.items())
-    (tmp_path / "products.csv").write_text("sku,category,stock\n" + products)
+    products = "".join(f"{sku},{kind},{brand},{n}\n" for sku, (kind, brand, n) in PRODUCTS.items())
+    (tmp_path / "products.csv").write_text("sku,category,brand,stock\n" + products)
     for block in blocks('toml title="rules.toml"'):
         (tmp_path / "rules.toml").write_text(block)
     monkeypatch.chdir(tmp_path)
@@ -88,7 +89,7 @@ def check_the_shop(directory: Path) -> None:
     assert answered["known"]
     assert answered["items"]
     for item in answered["items"]:
-        category, stock = PRODUCTS[item["item_id"]]
+        category, _, stock = PRODUCTS[item["item_id"]]
         assert category == "wine"
         assert stock > 0
 
