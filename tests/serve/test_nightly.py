@@ -98,6 +98,43 @@ def test_what_is_collected_is_trained_on_and_served(nightly: list[str], tmp_path
         assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "nothing new")
 
 
+def test_a_product_that_came_overnight_is_listed_in_the_morning(
+    nightly: list[str], tmp_path: Path
+) -> None:
+    Path("ratings.csv").write_text(HEADINGS + ROWS)
+    kinds = "".join(f"{item},Wine {item},{'abc'[item % 3]}\n" for item in range(12))
+    Path("items.csv").write_text(f"item_id,title,kind\n{kinds}")
+    assert call(*TRAIN.split(), "--features", "kind", "--run", "runs/first").status == 0
+    Path("runs/current").symlink_to("first")
+    body = {"users": [{"user_id": 1}], "k": 50, "candidates": [3, 8, 200]}
+    with processes.serve("runs/current", "--events", "events.db", cwd=tmp_path) as served:
+        command = [*nightly, f"http://127.0.0.1:{served.port}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "nothing new")
+        _, before = served.ask("POST", "/v1/recommend", body)
+        with Path("items.csv").open("a") as items:
+            items.write("200,Wine 200,a\n")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
+        assert "gate passed: all " in done.stderr
+        _, after = served.ask("POST", "/v1/recommend", body)
+        listed = [
+            {item["item_id"]: item["title"] for item in found["answers"][0]["items"]}
+            for found in (before, after)
+        ]
+        assert listed[1] == listed[0] | {200: "Wine 200"}
+        assert 200 not in listed[0]
+        _, found = served.ask("GET", "/v1/items?query=wine%20200")
+        assert found["items"] == [{"item_id": 200, "title": "Wine 200"}]
+        _, found = served.ask("POST", "/v1/similar", {"item_ids": [200], "k": 3})
+        assert found["answers"][0]["known"]
+        event = {"event_id": 1, "user_id": 1, "item_id": 200, "time": 5}
+        _, counts = served.ask("POST", "/v1/events", {"events": [event]})
+        assert counts == {"new": 1, "repeated": 0, "unknown_items": 0}
+        _, after = served.ask("POST", "/v1/recommend", body)
+        assert 200 not in {item["item_id"] for item in after["answers"][0]["items"]}
+
+
 def test_a_trial_that_is_clearly_worse_stops_the_night(nightly: list[str]) -> None:
     # Two tastes: items 0 to 5, and 6 to 11. Each user has four of one, and takes a fifth today.
     taken = [(user, user % 2 * 6 + (user + step) % 6, step) for user in range(60)
