@@ -162,6 +162,17 @@ def test_slist_is_named_first_if_there_is_an_order(
     assert after.endswith("more of the same in any order.\n")
 
 
+def test_models_that_list_new_items_are_named(foretaste: Foretaste, tmp_path: Path) -> None:
+    rows = "".join(f"{n % 40},{n * 7 % 60}\n" for n in range(400))
+    (tmp_path / "untimed.csv").write_text(f"user,item\n{rows}")
+    kinds = "".join(f"{item},{'abc'[item % 3]}\n" for item in range(61))
+    (tmp_path / "kinds.csv").write_text(f"item,kind\n{kinds}")
+    line = f"prepare {tmp_path}/untimed.csv --items {tmp_path}/kinds.csv --output {tmp_path}"
+    named = "ease and slist list new items, by their features; the other models do not.\n"
+    assert foretaste(f"{line}/a --features kind").out.endswith(named)
+    assert named not in foretaste(f"{line}/b").out
+
+
 def test_slist_is_not_named_without_an_order(foretaste: Foretaste, tmp_path: Path) -> None:
     rows = "".join(f"{n % 40},{n * 7 % 60}\n" for n in range(400))
     (tmp_path / "untimed.csv").write_text(f"user,item\n{rows}")

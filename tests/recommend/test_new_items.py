@@ -17,6 +17,7 @@ from foretaste.recommend import Recommender, load
 from foretaste.report import compare_runs, report_runs
 from foretaste.runs import Run, verify
 from foretaste.training import Callback
+from foretaste.training.callbacks import TrainingStart
 
 KINDS = ("wine", "cheese", "bread")
 NUM_OLD = 21
@@ -78,6 +79,21 @@ def lists_new(request: pytest.FixtureRequest, runs: dict[str, Run]) -> Recommend
 @pytest.fixture(scope="module")
 def without(runs: dict[str, Run]) -> Recommender:
     return load(runs["without"], "cpu")
+
+
+def test_a_training_says_who_lists_new_items(dataset: Dataset, tmp_path: Path) -> None:
+    heard = []
+
+    class Listening(Callback):
+        def started(self, start: TrainingStart) -> None:
+            heard.append(start.new_items)
+
+    for name, own in (("popularity", {}), ("ease", OF_FEATURES)):
+        foretaste.train(name, dataset, run=tmp_path / name, callback=Listening(), **own)
+    assert heard == [
+        "3, in no list: popularity does not learn from features",
+        "3, listed by their features",
+    ]
 
 
 def test_a_new_item_stands_among_those_of_its_kind(lists_new: Recommender) -> None:

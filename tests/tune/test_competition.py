@@ -355,6 +355,21 @@ def test_a_star_counts_every_comparison() -> None:
     assert two.clearly_worse() == {"mlp"}, "of one pair the level is .05"
 
 
+def test_the_advice_names_the_models_that_list_new_items() -> None:
+    def listing(share: float, model: str, value: float) -> Entry:
+        one = entry(model, value, 1.0, None)
+        assert one.evaluation is not None
+        found = Metric(name="new_items@20", value=share, low=None, high=None)
+        metrics = one.evaluation.metrics | {found.name: found}
+        return replace(one, evaluation=replace(one.evaluation, metrics=metrics))
+
+    entries = listing(0.0, "ials", 0.3), listing(0.2, "ease", 0.2), listing(0.4, "slist", 0.1)
+    board = Leaderboard(path=Path(), select_by="ndcg@10", metrics=("ndcg@10",), entries=entries)
+    assert "; new items are in lists of ease, slist alone" in board.advice()
+    of_ease = replace(board, entries=entries[1:])
+    assert "new items" not in of_ease.advice()
+
+
 def test_a_clearly_better_blend_is_told_of_and_the_best_single_model_taken() -> None:
     better = Difference(name="ndcg@10", value=0.01, low=0.006, high=0.014)
     entries = (

@@ -144,3 +144,5 @@ def prepare(
             "slist learns what comes next from the order; ease finds more of the same in any "
             "order.",
         )
+    if manifest.num_listed_items > manifest.num_items:
+        say(console, "ease and slist list new items, by their features; the other models do not.")

@@ -44,6 +44,8 @@ class TrainingStart:
     None."""
     weights: str | None = None
     """What becomes of the weights of the data, for people; None where they have none."""
+    new_items: str | None = None
+    """What becomes of the new items of the data, for people; None where they have none."""
     search: Mapping[str, Any] = field(default_factory=dict)
     """The settings that the validation part chose, as in `RunConfig`."""
     fitting: str | None = None

@@ -94,6 +94,7 @@ class TrainingDisplay(Callback):
         self._say_labelled("data", f"{size}, {counted(start.num_interactions, 'interaction')}")
         self._say_labelled("weights", start.weights)
         self._say_labelled("order", start.order)
+        self._say_labelled("new items", start.new_items)
         self._say_labelled("searched", shlex.join(option_words(self.searched)) or None)
         self._say_search(start.search)
         kind = config_class(start.model)

@@ -155,8 +155,18 @@ class Trainer(ABC, Generic[Model]):
             search=run.config.search,
             order=manifest.notes.get("ties") if self.model.config.uses_order else None,
             weights=self._weights(),
+            new_items=self._new_items(),
             **own,
         )
+
+    def _new_items(self) -> str | None:
+        """A line on the items that nobody has touched; None where the data have none."""
+        manifest = self.dataset.manifest
+        if not (num_new := manifest.num_listed_items - manifest.num_items):
+            return None
+        if self.model.num_items > manifest.num_items:
+            return f"{num_new:,}, listed by their features"
+        return f"{num_new:,}, in no list: {self.model.name} does not learn from features"
 
     def _weights(self) -> str | None:
         """A line on the weights of the data; None where they have none."""

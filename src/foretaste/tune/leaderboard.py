@@ -201,6 +201,9 @@ class Leaderboard(Tabular):
                 f"; a blend of {blend.recipe()} is better by {difference.value:.4f} "
                 f"({difference.interval()}), and answers in the time of them together"
             )
+        listing = [one.model for one in self._single() if _lists_new_items(one)]
+        if listing and best.model not in listing:
+            text += f"; new items are in lists of {', '.join(listing)} alone"
         floor = next((one for one in self.entries if one.model == "popularity"), None)
         is_beaten = floor is not None and floor is not best and floor.model not in alike
         if floor is not None and not is_beaten and num_measured > 1:
@@ -226,6 +229,12 @@ class Leaderboard(Tabular):
     def _single(self) -> list[Entry]:
         """The models with metrics, without the blend."""
         return [one for one in self.entries if one.evaluation and one.model != BLEND]
+
+
+def _lists_new_items(entry: Entry) -> bool:
+    """True if a list of the model holds an item that training never saw."""
+    found = {} if entry.evaluation is None else entry.evaluation.metrics
+    return any(name.startswith("new_items@") and one.value > 0 for name, one in found.items())
 
 
 def _seconds(number: float) -> str:
