@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from foretaste.errors import RunError, SettingError
 from foretaste.evaluation.ranking import to_device
 from foretaste.models import NeuralModel, build_model
 from foretaste.models.neumf.config import GMFConfig, MLPConfig
+from foretaste.models.sasrec.config import SASRecConfig
 from foretaste.runs import Run, load_model
+from foretaste.testing import make_board
 from foretaste.training import Callback, PretrainingConfig, TrainingConfig, resume, train
 from foretaste.training.auto import rerun_settings
 from foretaste.training.callbacks import TrainingStart
@@ -57,6 +60,17 @@ def trained(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict[
     """Short trainings of every neural model."""
     root = tmp_path_factory.mktemp("trained")
     return {name: run_of(name, dataset, root / name) for name in CONFIGS}
+
+
+SASREC = SASRecConfig(factors=8, heads=2, blocks=2, max_length=6)
+
+
+@pytest.fixture(scope="module")
+def ordered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Run]:
+    """Data with an order, and a run of sasrec on it."""
+    root = tmp_path_factory.mktemp("ordered")
+    data = make_board(root / "board")
+    return data, train("sasrec", data, model_config=SASREC, epochs=1, run=root / "run")
 
 
 def digest_of(run: Run) -> str:
@@ -225,6 +239,26 @@ def test_runs_that_do_not_fit_are_refused(
             **{"model_config": CONFIGS[name]} | settings,
         )
     assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_names_no_architecture_is_told_what_differs(
+    trained: dict[str, Run], dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GMFConfig, "architecture", ())
+    other = replace(CONFIGS["gmf"], factors=5)
+    with pytest.raises(SettingError, match="this gmf: factors is 4 there and 5 here; give those"):
+        train("gmf", dataset, model_config=other, start_from=trained["gmf"], run=tmp_path / "run")
+
+
+@pytest.mark.parametrize("changed", [{"heads": 4}, {"blocks": 1}, {"max_length": 5}])
+def test_sasrec_reads_weights_of_its_own_architecture(
+    changed: dict[str, int], ordered: tuple[Dataset, Run], tmp_path: Path
+) -> None:
+    data, first = ordered
+    ((name, value),) = changed.items()
+    there = getattr(SASREC, name)
+    with pytest.raises(SettingError, match=f"sasrec: {name} is {there} there and {value} here"):
+        train("sasrec", data, start_from=first, **changed, run=tmp_path / "run")
 
 
 @pytest.mark.parametrize(

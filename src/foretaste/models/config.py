@@ -67,6 +67,9 @@ class ModelConfig:
     """Its training is shared out over ranks by users, or by data, the users of each batch; for None
     the first rank trains alone."""
 
+    architecture: ClassVar[tuple[str, ...]] = ()
+    """Settings that weights are made for, such as their sizes: a warm start needs the same."""
+
     pretrained_parts: ClassVar[dict[str, tuple[str, ...]]] = {}
     """By model that it can begin with: the parameters taken from it, by how their names begin."""
 

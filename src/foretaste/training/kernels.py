@@ -2,13 +2,14 @@
 measurement found them faster.
 
 ``foretaste bench kernels`` measures and keeps its verdicts in one small file, by GPU, versions and
-sizes; nothing else writes it.
+settings; nothing else writes it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,9 +25,6 @@ from foretaste.training.config import Kernels
 
 FORMS: tuple[Implementation, ...] = get_args(Implementation)
 """Forms of the operations that may be measured."""
-
-_SIZES = ("factors", "layers", "hidden", "latent", "negatives", "loss", "batch_layout")
-"""Settings of models that the time of an operation, or whether there is a kernel, depends on."""
 
 
 def chosen(
@@ -57,7 +55,6 @@ def case_of(
     device: torch.device, model: ModelConfig, batch_size: int, precision: str
 ) -> dict[str, Any]:
     """The case that a verdict is for, as JSON values; ``model`` has its sizes resolved."""
-    sizes = {name: getattr(model, name) for name in _SIZES if hasattr(model, name)}
     return {
         # A kernel's time depends on the GPU and on what compiled it: another version is another
         # case, which is measured anew.
@@ -65,7 +62,8 @@ def case_of(
         "torch": torch.__version__,
         "triton": triton_support.version(),
         "model": type(model).__name__.removesuffix("Config"),
-        **{name: list(size) if isinstance(size, tuple) else size for name, size in sizes.items()},
+        # Any of them may decide a time, or whether there is a kernel.
+        "settings": json.loads(json.dumps(asdict(model))),
         "batch_size": batch_size,
         "precision": precision,
     }

@@ -8,7 +8,7 @@ The optimizer begins anew.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,6 @@ from foretaste.training.config import PretrainingConfig
 
 _SAME = "from"
 """The role of a run of the same model, beside its pretrained parts."""
-
-_SIZES = ("factors", "layers", "hidden", "width", "latent")
-"""The settings of models that decide the shapes of their weights."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -93,11 +90,14 @@ class Origin:
         return cls(run=run, weights=weights.tensors, digest=weights.digest, matches=matches)
 
     def check_sizes(self, model: IterativeModel, begin: tuple[str, ...]) -> None:
-        """SettingError where parameters of other sizes than the model's are to be copied.
+        """SettingError if the run has another `architecture`, or parameters of other shapes.
 
-        These are the ones whose names start with one of ``begin``. The numbers of users and items
-        may differ.
+        Parameters count whose names start with one of ``begin``. The numbers of users and items may
+        differ.
         """
+        theirs, ours = model_config(self.run.config, self.run.path / CONFIG), model.config
+        both = [name for name in theirs.architecture if hasattr(ours, name)]
+        differing = [name for name in both if getattr(theirs, name) != getattr(ours, name)]
         buffers = dict(model.named_buffers())
         found, expected = (
             {
@@ -108,12 +108,15 @@ class Origin:
             }
             for tensors in (self.weights.items(), model.named_parameters())
         )
-        if found != expected:
-            ours, theirs = vars(model.config), self.run.config.model_config
+        if found != expected and not differing:
+            # A model that names no architecture: any setting of it may have made the shapes.
+            given = asdict(ours)
+            differing = [name for name, v in asdict(theirs).items() if given.get(name, v) != v]
+        if differing or found != expected:
             sizes = ", ".join(
-                f"{name} is {_spaced(theirs[name])} there and {_spaced(ours[name])} here"
-                for name in _SIZES
-                if name in ours and name in theirs and _spaced(theirs[name]) != _spaced(ours[name])
+                f"{name} is {_spaced(getattr(theirs, name))} there and "
+                f"{_spaced(getattr(ours, name))} here"
+                for name in differing
             )
             raise SettingError(
                 f"{self.run.path} has other sizes than this {model.name}: {sizes}; give those of "

@@ -21,6 +21,7 @@ class IALSConfig(ModelConfig):
 
     has_large_products = False
     has_steps = False
+    architecture = ("factors",)
     has_candidates = True
     search_space = {  # noqa: RUF012 (a ClassVar of the parent)
         "unobserved_weight": Between(0.003, 1.0, log=True),

@@ -154,6 +154,7 @@ class GMFConfig(NegativesConfig, _Factors):
     """A matrix factorisation, scored by cosines; with bce the factorisation half of NeuMF."""
 
     has_large_products = False
+    architecture = ("factors",)
     search_space = _SCORES
 
     loss: Literal["softmax", "bce"] = "softmax"
@@ -189,6 +190,8 @@ class GMFConfig(NegativesConfig, _Factors):
 class MLPConfig(NegativesConfig, _Tower):
     """The tower half of NeuMF alone."""
 
+    architecture = ("layers",)
+
     dropout: Dropout = 0.0
     """Share of the tower's activations dropped in training, in steps of 1/256."""
 
@@ -204,6 +207,7 @@ class NeuMFConfig(NegativesConfig, _Tower, _Factors):
     `--factors 32 --layers 128 64 32` learns several times as fast.
     """
 
+    architecture = ("factors", "layers")
     search_space = {**_STEPS, **_WIDTHS, **_TOWERS}  # noqa: RUF012 (a ClassVar of the parent)
     pretrained_parts = {  # noqa: RUF012 (a ClassVar of the parent)
         "gmf": ("user_factors", "item_factors"),

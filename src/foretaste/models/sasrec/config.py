@@ -22,6 +22,7 @@ class SASRecConfig(ModelConfig):
 
     uses_order = True
     parallel = "data"
+    architecture = ("factors", "blocks", "heads", "max_length")
     search_space = {  # noqa: RUF012 (a ClassVar of the parent)
         "learning_rate": Between(3e-4, 5e-3, log=True),
         "dropout": Between(0.1, 0.7),

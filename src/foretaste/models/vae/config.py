@@ -32,6 +32,7 @@ _SPACE: SearchSpace = {
 @dataclass(frozen=True, kw_only=True)
 class _Network(ModelConfig):
     parallel = "data"
+    architecture = ("hidden", "latent")
 
     hidden: Widths = (600,)
     """Widths of the encoder's hidden layers; the decoder mirrors them."""
@@ -138,6 +139,7 @@ class RecVAEConfig(ModelConfig):
     """
 
     parallel = "data"
+    architecture = ("width", "latent")
     search_space = {  # noqa: RUF012 (a ClassVar of the parent)
         "learning_rate": Between(2e-4, 3e-3, log=True),
         "kl_weight": Between(0.001, 0.05, log=True),
