@@ -119,15 +119,15 @@ def board() -> list[set[int]]:
 
 def make_board(directory: Path) -> Dataset:
     """The prepared board; all pairs train, and indexes are the numbers on the board."""
-    return prepare(_board_table(), directory, PrepareConfig(protocol="none"))
+    return prepare(board_table(), directory, PrepareConfig(protocol="none"))
 
 
 def make_tiny_board(directory: Path) -> Dataset:
     """The prepared board with two items of each user held out, for validation and for test."""
-    return prepare(_board_table(), directory, PrepareConfig(protocol="leave-one-out"))
+    return prepare(board_table(), directory, PrepareConfig(protocol="leave-one-out"))
 
 
-def _board_table() -> pa.Table:
+def board_table() -> pa.Table:
     """The board as pairs with random times."""
     pairs = [(user, item) for user, row in enumerate(board()) for item in sorted(row)]
     users, items = zip(*pairs, strict=True)

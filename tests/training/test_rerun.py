@@ -9,17 +9,19 @@ from typing import Any
 
 import pytest
 
-from foretaste.data import Dataset
+from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import RunError
 from foretaste.models.ials.config import IALSConfig
 from foretaste.models.linear.config import EaseConfig
 from foretaste.models.neumf.config import GMFConfig
 from foretaste.runs import Run
+from foretaste.runs.log import MetricsLog
 from foretaste.runs.run import load_model
-from foretaste.training import TrainingConfig, train
+from foretaste.testing import board_table
+from foretaste.training import Callback, TrainingConfig, train
 from foretaste.training.auto import recorded_settings, rerun_settings
 from foretaste.training.config import acts
-from tests.training.trainings import weights_of
+from tests.training.trainings import CONFIGS, events, run_of, weights_of
 
 ASKED = TrainingConfig(
     epochs=6, learning_rate=0.3, patience=2, target=0.9, seed=4, device="cpu", select_by="hr@5"
@@ -36,6 +38,14 @@ def experiment(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Ru
         run=tmp_path_factory.mktemp("run") / "experiment",
     )
     return Run.open(run.path)
+
+
+@pytest.fixture(scope="module")
+def unvalidated(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Data with an order, a test part and no validation part."""
+    path = tmp_path_factory.mktemp("unvalidated") / "data"
+    config = PrepareConfig(protocol="leave-one-out", validation="none")
+    return prepare(board_table(), path, config)
 
 
 def train_again(settings: dict[str, Any], dataset: Dataset, run_path: Path) -> Run:
@@ -75,7 +85,7 @@ def test_everything_is_repeated_for_as_many_epochs_as_were_best(experiment: Run)
         beta2=experiment.config.resolved["beta2"],
         ema=0.0,
         learning_rate_schedule="constant",
-        eval_every=experiment.config.resolved["eval_every"],
+        eval_every=summary_of(experiment)["best_epoch"],
         patience=0,
         target=None,
     )
@@ -86,8 +96,7 @@ def test_repeating_on_the_same_data_gives_the_same_weights(
     experiment: Run, dataset: Dataset, tmp_path: Path
 ) -> None:
     settings = rerun_settings(experiment)
-    only_at_the_end = replace(settings["config"], eval_every=settings["config"].epochs)
-    again = train_again(settings | {"config": only_at_the_end}, dataset, tmp_path / "again")
+    again = train_again(settings, dataset, tmp_path / "again")
     assert weights_of(again) == weights_of(experiment)
 
 
@@ -107,6 +116,26 @@ def test_a_schedule_falls_as_it_did_up_to_the_best_epoch(dataset: Dataset, tmp_p
     ]
     assert rates[0][:best] == rates[1]
     assert rerun_settings(again)["config"].schedule_epochs == 12
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_without_a_validation_part_no_epoch_is_chosen_on_test(
+    name: str,
+    unvalidated: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = run_of(name, unvalidated, tmp_path / "run", callback=Callback())
+    assert [one["epoch"] for one in events(run, "evaluation")][:3] == [1, 2, 3]
+    as_if = summary_of(run) | {"best_epoch": 3}
+    with monkeypatch.context() as patched:
+        patched.setattr(MetricsLog, "summary", property(lambda log: as_if))
+        settings = rerun_settings(run)
+    again = train_again(settings, unvalidated, tmp_path / "again")
+    assert {one["epoch"] for one in events(again, "evaluation")} == {3}
+    assert summary_of(again)["best_epoch"] == 3
+    assert "best epoch  the last: it alone is evaluated" in capsys.readouterr().err
 
 
 def test_negatives_that_auto_chose_are_kept(dataset: Dataset, tmp_path: Path) -> None:

@@ -97,9 +97,9 @@ def rerun(
 ) -> None:
     """RUN DATASET: repeat the settings of a run.
 
-    The model is trained for the number of the run's best epoch. Raw files are prepared with
-    protocol none by default, so all interactions train. With `--from RUN` the training begins with
-    the run's weights.
+    The model is trained for the number of the run's best epoch, and its last epoch is kept. Raw
+    files are prepared with protocol none by default, so all interactions train. With `--from RUN`
+    the training begins with the run's weights.
 
     Args:
         run: Directory of the run whose settings are repeated.

@@ -55,6 +55,11 @@ class TrainingPlan(TrainingConfig):
         is_due = epoch > self.eval_after and epoch % self.eval_every == 0
         return is_due or epoch == self.epochs
 
+    @property
+    def chooses_epoch(self) -> bool:
+        """True if an epoch before the last is evaluated, and may be kept."""
+        return any(self.evaluates(epoch) for epoch in range(1, self.epochs))
+
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
         """``learning_rate`` at an update, counted from 0, where it follows a schedule."""
         if self.learning_rate_schedule == "constant":
@@ -214,8 +219,9 @@ def rerun_settings(run: Run) -> dict[str, Any]:
     Kept are the training's values that ``auto`` chose, the warm start, and the settings of the
     fold-in that validation chose. A schedule falls over as many epochs as it did. Found anew are
     device, precision and kernels, and the weights in a model's loss that depend on the data alone.
-    No settings are searched, and nothing stops the training early. Raises RunError where the run
-    was never finished.
+    No settings are searched, nothing stops the training early, and the last epoch alone is
+    evaluated: how many there are was chosen before. Raises RunError where the run was never
+    finished.
     """
     asked, settings, path = run.config.asked, run.config.settings, run.path / CONFIG
     chosen = fields_of(TrainingConfig, settings)
@@ -230,7 +236,7 @@ def rerun_settings(run: Run) -> dict[str, Any]:
     if best_epoch is not None:
         if chosen.get("learning_rate_schedule") == "cosine":
             chosen["schedule_epochs"] = chosen.get("schedule_epochs") or chosen["epochs"]
-        chosen |= {"epochs": best_epoch, "patience": 0, "target": None}
+        chosen |= {"epochs": best_epoch, "patience": 0, "target": None, "eval_every": best_epoch}
     kind = config_class(run.config.model)
     # What the search of that run found is in its model's settings.
     chosen["search"] = False

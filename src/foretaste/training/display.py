@@ -133,7 +133,9 @@ class TrainingDisplay(Callback):
             "test": f"chosen by {plan.select_by} on the test part itself, so its numbers flatter: "
             "no validation part",
         }
-        self._say_labelled("best epoch", chosen_by[start.selection_split])
+        is_chosen = plan.chooses_epoch or start.selection_split is None
+        why = chosen_by[start.selection_split] if is_chosen else "the last: it alone is evaluated"
+        self._say_labelled("best epoch", why)
         if self.verbose:
             settings = (f"{name}={value}" for name, value in vars(plan).items())
             self._say_labelled("settings", " ".join(settings))
