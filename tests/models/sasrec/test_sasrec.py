@@ -199,6 +199,8 @@ def test_auto_goes_by_the_length_of_histories() -> None:
     short, long = (SASRecConfig().resolved(1000, mean) for mean in (9.0, 160.0))
     assert (short.factors, short.max_length, short.dropout) == (64, 50, 0.5)
     assert (long.factors, long.max_length, long.dropout) == (96, 200, 0.2)
+    assert (short.sampled_softmax, SASRecConfig().resolved(10_000).sampled_softmax) == (None, 1024)
+    assert SASRecConfig(sampled_softmax=None).resolved(10_000).sampled_softmax is None
     assert SASRecConfig(heads=3).resolved(1000).factors == 66
     with pytest.raises(SettingError, match="it must be a multiple of heads, which is 3"):
         SASRecConfig(factors=64, heads=3)

@@ -11,13 +11,16 @@ from foretaste.models.config import Auto, Between, Dropout, ModelConfig
 LONG_HISTORIES = 60.0
 """Mean number of items of a user from which histories count as long."""
 
+MANY_ITEMS = 6_000
+"""Items of a catalogue that are sampled in training unless told otherwise."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SASRecConfig(ModelConfig):
     """SASRec: a transformer that reads a history in order and says what comes next.
 
-    Kang & McAuley 2018, arXiv 1808.09781, with the softmax over the whole catalogue. It needs the
-    order of interactions, and takes minutes where slist takes seconds.
+    Kang & McAuley 2018, arXiv 1808.09781, with the softmax over the catalogue. It needs the order
+    of interactions, and takes minutes where slist takes seconds.
     """
 
     uses_order = True
@@ -47,9 +50,10 @@ class SASRecConfig(ModelConfig):
     """Share of the numbers dropped in training behind the embeddings and each layer. auto is 0.5,
     or 0.2 if users have 60 items or more on average."""
 
-    sampled_softmax: Count | None = None
-    """Approximation for huge catalogues: train on this many sampled items, beside the targets of
-    the batch, instead of all items; by default the loss is exact."""
+    sampled_softmax: Annotated[int | Auto | None, Range(at_least=1)] = "auto"
+    """Approximation for large catalogues: train on this many sampled items, beside the targets of
+    the batch, instead of all items; none trains on all. auto is 1,024, or none for up to 6,000
+    items."""
 
     def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
         is_long = items_per_user >= LONG_HISTORIES
@@ -58,6 +62,7 @@ class SASRecConfig(ModelConfig):
             "factors": -(-width // self.heads) * self.heads,
             "max_length": 200 if is_long else 50,
             "dropout": 0.2 if is_long else 0.5,
+            "sampled_softmax": 1024 if num_items > MANY_ITEMS else None,
         }
         return replace(self, **{name: rule[name] for name in rule if getattr(self, name) == "auto"})
 

@@ -79,7 +79,7 @@ class SASRec(NeuralModel):
     @classmethod
     def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
         batch_size = power_of_two(size.num_interactions // 64, 32, 2048)
-        shape = {"epochs": 60, "batch_size": batch_size, "eval_every": 5, "patience": 0}
+        shape = {"epochs": 40, "batch_size": batch_size, "eval_every": 5, "patience": 0}
         adam = {"learning_rate": 0.003, "beta1": 0.9, "beta2": 0.98}
         if size.constant_rate:
             return shape | adam | {"patience": 5}
