@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from foretaste.cli.train_options import RawData
 from foretaste.data import IdTable
 from foretaste.runs import Run
 from tests.cli.conftest import Done, Foretaste
@@ -106,6 +107,20 @@ def test_like_repeats_a_run_on_everything(foretaste: Foretaste, tmp_path: Path) 
     assert repeated.model_config == original.model_config
     assert repeated.resolved["epochs"] <= original.resolved["epochs"]
     assert repeated.dataset.protocol == "none"
+
+
+def test_like_takes_the_features_of_a_run(foretaste: Foretaste, tmp_path: Path) -> None:
+    """Raw files are prepared with the columns that are given, or that the run had."""
+    train = "ratings.csv --items items.csv"
+    done = foretaste(f"train popularity {train} --features genre --run {tmp_path}/first")
+    assert done.status == 0, done.err
+    raw = RawData(items="items.csv", features=("genre", "tags,"))
+    (words,) = raw.on_everything(tmp_path / "first", ["ratings.csv"])
+    assert words[4:] == ("ratings.csv", "--items", "items.csv", "--features", "genre", "tags,")
+    done = foretaste(f"train --like {tmp_path}/first {train} --run {tmp_path}/again")
+    assert done.status == 0, done.err
+    for name in ("first", "again"):
+        assert Run.open(tmp_path / name).config.dataset.feature_columns == ("genre",)
 
 
 def test_like_takes_a_dataset_as_it_is(foretaste: Foretaste, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from foretaste.data.histories import Histories
 class Features:
     """The feature values of a dataset's items.
 
-    Every value has at least two listed items, and at most half of them.
+    Every value has at least two items, and at most half of all that were described or kept.
     """
 
     histories: Histories
