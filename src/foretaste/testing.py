@@ -127,6 +127,14 @@ def make_tiny_board(directory: Path) -> Dataset:
     return prepare(board_table(), directory, PrepareConfig(protocol="leave-one-out"))
 
 
+def make_board_with_new_items(directory: Path) -> Dataset:
+    """The prepared board with its colours as features, and an even and an odd item that nobody
+    has."""
+    colours = {"item_id": range(NUM_ITEMS + 2), "colour": [0, 1] * (NUM_ITEMS // 2 + 1)}
+    config = PrepareConfig(protocol="none", features=("colour",))
+    return prepare(board_table(), directory, config, items=pa.table(colours))
+
+
 def board_table() -> pa.Table:
     """The board as pairs with random times."""
     pairs = [(user, item) for user, row in enumerate(board()) for item in sorted(row)]
@@ -185,6 +193,18 @@ class ModelContract:
         found = evaluate_run(run, data, split="validation", device="cpu", k=[4])
         # A random list has 4 of the 18 items that a user can be shown; popularity finds 0.2 here.
         assert found["hr@4"] > 0.5
+
+    def test_it_lists_new_items_by_their_features(self, trained: Trained, tmp_path: Path) -> None:
+        if not hasattr(trained.model, "take_features"):
+            pytest.skip("it takes no features")
+        data = make_board_with_new_items(tmp_path / "new")
+        run = trained.recipe.train(data, tmp_path / "run")
+        found = Trained(trained.recipe, data, Run.open(run.path))
+        assert found.model.num_items == run.num_items == NUM_ITEMS + 2
+        scores_BI = found.model.score_catalogue(found.known)
+        even_B, odd_B = scores_BI[:, NUM_ITEMS], scores_BI[:, NUM_ITEMS + 1]
+        assert (even_B[::2] > odd_B[::2]).all()
+        assert (even_B[1::2] < odd_B[1::2]).all()
 
     def test_scores_are_finite_float32(self, trained: Trained) -> None:
         scores_BI = trained.model.score_catalogue(trained.known)
