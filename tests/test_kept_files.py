@@ -53,7 +53,10 @@ def test_a_schema_changes_with_its_number_alone(kind: str, schemas: dict[str, An
 
 def test_there_is_a_file_of_each_kind_and_model() -> None:
     number = write.FORMATS["run"]
-    assert {path.name for path in KEPT.glob(f"run-{number}/*")} == {*write.RUNS, "blend"}
+    assert {path.name for path in KEPT.glob(f"run-{number}/*")} == {
+        *write.RUNS,
+        *("blend", "ease-features"),
+    }
     assert {name_of(path) for path in RUNS} == LISTS.keys()
     folders = {path.name for path in KEPT.iterdir() if path.is_dir()} - {"__pycache__"}
     assert folders == json.loads(write.SCHEMAS.read_text()).keys()
