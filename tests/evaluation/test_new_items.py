@@ -67,7 +67,13 @@ def test_a_target_that_a_model_lacks_is_a_miss(candidates: str) -> None:
         assert found.num_unseen_targets == np.count_nonzero(target.item_index >= num_items)
     is_new = (target.item_index >= NUM_TRAIN_ITEMS) & (target.item_index < NUM_ITEMS)
     assert (lacking.num_new_targets, listing.num_new_targets) == (0, np.count_nonzero(is_new))
-    assert "listed by their features" in str(listing.conditions())
+    number = listing.num_new_targets
+    line = f"{number} held-out items never seen in training, listed by their features"
+    assert line in listing.conditions()
+    if candidates == "full":  # models that differ in it are named
+        assert f"ease: {line}" in listing.conditions("ease")
+        misses = f"ials: {lacking.num_unseen_targets} held-out items never seen in training, each"
+        assert f"{misses} a miss" in lacking.conditions("ials")
 
 
 def test_numbers_without_new_items_do_not_move_with_the_catalogue() -> None:

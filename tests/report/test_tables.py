@@ -10,11 +10,14 @@ from rich.console import Console
 
 from foretaste.evaluation.result import Difference, Evaluation, Group, Metric
 from foretaste.report.tables import (
+    HEADLINE,
     comparison_grid,
     difference_grid,
     evaluation_grid,
     group_grids,
+    headline,
     metric_rows,
+    with_new_items,
 )
 
 
@@ -40,6 +43,17 @@ def evaluation(**values: float) -> Evaluation:
 
 
 FOUND = evaluation(hr_5=0.5, hr_10=0.6, ndcg_5=0.25, ndcg_10=0.3, coverage_5=0.125)
+
+
+def test_a_comparison_of_new_items_has_the_metric_that_chooses() -> None:
+    assert headline("leave-one-out") == headline("held-out-users") == HEADLINE
+    assert headline("new-items (random)") == ("recall_all@20", *HEADLINE)
+    share = Metric(name="new_items@20", value=0.1, low=None, high=None)
+    other = replace(FOUND, metrics=FOUND.metrics | {share.name: share})
+    names = ["hr@10", "recall@20", "recall_all@10"]
+    assert with_new_items(names, [FOUND]) == names
+    behind = ["hr@10", "recall@20", "new_items@20", "recall_all@10"]
+    assert with_new_items(names, [FOUND, other]) == behind
 
 
 def test_one_evaluation_in_markdown() -> None:

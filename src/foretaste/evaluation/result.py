@@ -263,7 +263,7 @@ class Evaluation:
             [metric.name, f"{metric.value:.4f}", metric.interval()]
             for metric in self.metrics.values()
         ]
-        note = "; ".join([*self._as_trained(""), *self._circumstances(), *self._fallback("")])
+        note = "; ".join([*self._as_trained(""), *self._circumstances(""), *self._fallback("")])
         return html_table(self._about(), ["metric", "value", "95 % interval"], rows, note)
 
     def as_dict(self) -> dict[str, Any]:
@@ -345,11 +345,11 @@ class Evaluation:
             TIES,
             INTERVALS,
         ]
-        return [*lines, *self._circumstances(), *self._fallback(label)]
+        return [*lines, *self._circumstances(label), *self._fallback(label)]
 
     def conditions(self, label: str = "") -> list[str]:
         """The lines of `definitions` without what any evaluation of such metrics would say."""
-        own = (self._as_trained(label), self._circumstances(), self._fallback(label))
+        own = (self._as_trained(label), self._circumstances(label), self._fallback(label))
         return [self._about(), *chain.from_iterable(own)]
 
     def _as_trained(self, label: str) -> list[str]:
@@ -364,15 +364,19 @@ class Evaluation:
         about = f"{self.split} part, protocol {self.protocol}, candidates {self.candidates}"
         return f"{about}, {counted(self.num_users, 'user')}"
 
-    def _circumstances(self) -> list[str]:
+    def _circumstances(self, label: str) -> list[str]:
         lines = self.matching.lines() if self.matching else []
+        # Where the data have new items, it depends on the model how many of them are misses.
+        has_new = self.candidates == "new" or any(n.startswith("new_items@") for n in self.metrics)
+        start = f"{label}: " if label and has_new else ""
         if count := self.num_users_without_target:
             lines.append(f"{counted(count, 'user')} without any held-out item, left out")
         if count := self.num_unseen_targets:
-            lines.append(f"{counted(count, 'held-out item')} never seen in training, each a miss")
+            items = counted(count, "held-out item")
+            lines.append(f"{start}{items} never seen in training, each a miss")
         if count := self.num_new_targets:
             items = counted(count, "held-out item")
-            lines.append(f"{items} never seen in training, listed by their features")
+            lines.append(f"{start}{items} never seen in training, listed by their features")
         if count := self.num_short_candidate_lists:
             lines.append(
                 f"{counted(count, 'user')} with fewer negatives than asked for, ranked against "
