@@ -25,15 +25,15 @@ class TrainingConfig:
     """Passes over the training data, at most: early stopping may end it sooner."""
 
     batch_size: Annotated[int | Auto, Range(at_least=1)] = "auto"
-    """Samples per update: interactions and their negatives (NeuMF), or users (Mult-VAE)."""
+    """Samples per update, as the model counts them: interactions and their negatives, users, or
+    steps from an item to the next."""
 
     learning_rate: Annotated[float | Auto, Range(above=0)] = "auto"
     """Adam's step size."""
 
     learning_rate_schedule: LearningRateSchedule | Auto = "auto"
-    """constant, or cosine: falls to 0 over epochs, and patience does not end it. auto is cosine for
-    vae, dae, recvae and gmf's cosines on all but large data, unless a patience above 0 or a target
-    is given."""
+    """constant, or cosine: falls to 0 over epochs, and patience does not end it. auto is cosine if
+    the model gains by it on data of the size, unless a patience above 0 or a target is given."""
 
     schedule_epochs: Count | None = None
     """Epochs over which cosine falls, where training ends sooner; all epochs unless given."""
