@@ -14,7 +14,7 @@ from foretaste.errors import UnsupportedError
 from foretaste.models.registry import config_class
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs import Run, load_model
-from foretaste.training import Callback, TrainingConfig, train
+from foretaste.training import Callback, TrainingConfig, blend_weights, train
 from foretaste.training.auto import rerun_settings, sized
 from foretaste.training.search import chosen_settings
 from tests.training.trainings import items_of, weights_of
@@ -132,3 +132,16 @@ def test_a_model_in_memory_takes_features(table: pa.Table, shop: Dataset) -> Non
     from_parts = foretaste.fit("ease", shop, callback=Callback())
     for one in (fitted, from_parts):
         assert one.model.num_items == shop.manifest.num_listed_items
+
+
+def test_weights_are_found_for_runs_that_list_different_items(
+    shop: Dataset, tmp_path: Path
+) -> None:
+    runs = [trained(name, shop, tmp_path / name, search=False) for name in ("ease", "itemknn")]
+    assert [run.num_items - shop.manifest.num_items for run in runs] == [len(NEW), 0]
+    weights = blend_weights(runs, device="cpu")
+    assert sum(weights) == pytest.approx(1.0)
+    run = foretaste.blend(runs, weights=weights, run=tmp_path / "blend", callback=Callback())
+    assert run.num_items == max(
+        one.num_items for one, weight in zip(runs, weights, strict=True) if weight
+    )
