@@ -35,7 +35,8 @@ def blend(
         select_by: Metric that chooses the weights; by default ndcg@10, or ndcg@100 for held-out
             users.
         candidates: Items against which held-out items are ranked, for the weights and for the final
-            metrics: full, sampled-N, nvidia-N or fixed.
+            metrics: full, new (held-out items that training never saw), sampled-N, nvidia-N or
+            fixed.
         dataset: Present directory of the runs' dataset, if it was moved.
         device: auto (a GPU if there is one), cpu, cuda or cuda:N.
         overwrite: Replace the run in that directory.

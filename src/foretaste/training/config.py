@@ -109,7 +109,8 @@ class TrainingConfig:
     update."""
 
     candidates: str = "full"
-    """What held-out items are ranked against: full, sampled-N, nvidia-N or fixed."""
+    """What held-out items are ranked against: full, new (held-out items that training never saw),
+    sampled-N, nvidia-N or fixed."""
 
     def __post_init__(self) -> None:
         check_settings(self)
