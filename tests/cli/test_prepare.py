@@ -38,6 +38,19 @@ def test_train_prepares_a_raw_file_once(foretaste: Foretaste, tmp_path: Path) ->
     assert second.out.splitlines()[:3] == [said, *choices]
 
 
+def test_values_stay_apart_from_long_labels(
+    foretaste: Foretaste, shop: Path, tmp_path: Path
+) -> None:
+    _, *items = (shop / "items.csv").read_text().splitlines()
+    kinds = "".join(f"{item.split(',')[0]},{n % 3}\n" for n, item in enumerate(items))
+    (tmp_path / "kinds.csv").write_text(f"item_id,kind_of_work\n{kinds}")
+    features = f"--items {tmp_path}/kinds.csv --features kind_of_work --run {tmp_path}/run"
+    done = foretaste(f"train popularity ratings.csv {features}")
+    assert done.status == 0, done.err
+    assert "  feature 'kind_of_work'  3 values" in done.out
+    assert f"  {'protocol':22}  leave-one-out" in done.out
+
+
 def test_what_train_compete_and_tune_left_out_is_said(foretaste: Foretaste, tmp_path: Path) -> None:
     rows = "".join(f"{n % 9},{n % 5},1\n" for n in range(90))
     (tmp_path / "orders.csv").write_text(f"user_id,item_id,quantity\n{rows}")

@@ -96,8 +96,9 @@ class RawData:
             return
         lines = dict([*dataset.manifest.choices(), ("rows", dataset.manifest.rows())])
         say(console, f"Prepared {', '.join(map(without_secrets, sources))}: {dataset.path}")
+        width = max(10, *map(len, lines))  # 10 as in the lines of the training
         for label, value in lines.items():
-            say(console, f"  {label:12}{value}")
+            say(console, f"  {label:{width}}  {value}")
 
     def on_everything(self, run: Path, sources: Sequence[str]) -> list[tuple[object, ...]]:
         """The command that trains a run's model on all its raw files; none for a dataset."""
