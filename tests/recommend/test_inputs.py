@@ -80,7 +80,7 @@ def test_parquet_gives_the_column_of_ids(tmp_path: Path, values: pa.Array) -> No
         ("ids.csv", b"", "ids.csv: is empty"),
         ("ids.csv", b"17\n18\n", "line 1: a header belongs here, found the id '17'"),
         ("ids.csv", b"item_id,t\n5,x\n,y\n", "line 3: the id is empty"),
-        ("ids.csv", b'item_id\n"5', "below line 1: unexpected end of data"),
+        ("ids.csv", b'item_id\n"5', "line 2: a quote is opened and never closed"),
         ("ids.csv", b"b\n5\n", "line 1: a header belongs here, found the id 'b'"),
         ("ids.csv", b"stock,price\n5,1\n", "none of its columns looks like item_id: 'stock', 'pri"),
         ("ids.csv", b"item_id,itemId\n5,1\n", "could both be item_id; rename one"),

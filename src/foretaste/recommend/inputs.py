@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -299,7 +298,7 @@ def _column_of_ids(
 
 
 def _from_csv(path: Path, table: IdTable, config: PairsConfig) -> list[str]:
-    from foretaste.data.sources.text import TextFile, not_encoded
+    from foretaste.data.sources.text import TextFile
 
     format = config.file_format
     file = TextFile.open(path, format)
@@ -311,17 +310,12 @@ def _from_csv(path: Path, table: IdTable, config: PairsConfig) -> list[str]:
             f"{path}, line 1: a header belongs here, found the id {shown(column)}; add a "
             "header, or name the file .txt with one id per line"
         )
-    position, line, ids = file.names.index(column), 1, []
-    try:
-        for line, row in file.rows(strict=True):
-            value = row[position] if position < len(row) else ""
-            if not value.strip():
-                raise InputError(f"{path}, line {line}: the id is empty")
-            if "\N{REPLACEMENT CHARACTER}" in value:
-                raise InputError(f"{path}, line {line}: {not_encoded(format)}")
-            ids.append(value)
-    except csv.Error as error:
-        raise InputError(f"{path}, below line {line}: {error}") from error
+    file.check_rows()
+    position, ids = file.names.index(column), []
+    for line, row in file.rows():
+        if not row[position].strip():
+            raise InputError(f"{path}, line {line}: the id is empty")
+        ids.append(row[position])
     return ids
 
 
