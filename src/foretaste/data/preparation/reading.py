@@ -111,7 +111,6 @@ def read_raw(
     cannot be read are left out.
     """
     columns, unread_times = dict(columns), ""
-    by_rows = config is None or config.order == "rows"
     if "clock" in columns:
         sources = with_clock(engine, sources, columns["time"], columns.pop("clock"))
     num_dropped = 0
@@ -135,23 +134,10 @@ def read_raw(
                 sources, num_dropped = _without_empty_ids(engine, sources, columns, values)
         if time_format is not None and "time" in columns:
             sources = with_time_format(engine, sources, columns["time"], time_format)
-        kinds = _kinds_of_sample(engine, sources, columns, chains)
-        num_rows, misfits = _read_as(engine, sources, columns, kinds, by_rows=by_rows)
-        if misfits:
-            for role, num_fitting in misfits.items():
-                kind, num_fitting = _fitting(
-                    engine, sources, columns[role], chains[role], kinds[role], num_fitting
-                )
-                if num_fitting == num_rows:
-                    kinds[role] = kind
-                    continue
-                problem = _bad_value(engine, sources, role, columns[role], kind, config)
-                if role != "time" or not may_lack_times:
-                    raise problem
-                unread_times = str(problem)
-                del columns[role], kinds[role]
-            engine.drop("raw")
-            _read_as(engine, sources, columns, kinds, by_rows=by_rows)
+        kinds, misfit = _read_fitting(
+            engine, sources, columns, chains, config, may_lack_times=may_lack_times
+        )
+        unread_times = unread_times or misfit
         units = ""
         if kinds.get("time") in ("integer", "real"):
             name = columns["time"]
@@ -164,6 +150,41 @@ def read_raw(
                 _check_text_ids(engine, sources, role, columns[role])
     kinds = {role: "integer" if kind == "short" else kind for role, kind in kinds.items()}
     return Raw(list(sources), kinds, num_dropped, units, unread_times.removesuffix(NO_TIMES))
+
+
+def _read_fitting(
+    engine: Engine,
+    sources: Sequence[Source],
+    columns: dict[str, str],
+    chains: Mapping[str, Sequence[Sequence[Kind]]],
+    config: PrepareConfig | None,
+    *,
+    may_lack_times: bool,
+) -> tuple[dict[str, Kind], str]:
+    """Make ``raw`` with the first kinds that fit all values; returns the kinds by role.
+
+    Raises InputError for a value of no kind of its role. With ``may_lack_times`` such a time is no
+    error: ``columns`` and the kinds lose the role, and the message is returned too.
+    """
+    by_rows, unread_times = config is None or config.order == "rows", ""
+    kinds = _kinds_of_sample(engine, sources, columns, chains)
+    num_rows, misfits = _read_as(engine, sources, columns, kinds, by_rows=by_rows)
+    for role, num_fitting in misfits.items():
+        kind, num_fitting = _fitting(
+            engine, sources, columns[role], chains[role], kinds[role], num_fitting
+        )
+        if num_fitting == num_rows:
+            kinds[role] = kind
+            continue
+        problem = _bad_value(engine, sources, role, columns[role], kind, config)
+        if role != "time" or not may_lack_times:
+            raise problem
+        unread_times = str(problem)
+        del columns[role], kinds[role]
+    if misfits:
+        engine.drop("raw")
+        _read_as(engine, sources, columns, kinds, by_rows=by_rows)
+    return kinds, unread_times
 
 
 def _kinds_of_sample(
