@@ -41,10 +41,10 @@ def trained(name: str, dataset: Dataset, place: Path, **settings: object) -> Run
     return train(name, dataset, run=place, device="cpu", callback=Callback(), **settings)
 
 
-def found(name: str, dataset: Dataset, **settings: object) -> dict[str, object]:
-    asked = config_class(name)(**settings)
+def found(name: str, dataset: Dataset, config: TrainingConfig | None = None) -> dict[str, object]:
+    asked, config = config_class(name)(), config or TrainingConfig()
     device = torch.device("cpu")
-    return chosen_settings(dataset, name, asked, TrainingConfig(), device, lambda *_: None)
+    return chosen_settings(dataset, name, asked, config, device, lambda *_: None)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -81,6 +81,11 @@ def test_new_items_are_listed_whatever_the_validation_part_says(name: str, shop:
     assert settings["feature_weight"] > 0  # type: ignore[index]
     assert features.keys() == {"gain", "low", "high", "lists"}  # type: ignore[attr-defined]
     assert 0.0 <= features["lists"] <= 1.0  # type: ignore[index]
+
+
+def test_lists_are_counted_among_the_whole_catalogue_alone(shop: Dataset) -> None:
+    search = found("ease", shop, TrainingConfig(candidates="sampled-5"))
+    assert search["features"].keys() == {"gain", "low", "high"}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", MODELS)

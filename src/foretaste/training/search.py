@@ -111,6 +111,7 @@ class Search:
         self.candidates = [one for one in candidates if getattr(asked, one[0]) == "auto"]
         manifest = dataset.manifest
         self.has_new_items = manifest.num_listed_items > manifest.num_items
+        self.counts_new_items = self.has_new_items and config.candidates == "full"
         self.feature_settings: list[dict[str, float]] = []
         if manifest.feature_columns and asked.uses_features:
             of_features = asked.feature_candidates.items()
@@ -160,8 +161,8 @@ class Search:
         """Find the best weight and power of features; the other settings stay.
 
         Returns what features gain in the metric that chooses, ``gain`` with ``low`` and ``high``,
-        and if there are new items the share of ``lists`` that have one; an empty dict if nothing
-        of features is to be chosen.
+        and if there are new items, under candidates full, the share of ``lists`` that have one; an
+        empty dict if nothing of features is to be chosen.
         """
         if not self.feature_settings:
             return {}
@@ -181,7 +182,7 @@ class Search:
             name = self.select_by
             gain = paired_difference(name, without.per_user[name], self.evaluation.per_user[name])
             found |= {"gain": gain.value, "low": gain.low, "high": gain.high}
-        if self.has_new_items:
+        if self.counts_new_items:
             found["lists"] = self.evaluation[f"new_items@{_LIST_LENGTH}"]
         return found
 
@@ -213,9 +214,9 @@ class Search:
             model.eval(),
             self.heldout,
             candidates=self.config.candidates,
-            k=(length, _LIST_LENGTH) if self.has_new_items else (length,),
+            k=(length, _LIST_LENGTH) if self.counts_new_items else (length,),
             batch=self.config.evaluation_batch,
-            coverage=kind == "coverage" or self.has_new_items,
+            coverage=kind == "coverage" or self.counts_new_items,
         )
 
     def _fitted(self, config: ModelConfig) -> Iterator[RecommenderModel]:
