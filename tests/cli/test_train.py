@@ -121,6 +121,12 @@ def test_like_takes_the_features_of_a_run(foretaste: Foretaste, tmp_path: Path) 
     assert done.status == 0, done.err
     for name in ("first", "again"):
         assert Run.open(tmp_path / name).config.dataset.feature_columns == ("genre",)
+    done = foretaste(f"train --like {tmp_path}/first ratings.csv --run {tmp_path}/without")
+    assert done.status == 0, done.err
+    assert Run.open(tmp_path / "without").config.dataset.feature_columns == ()
+    assert foretaste(f"train ease {train} --features genre --run {tmp_path}/ease").status == 0
+    done = foretaste(f"train --like {tmp_path}/ease ratings.csv --run {tmp_path}/refused")
+    assert done.err.startswith("error: features is genre, and no file describes the items; give it")
 
 
 def test_like_takes_a_dataset_as_it_is(foretaste: Foretaste, tmp_path: Path) -> None:

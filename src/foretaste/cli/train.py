@@ -125,12 +125,14 @@ def rerun(
         from foretaste.data.ids import features_of, with_id_types_of
 
         ids = with_id_types_of(run, InputConfig())
+        # A model without features needs no file of items.
+        takes_features = raw.items is not None or settings["needs_features"]
         raw = replace(
             raw,
             protocol=raw.protocol or "none",
             user_id_type=ids.user_id_type,
             item_id_type=ids.item_id_type,
-            features=raw.features or features_of(run),
+            features=raw.features or (features_of(run) if takes_features else None),
         )
     _train(settings.pop("model"), dataset, raw, place, logs, **settings)
 

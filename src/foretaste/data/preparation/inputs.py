@@ -264,7 +264,8 @@ def _check_settings_act(config: PrepareConfig, items: Any) -> None:
     """Raise SettingError for a setting of an input that is not given."""
     for name in ("title_column", "features") if items is None else ():
         if (value := getattr(config, name)) is not None:
+            named = shown(value) if isinstance(value, str) else " ".join(value)
             raise SettingError(
-                f"{name} is {shown(value)}, and no file describes the items; give it with --items "
+                f"{name} is {named}, and no file describes the items; give it with --items "
                 "(items=... in Python)"
             )
