@@ -205,7 +205,7 @@ class Dataset:
 
     @cached_property
     def features(self) -> Features | None:
-        """The feature values of the items; None if none were asked for."""
+        """The feature values of the items; None if the data were prepared without features."""
         if not self.manifest.feature_columns:
             return None
         values = self._files.read("feature_values.parquet")

@@ -39,7 +39,7 @@ def headline(protocol: str) -> tuple[str, ...]:
 
 
 def with_new_items(names: Sequence[str], evaluations: Iterable[Evaluation]) -> list[str]:
-    """The metrics, with the share of lists that hold a new item behind each recall, where it was
+    """The metrics, each recall followed by the share of lists with a new item if that share was
     measured."""
     measured = {name for found in evaluations for name in found.metrics}
     shown = []

@@ -171,9 +171,10 @@ def find_strongest(
     """Find the strongest others of the items from ``start`` on; of equal ones the first.
 
     Only others with ``A[other, item] > 0`` count, features included, and only items that somebody
-    has. Those of an item that nobody has are the others that share the most feature weight, of
-    equal ones those of the most users. ``value_tK`` gets their strength, or A without features if
-    ``keeps_sums``. Missing others stay as they are. Pairs of popular items are written down.
+    has. An item that nobody has gets the others that share the most feature weight; if weights
+    are equal, the others with the most users come first. ``value_tK`` gets the strength of the
+    others, or A without features if ``keeps_sums``. Missing others stay as they are. Pairs of
+    popular items are written down.
     """
     first_I, rank_I, num_items = entries.first_I, popular.rank_I, len(popular.rank_I)
     sum_4I, stamp_I = np.empty((4, num_items)), np.full(num_items, -1, np.int32)

@@ -61,8 +61,9 @@ class RidgeModel(LinearModel):
     A feature value is a user who has all of its items (Jeunen et al. 2020, "Closed-form models for
     collaborative filtering with side-information"): X'X gets ``E = F diag(w) F'`` with F the values
     of the items and ``w = feature_weight * (items of the value) ^ -feature_power``. The neighbours
-    of an item that nobody has share the most weight with it, of equal ones those of the most users:
-    the rarest ones, which the quotient would choose, stand in no history.
+    of an item that nobody has are the items that share the most weight with the item; if weights
+    are equal, the items with the most users come first. The quotient would choose the rarest items,
+    which stand in no history.
     """
 
     # Added to a sum of weights, these scores would change none but zero; divided by a count of

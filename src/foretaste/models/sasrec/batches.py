@@ -56,7 +56,7 @@ class StepBatch:
     """Steps of the whole batch, where this is a rank's part of it."""
 
     parts: Parts
-    """The parts that the batch is shared out to."""
+    """The ranks that share the batch."""
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor of the batch."""
@@ -64,7 +64,7 @@ class StepBatch:
         return *places, self.dropout_key, self.first_row
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Self:
-        """Such a batch of other `tensors`."""
+        """The batch with `tensors` in place of its own."""
         item_index_RW, step_index_S, target_S, dropout_key, first_row = tensors
         return replace(
             self,
@@ -167,7 +167,7 @@ class StepBatches:
 def newest_items(histories: HistoryTensors, num_B: Tensor) -> Tensor:
     """The newest ``num_B`` items of each row, oldest first, row by row: int32.
 
-    Rows are sorted some at a time, so that memory is that of the result.
+    Chunks of rows are sorted in turn, so that memory hardly exceeds the result.
     """
     offsets = F.pad(num_B.cumsum(0), (1, 0))
     newest_N = torch.empty(int(offsets[-1]), dtype=torch.int32, device=histories.device)

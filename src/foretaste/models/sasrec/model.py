@@ -230,8 +230,8 @@ class _Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.attention_norm = nn.LayerNorm(width)
-        # Of queries, keys and values. A key's bias would change no attention: its gradient is 0 but
-        # for rounding, which Adam would turn into steps.
+        # The layer makes queries, keys and values. A key's bias would change no attention: its
+        # gradient is 0 but for rounding, which Adam would turn into steps.
         self.attention_input = Layer(width, 3 * width, bias=False)
         self.attention_output = Layer(width, width)
         self.inner_norm = nn.LayerNorm(width)

@@ -36,7 +36,7 @@ _NARROW_BYTES = {"cpu": 3 << 23, "cuda": 0}
 """Logits of a chunk with narrow weights: the allocator gives as much again without new pages."""
 
 _NARROW_SHARE = 4
-"""Rows of a chunk, at least, for each column of narrow weights."""
+"""The least number of rows of a chunk for each column of narrow weights."""
 
 _ALIGNED = 16
 _LOG2_E = math.log2(math.e)
@@ -159,7 +159,7 @@ class _Pass:
         return value.mul_(self.scale / _LOG2_E)
 
     def gradients(self) -> list[Tensor | None]:
-        """Of each input; None where it is not wanted."""
+        """The gradient of each input; None if it is not wanted."""
         return [self.hidden_gradient_BD, self.weight_gradient_ID, self.bias_gradient_I]
 
     def _exponentials(
@@ -205,7 +205,7 @@ class _Pass:
 
     @property
     def _gradient_width(self) -> int:
-        """Of hidden rows and, if the bias learns, one more column of ones for it."""
+        """Columns of the hidden rows and, if the bias learns, one column of ones for the bias."""
         width = self.hidden_BD.shape[1]
         if self.bias_gradient_I is None:
             return width
