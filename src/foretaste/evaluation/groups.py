@@ -117,8 +117,9 @@ def with_first_items(heldout: HeldOut, length: int) -> HeldOut:
     """
     history = heldout.history
     row_N = history.row_index()
-    # One number for each pair; users times items may exceed 32 bits.
-    num_items = heldout.num_train_items  # of every model, so that all have the same cuts
+    # Users times items may exceed 32 bits. New items share numbers, because data that gain new
+    # items keep the cuts of the other items.
+    num_items = heldout.num_train_items
     counter_N = heldout.user_index[row_N].astype(np.int64) * num_items + history.item_index
     key = stream_key(heldout.seed, Purpose.HISTORY_LENGTHS)
     word_N = hash_words(key, torch.from_numpy(counter_N)).numpy()

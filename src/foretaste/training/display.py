@@ -322,11 +322,11 @@ class TrainingDisplay(Callback):
 
 
 def _features_line(search: Mapping[str, Any]) -> str | None:
-    """What features gained on the validation part; None without them."""
+    """What features change on the validation part; None without them."""
     features, parts = search.get("features", {}), []
     if "gain" in features:
         interval = f"{features['low']:+.4f} to {features['high']:+.4f}"
-        parts.append(f"gained {search['select_by']} {features['gain']:+.4f} ({interval})")
+        parts.append(f"change {search['select_by']} by {features['gain']:+.4f} ({interval})")
     if "lists" in features:
         share = f"{100 * features['lists']:.1f} %"
         parts.append(f"a new item stands in {share} of the lists of 20")

@@ -173,12 +173,11 @@ class Search:
         self.best = self.best | {name: self.values[name] for name in self.feature_settings[0]}
         if self.chooses_weight and self.has_new_items:
             config = replace(self.asked, **others).without_features()
-            without = self._evaluated(next(self._fitted(sized(config, self.dataset))))
-            self.num_fits += 1
+            fitted = self._measured(sized(config, self.dataset))
+            without = None if fitted is None else fitted[1]
         assert self.evaluation is not None
-        assert without is not None
         found: dict[str, Any] = {}
-        if self.chooses_weight and self.select_by in without.per_user:
+        if self.chooses_weight and without is not None and self.select_by in without.per_user:
             name = self.select_by
             gain = paired_difference(name, without.per_user[name], self.evaluation.per_user[name])
             found |= {"gain": gain.value, "low": gain.low, "high": gain.high}
@@ -190,23 +189,29 @@ class Search:
         """The metric with some settings. They are kept if they are the best so far."""
         most_fits = MOST_FITS + len(self.feature_settings)
         self.progress("choosing settings", self.num_fits, most_fits)
+        config = sized(replace(self.asked, **settings), self.dataset)
+        if (found := self._measured(config)) is None:
+            return _FAILED
+        model, best = found
+        # `_FAILED` is negative, so the first value is above it by any factor.
+        if (value := best[self.select_by]) > _LEAST_GAIN * self.value:
+            self.best, self.value, self.evaluation = settings, value, best
+            self.values = asdict(config) | followed_settings(model)
+        return value
+
+    def _measured(self, config: ModelConfig) -> tuple[RecommenderModel, Evaluation] | None:
+        """A model of these settings and its best evaluation; None if it cannot be fitted."""
         self.num_fits += 1
         found: list[Evaluation] = []
-        config = sized(replace(self.asked, **settings), self.dataset)
         try:
             for model in self._fitted(config):
                 found.append(self._evaluated(model))
         except Exception as error:  # memory that is refused too: a candidate may need more
             if isinstance(error, TrainingError | UnsupportedError) or was_refused(error):
-                return _FAILED
+                return None
             raise
         # The best of 2, 4 and 8 sweeps: settings are compared, not the number of sweeps.
-        # `_FAILED` is negative, so the first value is above it by any factor.
-        best = max(found, key=lambda one: one[self.select_by])
-        if (value := best[self.select_by]) > _LEAST_GAIN * self.value:
-            self.best, self.value, self.evaluation = settings, value, best
-            self.values = asdict(config) | followed_settings(model)
-        return value
+        return model, max(found, key=lambda one: one[self.select_by])
 
     def _evaluated(self, model: RecommenderModel) -> Evaluation:
         kind, length = parse_metric(self.select_by)
