@@ -66,13 +66,15 @@ def test_a_fitted_model_has_no_epochs(foretaste: Foretaste, tmp_path: Path) -> N
         "user_power": 0.0,
         "neighbors": "all",
         "ignore_weights": False,
+        "feature_weight": 0.0,
+        "feature_power": 0.5,
     }
     assert config.resolved["candidates"] == "sampled-9"
 
 
 def test_without_validation_the_choice_is_labelled(foretaste: Foretaste, tmp_path: Path) -> None:
     foretaste(f"prepare ratings.csv --validation none -o {tmp_path}/data")
-    done = foretaste(f"train mlp {tmp_path}/data --layers 8 4 --epochs 1 --run {tmp_path}/run")
+    done = foretaste(f"train mlp {tmp_path}/data --layers 8 4 --epochs 2 --run {tmp_path}/run")
     assert done.status == 0, done.err
     assert (
         "  best epoch  chosen by ndcg@10 on the test part itself, so its numbers flatter"
