@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -25,7 +24,7 @@ from foretaste.models.parts import WHOLE, Parts
 from foretaste.models.sasrec.batches import StepBatch, StepBatches, newest_items
 from foretaste.models.sasrec.config import SASRecConfig
 from foretaste.models.scorer import BaseScorer, OrderedScorer
-from foretaste.ops import softmax_loss
+from foretaste.models.softmax import catalogue_loss
 from foretaste.ops.dense import Activation, candidate_products, dense, linear
 from foretaste.ops.dropout import keep_mask, keep_rate
 from foretaste.ops.histories import HistoryTensors
@@ -37,7 +36,6 @@ from foretaste.ops.random import (
     stream_key,
     stream_keys,
 )
-from foretaste.ops.softmax_loss.sampled import sampled_loss
 
 _PLACES_AT_ONCE = 1 << 14
 """Places of the rows that are answered together."""
@@ -137,25 +135,16 @@ class SASRec(NeuralModel):
         return self._next_item_loss(self.last_norm(step_SD), batch)
 
     def _next_item_loss(self, step_SD: Tensor, batch: StepBatch) -> Tensor:
-        likelihood: Callable[..., Tensor] = softmax_loss.loss
-        if self.training and self.config.sampled_softmax is not None:
-            likelihood = partial(
-                sampled_loss,
-                num_samples=self.config.sampled_softmax,
-                key=stream_keys(batch.dropout_key, Purpose.NEGATIVES),
-                all_items=partial(batch.parts.union, size=self.num_items, at_most=self.num_items),
-            )
         # A history of one target for each step.
         offsets = torch.arange(len(batch.target_S) + 1, device=self.device)
-        return likelihood(
+        return catalogue_loss(
+            self,
+            batch,
             step_SD,
             self.item_table,
             self.item_table.new_zeros(self.num_items),
             HistoryTensors(offsets, batch.target_S, self.num_items),
-            scale=1.0 / batch.num_samples,
-            compute_dtype=self.compute_dtype if self.training else None,
-            buffers=self._memory,
-            implementation=self.implementation,
+            self.compute_dtype if self.training else None,
         )
 
     def _embedded(self, item_index_RW: Tensor) -> Tensor:

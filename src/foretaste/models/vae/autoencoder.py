@@ -7,8 +7,6 @@ K candidates per user, c users of a chunk.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +15,12 @@ from foretaste.models.base import Implementation, NeuralModel, UserState
 from foretaste.models.batches import Batches
 from foretaste.models.parts import WHOLE, Parts
 from foretaste.models.scorer import Scorer
+from foretaste.models.softmax import catalogue_loss
 from foretaste.models.vae.batches import HistoryBatch, HistoryBatches
-from foretaste.ops import embedding_bag, softmax_loss
+from foretaste.ops import embedding_bag
 from foretaste.ops.dense import candidate_products, linear
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.random import Purpose, from_row, normals, stream_keys
-from foretaste.ops.softmax_loss.sampled import sampled_loss
+from foretaste.ops.random import from_row, normals
 
 _MAX_LAID_OUT_BYTES = 1 << 26
 
@@ -124,24 +122,15 @@ class HistoryAutoencoder(NeuralModel):
         self, hidden_BD: Tensor, batch: HistoryBatch, *, trains_output: bool = True
     ) -> Tensor:
         """``-log likelihood`` of a batch or a part of one, as a mean over the batch's users."""
-        likelihood: Callable[..., Tensor] = softmax_loss.loss
-        if self.training and self.config.sampled_softmax is not None:
-            likelihood = partial(
-                sampled_loss,
-                num_samples=self.config.sampled_softmax,
-                key=stream_keys(batch.dropout_key, Purpose.NEGATIVES),
-                all_items=partial(batch.parts.union, size=self.num_items, at_most=self.num_items),
-            )
         weight_ID, bias_I = self.output.weight, self.output.bias
-        return likelihood(
+        return catalogue_loss(
+            self,
+            batch,
             hidden_BD,
             weight_ID if trains_output else weight_ID.detach(),
             bias_I if trains_output else bias_I.detach(),
             batch.histories,
-            scale=1.0 / batch.num_samples,
-            compute_dtype=self.compute_dtype,
-            buffers=self._memory,
-            implementation=self.implementation,
+            self.compute_dtype,
         )
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor]:
