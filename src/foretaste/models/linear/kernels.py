@@ -149,14 +149,6 @@ def count_rows(entries: Entries, start: int, row_3tI: NDArray[np.float64]) -> No
                 row_3tI[table, t, met_I[n]] += sum_3I[table, met_I[n]]
 
 
-@_inner
-def _key(strength: float, tie: int) -> np.int64:
-    """A number that orders by a strength above zero; equal strengths by ``tie``."""
-    # As float32, strengths that differ by the order of a sum are equal. Their bits order as they
-    # do, being above zero.
-    return (np.int64(np.float32(strength).view(np.int32)) << 32) + tie
-
-
 @_compiled
 def find_strongest(
     entries: Entries,
