@@ -149,8 +149,10 @@ class LinearModel(ClosedFormModel):
         another: of a few neighbours, no new item has one."""
         if self.has_all_pairs:
             return super().knows(histories)
-        says_I = (self.item_count_I > 0) | (self.first_target_I.diff() > 0)
-        num_said = F.pad(says_I[histories.item_index].cumsum(0), (1, 0))
+        item_N = histories.item_index.long()
+        has_target_N = self.first_target_I[item_N + 1] > self.first_target_I[item_N]
+        says_N = (self.item_count_I[item_N] > 0) | has_target_N
+        num_said = F.pad(says_N.cumsum(0), (1, 0))
         return num_said[histories.offsets].diff() > 0
 
     def _weights_towards(self, item_index_B: Tensor) -> Tensor:
