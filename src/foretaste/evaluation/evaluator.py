@@ -246,10 +246,12 @@ class Ranking:
         num_candidates = model.num_items
         self._at_once = users_at_once(num_candidates, model.device)
         self._other_I: Tensor | None = None
+        self._num_ranked = model.num_items
         if rule.kind == "new":
-            is_other_I = np.ones(heldout.num_items, dtype=bool)
-            is_other_I[heldout.target.within(heldout.num_items).item_index] = False
-            self._other_I = torch.from_numpy(is_other_I[: model.num_items]).to(model.device)
+            is_other_I = np.ones(model.num_items, dtype=bool)
+            is_other_I[heldout.target.within(model.num_items).item_index] = False
+            self._other_I = torch.from_numpy(is_other_I).to(model.device)
+            self._num_ranked -= int(is_other_I.sum())
         elif rule.kind != "full":
             most_targets = int(heldout.target.lengths().max())
             fixed = heldout.candidates if rule.kind == "fixed" else None
@@ -335,11 +337,9 @@ class Ranking:
             target_score_BT = score_BC.gather(1, target_BT)  # a copy: the mask writes in place
             known = batch.known[own].within(model.num_items)
             score_BC = mask_items_(score_BC, to_device(known, device))
-            num_candidates = model.num_items
             if self._other_I is not None:
                 score_BC.masked_fill_(self._other_I, ABSENT)
-                num_candidates -= int(self._other_I.sum())
-            self.num_samples += len(target_BT) * num_candidates
+            self.num_samples += len(target_BT) * self._num_ranked
         else:
             # Targets, then negatives: a target is ranked against these and the other targets.
             target_BT, is_target_BT = pad(to_device(target, device))
