@@ -336,15 +336,7 @@ class ItemDescriptions:
         ]
         if not ids:
             return []
-        engine.rename("described", "spelled")
-        pairs = ", ".join(f"({literals(pair)})" for pair in ids)
-        engine.make(
-            "described",
-            f"SELECT {', '.join(['described_id', *self._columns])} FROM spelled UNION ALL "
-            f"SELECT {', '.join(['item_text AS described_id', *self._columns])} FROM spelled "
-            f"JOIN (VALUES {pairs}) AS pairs(item_text, described_id) USING (described_id)",
-        )
-        engine.drop("spelled")
+        respell(engine, "described", self._columns, ids)
         return ids
 
     def _of_repeats(self, engine: Engine, names: dict[str, str]) -> dict[str, str]:
@@ -415,6 +407,22 @@ class ItemDescriptions:
         if self._has_several_titles and (num_several := engine.count(steps.SEVERAL_TITLES)):
             notes.append(f"the most common one of {counted(num_several, 'item')} with several")
         return "; ".join([*notes, *self._repeats])
+
+
+def respell(
+    engine: Engine, table: str, columns: Sequence[str], ids: Sequence[tuple[str, str]]
+) -> None:
+    """Give a table the rows of each ``described_id`` again, for an item that spells the id in
+    another Unicode form. ``ids`` has the item's spelling, then that of the table."""
+    engine.rename(table, "spelled")
+    pairs = ", ".join(f"({literals(pair)})" for pair in ids)
+    engine.make(
+        table,
+        f"SELECT {', '.join(['described_id', *columns])} FROM spelled UNION ALL "
+        f"SELECT {', '.join(['item_text AS described_id', *columns])} FROM spelled "
+        f"JOIN (VALUES {pairs}) AS pairs(item_text, described_id) USING (described_id)",
+    )
+    engine.drop("spelled")
 
 
 def _not_found(

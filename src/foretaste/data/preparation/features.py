@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 from foretaste._util.formatting import counted, shown
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.casts import Kind, cast, literals
-from foretaste.data.preparation.columns import ItemDescriptions, check_columns, has_no_column
+from foretaste.data.preparation.columns import (
+    ItemDescriptions,
+    check_columns,
+    has_no_column,
+    respell,
+)
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.database import Database
 from foretaste.data.sources.source import Column, Source, Storage, identifier, quoted
@@ -147,18 +152,6 @@ class ItemFeatures:
             f"this makes one: SELECT *, ntile(10) OVER (ORDER BY {column}) AS {band} FROM {table}"
         )
 
-    def _respell(self, engine: Engine, ids: Sequence[tuple[str, str]]) -> None:
-        """Give items the values of the ids that spell theirs in another Unicode form."""
-        engine.rename("values_of_items", "spelled_values")
-        pairs = ", ".join(f"({literals(pair)})" for pair in ids)
-        engine.make(
-            "values_of_items",
-            "SELECT * FROM spelled_values UNION ALL "
-            "SELECT item_text AS described_id, column_number, value FROM spelled_values "
-            f"JOIN (VALUES {pairs}) AS pairs(item_text, described_id) USING (described_id)",
-        )
-        engine.drop("spelled_values")
-
     def number(
         self,
         engine: Engine,
@@ -166,15 +159,15 @@ class ItemFeatures:
         respelled: Sequence[tuple[str, str]],
         empty_values: Sequence[str],
     ) -> dict[str, str]:
-        """Make ``items`` anew, with new items and in the order of the lists, and
+        """Make ``items`` again, with new items and in the order of the lists, and
         ``feature_values``; returns notes on columns and new items.
 
-        ``kind`` is that of the item ids, ``respelled`` the result of `match_forms`, and
-        ``empty_values`` are no ids; table ``known_items`` has the ids of the source, those of
+        The item ids are of ``kind``, ``respelled`` is the result of `match_forms`, and
+        ``empty_values`` are no ids. Table ``known_items`` has the ids of the source, ids of
         filtered rows too. Raises InputError for a column without a value that two items share.
         """
         if respelled:
-            self._respell(engine, respelled)
+            respell(engine, "values_of_items", ("column_number", "value"), respelled)
         new_id = cast(
             engine.sql, Column(sql="described_id", storage="text", type_name="text"), kind
         )
