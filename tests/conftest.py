@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,9 @@ from tests.browser import LIMIT_MS
 pytest.register_assert_rewrite("foretaste.testing")
 settings.register_profile("foretaste", deadline=None, derandomize=True, database=None)
 settings.load_profile("foretaste")
+
+# A suite in the background of a script is started with SIGINT ignored, and so are its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
