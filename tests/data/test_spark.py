@@ -23,6 +23,7 @@ from foretaste.errors import InputError, SettingError
 from foretaste.runs.verification import verify
 from tests.data.conftest import refuse
 from tests.data.hostile_rows import COLUMNS, ITEMS, Row, hostile_rows, write_csv
+from tests.runs.tiny import make_run
 from tests.spark import quick_session
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -299,6 +300,24 @@ def test_both_engines_prepare_the_same(
             # A dataset is the same whatever engine made it.
             again = prepare(source, second.path, items=items, **case.settings)
             assert again.manifest == second.manifest
+
+
+def test_both_engines_find_the_pairs_that_a_run_has_not_seen(spark: Any, tmp_path: Path) -> None:
+    table = table_of(ROWS)
+    before = prepare(table[: len(ROWS) * 2 // 3], tmp_path / "before", protocol="none")
+    run = make_run(tmp_path / "run", before)
+    path = write(tmp_path / "today.parquet", table)
+    settings: dict[str, Any] = {"protocol": "unseen", "like": run.path, "seed": 20261129}
+    first, second = (
+        prepare(path, tmp_path / engine, engine=engine, **settings)
+        for engine in ("duckdb", "spark")
+    )
+    assert contents(second) == contents(first)
+    assert second.manifest.notes == first.manifest.notes
+    assert first.manifest.counts["num_test_users"] > 1
+    quiet = write(tmp_path / "quiet.parquet", table[: len(ROWS) // 3])
+    found = prepare(quiet, tmp_path / "quiet", engine="spark", **settings)
+    assert not found.has_split("test")
 
 
 def test_what_spark_names(spark: Any, tmp_path: Path) -> None:

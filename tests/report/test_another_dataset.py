@@ -208,3 +208,39 @@ def test_a_model_of_the_order_needs_data_with_one(old: Dataset, tmp_path: Path) 
     data = prepare(table, tmp_path / "untimed", protocol="leave-one-out")
     with pytest.raises(UnsupportedError, match=r"untimed: slist learns from .* have none"):
         evaluate_run(run, data)
+
+
+@pytest.mark.parametrize("model", ["ease", "slist", "gmf"])
+def test_a_nightly_trial_and_the_served_run_read_one_history(model: str, tmp_path: Path) -> None:
+    """Also if the served run still holds a pair that was withdrawn."""
+    withdrawn = {(user, (user * 3 + 1) % 17) for user in range(0, 40, 3)}
+    pairs = [pair for pair in dict.fromkeys([*PAIRS, *MORE]) if pair not in withdrawn]
+    settings = SETTINGS.get(model, {})
+    served = train(
+        model, shop(tmp_path / "before", PAIRS, "none"), run=tmp_path / "served",
+        callback=Callback(), device="cpu", **settings,
+    )  # fmt: skip
+    users, items = zip(*pairs, strict=True)
+    table = pa.table({"user_id": users, "item_id": items, "timestamp": range(len(pairs))})
+    data = prepare(table, tmp_path / "unseen", protocol="unseen", like=served.path)
+    trial = train(model, data, run=tmp_path / "trial", callback=Callback(), device="cpu",
+                  **settings)  # fmt: skip
+    first, second = match([served, trial], data, "test")
+    histories = []
+    for run, matched in ((served, first), (trial, second)):
+        heldout = matched.heldout
+        assert heldout.num_trained is not None
+        assert heldout.is_grown is not None
+        assert not heldout.is_grown.any(), "a trained row answers"
+        order = heldout.history.oldest_first()
+        users = np.array(run.users.ids(heldout.user_index))[heldout.history.row_index()[order]]
+        items = run.items.ids(heldout.history.item_index[order])
+        histories.append(list(zip(users.tolist(), items, strict=True)))
+        assert heldout.known.item_index.tolist() == heldout.history.item_index.tolist()
+    assert histories[0] == histories[1]
+    assert set(histories[0]) == {pair for pair in PAIRS if pair not in withdrawn
+                                 and pair[0] in dict(histories[0])}  # fmt: skip
+    assert {pair for pair in withdrawn if pair[0] in dict(histories[0])}, "some had one"
+    compared = compare_runs([served, trial], dataset=data, device="cpu").evaluations
+    held = {user for user, _ in histories[0]}
+    assert {found.num_users for found in compared.values()} == {len(held)}

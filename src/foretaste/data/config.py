@@ -15,7 +15,9 @@ from foretaste._util.formatting import shown
 from foretaste._util.settings import Count, Seed, Threads, check_settings, wrong
 from foretaste.errors import SettingError
 
-Protocol = Literal["auto", "leave-one-out", "held-out-users", "temporal", "new-items", "none"]
+Protocol = Literal[
+    "auto", "leave-one-out", "held-out-users", "temporal", "new-items", "unseen", "none"
+]
 Validation = Literal["hold-out", "none"]
 Filters = Literal["auto", "none", "reference"]
 EngineName = Literal["duckdb", "spark"]
@@ -210,6 +212,7 @@ class PrepareConfig(InputConfig):
     """Split of the interactions. ``leave-one-out`` holds out the last one of each user,
     ``held-out-users`` keeps whole users out of training, ``temporal`` cuts at a moment in time,
     ``new-items`` holds out the newest items with all of their interactions, and needs ``features``.
+    ``unseen`` holds out what half of the people whom the run of ``like`` knows have done since.
     ``none`` trains on everything. ``auto`` is leave-one-out if there is a time column, otherwise
     held-out-users."""
 

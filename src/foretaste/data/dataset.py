@@ -17,7 +17,7 @@ from foretaste.data.config import PrepareConfig, Progress
 from foretaste.data.features import Features
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
-from foretaste.data.manifest import FILE_NAME, Manifest, is_dataset
+from foretaste.data.manifest import FILE_NAME, UNSEEN, Manifest, is_dataset
 from foretaste.data.part_files import (
     FEATURE_COLUMNS,
     POSITION_COLUMN,
@@ -25,7 +25,7 @@ from foretaste.data.part_files import (
     PartFiles,
     numbers,
 )
-from foretaste.errors import DatasetError, SettingError
+from foretaste.errors import DatasetError, NothingLeftError, SettingError
 
 Split = Literal["validation", "test"]
 
@@ -239,12 +239,17 @@ class Dataset:
         return bool(self._target_files(split))
 
     def heldout(self, split: Split, users: range | None = None, *, order: bool = False) -> HeldOut:
-        """The users and held-out items of one split; DatasetError if there is no such split.
+        """The users and held-out items of one split; DatasetError if there is no such split,
+        NothingLeftError if protocol unseen found nothing to hold out.
 
         With ``order`` the histories have positions, if the data have an order. With ``users``, only
         the training interactions of these users are read. Other users then have no training items.
         """
         if not self.has_split(split):
+            if split == "test" and self.manifest.protocol == UNSEEN:
+                raise NothingLeftError(
+                    f"nothing new to compare on: {self.path}: {self.manifest.notes[UNSEEN]}"
+                )
             raise DatasetError(f"{self.path}: has no {split} part{self._instead_of(split)}")
         target = self._held_pairs(self._target_files(split))
         user_index = np.flatnonzero(target.lengths()).astype(np.int32)

@@ -28,6 +28,9 @@ NEW_ITEMS = "new-items"
 """The protocol that holds out items with all of their interactions; a hash chooses them without
 times, and then it is called ``new-items (random)``."""
 
+UNSEEN = "unseen"
+"""The protocol of a nightly trial, which holds out pairs that a run was not trained on."""
+
 _PART_NAMES = frozenset(
     f"{part}.parquet"
     for part in (
@@ -82,7 +85,8 @@ class Manifest:
 
     protocol: str
     """The split, as printed beside every metric: ``leave-one-out``, ``leave-one-out (random)``,
-    ``held-out-users``, ``temporal``, ``none``, or ``given`` where the source came split."""
+    ``held-out-users``, ``temporal``, ``new-items``, ``unseen``, ``none``, or ``given`` where the
+    source came split."""
 
     validation: str
     """``hold-out``; ``none`` if training got the validation part or none was given."""

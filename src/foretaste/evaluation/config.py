@@ -135,7 +135,7 @@ def default_metric(protocol: str) -> str:
     """The metric that chooses the best epoch unless another is asked for."""
     if protocol.startswith("new-items"):
         return "recall_all@20"
-    return "ndcg@100" if protocol == "held-out-users" else "ndcg@10"
+    return "ndcg@100" if protocol in ("held-out-users", "unseen") else "ndcg@10"
 
 
 def metric_name(kind: str, k: int) -> str:

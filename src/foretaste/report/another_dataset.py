@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from foretaste.data.dataset import Dataset, HeldOut, Split
 from foretaste.data.histories import Histories
+from foretaste.data.manifest import UNSEEN
 from foretaste.errors import DatasetError, NothingLeftError
 from foretaste.evaluation.result import Matching
 from foretaste.runs.run import Run
@@ -91,14 +92,17 @@ class _RowsInRun:
             candidates = self.renumbered(candidates).within(catalogue)
         # Users unknown to the run get indexes above its own.
         user_index_U = np.where(user_row_U < 0, len(run.users) + heldout.user_index, user_row_U)
-        history = own.followed_by(self.renumbered(heldout.history)).within(catalogue)
+        history = self.renumbered(heldout.history)
+        known = self.renumbered(known)
+        if heldout.protocol != UNSEEN:
+            history, known = own.followed_by(history), known.union(own)
         matched = replace(
             heldout,
             num_train_users=run.num_train_users,
             num_train_items=run.config.dataset.num_items,
             user_index=user_index_U.astype(np.int32),
-            history=history,
-            known=self.renumbered(known).union(own).within(catalogue),
+            history=history.within(catalogue),
+            known=known.within(catalogue),
             target=self.renumbered(heldout.target.where(~trained_on)),
             candidates=candidates,
             num_trained=own.lengths(),
@@ -123,7 +127,8 @@ class _RowsInRun:
 def match(runs: Sequence[Run], dataset: Dataset, split: Split) -> Iterator[Matched]:
     """The held-out users of ``dataset`` with the indexes of each of ``runs``, in turn.
 
-    The history of a user is that of the run's training, then that of the dataset. Held-out pairs in
+    The history of a user is that of the run's training, then that of the dataset. Under protocol
+    unseen it is that of the dataset alone, the same for all runs. Held-out pairs in
     the training of any run are neither targets nor candidates. Raises DatasetError if no pair is
     left, or no item is known.
     """

@@ -23,7 +23,7 @@ from foretaste._util.settings import checked, given_or_default
 from foretaste.data.config import InputConfig, PairsConfig, PrepareConfig, Progress
 from foretaste.data.dataset import DATASETS, Dataset, open_dataset
 from foretaste.data.ids import features_of, with_id_types_of
-from foretaste.data.manifest import FILE_NAME, check_output, holds_dataset
+from foretaste.data.manifest import FILE_NAME, UNSEEN, check_output, holds_dataset
 from foretaste.data.preparation.columns import (
     PAIR,
     ItemDescriptions,
@@ -87,7 +87,8 @@ def prepare(
 
     ``like`` is a run or dataset. Its id types, integer or text, become ``user_id_type`` and
     ``item_id_type``; otherwise one new id with letters would make the whole column text. Its
-    columns of features become ``features`` if none are given.
+    columns of features become ``features`` if none are given. Protocol ``unseen`` holds out pairs
+    that this run was not trained on.
 
     The directory appears complete or not at all. The same input, settings and seed give the same
     files, for any order of rows, number of threads and memory limit.
@@ -119,6 +120,7 @@ def prepare(
             progress=progress,
             output=directory,
             overwrite=overwrite,
+            like=like,
         )
     except (InputError, SettingError) as error:
         if taken is None or "features" not in str(error):
@@ -136,13 +138,14 @@ def prepare_under(
     progress: Progress | None,
     output: Path | None = None,
     overwrite: bool = False,
+    like: Path | None = None,
 ) -> Dataset:
     """The dataset of ``source`` at ``output``, by default ``root/<name>-<digest>``. It is prepared
     now, or opened if it is there already."""
     report = progress or (lambda step: None)
     with _spark(config) as spark:
         opener = None if spark is None else spark.open_named
-        inputs = Inputs.open(source, items, config, source_dir, report, opener)
+        inputs = Inputs.open(source, items, config, source_dir, report, opener, like)
         target = output or inputs.default_output(root)
         if not overwrite and (output is None or inputs.is_prepared_in(target)):
             dataset = _open_or_prepare(inputs, target, report, spark)
@@ -162,7 +165,7 @@ def warn_of(dataset: Dataset) -> None:
     rows = {"rows": manifest.rows()} if manifest.has_dropped_rows else {}
     for subject, note in (rows | manifest.notes).items():
         # These only describe; nothing is odd.
-        is_description = subject in ("titles", "times", "new items")
+        is_description = subject in ("titles", "times", "new items", UNSEEN)
         if not is_description and not subject.startswith(FEATURE):
             note = _OPTION.sub(lambda found: found[1].replace("-", "_"), note)
             warnings.warn(f"{dataset.path.name}: {subject}: {note}", DataWarning, level)

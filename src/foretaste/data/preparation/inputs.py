@@ -12,8 +12,8 @@ from typing import Any
 
 from foretaste._util.formatting import shown
 from foretaste._util.settings import checked, given_or_default
-from foretaste.data.config import PrepareConfig, Progress
-from foretaste.data.manifest import FORMAT_VERSION, Manifest
+from foretaste.data.config import FileFormat, PrepareConfig, Progress
+from foretaste.data.manifest import FORMAT_VERSION, UNSEEN, Manifest
 from foretaste.data.movielens import find_files, named_set
 from foretaste.data.preparation.candidates import open_candidates
 from foretaste.data.preparation.plan import Plan, make_plan
@@ -27,6 +27,13 @@ from foretaste.data.sources import (
 )
 from foretaste.data.sources.source import Source
 from foretaste.errors import DatasetError, SettingError
+
+RUN_FILES = {
+    "histories": ("user_index", "item_index", "in_training"),
+    "users": ("user_index", "user_id"),
+    "items": ("item_index", "item_id"),
+}
+"""The files that have the pairs of a run, and the columns that are read of each."""
 
 _LONGEST_NAME = 200
 _NCF_TRAIN, _NCF_TEST, _NCF_NEGATIVE = ".train.rating", ".test.rating", ".test.negative"
@@ -132,6 +139,10 @@ class Inputs:
     candidates: list[Source]
     """The candidates that are given with the test part, if any."""
 
+    run_files: dict[str, Source]
+    """Under protocol unseen, the ``histories``, ``users`` and ``items`` of the run to compare with;
+    otherwise empty."""
+
     items: Source | None
     """The description of the items, if there is one."""
 
@@ -156,9 +167,10 @@ class Inputs:
         source_dir: Path | str | None,
         progress: Progress,
         opener: Opener | None = None,
+        like: Path | None = None,
     ) -> Inputs:
         """Open and checksum ``source``, which may be a named set, and ``items``. The engine's
-        ``opener`` opens names that only the engine knows.
+        ``opener`` opens names that only the engine knows. ``like`` is the run of protocol unseen.
 
         Raises InputError if they cannot be read, SettingError for a setting of an input that is
         not given.
@@ -180,23 +192,27 @@ class Inputs:
             candidates = open_candidates(split.test_candidates, config, described, opener)
         check_format_acts(format, interactions + candidates, described)
         _check_settings_act(config, items)
+        run_files = _files_of_run(like) if config.protocol == UNSEEN else {}
         plan = make_plan(config, interactions, parts, described)
         interactions = [found.reading(plan.columns.values()) for found in interactions]
         progress("checksum")
         holds = [
             *((parts[found.part_number] if parts else "interactions") for found in interactions),
             *("test_candidates" for _ in candidates),
-            "items",
+            *(["items"] if described else []),
+            *(f"{name} of the run" for name in run_files),
         ]
         opened = [*interactions, *candidates, *([described] if described else [])]
+        opened += run_files.values()
         return cls(
             interactions=interactions,
             parts=parts,
             candidates=candidates,
+            run_files=run_files,
             items=described,
             provenance=[
                 {"holds": part} | found.provenance()
-                for part, found in zip(holds, opened, strict=False)
+                for part, found in zip(holds, opened, strict=True)
             ],
             name=_name_of(interactions[0]) if named is None else named.name,
             config=config,
@@ -221,7 +237,8 @@ class Inputs:
     def check_unchanged(self) -> None:
         """Raise InputError if a file was written to since it was opened."""
         described = [] if self.items is None else [self.items]
-        for source in (*self.interactions, *self.candidates, *described):
+        of_run = self.run_files.values()
+        for source in (*self.interactions, *self.candidates, *described, *of_run):
             source.check_unchanged()
 
 
@@ -239,6 +256,22 @@ def _open_parts(
     if split is not None and config.protocol != "none":
         return opened, tuple(named)
     return each_once([replace(found, part_number=0) for found in opened]), ()
+
+
+def _files_of_run(run: Path | None) -> dict[str, Source]:
+    """The files of a run that have the pairs that it was trained on, by their names.
+
+    Raises SettingError without a run.
+    """
+    if run is None:
+        raise SettingError(
+            "protocol unseen holds out what a run has not seen, and there is no run; name it: "
+            "foretaste prepare --protocol unseen --like RUN (like=... in Python)"
+        )
+    files = {name: run / f"{name}.parquet" for name in RUN_FILES}
+    if not files["histories"].is_file():
+        raise SettingError(f"protocol unseen needs a run, and like is {run}, a dataset")
+    return {name: open_sources(file, FileFormat())[0] for name, file in files.items()}
 
 
 def _name_of(source: Source) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from foretaste import __version__
 from foretaste._util.formatting import counted, option_words, shown
 from foretaste.data.config import MOST_WEIGHT, Progress
-from foretaste.data.manifest import NEW_ITEMS, NUM_TIED, Manifest, Part
+from foretaste.data.manifest import NEW_ITEMS, NUM_TIED, UNSEEN, Manifest, Part
 from foretaste.data.part_files import POSITION_COLUMN
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.candidates import Candidates
@@ -23,7 +24,7 @@ from foretaste.data.preparation.columns import (
     is_rank,
 )
 from foretaste.data.preparation.features import ItemFeatures
-from foretaste.data.preparation.inputs import Inputs
+from foretaste.data.preparation.inputs import RUN_FILES, Inputs
 from foretaste.data.preparation.lists import count_empty_lists
 from foretaste.data.preparation.notes import describe_ids, describe_most_active
 from foretaste.data.preparation.reading import (
@@ -51,6 +52,9 @@ _LEAST_RANKED = 0.95
 
 _MOST_TIED = 0.5
 """A note says so if a hash orders a larger share of the neighbours in a history."""
+
+_HELD_SHARE = 0.5
+"""Share of the users with unseen pairs whose unseen pairs are held out."""
 
 _MOST_EVENTS = 10
 """Most event types in the message about absent ones."""
@@ -124,6 +128,7 @@ class Pipeline:
             self.place_pairs()
         progress("split")
         self.split_pairs()
+        plan = self._plan  # protocol unseen may have found nothing to hold out
         self.check_parts()
         mean_weight = None
         if plan.weight_scale is not None:
@@ -328,6 +333,8 @@ class Pipeline:
             num_test = engine.count("pairs") // 10
         elif plan.protocol == NEW_ITEMS:
             num_test = max(1, engine.count("item_codes") // 10)
+        elif plan.protocol == UNSEEN:
+            num_test = self.find_unseen_pairs()
         values = {
             "position": self._position,
             "pair_key": self._pair_key,
@@ -351,6 +358,29 @@ class Pipeline:
             self._counts["num_users_with_fewer_than_3_items"] = num_below
         train = steps.TRAIN_GIVEN if plan.parts else steps.TRAIN
         engine.make("train", train.format(position=self._position))
+
+    def find_unseen_pairs(self) -> int:
+        """Make ``unseen_pairs``, which the run to compare with was not trained on; returns the
+        number of users whose unseen pairs are held out."""
+        engine, inputs = self._engine, self._inputs
+        rows = {}
+        for name, file in inputs.run_files.items():
+            (opened,) = engine.register([file])  # alone: of several files Spark makes one relation
+            columns = (f"{opened.columns[column].sql} AS {column}" for column in RUN_FILES[name])
+            rows[name] = f"SELECT {', '.join(columns)} FROM {opened.relation}"
+        engine.make("trained_pairs", steps.TRAINED_PAIRS.format(**rows))
+        engine.make("unseen_pairs", steps.UNSEEN_PAIRS.format(position=self._position))
+        engine.drop("trained_pairs")
+        num_users = engine.count("(SELECT DISTINCT user_code FROM unseen_pairs)")
+        num_test = math.ceil(_HELD_SHARE * num_users)
+        run = Path(inputs.run_files["users"].name).parent
+        note = f"{counted(num_users, 'user')} of {run} did something new"
+        if num_test:
+            note += f"; held out is that of {num_test:,}"
+        else:
+            self._plan = replace(self._plan, has_test=False)
+        self._notes[UNSEEN] = note
+        return num_test
 
     def check_no_ranks(self, times: Times | None) -> None:
         """Raise SettingError if times are one time, or each user's own ranks."""
@@ -439,7 +469,7 @@ class Pipeline:
         engine.make("rows_of_train", rows_of_train)
         engine.drop(rows)
         # Under these protocols no row is later than training's, so ages count from the latest row.
-        has_no_future = plan.protocol in ("none", "held-out-users", "given", NEW_ITEMS)
+        has_no_future = plan.protocol in ("none", "held-out-users", "given", NEW_ITEMS, UNSEEN)
         dated = "rows_of_train" if has_no_future else steps.PAIRS_OF_TRAIN
         decay, gap = "", "CAST(NULL AS DOUBLE)"
         if half_life is not None:

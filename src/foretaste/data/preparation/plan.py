@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from foretaste._util.formatting import shown
 from foretaste.data.config import PrepareConfig, WeightScale
-from foretaste.data.manifest import NEW_ITEMS, RANDOM
+from foretaste.data.manifest import NEW_ITEMS, RANDOM, UNSEEN
 from foretaste.data.preparation.columns import (
     NAMED,
     PAIR,
@@ -31,8 +31,8 @@ class Plan:
     """Settings without ``auto``: a protocol, and the filters that apply."""
 
     protocol: str
-    """``leave-one-out``, ``held-out-users``, ``temporal``, ``new-items``, ``none``, or ``given``
-    for a given split."""
+    """``leave-one-out``, ``held-out-users``, ``temporal``, ``new-items``, ``unseen``, ``none``, or
+    ``given`` for a given split."""
 
     label: str
     """The protocol as printed beside every metric."""
@@ -68,6 +68,9 @@ class Plan:
     unread_times: str
     """The reason why the times are not read; empty if they are, or if there are none."""
 
+    has_test: bool = True
+    """False if there is nothing to hold out for a test."""
+
     @property
     def has_order(self) -> bool:
         """True if times or rows order the interactions of a user."""
@@ -90,7 +93,7 @@ class Plan:
         """All parts but the training part."""
         if self.parts or self.protocol == "none":
             return self.parts[1:]
-        splits = ("validation", "test") if self.has_validation else ("test",)
+        splits = ("validation",) * self.has_validation + ("test",) * self.has_test
         kinds = ("_fold_in", "_target") if self.protocol == "held-out-users" else ("",)
         return tuple(split + kind for split in splits for kind in kinds)
 
@@ -162,7 +165,8 @@ def _split(config: PrepareConfig, parts: tuple[str, ...], *, has_order: bool) ->
     if not parts:
         auto = "leave-one-out" if has_order else "held-out-users"
         protocol = auto if config.protocol == "auto" else config.protocol
-        return protocol, protocol != "none" and config.validation == "hold-out"
+        has_validation = protocol not in (UNSEEN, "none") and config.validation == "hold-out"
+        return protocol, has_validation
     has_validation = any(part.startswith("validation") for part in parts)
     if config.protocol != "auto":
         raise SettingError(

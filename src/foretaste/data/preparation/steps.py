@@ -173,6 +173,33 @@ FROM pairs JOIN (
 WHERE nth <= {num_test} + {num_validation}
 """
 
+# The pairs that a run was trained on. Ids are compared as text.
+TRAINED_PAIRS = """
+SELECT user_code, item_code
+FROM (SELECT * FROM ({histories}) WHERE in_training)
+JOIN (SELECT user_index, CAST(user_id AS STRING) AS user_text FROM ({users})) USING (user_index)
+JOIN (SELECT item_index, CAST(item_id AS STRING) AS item_text FROM ({items})) USING (item_index)
+JOIN (SELECT user_code, CAST(user_id AS STRING) AS user_text FROM user_codes) USING (user_text)
+JOIN (SELECT item_code, CAST(item_id AS STRING) AS item_text FROM item_codes) USING (item_text)
+"""
+
+# The pairs that the run was not trained on, of users with a pair that it was trained on.
+UNSEEN_PAIRS = """
+SELECT user_code, item_code{position}
+FROM pairs ANTI JOIN trained_pairs USING (user_code, item_code)
+WHERE user_code IN (
+    SELECT user_code FROM pairs JOIN trained_pairs USING (user_code, item_code))
+"""
+
+# The first {num_test} users with unseen pairs, in the order of a hash, with all of these pairs.
+HELD_UNSEEN = """
+SELECT user_code, item_code{position}, 'test' AS part
+FROM unseen_pairs JOIN (
+    SELECT user_code, row_number() OVER (ORDER BY md5({user_key})) AS nth
+    FROM user_codes WHERE user_code IN (SELECT user_code FROM unseen_pairs)) USING (user_code)
+WHERE nth <= {num_test}
+"""
+
 # Users whose times are their own ranks: 0 to n-1, or 1 to n.
 RANKED_USERS = """
 SELECT count(*), count(CASE WHEN first IN (0, 1) AND last - first + 1 = num_rows THEN 1 END)
@@ -193,6 +220,7 @@ HELD = {
     "held-out-users": HELD_USERS,
     "temporal": HELD_TEMPORAL,
     "new-items": HELD_NEW_ITEMS,
+    "unseen": HELD_UNSEEN,
     "given": HELD_GIVEN,
     "none": HELD_NOTHING,
 }
