@@ -10,8 +10,8 @@
 #     pip download --no-deps -d wheels lazy_loader                            where there is a network
 #     pip install --no-index --no-deps --target site wheels/*.whl && export PYTHONPATH=$PWD/site
 #
-# Rows go to $OUT/gpu.jsonl, tables to $OUT/gpu.md and the verdicts of `bench kernels` to
-# $OUT/kernels.json, OUT being benchmarks/results unless set; a short table comes last.
+# Rows go to $OUT/gpu.jsonl and tables to $OUT/gpu.md, OUT being benchmarks/results unless set; a
+# short table comes last.
 # FORETASTE_COMMIT names the commit where the source travels without its history; PYTHON the
 # interpreter; LIMIT_S how many seconds may pass before no further benchmark is begun; SKIP_TESTS=1
 # leaves the tests out.
@@ -24,7 +24,6 @@ LIMIT_S=${LIMIT_S:-500}
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 export PYTHONPATH=$PWD/src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
-export XDG_CACHE_HOME=$WORK/cache # verdicts on kernels are not the user's
 mkdir -p "$OUT"
 failed=()
 
@@ -122,7 +121,6 @@ fi
 touch "$WORK/rows.jsonl" "$WORK/tables.md"
 cp "$WORK/rows.jsonl" "$OUT/gpu.jsonl"
 cp "$WORK/tables.md" "$OUT/gpu.md"
-[[ -f $XDG_CACHE_HOME/foretaste/kernels.json ]] && cp "$XDG_CACHE_HOME/foretaste/kernels.json" "$OUT"
 "$PYTHON" -m benchmarks.show "$OUT/gpu.jsonl"
 echo
 echo "$(wc -l <"$OUT/gpu.jsonl") rows in $OUT/gpu.jsonl after ${SECONDS} s"

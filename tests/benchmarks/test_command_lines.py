@@ -91,7 +91,7 @@ def test_every_command_of_the_page_can_be_read() -> None:
             continue
         parser(module.NAME, module.OPTIONS).parse_args(options.split())
     ours = re.findall(r"^foretaste (bench .*?)(?:   .*)?$", page, re.MULTILINE)
-    assert len(ours) == 4
+    assert len(ours) == 3
     for line in ours:
         app.parse_args(line.split(), exit_on_error=False, print_error=False)
 

@@ -269,6 +269,20 @@ def test_the_metric_that_selects_follows_the_protocol(protocol: str, metric: str
     assert plan_of(protocol=protocol).select_by == metric
 
 
+def test_triton_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    size = TrainingSize(num_interactions=1000, num_users=100, num_items=50, protocol="none")
+
+    def kernels(asked: Any, device: str) -> str:
+        config = TrainingConfig(kernels=asked)
+        return resolve(config, NeuMF, size, model_config=NeuMFConfig(), device=device).kernels
+
+    assert [kernels(asked, "cuda:0") for asked in ("auto", "chunked")] == ["chunked", "chunked"]
+    assert kernels("triton", "cuda:0") == "triton"
+    with pytest.raises(SettingError, match=r"kernels is triton.*the device is the CPU"):
+        kernels("triton", "cpu")
+
+
 ASKED: dict[str, Any] = {
     "epochs": 3,
     "batch_size": 77,
@@ -380,7 +394,7 @@ def test_the_precision_is_tf32_where_a_gpu_computes_it(
     size = TrainingSize(num_interactions=1000, num_users=100, num_items=50, protocol="none")
     found = {
         asked: resolve(
-            TrainingConfig(precision=asked, kernels="chunked"),
+            TrainingConfig(precision=asked),
             NeuMF,
             size,
             model_config=model_config,

@@ -1,4 +1,4 @@
-"""``foretaste bench train | kernels | inference | recommend``, each of ``neumf`` or ``vae``."""
+"""``foretaste bench train | inference | recommend``, each of ``neumf`` or ``vae``."""
 
 from __future__ import annotations
 
@@ -22,11 +22,6 @@ _BENCHMARKS = {
 
     The clock covers whole epochs: negatives, order, batches, forward, backward and optimizer. The
     device is idle at both ends of it.""",
-    "kernels": """Training with each set of kernels of a GPU; --kernels auto takes the fastest.
-
-    Each set that passes its check is measured as in bench train. The fastest is stored by GPU,
-    versions of PyTorch and Triton, sizes, batch size and precision, in foretaste/kernels.json in
-    XDG_CACHE_HOME, or in ~/.cache.""",
     "inference": """Throughput and latency of scores of the whole catalogue, by batch size.
 
     Users, histories and scores are on the device.""",
@@ -42,7 +37,6 @@ _MODEL = Parameter(name="*", group="Model")
 
 _OPTIONS = {
     "train": TrainBench,
-    "kernels": TrainBench,
     "inference": InferenceBench,
     "recommend": RecommendBench,
 }

@@ -30,7 +30,6 @@ from foretaste.training.config import (
     acts,
 )
 from foretaste.training.features import num_model_items
-from foretaste.training.kernels import chosen as chosen_kernels
 from foretaste.training.warm_start import warm_start_arguments
 
 
@@ -80,6 +79,7 @@ def resolve(
 ) -> TrainingPlan:
     """The plan for ``config`` and a model on data of that size; ``device`` is the one found."""
     chosen: dict[str, Any] = {"ema": 0.0, "learning_rate_schedule": "constant"}
+    chosen["kernels"] = "chunked"
     if config.batch_size != "auto":
         size = replace(size, batch_size=config.batch_size)
     # Patience or a target would end a falling rate too soon.
@@ -102,8 +102,12 @@ def resolve(
     # What was asked for wins over what the sizes choose.
     values = chosen | asked | {"device": device}
     values["select_by"] = selected_metric(config, size.protocol)
-    case = device, sized, values["batch_size"], values["precision"]
-    return TrainingPlan(**values | {"kernels": chosen_kernels(config.kernels, *case)})
+    if config.kernels == "triton" and device == "cpu":
+        raise SettingError(
+            "kernels is triton, whose kernels are for NVIDIA GPUs, and the device is the CPU; "
+            "leave it out"
+        )
+    return TrainingPlan(**values)
 
 
 def selected_metric(config: TrainingConfig, protocol: str) -> str:

@@ -65,9 +65,8 @@ class TrainingConfig:
     """Fixed scale of the loss, for fp16 only; it adapts to the gradients unless given."""
 
     kernels: Kernels = "auto"
-    """Operations on an NVIDIA GPU: chunked is PyTorch alone; triton takes Triton's kernels once
-    each was seen to be right there. auto is chunked until foretaste bench kernels has measured
-    which is faster there. On a CPU only chunked ones exist."""
+    """Operations on an NVIDIA GPU: chunked, which is auto, is PyTorch alone; triton takes Triton's
+    kernels once each was seen to be right there. On a CPU only chunked ones exist."""
 
     cuda_graphs: bool = True
     """On an NVIDIA GPU, record the step once and replay it, wherever the model allows."""

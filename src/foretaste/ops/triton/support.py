@@ -30,13 +30,6 @@ def is_installed() -> bool:
     return find_spec("triton") is not None
 
 
-def version() -> str:
-    """The version of Triton."""
-    import triton
-
-    return str(triton.__version__)
-
-
 def can_run(device: torch.device) -> bool:
     """True if kernels can run on a device: Triton is here, and compiles for such a GPU."""
     return (
@@ -61,6 +54,7 @@ def launch(function: Callable[..., Any], num_programs: int, *args: Any, **option
     UnsupportedError where this Triton does not compile the kernel for the GPU, or where it then
     needs more shared memory than there is: both differ between GPUs and between versions of Triton.
     """
+    import triton
     from triton.runtime.errors import OutOfResources
 
     grid: Any = function
@@ -79,8 +73,8 @@ def launch(function: Callable[..., Any], num_programs: int, *args: Any, **option
             if not str(error).startswith("PassManager"):
                 raise
             raise UnsupportedError(
-                f"kernels is triton, and Triton {version()} does not compile a kernel for these "
-                "widths on this GPU; use --kernels chunked"
+                f"kernels is triton, and Triton {triton.__version__} does not compile a kernel "
+                "for these widths on this GPU; use --kernels chunked"
             ) from error
 
 
