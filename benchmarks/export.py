@@ -18,6 +18,7 @@ import numpy as np
 
 from foretaste.export.formats import FILES, Format, load
 from foretaste.models.base import RecommenderModel
+from foretaste.recommend.config import ListRequest
 from foretaste.recommend.item_filter import ItemFilter
 from foretaste.recommend.top_k import UserHistories, UserRanker
 from foretaste.runs import Run, load_model
@@ -45,8 +46,8 @@ def row(run: Run, model: RecommenderModel, directory: Path) -> str:
     formats: dict[str, Format] = {file: name for name, file in FILES.items()}
     program = load(formats[document["program"]], directory)
     names = [each["name"] for each in document["inputs"]]
-    passes = ItemFilter.of(run.items, model.num_items, candidates=None, exclude=())
-    ranker = UserRanker(model, passes, k=document["k"], include_seen=False)
+    request = ListRequest(k=document["k"])
+    ranker = UserRanker(model, ItemFilter.of(run.items, model.num_items, request), request)
     cells = [directory.name, document["program"]]
     cells += [f"{document['compared'][name]:,}" for name in ("equal", "near_ties", "different")]
     for size in BATCHES:

@@ -21,6 +21,7 @@ from foretaste.bench.session import Session
 from foretaste.evaluation.ranking import to_device
 from foretaste.models.neumf.model import NeuMF
 from foretaste.models.vae.model import MultVAE
+from foretaste.recommend.config import ListRequest
 from foretaste.recommend.item_filter import ItemFilter
 from foretaste.recommend.top_k import UserHistories, UserRanker
 
@@ -56,7 +57,7 @@ def measure(session: Session, options: RankAll) -> None:
         users.sort()
     everything = np.ones(histories.num_items, dtype=bool)
     item_filter = ItemFilter(is_allowed=everything, contents="item{s} in the catalogue", notes=())
-    ranker = UserRanker(model, item_filter, k=options.k, include_seen=False)
+    ranker = UserRanker(model, item_filter, ListRequest(k=options.k))
     asked = UserHistories(users, histories.rows(users), [()] * len(users))
     calls: dict[str, Callable[[], object]] = {OURS: partial(ranker.rank, asked)}
     rows = to_device(histories.rows(users), session.device)

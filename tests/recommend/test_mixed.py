@@ -12,8 +12,8 @@ import pytest
 from foretaste.data.ids import Id
 from foretaste.recommend import Answer, Recommender
 from foretaste.recommend.answers import make_answers
+from foretaste.recommend.config import ListRequest
 from foretaste.recommend.inputs import UNKNOWN_USER, AskedUsers
-from foretaste.recommend.requests import ListRequest
 from tests.recommend.shop import HISTORIES, new_users, trained_users, unseen_item
 
 User = tuple[Id | None, list[Id] | None]
@@ -30,18 +30,10 @@ def together(recommender: Recommender, asked: Sequence[Asked]) -> list[list[Answ
     """The answers to each, all scored at once."""
     users = [user for one in asked for user in one.users]
     ids, histories = [user_id for user_id, _ in users], [history for _, history in users]
-    defaults = {
-        "k": 10,
-        "exclude": (),
-        "candidates": None,
-        "include_seen": False,
-        "reasons": False,
-        "rules": (),
-        "where": None,
-        "max_per": None,
-    }
-    requests = [ListRequest(num_users=len(o.users), **(defaults | o.options)) for o in asked]
-    found = recommender.lists(AskedUsers.mixed(recommender.users, ids, histories), requests)
+    requests = [(len(one.users), ListRequest.of(**one.options)) for one in asked]
+    found = recommender.lists_together(
+        AskedUsers.mixed(recommender.users, ids, histories), requests
+    )
     return [
         make_answers("user", [user_id for user_id, _ in one.users], top, recommender.items)
         for one, top in zip(asked, found, strict=True)

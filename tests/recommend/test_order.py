@@ -179,7 +179,8 @@ def test_events_stand_behind_by_time_then_by_arrival(
     served = ServedModel("following", recommender, "digest")
 
     def answer(*users: User) -> list[list[Any]]:
-        ((content, _),) = served.recommend([RecommendBody(users=[*users], k=2)], store)
+        asked = served.asked(RecommendBody(users=[*users], k=2))
+        ((content, _),) = served.recommend([asked], store)
         return [
             [one["item_id"] for one in found["items"]] for found in json.loads(content)["answers"]
         ]

@@ -18,6 +18,7 @@ from foretaste.data.ids import IdTable
 from foretaste.errors import InputError, SettingError
 from foretaste.evaluation.ranking import ABSENT
 from foretaste.recommend import Recommender
+from foretaste.recommend.config import ListRequest
 from foretaste.recommend.max_per import Limit, MaxPer
 from foretaste.recommend.rules import ItemRules
 from tests.recommend.shop import new_users, trained_users
@@ -50,8 +51,8 @@ def met(conditions: dict[str, str], **columns: list[Any]) -> list[list[bool]]:
     size = len(next(iter(columns.values())))
     items = IdTable.from_ids("item", range(size), **columns)
     rules = ItemRules(items, size, conditions)
-    masks = [rules.condition([name]) for name in conditions]
-    return [mask.is_met.tolist() for mask in masks if mask is not None]
+    filters = [rules.filter(ListRequest(rules=(name,))) for name in conditions]
+    return [each.is_allowed.tolist() for each in filters]
 
 
 def walked(score: np.ndarray, k: int, limits: list[Limit]) -> list[int]:
@@ -194,7 +195,7 @@ def test_a_short_list_says_why(popularity: Recommender, tmp_path: Path) -> None:
         f"{size - 3} of them beyond 1 per stock"
     )
     (answer,) = recommender.recommend(user, k=9, rules=["red"], max_per={"stock": 1, "colour": 2})
-    assert str(answer.reason).endswith("in the history or beyond 1 per stock and 2 per colour")
+    assert str(answer.reason).endswith("in the history or beyond 2 per colour and 1 per stock")
     (answer,) = recommender.recommend(user, where="title = '{}'")
     assert answer.reason == "only 0 of 10: 0 items in the catalogue meeting title = '{}'"
 
@@ -243,11 +244,11 @@ def test_stock_is_read_again(popularity: Recommender, tmp_path: Path) -> None:
 def test_columns_of_a_file_take_the_place_of_the_runs(popularity: Recommender) -> None:
     recommender, items = copy(popularity), popularity.items
     first = items.ids()[0]
-    assert recommender.item_rules.condition([], f"title = 'The Book of {first}'") is not None
+    by_title = ListRequest(where=f"title = 'The Book of {first}'")
+    assert recommender.item_rules.filter(by_title).size == 1
     recommender.read_rules(items=pa.table({"item_id": [first], "Title": ["x"], "stock": [1]}))
-    condition = recommender.item_rules.condition([], "title = 'x' AND stock = 1")
-    assert condition is not None
-    assert np.flatnonzero(condition.is_met).tolist() == [0]
+    found = recommender.item_rules.filter(ListRequest(where="title = 'x' AND stock = 1"))
+    assert np.flatnonzero(found.is_allowed).tolist() == [0]
 
 
 def test_what_is_not_known_is_refused(popularity: Recommender, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from foretaste.data.ids import IdTable
+from foretaste.recommend.config import ListRequest
 from foretaste.recommend.top_k import TopItems
 from foretaste.serve.lists import ListCache, ListWriter, WrittenList
 from tests.runs.tiny import FIRST_USER
@@ -47,13 +48,13 @@ def test_lists_asked_for_last_stay_in_the_cache() -> None:
     written = WrittenList(b"x" * 600, is_known=True, is_popularity=False)
     cache = ListCache(2500)
     for user in (1, 2, 2, "1"):
-        cache.put((user, 10, b""), written)
-        assert cache.get((1, 10, b"")) == written._replace(is_cached=True)
-    assert cache.get((2, 10, b"")) is None
-    assert cache.get(("1", 10, b"")) is not None
-    assert cache.get(("1", 11, b"")) is None
+        cache.put((user, ListRequest()), written)
+        assert cache.get((1, ListRequest(k=10))) == written._replace(is_cached=True)
+    assert cache.get((2, ListRequest())) is None
+    assert cache.get(("1", ListRequest())) is not None
+    assert cache.get(("1", ListRequest(k=11))) is None
     assert cache.get(None) is None
-    assert cache._num_bytes == 2000
+    assert cache._num_bytes == 2300
 
 
 def test_only_what_depends_on_the_run_alone_is_cached(runs: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from foretaste.errors import SettingError
 
 if TYPE_CHECKING:
     from foretaste.recommend import Answer, Export, Recommender
+    from foretaste.recommend.export import Output, Progress
     from foretaste.runs import Run
 
 
@@ -50,11 +51,16 @@ class AnswerOptions:
                 raise SettingError(
                     "--format is for printed lists; the ending of --output FILE chooses its format"
                 )
-            from foretaste.recommend.export import Output
-
-            Output(self.output, self.overwrite, self.spreadsheet_safe)
+            self.file()
         elif all:
             raise SettingError("--all needs --output FILE: lists of all users are not printed")
+
+    def file(self) -> Output:
+        """The file to write; SettingError if it cannot be written."""
+        from foretaste.recommend.export import Output
+
+        assert self.output is not None, "lists are printed without --output"
+        return Output(self.output, self.overwrite, self.spreadsheet_safe)
 
     def open(self, run: Run) -> Recommender:
         """The recommender of a run; prints a note if the training is not finished."""
@@ -101,15 +107,17 @@ class AnswerOptions:
                     say(console)
                 say(console, str(answer))
 
-    def write(self, label: str, kind: str, export: Callable[..., Export], *, all: bool) -> None:
+    def write(
+        self,
+        label: str,
+        kind: str,
+        export: Callable[[Output, Progress | None], Export],
+        *,
+        all: bool,
+    ) -> None:
         """Write the output by ``export``; ``kind`` is "user" or "item", the subject of a list."""
         with counting(label, quiet=self.quiet) as progress:
-            found = export(
-                self.output,
-                overwrite=self.overwrite,
-                spreadsheet_safe=self.spreadsheet_safe,
-                progress=progress,
-            )
+            found = export(self.file(), progress)
         if self.quiet:
             return
         notes = stderr_console()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -16,11 +16,12 @@ from foretaste.cli.arguments import FLAG, use_threads
 from foretaste.cli.console import say, stderr_console
 from foretaste.data.config import PairsConfig
 from foretaste.errors import SettingError
-from foretaste.recommend.config import Unknown
+from foretaste.recommend.config import ListRequest, Unknown
 
 if TYPE_CHECKING:
     from foretaste.data.ids import Id, IdTable
-    from foretaste.recommend import Export
+    from foretaste.recommend.inputs import AskedUsers
+    from foretaste.runs import Run
 
 _USERS_AT_ONCE = 4096
 
@@ -63,25 +64,28 @@ class Request:
                 f"--histories-file FILE or --all; {found}"
             )
 
-    def histories(
-        self, files: PairsConfig | None
-    ) -> dict[int | str, list[int | str]] | list[tuple[str, ...]] | None:
-        """Histories of new users; None for users known to the run."""
-        if self.histories_file is None:
-            return [self.history] if self.history else None
-        from foretaste.data import read_histories
+    def asked(self, run: Run, files: PairsConfig | None) -> AskedUsers:
+        """The users to answer, looked up in the run."""
+        from foretaste.recommend.inputs import AskedUsers, read_ids
 
-        return read_histories(self.histories_file, files)
-
-    def user_ids(self, users: IdTable, files: PairsConfig | None) -> list[Id] | None:
-        """Ids of users in the run's table; None for all of them."""
         if self.all:
-            return None
-        from foretaste.recommend import read_ids
+            return AskedUsers.everyone(run.users)
+        if self.histories_file is not None:
+            from foretaste.data import read_histories
 
-        if self.users_file is None:
-            return [*self.user]
-        return read_ids(self.users_file, users, files)
+            return AskedUsers.new(run.users, read_histories(self.histories_file, files))
+        if self.history:
+            # A comma separates no ids, since one may be in an id.
+            if "," in "".join(self.history) and max(run.items.lookup(self.history)) < 0:
+                raise SettingError(
+                    f"no item is called {self.history[0]!r}; --history takes ids with spaces "
+                    "between them: --history 1 5"
+                )
+            return AskedUsers.new(run.users, [self.history])
+        ids: Sequence[Id] = self.user
+        if self.users_file is not None:
+            ids = read_ids(self.users_file, run.users, files)
+        return AskedUsers.known(run.users, ids, self.unknown)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,18 +123,18 @@ class Lists:
     reasons: Annotated[bool, FLAG] = False
     """Print below each item the nearest items of the history; in JSON as because."""
 
-    def arguments(self, items: IdTable, files: PairsConfig | None) -> dict[str, Any]:
-        """The arguments of `Recommender`, for a run that has these items."""
-        k = {} if self.k is None else {"k": self.k}
-        return {
-            **k,
-            "exclude": _with_files(self.exclude, items, files),
-            "candidates": _with_files(self.candidates, items, files) or None,
-            "include_seen": self.include_seen,
-            "rules": self.rules,
-            "where": self.where,
-            "max_per": _limits(self.max_per),
-        }
+    def request(self, items: IdTable, files: PairsConfig | None) -> ListRequest:
+        """The request, for a run that has these items."""
+        return ListRequest.of(
+            ListRequest.k if self.k is None else self.k,
+            exclude=_with_files(self.exclude, items, files),
+            candidates=_with_files(self.candidates, items, files) or None,
+            include_seen=self.include_seen,
+            rules=self.rules,
+            where=self.where,
+            max_per=_limits(self.max_per),
+            reasons=self.reasons,
+        )
 
 
 def recommend(
@@ -160,53 +164,22 @@ def recommend(
 
     from foretaste.runs import Run
 
-    # A misspelled name is an error before torch is imported, which takes 1.1 s.
+    # A misspelled name is an error before torch is imported, which takes 1.1 s. All users are
+    # looked up before the first is printed: an unknown one ends no output in its middle.
     found = Run.open(run)
-    arguments = lists.arguments(found.items, files)
-    # A comma separates no ids, since one may be in an id.
-    if "," in "".join(request.history) and max(found.items.lookup(request.history)) < 0:
-        raise SettingError(
-            f"no item is called {request.history[0]!r}; --history takes ids with spaces between "
-            "them: --history 1 5"
-        )
-    histories, user_ids = request.histories(files), request.user_ids(found.users, files)
+    asked, users = lists.request(found.items, files), request.asked(found, files)
     use_threads(threads)
     recommender = options.open(found)
     recommender.read_rules(lists.rules_file, lists.items, files)
     if options.output is not None:
-        export: Callable[..., Export]
-        if histories is None:
-            export = partial(recommender.recommend_all, user_ids=user_ids, unknown=request.unknown)
-        else:
-            export = partial(recommender.recommend_all_for, histories=histories)
-        options.write("Recommending", "user", partial(export, **arguments), all=request.all)
+        write = partial(recommender.write, users, asked)
+        options.write("Recommending", "user", write, all=request.all)
         return
-    arguments["reasons"] = lists.reasons
-    if isinstance(histories, dict):
-        named = map(dict, _parts([*histories.items()]))
-        options.print(
-            answer for part in named for answer in recommender.recommend_for(part, **arguments)
-        )
-    elif histories is not None:
-        options.print(recommender.recommend_for(histories, **arguments))
-    else:
-        from foretaste.recommend.inputs import AskedUsers
-
-        # All users are looked up before the first is printed: an unknown one is then an error
-        # without half of the output.
-        users = AskedUsers.known(recommender.users, user_ids or [], request.unknown)
-        for note in users.notes:
-            say(stderr_console(quiet=options.quiet), f"note: {note}")
-        arguments["unknown"] = request.unknown
-        parts = _parts([*(users.ids or ())])
-        options.print(
-            answer for part in parts for answer in recommender.recommend(part, **arguments)
-        )
-
-
-def _parts(entries: list[Any]) -> Iterator[list[Any]]:
-    for start in range(0, len(entries), _USERS_AT_ONCE):
-        yield entries[start : start + _USERS_AT_ONCE]
+    for note in users.notes:
+        say(stderr_console(quiet=options.quiet), f"note: {note}")
+    starts = range(0, len(users), _USERS_AT_ONCE)
+    parts = (users[start : start + _USERS_AT_ONCE] for start in starts)
+    options.print(answer for part in parts for answer in recommender.answers(part, asked))
 
 
 def _limits(texts: Sequence[str]) -> dict[str, int]:
@@ -223,11 +196,11 @@ def _limits(texts: Sequence[str]) -> dict[str, int]:
 
 
 def _with_files(ids: Sequence[str], items: IdTable, files: PairsConfig | None) -> list[Id]:
-    """The given ids, with the ids of the file in place of each @FILE."""
+    """The given ids in the type of the run's, with those of the file in place of each @FILE."""
     from foretaste.recommend import read_ids
 
     parts = (read_ids(one[1:], items, files) if one.startswith("@") else [one] for one in ids)
-    return [*chain.from_iterable(parts)]
+    return items.as_kept(chain.from_iterable(parts))
 
 
 def similar(
@@ -256,9 +229,9 @@ def similar(
     from foretaste.runs import Run
 
     recommender = options.open(Run.open(run))
-    arguments: dict[str, Any] = {} if k is None else {"k": k}
+    k = ListRequest.k if k is None else k
     if options.output is None:
-        options.print(recommender.similar_items(item, **arguments))
+        options.print(recommender.similar_items(item, k))
         return
-    export = partial(recommender.similar_all, item_ids=None if all else item, **arguments)
-    options.write("Looking for similar items", "item", export, all=all)
+    write = partial(recommender.write_similar, None if all else item, k)
+    options.write("Looking for similar items", "item", write, all=all)

@@ -2,8 +2,11 @@ from .answers import Answer as Answer
 from .answers import Answers as Answers
 from .answers import ScoredItem as ScoredItem
 from .answers import to_table as to_table
+from .config import ListOptions as ListOptions
+from .config import ListRequest as ListRequest
 from .config import Unknown as Unknown
 from .export import Export as Export
+from .inputs import AskedUsers as AskedUsers
 from .inputs import read_ids as read_ids
 from .recommender import Recommender as Recommender
 from .recommender import load as load

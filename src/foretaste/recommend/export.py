@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,9 @@ from foretaste.errors import SettingError
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
-    from foretaste.recommend.top_k import SimilarItemRanker, TopItems, UserRanker
+    from foretaste.recommend.top_k import TopItems
 
+Progress = Callable[[int, int], None]
 WriteTable = Callable[[pa.Table], None]
 
 _ROW_GROUP_ROWS = 131_072
@@ -196,12 +197,11 @@ def write_lists(
     output: Output,
     about: pa.Table,
     items: IdTable,
-    ranker: UserRanker | SimilarItemRanker,
-    rank: Callable[[slice], TopItems],
-    progress: Callable[[int, int], None] | None,
-    notes: tuple[str, ...] = (),
+    lists: Iterable[TopItems],
+    k: int,
+    progress: Progress | None,
 ) -> Export:
-    """Write the lists that ``rank`` makes for the rows of ``about``, batch by batch.
+    """Write the lists for the rows of ``about``, which come in batches.
 
     ``about`` has one column: the user, history or item of each list.
     """
@@ -217,17 +217,19 @@ def write_lists(
         fields.append(("title", item_fields.field("title").type))
     schema = pa.schema(fields)
     counts = np.zeros(len(_COUNTS), dtype=np.int64)
+    num_done = 0
     with output.writer(schema) as write:
-        for rows in ranker.batches(len(about)):
-            top = rank(rows)
+        for top in lists:
+            rows = slice(num_done, num_done + len(top.length))
             write(_lists_table(about[rows], items, top, schema))
-            counts += _counts(top, ranker.k)
+            counts += _counts(top, k)
+            num_done = rows.stop
             if progress is not None:
-                progress(rows.stop, len(about))
+                progress(num_done, len(about))
     return Export(
         path=output.path,
         num_users=len(about),
-        notes=notes + ranker.notes,
+        notes=(),
         elapsed_s=time.perf_counter() - started,
         **dict(zip(_COUNTS, counts.tolist(), strict=True)),
     )

@@ -51,8 +51,12 @@ def named(ids: Sequence[Id]) -> str:
 class AskedUsers:
     """Users to answer, each by an id that the run knows, by a history, or by both."""
 
+    kind: Literal["user", "history"] = "user"
+    """``history`` for histories without names."""
+
     ids: Sequence[Id | None] | None
-    """The id of each user in the answers; None for unnamed histories, and for all of a run."""
+    """The id of each user in the answers; None for unnamed histories, and for users by their rows
+    alone."""
 
     user_index: NDArray[np.int64]
     """The row of each user in the run's table; ``len(users)`` for an unknown user."""
@@ -62,6 +66,23 @@ class AskedUsers:
 
     notes: tuple[str, ...] = ()
     """Remarks on the given ids."""
+
+    def __len__(self) -> int:
+        return len(self.user_index)
+
+    def __getitem__(self, rows: slice) -> AskedUsers:
+        """Some of the users, without the notes."""
+        return AskedUsers(
+            kind=self.kind,
+            ids=None if self.ids is None else self.ids[rows],
+            user_index=self.user_index[rows],
+            histories=None if self.histories is None else self.histories[rows],
+        )
+
+    @classmethod
+    def everyone(cls, users: IdTable) -> AskedUsers:
+        """All users of a run."""
+        return cls(ids=None, user_index=np.arange(len(users)))
 
     @classmethod
     def known(cls, users: IdTable, user_ids: Ids, unknown: Unknown) -> AskedUsers:
@@ -86,7 +107,8 @@ class AskedUsers:
         """Users by their histories alone; names are not looked up in the run."""
         names, histories = given_histories(given)
         user_index = np.full(len(histories), len(users))
-        return cls(ids=names, user_index=user_index, histories=histories)
+        kind: Literal["user", "history"] = "history" if names is None else "user"
+        return cls(kind=kind, ids=names, user_index=user_index, histories=histories)
 
     @classmethod
     def mixed(
@@ -103,11 +125,6 @@ class AskedUsers:
             user_index[named] = np.where(found < 0, len(users), found)
         is_by_id_alone = all(history is None for history in histories)
         return cls(ids=ids, user_index=user_index, histories=None if is_by_id_alone else histories)
-
-    @property
-    def kind(self) -> Literal["user", "history"]:
-        """``user`` if the users have ids, otherwise ``history``."""
-        return "history" if self.ids is None else "user"
 
 
 def lookup_all(table: IdTable, ids: Sequence[Id]) -> NDArray[np.int64]:

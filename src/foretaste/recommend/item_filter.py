@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from foretaste.data.ids import Ids, as_ids
+from foretaste.data.ids import Id
+from foretaste.recommend.config import ListRequest
 from foretaste.recommend.inputs import examples, named
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
+    from foretaste.recommend.max_per import MaxPer
 
 _FEW = 8
 """Allowed items are scored one by one if at most one item in 8 of the catalogue is allowed."""
@@ -45,18 +47,20 @@ class ItemFilter:
     notes: tuple[str, ...] = ()
     """Remarks on the given ids."""
 
+    max_per: MaxPer | None = None
+    """Limits on items of a list with the same value in a column."""
+
     @classmethod
     def of(
         cls,
         items: IdTable,
         num_items: int,
-        *,
-        candidates: Ids | None,
-        exclude: Ids,
+        request: ListRequest,
         condition: Condition | None = None,
+        max_per: MaxPer | None = None,
     ) -> ItemFilter:
-        """The catalogue (the first ``num_items`` of ``items``), restricted to ``candidates`` that
-        meet the ``condition``, without ``exclude``.
+        """The catalogue (the first ``num_items`` of ``items``), restricted to the candidates of a
+        request that meet the ``condition``, without what the request excludes.
 
         Ids that are not in the catalogue are ignored, with a note.
         """
@@ -64,8 +68,8 @@ class ItemFilter:
         is_allowed = np.ones(num_items, dtype=bool)
         contents = cls.contents
         notes: Sequence[str] = []
-        if candidates is not None:
-            index, notes = _in_catalogue(items, num_items, "candidates", candidates)
+        if request.candidates is not None:
+            index, notes = _in_catalogue(items, num_items, "candidates", request.candidates)
             is_allowed[:] = False
             is_allowed[index] = True
             contents = "candidate{s} in the catalogue"
@@ -73,12 +77,14 @@ class ItemFilter:
             is_allowed &= condition.is_met
             # The text is formatted later, and a condition may hold braces.
             contents += f" meeting {condition.words}".replace("{", "{{").replace("}", "}}")
-        index, more_notes = _in_catalogue(items, num_items, "exclude", exclude)
+        index, more_notes = _in_catalogue(items, num_items, "exclude", request.exclude)
         if len(index):
             is_allowed[index] = False
             contents += " without the excluded"
         notes = (*notes, *more_notes)
-        return cls(is_allowed=is_allowed, excluded=index, contents=contents, notes=notes)
+        return cls(
+            is_allowed=is_allowed, excluded=index, contents=contents, notes=notes, max_per=max_per
+        )
 
     @cached_property
     def size(self) -> int:
@@ -92,13 +98,12 @@ class ItemFilter:
 
 
 def _in_catalogue(
-    items: IdTable, num_items: int, name: str, given: Ids
+    items: IdTable, num_items: int, name: str, ids: Sequence[Id]
 ) -> tuple[NDArray[np.int64], list[str]]:
     """Indexes of the given ids that are in the catalogue, and a note on the others."""
-    ids = as_ids(name, given)
     if not ids:
         return np.zeros(0, dtype=np.int64), []
-    index = items.lookup(ids)
+    index = items.rows_of(ids)
     in_catalogue = (index >= 0) & (index < num_items)
     missing = list(compress(ids, ~in_catalogue))
     notes = []

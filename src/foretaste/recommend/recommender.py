@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 import pyarrow as pa
@@ -14,13 +14,15 @@ import torch
 from numpy.typing import NDArray
 
 from foretaste._util.settings import Count, checked
+from foretaste._util.signatures import with_keywords_of
 from foretaste.data.config import PairsConfig
 from foretaste.data.histories import Histories
 from foretaste.data.ids import Id, Ids, IdTable, as_ids, id_array
+from foretaste.errors import SettingError
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.recommend.answers import COLUMNS, Answers, make_answers
-from foretaste.recommend.config import Unknown
-from foretaste.recommend.export import Export, Output, write_lists
+from foretaste.recommend.config import FilterOptions, ListOptions, ListRequest, Unknown
+from foretaste.recommend.export import Export, Output, Progress, write_lists
 from foretaste.recommend.inputs import (
     EMPTY_HISTORY,
     NOTHING_KNOWN,
@@ -33,8 +35,7 @@ from foretaste.recommend.inputs import (
     known_items,
     lookup_all,
 )
-from foretaste.recommend.item_filter import ItemFilter
-from foretaste.recommend.requests import ListRequest, answer_requests
+from foretaste.recommend.requests import answer_requests
 from foretaste.recommend.rules import ItemRules
 from foretaste.recommend.top_k import (
     SimilarItemRanker,
@@ -49,12 +50,7 @@ from foretaste.runs.run import Run, load_model
 class Recommender:
     """Recommender of one model, in the customer's own ids.
 
-    Every answer has exactly k items or a reason why not. Items in the history are left out unless
-    ``include_seen``. ``candidates`` restricts lists to these items, such as those in stock, and
-    ``exclude`` removes items. In both, ids that training never saw are ignored, and the reason
-    names them. Items must meet all ``rules``, which are names of `read_rules`, and ``where``, SQL
-    on the columns of the items. ``max_per`` limits the items of a list with the same value in a
-    column: ``{"brand": 2}``.
+    Every answer has exactly k items or a reason why not.
     """
 
     def __init__(
@@ -89,81 +85,76 @@ class Recommender:
         model = load_model(opened, device)
         return cls(model, opened.users, opened.items, lambda: opened.histories, run=opened)
 
+    @with_keywords_of(ListOptions, ListRequest)
     def recommend(
         self,
         user_ids: Ids,
-        k: int = 10,
+        k: int = ListRequest.k,
         *,
-        exclude: Ids = (),
-        candidates: Ids | None = None,
-        include_seen: bool = False,
-        rules: Sequence[str] = (),
-        where: str | None = None,
-        max_per: Mapping[str, int] | None = None,
-        reasons: bool = False,
         unknown: Unknown = "error",
+        **options: Unpack[ListOptions],
     ) -> Answers:
         """One answer per user, in the order asked; repeats are allowed.
 
-        Users held out of training are answered from their histories. Users unknown to the run raise
-        UnknownIdError, which has their ``ids``. With ``unknown="skip"`` they get no answer; with
-        ``unknown="popular"`` they get one in popularity order, with that reason. With ``reasons``,
-        ``because`` of an answer has the items of the history that are nearest to each listed item.
+        Users held out of training are answered from their histories.
+
+        Args:
+            user_ids: one id or several.
+            k: items per list.
+            unknown: for users unknown to the run, ``error`` raises UnknownIdError, which has their
+                ``ids``, ``skip`` gives no answer, and ``popular`` one in popularity order, with
+                that reason.
+            exclude: ids of items to leave out.
+            candidates: ids of items that may be recommended, such as those in stock; None for all.
+                In both, ids that training never saw are ignored, and the reason names them.
+            include_seen: also recommend items of the user's history.
+            rules: names of rules that were read by `read_rules`; items must meet all of them.
+            where: SQL condition on the columns of items, ``"stock > 0"``, which items must meet.
+            max_per: most items of a list with the same value in a column: ``{"brand": 2}``.
+            reasons: give the items of the history that are nearest to each listed item, as
+                ``because`` of an answer.
         """
         users = AskedUsers.known(self.users, user_ids, unknown)
-        return self._answers(
-            users,
-            k=k,
-            exclude=exclude,
-            candidates=candidates,
-            include_seen=include_seen,
-            rules=rules,
-            where=where,
-            max_per=max_per,
-            reasons=reasons,
-        )
+        return self.answers(users, ListRequest.of(k, **options))
 
+    @with_keywords_of(ListOptions, ListRequest)
     def recommend_for(
         self,
         histories: GivenHistories,
-        k: int = 10,
-        *,
-        exclude: Ids = (),
-        candidates: Ids | None = None,
-        include_seen: bool = False,
-        rules: Sequence[str] = (),
-        where: str | None = None,
-        max_per: Mapping[str, int] | None = None,
-        reasons: bool = False,
+        k: int = ListRequest.k,
+        **options: Unpack[ListOptions],
     ) -> Answers:
         """One answer per history, which is a list of item ids; the run need not know the user.
 
         The last item is the newest, for a model that uses the order; an item that comes twice has
         its last place. A mapping names the users, ``{"anna": [1, 5]}``, and the answers have these
         names. Items that training never saw are ignored, and the reason names them. A history
-        without other items is answered in popularity order.
+        without other items is answered in popularity order. The other arguments are those of
+        `recommend`.
         """
         users = AskedUsers.new(self.users, histories)
-        return self._answers(
-            users,
-            k=k,
-            exclude=exclude,
-            candidates=candidates,
-            include_seen=include_seen,
-            rules=rules,
-            where=where,
-            max_per=max_per,
-            reasons=reasons,
-        )
+        return self.answers(users, ListRequest.of(k, **options))
 
-    def lists(self, users: AskedUsers, requests: Sequence[ListRequest]) -> list[TopItems]:
-        """The lists of each request; requests take ``users`` in turn, as in `answer_requests`.
+    def answers(self, users: AskedUsers, request: ListRequest) -> Answers:
+        """One answer per user."""
+        ids = users.ids
+        if ids is None and users.kind == "user":
+            ids = self.users.ids(users.user_index)
+        return make_answers(users.kind, ids, self.lists(users, request), self.items)
+
+    def lists(self, users: AskedUsers, request: ListRequest) -> TopItems:
+        """The lists of a request.
 
         Unknown users without a history are answered in popularity order. Known users with further
         items are folded in with all their items, the given ones last.
         """
-        histories = self._look_up(users)
-        return answer_requests(self.model, self.items, self.item_rules, histories, requests)
+        return self.lists_together(users, [(len(users), request)])[0]
+
+    def lists_together(
+        self, users: AskedUsers, requests: Sequence[tuple[int, ListRequest]]
+    ) -> list[TopItems]:
+        """The lists of each request, which is that of the next users, as many as its number."""
+        return answer_requests(self.model, self.item_rules, self._look_up(users), requests)
 
     def similar_items(self, item_ids: Ids, k: int = 10) -> Answers:
         """The k items of the catalogue most similar to each given item, without that item.
@@ -224,7 +215,7 @@ class Recommender:
         item_ids: Ids | None = None,
         overwrite: bool = False,
         spreadsheet_safe: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Export:
         """Write the most similar items of every item of the catalogue, or of these, to a file.
 
@@ -232,31 +223,32 @@ class Recommender:
         similar_to.
         """
         file = Output.of(output, overwrite=overwrite, spreadsheet_safe=spreadsheet_safe)
+        return self.write_similar(item_ids, k, file, progress)
+
+    def write_similar(
+        self, item_ids: Ids | None, k: int, output: Output, progress: Progress | None = None
+    ) -> Export:
+        """Write the most similar items of these items, or of the whole catalogue, to a file."""
         ranker = SimilarItemRanker(self.model, k=checked("k", k, Count))
         index = np.arange(self.model.num_items)
         if item_ids is not None:
             index = catalogue_index(self.items, self.model.num_items, item_ids)
         about = pa.table({COLUMNS["item"]: self.items.table.column("id").take(index)})
-        return write_lists(
-            file, about, self.items, ranker, lambda rows: ranker.rank(index[rows]), progress
-        )
+        lists = (ranker.rank(index[rows]) for rows in ranker.batches(len(index)))
+        return write_lists(output, about, self.items, lists, ranker.k, progress)
 
+    @with_keywords_of(FilterOptions, ListRequest)
     def recommend_all(
         self,
         output: Path | str,
-        k: int = 10,
+        k: int = ListRequest.k,
         *,
         user_ids: Ids | None = None,
-        exclude: Ids = (),
-        candidates: Ids | None = None,
-        include_seen: bool = False,
-        rules: Sequence[str] = (),
-        where: str | None = None,
-        max_per: Mapping[str, int] | None = None,
         unknown: Unknown = "error",
         overwrite: bool = False,
         spreadsheet_safe: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
+        **options: Unpack[FilterOptions],
     ) -> Export:
         """Write the lists of every user, or of these, to a ``.parquet``, ``.csv`` or ``.jsonl``.
 
@@ -266,64 +258,65 @@ class Recommender:
 
         ``progress`` is called with the number of users done and the number in all. Raises
         SettingError if ``output`` exists, unless ``overwrite``. ``spreadsheet_safe`` puts an
-        apostrophe before text in a CSV file that a spreadsheet would compute, ids included.
-        ``unknown`` is as in `recommend`; the notes count unknown users. The column user_id is text
-        if one of them is no integer.
+        apostrophe before text in a CSV file that a spreadsheet would compute, ids included. The
+        other arguments are those of `recommend`; the notes count unknown users. The column user_id
+        is text if one of them is no integer.
         """
         file = Output.of(output, overwrite=overwrite, spreadsheet_safe=spreadsheet_safe)
-        ranker = self._ranker(k, exclude, candidates, include_seen, rules, where, max_per)
-        column = self.users.table.column("id")
+        request = ListRequest.of(k, **options)
         if user_ids is None:
-            users = AskedUsers(ids=None, user_index=np.arange(len(self.users)))
+            users = AskedUsers.everyone(self.users)
         else:
             users = AskedUsers.known(self.users, user_ids, unknown)
-            is_foreign = (users.user_index == len(self.users)).any()
-            column = (
-                id_array(cast("Sequence[Id]", users.ids))
-                if is_foreign
-                else column.take(users.user_index)
-            )
+        return self.write(users, request, file, progress)
 
-        def rank(rows: slice) -> TopItems:
-            return ranker.rank(self._look_up(users, rows))
-
-        about = pa.table({COLUMNS["user"]: column})
-        return write_lists(file, about, self.items, ranker, rank, progress, users.notes)
-
+    @with_keywords_of(FilterOptions, ListRequest)
     def recommend_all_for(
         self,
         output: Path | str,
         histories: GivenHistories,
-        k: int = 10,
+        k: int = ListRequest.k,
         *,
-        exclude: Ids = (),
-        candidates: Ids | None = None,
-        include_seen: bool = False,
-        rules: Sequence[str] = (),
-        where: str | None = None,
-        max_per: Mapping[str, int] | None = None,
         overwrite: bool = False,
         spreadsheet_safe: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
+        **options: Unpack[FilterOptions],
     ) -> Export:
         """Write the lists of `recommend_for` to a file, as `recommend_all` does.
 
         The first column is user_id if a mapping names the users, otherwise history: 0, 1, 2, ...
         """
         file = Output.of(output, overwrite=overwrite, spreadsheet_safe=spreadsheet_safe)
-        ranker = self._ranker(k, exclude, candidates, include_seen, rules, where, max_per)
         users = AskedUsers.new(self.users, histories)
-        names = range(len(users.user_index)) if users.ids is None else users.ids
-        about = pa.table({COLUMNS[users.kind]: pa.array(names)})
+        return self.write(users, ListRequest.of(k, **options), file, progress)
 
-        def rank(rows: slice) -> TopItems:
-            return ranker.rank(self._look_up(users, rows))
+    def write(
+        self,
+        users: AskedUsers,
+        request: ListRequest,
+        output: Output,
+        progress: Progress | None = None,
+    ) -> Export:
+        """Write the lists of a request to a file, batch by batch."""
+        if request.reasons:
+            raise SettingError("reasons are part of answers, and not written to a file")
+        item_filter = self.item_rules.filter(request)
+        ranker = UserRanker(self.model, item_filter, request)
+        lists = (ranker.rank(self._look_up(users[rows])) for rows in ranker.batches(len(users)))
+        about = pa.table({COLUMNS[users.kind]: self._subjects(users)})
+        export = write_lists(output, about, self.items, lists, ranker.k, progress)
+        notes = [*users.notes, *item_filter.notes]
+        if users.histories is not None and export.num_users == export.num_popularity_lists > 0:
+            notes.append(f"nothing in the histories was seen in training; {examples(self.items)}")
+        return replace(export, notes=tuple(notes))
 
-        export = write_lists(file, about, self.items, ranker, rank, progress)
-        if export.num_users == export.num_popularity_lists > 0:
-            hint = f"nothing in the histories was seen in training; {examples(self.items)}"
-            return replace(export, notes=(*export.notes, hint))
-        return export
+    def _subjects(self, users: AskedUsers) -> pa.Array | pa.ChunkedArray:
+        """The column with the user or history of each list."""
+        if users.kind == "history":
+            return pa.array(range(len(users)))
+        if (users.user_index < len(self.users)).all():
+            return self.users.table.column("id").take(users.user_index)
+        return id_array(cast("Sequence[Id]", users.ids))
 
     def read_rules(
         self,
@@ -355,53 +348,14 @@ class Recommender:
             histories = histories()
         return histories.within(self.model.num_items).padded(len(self.users) + 1)
 
-    def _ranker(
-        self,
-        k: int,
-        exclude: Ids,
-        candidates: Ids | None,
-        include_seen: bool,
-        rules: Sequence[str],
-        where: str | None,
-        max_per: Mapping[str, int] | None,
-    ) -> UserRanker:
-        item_filter = ItemFilter.of(
-            self.items,
-            self.model.num_items,
-            candidates=candidates,
-            exclude=exclude,
-            condition=self.item_rules.condition(rules, where),
-        )
-        return UserRanker(
-            self.model,
-            item_filter,
-            k=checked("k", k, Count),
-            include_seen=checked("include_seen", include_seen, bool),
-            max_per=self.item_rules.max_per(max_per),
-        )
-
-    def _answers(
-        self, users: AskedUsers, *, k: int, include_seen: bool, reasons: bool, **others: Any
-    ) -> Answers:
-        request = ListRequest(
-            num_users=len(users.user_index),
-            k=checked("k", k, Count),
-            include_seen=checked("include_seen", include_seen, bool),
-            reasons=checked("reasons", reasons, bool),
-            **others,
-        )
-        (top,) = self.lists(users, [request])
-        return make_answers(users.kind, users.ids, top, self.items)
-
-    def _look_up(self, asked: AskedUsers, rows: slice = slice(None)) -> UserHistories:
-        """The users, or some of them, with their histories from the run and the given items."""
-        user_index, num_items = asked.user_index[rows], self.model.num_items
+    def _look_up(self, users: AskedUsers) -> UserHistories:
+        """The users with their histories from the run and the given items."""
+        user_index, given, num_items = users.user_index, users.histories, self.model.num_items
         if (user_index < len(self.users)).any():
             histories = self.known_histories.rows(user_index)
         else:  # only new users: the run's histories need not be read
             histories = Histories.empty(num_users=len(user_index), num_items=num_items)
         has_items = histories.lengths() > 0
-        given = None if asked.histories is None else asked.histories[rows]
         remarks: list[list[str]] = [[] for _ in user_index]
         if given is not None:
             num_kept = histories.lengths()

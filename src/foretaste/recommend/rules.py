@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretaste._util.formatting import did_you_mean, shown
-from foretaste._util.settings import Count, checked
+from foretaste._util.settings import checked
 from foretaste.data.config import PairsConfig
 from foretaste.data.ids import IdTable
 from foretaste.errors import InputError, SettingError
+from foretaste.recommend.config import ListRequest
 from foretaste.recommend.inputs import examples, named
-from foretaste.recommend.item_filter import Condition
+from foretaste.recommend.item_filter import Condition, ItemFilter
 from foretaste.recommend.max_per import Limit, MaxPer
 
 _TYPES = {
@@ -43,14 +44,20 @@ class ItemRules:
     """The columns of a run's items, and named conditions on them; immutable."""
 
     def __init__(
-        self, items: IdTable, num_items: int, conditions: Mapping[str, str] | None = None
+        self,
+        items: IdTable,
+        num_items: int,
+        conditions: Mapping[str, str] | None = None,
+        described: pa.Table | None = None,
     ) -> None:
-        """``conditions`` are SQL by name, on the columns of the first ``num_items`` of ``items``.
+        """``conditions`` are SQL by name, on the columns of the first ``num_items`` of ``items``,
+        or of the same rows of ``described``.
 
         SettingError for SQL that is no condition.
         """
         # All are evaluated now: an answer then only reads a mask, and a wrong rule fails early.
-        self._items = items.table.slice(0, num_items)
+        self._ids = items
+        self._items = (items.table if described is None else described).slice(0, num_items)
         self._groups: dict[str, NDArray[np.int64]] = {}
         self._masks = {
             name: self._evaluated(f"rule {name}", sql) for name, sql in (conditions or {}).items()
@@ -73,52 +80,55 @@ class ItemRules:
         conditions = None
         if rules_file is not None:
             conditions = _conditions(checked("rules_file", rules_file, Path))
+        columns = None
         if described is not None:
-            items = _described(items, num_items, described, files)
-        return cls(items, num_items, conditions)
+            columns = _described(items, num_items, described, files)
+        return cls(items, num_items, conditions, columns)
 
     @property
     def names(self) -> list[str]:
         """The names of the rules."""
         return [*self._masks]
 
-    def condition(self, rules: Sequence[str], where: str | None = None) -> Condition | None:
-        """The conjunction of the rules and the SQL ``where``; None if there is neither.
-
-        SettingError for an unknown name, and for SQL that is no condition.
-        """
-        words, masks = [*dict.fromkeys(checked("rules", rules, list[str]))], []
-        for name in words:
+    def missing(self, request: ListRequest) -> tuple[str, str] | None:
+        """The first field of a request that names what the items lack, and a message; None if all
+        its rules and columns are here."""
+        for name in request.rules:
             if name not in self._masks:
                 known = f"those read are {named(self.names)}" if self._masks else "none were read"
-                raise SettingError(f"no rule is called {shown(name)}; {known}")
-            masks.append(self._masks[name])
-        if where is not None:
-            words.append(checked("where", where, str))
-            masks.append(self._evaluated("where", where))
-        if not masks:
-            return None
-        return Condition(" and ".join(words), np.logical_and.reduce(masks))
-
-    def max_per(self, most: Mapping[str, int] | None) -> MaxPer | None:
-        """The limits on items of one list with the same value in a column, by column; None if there
-        are none.
-
-        SettingError for a column that the items lack.
-        """
-        limits = []
-        for name, number in checked("max_per", most or {}, dict[str, Count]).items():
-            columns = self._texts.column_names[1:]
+                return "rules", f"no rule is called {shown(name)}; {known}"
+        columns = self._items.column_names[1:]
+        for name, _ in request.max_per:
             if name not in columns:
                 have = named(columns) or "none but their ids"
-                raise SettingError(
-                    f"max_per has {shown(name)}, which is no column of the items; they have {have}"
-                )
-            if name not in self._groups:
-                values = self._texts.column(name).combine_chunks().dictionary_encode()
-                self._groups[name] = np.asarray(values.indices.fill_null(-1)).astype(np.int64)
-            limits.append(Limit(name, number, self._groups[name]))
-        return MaxPer(limits) if limits else None
+                message = f"{shown(name)}, which is no column of the items; they have {have}"
+                return "max_per", f"max_per has {message}"
+        return None
+
+    def filter(self, request: ListRequest) -> ItemFilter:
+        """The items that the lists of a request may hold, and the limits on them.
+
+        SettingError for a rule or column that is `missing`, and for SQL that is no condition.
+        """
+        if found := self.missing(request):
+            raise SettingError(found[1])
+        words, masks = [*request.rules], [self._masks[name] for name in request.rules]
+        if request.where is not None:
+            words.append(request.where)
+            masks.append(self._evaluated("where", request.where))
+        condition = None
+        if masks:
+            condition = Condition(" and ".join(words), np.logical_and.reduce(masks))
+        limits = [Limit(name, most, self._group(name)) for name, most in request.max_per]
+        max_per = MaxPer(limits) if limits else None
+        return ItemFilter.of(self._ids, len(self._items), request, condition, max_per)
+
+    def _group(self, column: str) -> NDArray[np.int64]:
+        """Number of each item's value in a column; -1 for an item without a value."""
+        if column not in self._groups:
+            values = self._texts.column(column).combine_chunks().dictionary_encode()
+            self._groups[column] = np.asarray(values.indices.fill_null(-1)).astype(np.int64)
+        return self._groups[column]
 
     @cached_property
     def _texts(self) -> pa.Table:
@@ -217,7 +227,7 @@ def _conditions(path: Path) -> dict[str, str]:
 
 def _described(
     items: IdTable, num_items: int, described: Any, files: PairsConfig | None
-) -> IdTable:
+) -> pa.Table:
     """The items with the columns of a file or frame added."""
     from foretaste.data.preparation import read_items
 
@@ -236,4 +246,4 @@ def _described(
     joined = items.table.select(kept)
     for name in rows.column_names[1:]:
         joined = joined.append_column(name, rows.column(name))
-    return IdTable(kind="item", table=joined)
+    return joined

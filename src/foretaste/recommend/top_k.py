@@ -31,6 +31,7 @@ from foretaste.evaluation.ranking import (
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.precision_flags import float32_products
+from foretaste.recommend.config import ListRequest
 from foretaste.recommend.inputs import NOTHING_KNOWN
 from foretaste.recommend.item_filter import ItemFilter
 from foretaste.recommend.max_per import MaxPer
@@ -153,8 +154,6 @@ class _Ranker:
         self._contents = contents
         self._length = min(k, size)
         self._num_scored = model.num_items
-        self.notes: tuple[str, ...] = ()
-        """Remarks on all lists."""
 
     def batches(self, num_rows: int) -> Iterator[slice]:
         """Slices of consecutive rows whose scores fit into memory."""
@@ -190,18 +189,11 @@ class UserRanker(_Ranker):
     """Ranker of the items of a filter, for known and new users."""
 
     def __init__(
-        self,
-        model: RecommenderModel,
-        item_filter: ItemFilter,
-        *,
-        k: int,
-        include_seen: bool,
-        max_per: MaxPer | None = None,
+        self, model: RecommenderModel, item_filter: ItemFilter, request: ListRequest
     ) -> None:
-        super().__init__(model, k, item_filter.size, item_filter.contents)
-        self._include_seen = include_seen
-        self._max_per = max_per
-        self.notes = item_filter.notes
+        super().__init__(model, request.k, item_filter.size, item_filter.contents)
+        self._include_seen = request.include_seen
+        self._max_per = item_filter.max_per
         self._penalty_I: Tensor | None = None
         self._item_index_C: Tensor | None = None
         if item_filter.size < model.num_items:
@@ -217,8 +209,8 @@ class UserRanker(_Ranker):
     def rank(self, users: UserHistories, left_out: Histories | None = None) -> TopItems:
         """Lists for users.
 
-        Unless ``include_seen``, each list is without the user's history; ``left_out`` replaces that
-        history.
+        Unless the request includes seen items, each list is without the user's history;
+        ``left_out`` replaces that history.
         """
         model, (user_index, histories, remarks) = self.model, users
         remarks = [*remarks]

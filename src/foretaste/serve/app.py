@@ -142,10 +142,9 @@ class Service:
         async with _deadline(self.config.deadline_s):
             body = await self._read(request, RecommendBody)
             served = self.store.get(body.model)
-            served.check_types(body)
-            served.check_rules(body)
+            asked = served.asked(body)
             content, lists = await self._answer(
-                request, "recommend", body, len(body.users), served, events=self.event_store
+                request, "recommend", asked, len(body.users), served, events=self.event_store
             )
         self.metrics.note_lists(lists)
         return Response(content, media_type=_JSON)

@@ -10,13 +10,12 @@ import numpy as np
 from pydantic_core import to_json
 
 from foretaste.data.ids import Id, IdTable
+from foretaste.recommend.config import ListRequest
 from foretaste.recommend.top_k import TopItems
-from foretaste.serve.schemas import RecommendBody
 
-CacheKey = tuple[Id, int, bytes]
-"""A user's id, the number of items, and rules and limits as JSON."""
+CacheKey = tuple[Id, ListRequest]
 
-_BYTES_OF_ENTRY = 400
+_BYTES_OF_ENTRY = 550
 """Memory of a cached list besides its JSON: objects, key and place."""
 
 
@@ -30,16 +29,13 @@ class WrittenList(NamedTuple):
     """True for a list from the cache."""
 
 
-def cache_key(body: RecommendBody, user_id: Id | None, history: Sequence[Id]) -> CacheKey | None:
+def cache_key(request: ListRequest, user_id: Id | None, history: Sequence[Id]) -> CacheKey | None:
     """The key of a list in the cache; None for a list that is not cached, since it depends on more
     than the run and its rules."""
-    has_options = body.exclude or body.candidates is not None or body.include_seen
-    has_options = has_options or body.reasons
-    if user_id is None or history or has_options:
+    has_options = request.exclude or request.candidates is not None or request.include_seen
+    if user_id is None or history or has_options or request.reasons:
         return None
-    by_rules = body.rules or body.max_per
-    rules = to_json([sorted({*body.rules}), sorted(body.max_per.items())]) if by_rules else b""
-    return user_id, body.k, rules
+    return user_id, request
 
 
 class _ItemParts(dict[int, bytes]):
@@ -130,4 +126,4 @@ class ListCache:
 
 def _size(key: CacheKey, written: WrittenList) -> int:
     """Bytes of a cache entry."""
-    return len(written.content) + len(key[2]) + _BYTES_OF_ENTRY
+    return len(written.content) + _BYTES_OF_ENTRY

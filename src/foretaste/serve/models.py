@@ -9,7 +9,7 @@ from copy import copy
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unicodedata import normalize
 
 import numpy as np
@@ -23,9 +23,9 @@ from foretaste.data.histories import Histories
 from foretaste.data.ids import Id, IdTable
 from foretaste.errors import RunError, SettingError, UnsupportedError
 from foretaste.recommend.answers import Answer
+from foretaste.recommend.config import ListRequest
 from foretaste.recommend.inputs import AskedUsers, examples, named
 from foretaste.recommend.recommender import Recommender
-from foretaste.recommend.requests import ListRequest
 from foretaste.runs.run import Run
 from foretaste.serve.errors import ServiceError
 from foretaste.serve.events import EventStore
@@ -46,6 +46,13 @@ CACHE_BYTES = 64 << 20
 """Bytes of cached lists of each run; a swapped run takes its cache with it."""
 
 _UNSEEN_ITEM = "never seen in training, so nothing is known of what it is similar to"
+
+
+class Asked(NamedTuple):
+    """The users of a body, and what their lists hold."""
+
+    users: Sequence[User]
+    request: ListRequest
 
 
 class ServedModel:
@@ -102,8 +109,18 @@ class ServedModel:
             "loaded_at": self.loaded_at.isoformat(timespec="seconds"),
         }
 
+    def asked(self, body: RecommendBody) -> Asked:
+        """The users and the request of a body; ServiceError if this run lacks its rules or columns,
+        or has ids of another type."""
+        self.check_types(body)
+        request = body.request()
+        if missing := self.recommender.item_rules.missing(request):
+            field, message = missing
+            raise ServiceError(422, "invalid", message, field)
+        return Asked(body.users, request)
+
     def recommend(
-        self, bodies: Sequence[RecommendBody], events: EventStore | None = None
+        self, bodies: Sequence[Asked], events: EventStore | None = None
     ) -> list[tuple[bytes, list[WrittenList]] | ServiceError]:
         """The response to each body, with its lists; all bodies are scored together.
 
@@ -131,18 +148,18 @@ class ServedModel:
         head = to_json({"model": self.name, "digest": self.digest})[:-1]
         return [
             (b'%b,"answers":[%b]}' % (head, b",".join(one.content for one in lists)), lists)
-            for lists in self.lists(bodies, asked)
+            for lists in self.lists([body.request for body in bodies], asked)
         ]
 
     def lists(
         self,
-        bodies: Sequence[RecommendBody],
+        requests: Sequence[ListRequest],
         asked: Sequence[Sequence[tuple[Id | None, Sequence[Id]]]],
     ) -> list[list[WrittenList]]:
-        """The lists of each body's users, from the cache or scored together."""
+        """The lists of the users of each request, from the cache or scored together."""
         keys = [
-            [cache_key(body, *user) for user in users]
-            for body, users in zip(bodies, asked, strict=True)
+            [cache_key(request, *user) for user in users]
+            for request, users in zip(requests, asked, strict=True)
         ]
         cached = [[self._cache.get(key) for key in each] for each in keys]
         waiting = [
@@ -158,22 +175,10 @@ class ServedModel:
         ]
         users = AskedUsers.mixed(self.recommender.users, ids, histories)
         is_known = (users.user_index < len(self.recommender.users)).tolist()
-        requests = [
-            ListRequest(
-                num_users=len(each),
-                k=body.k,
-                exclude=body.exclude,
-                candidates=body.candidates,
-                include_seen=body.include_seen,
-                rules=body.rules,
-                where=None,
-                max_per=body.max_per,
-                reasons=body.reasons,
-            )
-            for body, each in zip(bodies, waiting, strict=True)
-        ]
         written, start = [], 0
-        for top in self.recommender.lists(users, requests):
+        for top in self.recommender.lists_together(
+            users, [*zip(map(len, waiting), requests, strict=True)]
+        ):
             rows = slice(start, start + len(top.length))
             written.append(iter(self._writer.write(top, ids[rows], is_known[rows])))
             start = rows.stop
@@ -185,16 +190,6 @@ class ServedModel:
     def count_unknown(self, item_ids: Sequence[int | str]) -> int:
         """The number of items that training never saw."""
         return self._are_known(item_ids).count(False)
-
-    def check_rules(self, body: RecommendBody) -> None:
-        """Raise ServiceError for unknown rules and unknown columns of items."""
-        rules, field = self.recommender.item_rules, "rules"
-        try:
-            rules.condition(body.rules)
-            field = "max_per"
-            rules.max_per(body.max_per)
-        except SettingError as error:
-            raise ServiceError(422, "invalid", str(error), field) from None
 
     def check_types(self, body: RecommendBody | SimilarBody | EventsBody) -> None:
         """Raise ServiceError for text that spells no integer, if the run's ids are integers.
@@ -315,16 +310,17 @@ class ServedModel:
         names = [name for name in ("id", "title") if name in table.column_names]
         return [pc.utf8_normalize(table.column(name).cast(pa.string()), "NFC") for name in names]
 
-    def warm(self, bodies: Sequence[None] = ()) -> Sequence[None]:
+    def warm(self, asked: Sequence[None] = ()) -> Sequence[None]:
         """Answer each kind of request once, so that everything lazy is computed or read now."""
         items = self.recommender.items.ids(np.arange(1))
         users = [User(user_id=one) for one in self.recommender.users.ids(np.arange(1))]
         users += [User(history=items), User(history=[])]
-        self.recommend([RecommendBody(users=users), RecommendBody(users=users, candidates=items)])
+        bodies = RecommendBody(users=users), RecommendBody(users=users, candidates=items)
+        self.recommend([*map(self.asked, bodies)])
         self.items([SearchQuery(query="a")])
         with suppress(UnsupportedError):  # such requests are refused with this reason
             self.similar([SimilarBody(item_ids=items)])
-        return bodies
+        return asked
 
 
 class ModelStore:

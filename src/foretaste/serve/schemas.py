@@ -26,6 +26,8 @@ from pydantic import (
 from pydantic_core import CoreSchema
 from pydantic_core.core_schema import custom_error_schema
 
+from foretaste.recommend.config import ListRequest
+
 _MAX_ID = 1024
 """Most characters of an id, as reasons repeat unknown ids."""
 
@@ -161,6 +163,18 @@ class RecommendBody(_Body):
         StrictBool,
         Field(description="Name the items of the history that are nearest to each listed item."),
     ] = False
+
+    def request(self) -> ListRequest:
+        """What the lists of all users hold."""
+        return ListRequest(
+            k=self.k,
+            exclude=tuple(self.exclude),
+            candidates=None if self.candidates is None else tuple(self.candidates),
+            include_seen=self.include_seen,
+            rules=tuple(self.rules),
+            max_per=tuple(self.max_per.items()),
+            reasons=self.reasons,
+        )
 
 
 class SimilarBody(_Body):
