@@ -64,12 +64,15 @@ class Served:
 
 
 @contextmanager
-def serve(*arguments: object, cwd: Path | None = None) -> Iterator[Served]:
+def serve(*arguments: object, cwd: Path | None = None, patch: str = "") -> Iterator[Served]:
     """Yield a service once it says that it answers; its processes end with the block.
 
-    An error of a limit gets its log and the stacks of its processes as a note.
+    ``patch`` is Python that its process runs first. An error of a limit gets its log and the
+    stacks of its processes as a note.
     """
-    command = [sys.executable, "-m", "foretaste", "serve", *map(str, arguments), "--port", "0"]
+    program = ["-c", f"{patch}\nfrom foretaste.__main__ import main\nmain()"]
+    command = [sys.executable, *(program if patch else ["-m", "foretaste"]), "serve"]
+    command += [*map(str, arguments), "--port", "0"]
     path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = subprocess.Popen(
         command,

@@ -9,6 +9,7 @@ import ssl
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -118,6 +119,77 @@ def test_a_signal_lets_requests_under_way_end(runs: Path) -> None:
     assert [one for one in found if "answers" not in one[1]] == []
     assert {(one[0], len(one[1]["answers"])) for one in found} == {(200, MAX_USERS)}
     assert not any("Traceback" in line.get("message", "") for line in lines)
+
+
+SLEEPY = """
+import time
+from foretaste.recommend import conditions
+evaluate, conditions.DEADLINE_S = conditions._evaluate, 1.0
+def evaluate_or_sleep(cursor, condition):
+    if condition == "sleep":
+        time.sleep(60)
+    return evaluate(cursor, condition)
+conditions._evaluate = evaluate_or_sleep
+"""
+
+
+def test_a_rule_that_does_not_end_stops_nothing(runs: Path, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+
+    def write(text: str) -> None:
+        (tmp_path / "new").write_text(text)
+        (tmp_path / "new").rename(rules)
+
+    def known() -> tuple[list[str], str | None]:
+        found = served.ask("GET", "/v1/models")[1]
+        return found["models"][0]["rules"], found["reload_failed"]
+
+    write('one = "item_id > 1"')
+    with processes.serve(
+        *(runs / "popularity", "--rules-file", rules, "--drain-s", 5), patch=SLEEPY
+    ) as served:
+        write('two = "sleep"')
+        found = processes.wait_for(lambda: known()[1])
+        assert found == "rule two, 'sleep': is not evaluated within 1 s"
+        assert served.ask("POST", "/v1/reload", {})[0] == 409
+        assert known() == (["one"], found)
+        assert served.ask("POST", "/v1/recommend", BODY | {"rules": ["one"]})[0] == 200
+        write('three = "item_id > 3"')
+        processes.wait_for(lambda: known() == (["three"], None))
+        # The two threads sleep on, and another begins to.
+        write('four = "sleep"')
+        began = monotonic()
+        status, _ = served.ended(signal.SIGTERM)
+        assert monotonic() - began < 20
+    assert status == 0
+
+
+SLOW = """
+import time
+from foretaste.serve.models import ModelStore
+from foretaste.serve.telemetry import log
+load = ModelStore.load
+def load_slowly(self):
+    if self.models:
+        log("slow")
+        time.sleep(60)
+    load(self)
+ModelStore.load = load_slowly
+"""
+
+
+def test_a_reload_under_way_does_not_hold_the_end_back(runs: Path) -> None:
+    with (
+        ThreadPoolExecutor(1) as pool,
+        processes.serve(runs / "popularity", "--drain-s", 2, patch=SLOW) as served,
+    ):
+        asked = pool.submit(served.ask, "POST", "/v1/reload", {})
+        processes.wait_for(lambda: served.log()[-1]["event"] == "slow")
+        began = monotonic()
+        status, _ = served.ended(signal.SIGTERM)
+        assert monotonic() - began < 20
+        assert asked.exception() is not None
+    assert status == 0
 
 
 def test_a_run_that_cannot_be_loaded_ends_the_service(place: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
 from functools import cached_property
@@ -18,23 +17,11 @@ from foretaste._util.settings import checked
 from foretaste.data.config import PairsConfig
 from foretaste.data.ids import IdTable
 from foretaste.errors import InputError, SettingError
+from foretaste.recommend.conditions import ItemColumns
 from foretaste.recommend.config import ListRequest
 from foretaste.recommend.inputs import examples, named
 from foretaste.recommend.item_filter import Condition, ItemFilter
 from foretaste.recommend.max_per import Limit, MaxPer
-
-_TYPES = {
-    # A cast alone would read 1_000 as 1000, and round 77.5 to 78.
-    "BIGINT": "TRY_CAST(CASE WHEN regexp_full_match({text}, '-?(0|[1-9][0-9]*)') THEN {text} END "
-    "AS BIGINT)",
-    # A cast would make numbers of 05 and 007, which are codes.
-    "DOUBLE": "TRY_CAST(CASE WHEN NOT regexp_matches({text}, '^[-+]?0[0-9]') THEN {text} END AS "
-    "DOUBLE)",
-    "BOOLEAN": "CASE lower({text}) WHEN 'true' THEN true WHEN 'false' THEN false END",
-    # An offset is dropped: 12:00+05:00 reads as 12:00.
-    "TIMESTAMP": "TRY_CAST({text} AS TIMESTAMP)",
-}
-"""SQL that casts text, by type; a column gets the first type that fits all its values."""
 
 # Texts that stand for no value. NaN is the largest number in SQL, so it would meet stock > 0.
 _MISSING = ("", "nan", "NaN")
@@ -60,7 +47,8 @@ class ItemRules:
         self._items = (items.table if described is None else described).slice(0, num_items)
         self._groups: dict[str, NDArray[np.int64]] = {}
         self._masks = {
-            name: self._evaluated(f"rule {name}", sql) for name, sql in (conditions or {}).items()
+            name: self._columns.mask(f"rule {name}", sql)
+            for name, sql in (conditions or {}).items()
         }
 
     @classmethod
@@ -115,7 +103,7 @@ class ItemRules:
         words, masks = [*request.rules], [self._masks[name] for name in request.rules]
         if request.where is not None:
             words.append(request.where)
-            masks.append(self._evaluated("where", request.where))
+            masks.append(self._columns.mask("where", request.where))
         condition = None
         if masks:
             condition = Condition(" and ".join(words), np.logical_and.reduce(masks))
@@ -131,6 +119,10 @@ class ItemRules:
         return self._groups[column]
 
     @cached_property
+    def _columns(self) -> ItemColumns:
+        return ItemColumns(self._texts)
+
+    @cached_property
     def _texts(self) -> pa.Table:
         """The ids, and all other columns as text, with NULL for missing values."""
         import pyarrow.compute as pc  # here, as answers without rules need not wait for it
@@ -140,72 +132,6 @@ class ItemRules:
         texts = [pc.cast(column, pa.string()) for column in others]
         texts = [pc.if_else(pc.is_in(text, missing), None, text) for text in texts]
         return pa.table([item_id, *texts], names=["item_id", *self._items.column_names[1:]])
-
-    @cached_property
-    def _database(self) -> Any:
-        """A connection to a database with the view ``items``, whose columns have types."""
-        import duckdb
-
-        from foretaste.data.sources.source import identifier
-
-        # A condition is SQL of whoever may call: it reaches no file, network or Python object.
-        database = duckdb.connect(
-            ":memory:",
-            config={
-                "threads": 1,
-                "enable_external_access": False,
-                "autoload_known_extensions": False,
-                "python_enable_replacements": False,
-            },
-        )
-        index = pa.array(np.arange(len(self._texts)))
-        database.register("given", self._texts.append_column("item_index", index))
-        database.execute("CREATE TABLE texts AS SELECT * FROM given")
-        database.unregister("given")
-        selected = ["item_index", "item_id"]
-        for name in map(identifier, self._texts.column_names[1:]):
-            casts = {kind: sql.format(text=name) for kind, sql in _TYPES.items()} | {"": name}
-            counts = ", ".join(f"count({sql})" for sql in casts.values())
-            found = database.execute(f"SELECT {counts} FROM texts").fetchone()
-            # A column without values is NULL, which compares with numbers and with text.
-            # The last count is of the text itself: the first type with as many values fits all of
-            # them.
-            fitting = [*casts.values()][found.index(found[-1])] if found[-1] else "NULL"
-            selected.append(f"{fitting} AS {name}")
-        database.execute(f"CREATE VIEW items AS SELECT {', '.join(selected)} FROM texts")
-        return database
-
-    def _evaluated(self, what: str, condition: str) -> NDArray[np.bool_]:
-        """True for items that meet a condition, [num_items]; SettingError if it is no condition."""
-        import duckdb
-
-        database = self._database.cursor()
-        what = f"{what}, {shown(condition)}"
-        try:
-            # On a line of its own, as a -- comment may end the condition.
-            query = f"SELECT item_index, (\n{condition}\n) AS is_met FROM items"
-            result = database.execute(query)
-            kinds = [str(kind) for _, kind, *_ in result.description]
-            found = result.fetchnumpy()
-        except duckdb.Error as error:
-            reason = str(error).strip().split("\n", 1)[0]
-            if missing := re.search(r'column "(.+?)" not found', reason):
-                reason = f"there is no column {missing[1]}"
-            raise SettingError(f"{what}: {reason}; {self._columns()}") from None
-        index = found.get("item_index", ())
-        if len(kinds) != 2 or kinds[1] != "BOOLEAN" or len(index) != len(self._texts):
-            raise SettingError(f"{what}: is no condition, true or false for each item")
-        is_met = np.zeros(len(index), dtype=bool)
-        # By index, as SQL promises no order of rows. NULL is false: an item without a value meets
-        # nothing.
-        is_met[index] = np.ma.filled(found["is_met"], False)
-        return is_met
-
-    def _columns(self) -> str:
-        """A phrase with the columns of the items and their types."""
-        described = self._database.cursor().execute("DESCRIBE items").fetchall()
-        columns = [f"{name} {kind}" for name, kind, *_ in described if name != "item_index"]
-        return f"the items have {', '.join(columns)}"
 
 
 def _conditions(path: Path) -> dict[str, str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
+from threading import Thread
 from time import monotonic, time
 from typing import Any, TypeVar
 
@@ -49,6 +50,7 @@ _LOOK_EVERY_S = 1.0
 
 _JSON = "application/json"
 _Body = TypeVar("_Body", bound=BaseModel)
+_Result = TypeVar("_Result")
 
 
 class Service:
@@ -89,7 +91,7 @@ class Service:
         self.batcher.start()
         if self.event_store is not None:
             self.event_store.start()
-        await asyncio.to_thread(self.store.load)
+        await _in_daemon(self.store.load)
         # PyTorch sets up each thread at its first operation, so the scoring thread answers once.
         for served in self.store.models:
             warm = Job((served, "warm"), served.warm, None, num_users=1, deadline=math.inf)
@@ -225,7 +227,7 @@ class Service:
             if self._reloading.locked():
                 continue
             try:
-                found = await asyncio.to_thread(self.store.look)
+                found = await _in_daemon(self.store.look)
                 if found and found != self._refused:
                     await self._reload()
                 elif self._refused and not found:  # the paths lead back to the loaded runs
@@ -246,8 +248,8 @@ class Service:
             failed, self._refused = None, ()
             found: Sequence[object] = ()
             try:
-                found = await asyncio.to_thread(self.store.look)
-                await asyncio.to_thread(self.store.load)
+                found = await _in_daemon(self.store.look)
+                await _in_daemon(self.store.load)
                 log("reload", digests=self._digests())
             except Exception as error:
                 failed, self._refused = str(error) or repr(error), found
@@ -321,6 +323,31 @@ class Service:
                 deadline=monotonic() + self.config.deadline_s,
             )
         )
+
+
+async def _in_daemon(work: Callable[[], _Result]) -> _Result:
+    """The result of ``work``, which runs on a daemon thread of its own.
+
+    `asyncio.to_thread` would join the thread when the service ends, and an SQL condition or a file
+    system may take for ever.
+    """
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[_Result] = loop.create_future()
+
+    def settle(set_outcome: Callable[[Any], None], outcome: Any) -> None:
+        if not result.done():  # cancelled meanwhile
+            set_outcome(outcome)
+
+    def run() -> None:
+        try:
+            outcome: Any = result.set_result, work()
+        except Exception as error:
+            outcome = result.set_exception, error
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, *outcome)
+
+    Thread(target=run, name="load", daemon=True).start()
+    return await result
 
 
 @asynccontextmanager
