@@ -119,10 +119,10 @@ def split(folder: Path) -> GivenSplit:
 
 
 def weighted(folder: Path) -> Path:
-    """Weights of many digits, events, and pairs that come again and again, over some days."""
+    """Weights from 1e-12 to 1e9, events, and pairs that come again and again, over some days."""
     table = table_of(ROWS * 3, has_times=False)
     numbers = range(len(table))
-    hours = [0.1 + number % 97 / 7 for number in numbers]
+    hours = [10 ** (number % 97 * 21 / 96 - 12) for number in numbers]
     events = [("view", "it's", None, "cart")[number % 4] for number in numbers]
     moments = [10**15 + number * number % 37 * 7_654_321_987 for number in numbers]
     columns = {

@@ -124,6 +124,31 @@ def test_the_order_of_rows_and_threads_change_no_byte(
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_a_weight_keeps_its_digits_beside_one_a_million_million_times_as_large(
+    prepared: PrepareText, scale: str
+) -> None:
+    plays = [1e-9, 1.234567e-7, 3e-3, 12_345_679.0, 1e8]
+    rows = "".join(f"a,{item},{value!r}\n" for item, value in enumerate(plays))
+    dataset = prepared(
+        f"user,item,plays\n{rows}", protocol="none", weight_column="plays", weight_scale=scale
+    )
+    expected = plays if scale == "linear" else [math.log1p(value) / math.log(2) for value in plays]
+    assert [*weights_of(dataset).values()] == pytest.approx(expected, rel=1e-6)
+    assert dataset.manifest.mean_weight == pytest.approx(np.mean(expected), rel=1e-6)
+    assert "small weights" not in dataset.manifest.notes
+
+
+def test_a_weight_falls_for_sixty_half_lives(prepared: PrepareText) -> None:
+    days = [0, 1, 20, 45.25, 59, 61, 5000]
+    rows = "".join(f"a,{item},{int(2e9 - 86_400 * day)}\n" for item, day in enumerate(days))
+    dataset = prepared(f"user,item,time\n{rows}", protocol="none", half_life="1d")
+    expected = [2.0**-day for day in days[:5]] + [2.0**-60, 2.0**-60]
+    assert [*weights_of(dataset).values()] == pytest.approx(expected, rel=1e-6)
+    note = "2 rows below 8.67e-19, 2^-60 of the largest, count as 8.67e-19"
+    assert dataset.manifest.notes["small weights"] == note
+
+
 def test_rows_of_the_future_weigh_nothing(prepared: PrepareText) -> None:
     """A pair that training has comes again in the time of the test part."""
     rows = "".join(f"u{n % 5},i{n},1,{1_600_000_000 + n}\n" for n in range(40))

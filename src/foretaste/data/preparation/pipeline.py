@@ -449,7 +449,7 @@ class Pipeline:
         else:
             return
         weight, count = (small, num_small) if num_small else (large, num_large)
-        value = f"CAST({weight!r} AS DOUBLE)"
+        value = _double(weight)
         found = self._engine.find_value(sources, column, "real", value)
         problem = "is not above 0" if num_small else f"is above {MOST_WEIGHT:,.0f}"
         raise InputError(
@@ -473,19 +473,12 @@ class Pipeline:
         dated = "rows_of_train" if has_no_future else steps.PAIRS_OF_TRAIN
         decay, gap = "", "CAST(NULL AS DOUBLE)"
         if half_life is not None:
-            # `!r` writes as many digits as give the number back.
-            decay = steps.DECAY.format(half_life=f"CAST({half_life!r} AS DOUBLE)")
-            gap = f"CAST({_HALF_LIVES_OF_GAP * half_life!r} AS DOUBLE)"
+            age = steps.AGE.format(half_life=_double(half_life))
+            decay = steps.DECAY.format(age=age)
+            gap = _double(_HALF_LIVES_OF_GAP * half_life)
         most_after = engine.count(dated) // _ROWS_PER_ROW_AFTER_GAP
         engine.make("ages", steps.AGES.format(times=dated, most_after=most_after, gap=gap))
-        weighted = steps.WEIGHTED_TRAIN.format(
-            position=self._position, scaled=steps.SCALED[plan.weight_scale], decay=decay
-        )
-        engine.make("weighted", weighted)
-        engine.drop("train")
-        engine.rename("weighted", "train")
-        least, most, total = engine.row(steps.WEIGHTS_OF_TRAIN)
-        mean = int(total) / steps.UNITS / engine.count("train")
+        least, most, mean = self._add_up(decay)
         of_row = [shown(plan.columns["weight"])] if "weight" in plan.columns else []
         of_row += [f"{shown(event)} {weight or 1:g}" for event, weight in plan.events.items()]
         parts = [", ".join(of_row) or "1 of each row", "added up over the rows of a pair"]
@@ -499,6 +492,38 @@ class Pipeline:
             self.describe_gap(times)
         engine.drop("rows_of_train")
         return mean
+
+    def _add_up(self, decay: str) -> tuple[float, float, float]:
+        """Add up the rows of each pair of ``train``; returns the least, largest and mean weight."""
+        engine = self._engine
+        rows = steps.ROW_WEIGHTS.format(decay=decay)
+        smallest, largest = engine.row(f"SELECT min(weight), max(weight) FROM ({rows})")
+        # No float32 is below 2^-126, above which the least of any data stands.
+        exponent = max(math.frexp(largest)[1], steps.BITS_OF_ROW - steps.BITS_OF_LEAST - 126)
+        unit = math.ldexp(1.0, exponent - steps.BITS_OF_ROW)
+        least = math.ldexp(unit, steps.BITS_OF_LEAST)
+        if smallest < least:
+            count = engine.count(f"({rows} WHERE weight{decay} < {_double(least)})")
+            self._notes["small weights"] = (
+                f"{counted(count, 'row')} below {least:.3g}, 2^-60 of the largest, "
+                f"{'counts' if count == 1 else 'count'} as {least:.3g}"
+            )
+        weight = f"greatest(weight{decay}, {_double(least)})"
+        cut = steps.CUT.format(
+            previous="rows_of_train JOIN ages ON time <= last", weight=weight, unit=_double(unit)
+        )
+        scaled = steps.SCALED[self._plan.weight_scale or "linear"]
+        weighted = steps.WEIGHTED_TRAIN.format(
+            position=self._position, scaled=scaled, cut=cut, unit=_double(unit)
+        )
+        engine.make("weighted", weighted)
+        engine.drop("train")
+        engine.rename("weighted", "train")
+        weight = "CAST(weight AS DOUBLE)"
+        cut = steps.CUT.format(previous="train", weight=weight, unit=_double(unit))
+        least, most, high, middle, low = engine.row(steps.WEIGHTS_OF_TRAIN.format(cut=cut))
+        total = (int(high) << 54) + (int(middle) << 27) + int(low)
+        return least, most, total / engine.count("train") * unit
 
     def describe_gap(self, times: Times) -> None:
         """Note the rows that no age counts from, if there are any."""
@@ -712,3 +737,8 @@ class Pipeline:
             has_order=plan.has_order,
             notes=self._notes,
         )
+
+
+def _double(value: float) -> str:
+    """SQL of a double; `!r` writes as many digits as give the number back."""
+    return f"CAST({value!r} AS DOUBLE)"

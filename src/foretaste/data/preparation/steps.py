@@ -253,10 +253,11 @@ WITHOUT_TARGET = """
  AND user_code NOT IN (SELECT user_code FROM held WHERE part = '{split}_target'))
 """
 
-# The training pairs with their weights. A weight is a whole number of units of 2^-20, because sums
-# of integers do not depend on the order of rows, as sums of floats do. The least is one unit, also
-# for the oldest row.
-UNITS = 2**20
+# The training pairs with their weights. Rows are added up in whole numbers of a ``unit``, because
+# sums of integers do not depend on the order of rows, as sums of floats do. The unit is a power of
+# two, 2^-81 of a power of two above the largest row. No row weighs less than ``least``, 2^20 units.
+BITS_OF_LEAST = 20
+BITS_OF_ROW = 81
 
 ROWS_OF_TRAIN = """
 SELECT user_code, item_code{position}, time, {weight} AS weight FROM {previous}
@@ -281,27 +282,50 @@ FROM (SELECT max(time) AS last FROM {times}) CROSS JOIN (
     WHERE CAST(time AS DOUBLE) - CAST(previous AS DOUBLE) > {gap})
 """
 
+ROW_WEIGHTS = "SELECT weight{decay} AS weight FROM rows_of_train JOIN ages ON time <= last"
+
+# A double holds whole numbers below 2^53. So a number of units is cut into three of 27 bits, whose
+# sums over a hundred million rows are exact; {weight} is at least the unit.
+CUT = """
+SELECT *, CAST(floor(rest - middle * CAST(134217728 AS DOUBLE) + CAST(0.5 AS DOUBLE)) AS BIGINT)
+       AS low
+FROM (
+    SELECT *, CAST(floor(rest / 134217728) AS BIGINT) AS middle
+    FROM (
+        SELECT *, units - high * CAST(18014398509481984 AS DOUBLE) AS rest
+        FROM (
+            SELECT *, CAST(floor(units / CAST(18014398509481984 AS DOUBLE)) AS BIGINT) AS high
+            FROM (SELECT *, {weight} / {unit} AS units FROM {previous}))))
+"""
+
 WEIGHTED_TRAIN = """
 SELECT user_code, item_code{position}, CAST({scaled} AS FLOAT) AS weight
 FROM (
-    SELECT user_code, item_code{position}, CAST(sum(units) AS DOUBLE) / 1048576 AS total
-    FROM (
-        SELECT user_code, item_code{position},
-               CAST(greatest(1, floor(weight{decay} * 1048576 + 0.5)) AS BIGINT) AS units
-        FROM rows_of_train JOIN ages ON time <= last)
+    SELECT user_code, item_code{position},
+           ((CAST(sum(high) AS DOUBLE) * 134217728 + CAST(sum(middle) AS DOUBLE)) * 134217728
+            + CAST(sum(low) AS DOUBLE)) * {unit} AS total
+    FROM ({cut})
     GROUP BY user_code, item_code{position})
 """
 
 AFTER_GAP = "FROM rows_of_train JOIN ages ON time > latest AND time <= last"
 
+# Below 2^-16 three terms of the series are exact to 2^-48, and 1 + total is not.
 SCALED = {
     "linear": "total",
-    "log": "greatest(1, floor(log2(1 + total) * 1048576 + 0.5)) / CAST(1048576 AS DOUBLE)",
+    "log": """CASE WHEN total < 1 / CAST(65536 AS DOUBLE)
+        THEN total * (1 - total / 2 + total * total / 3) * CAST(1.4426950408889634 AS DOUBLE)
+        ELSE log2(1 + total) END""",
 }
-"""SQL of a pair's weight by scale. Rounding to units removes the last digits of the logarithm, in
-which engines differ."""
+"""SQL of a pair's weight by scale."""
 
-DECAY = " * power(CAST(2 AS DOUBLE), CAST(least(time - latest, 0) AS DOUBLE) / {half_life})"
+# Engines differ in the last digit of a power. So 2^x is the whole power, which is exact, times the
+# rest, from 1 to 2, in steps of 2^-20.
+DECAY = (
+    " * (floor(power(CAST(2 AS DOUBLE), {age} - floor({age})) * 1048576 + CAST(0.5 AS DOUBLE))"
+    " / 1048576) * power(CAST(2 AS DOUBLE), floor({age}))"
+)
+AGE = "(CAST(least(time - latest, 0) AS DOUBLE) / {half_life})"
 
 # The numbers of rows whose weight is too small and too large, with the weight of one of each, and
 # the smallest weight above 0.
@@ -313,10 +337,8 @@ SELECT count(CASE WHEN weight <= 0 THEN 1 END), min(weight),
 FROM {previous}
 """
 
-# The sum is one of integers, in units, so it is exact.
 WEIGHTS_OF_TRAIN = """
-SELECT min(weight), max(weight), sum(CAST(CAST(weight AS DOUBLE) * 1048576 AS DECIMAL(38, 0)))
-FROM train
+SELECT min(weight), max(weight), sum(high), sum(middle), sum(low) FROM ({cut})
 """
 
 # Keys of the hashes. A hash and not a random draw: it does not depend on the order of rows, on
