@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+import foretaste
 from foretaste.errors import UnknownIdError, UnsupportedError
+from foretaste.models.registry import build_model, config_class
 from foretaste.recommend import Recommender
 from tests.recommend.shop import new_users, popularity_order, trained_users, unseen_item
 
@@ -58,3 +61,27 @@ def test_vectors_come_by_id_or_all_together(personal: Recommender) -> None:
     rows = [personal.items.ids().index(item) for item in items]
     assert np.array_equal(personal.item_vectors(items), personal.item_vectors()[rows])
     assert len(personal.item_vectors()) == personal.model.num_items
+
+
+@pytest.mark.parametrize("model", ["ials", "gmf", "sasrec", "vae", "dae", "recvae"])
+def test_an_inner_product_of_an_index_is_the_score(model: str) -> None:
+    rows = [(user, user * item % 11, item) for user in range(9) for item in range(1, 7)]
+    users, items, times = zip(*rows, strict=True)
+    table = pa.table({"user_id": users, "item_id": items, "time": times})
+    fitted = foretaste.fit(model, table, epochs=2, callback=foretaste.training.Callback())
+    ids = fitted.items.ids(np.arange(fitted.model.num_items))
+    index = fitted.index_vectors()
+    histories = [ids[:2], ids[3:], []]
+    found = [(fitted.query_vectors(), fitted.score(fitted.users.ids(), ids))]
+    found.append((fitted.query_vectors_for(histories)[:2], fitted.score_for(histories[:2], ids)))
+    for queries, scores in found:
+        np.testing.assert_allclose(queries @ index.T, scores, rtol=1e-4, atol=1e-5)
+    assert not fitted.query_vectors_for(histories)[2].any()
+    assert np.array_equal(fitted.index_vectors(ids[1]), index[1:2])
+
+
+@pytest.mark.parametrize("model", ["ease", "mlp", "neumf", "popularity"])
+def test_scores_that_are_no_inner_products_have_no_index(model: str) -> None:
+    built = build_model(model, config_class(model)(), 3, 4)
+    with pytest.raises(UnsupportedError, match=f"scores of {model} are no inner products"):
+        built.index_vectors()

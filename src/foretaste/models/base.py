@@ -219,6 +219,18 @@ class RecommenderModel(nn.Module, ABC):
             raise UnsupportedError(reason)
         return torch.cat(parts, dim=1)
 
+    def index_vectors(self) -> Tensor:
+        """Vectors of the items, [I, D], whose inner product with a query vector is the score."""
+        raise UnsupportedError(
+            f"scores of {self.name} are no inner products of vectors; train ials, gmf, sasrec or "
+            "vae for an index"
+        )
+
+    def query_vectors(self, state: UserState) -> Tensor:
+        """Vectors of users, [B, D], to look up in an index of `index_vectors`."""
+        self.index_vectors()  # raises UnsupportedError
+        return self.user_vectors(state)
+
     def scorer(self, *, known_users: bool) -> BaseScorer:
         """Plain module of its scores as it stands: of known users by index, or of any history."""
         raise UnsupportedError(f"{self.name} cannot be exported: it has no scorer")

@@ -199,13 +199,46 @@ class Recommender:
 
         Raises UnsupportedError if the model has none.
         """
+        return self._of_items(self.model.item_vectors, item_ids)
+
+    def _of_items(
+        self, compute: Callable[[], torch.Tensor], item_ids: Ids | None
+    ) -> NDArray[np.float32]:
         with torch.no_grad():
-            vectors: NDArray[np.float32] = self.model.item_vectors().float().cpu().numpy()
+            vectors: NDArray[np.float32] = compute().float().cpu().numpy()
         if item_ids is None:
             return vectors
-        return vectors[
-            catalogue_index(self.items, self.model.num_items, item_ids, "they have no vector")
-        ]
+        reason = "they have no vector"
+        return vectors[catalogue_index(self.items, self.model.num_items, item_ids, reason)]
+
+    def index_vectors(self, item_ids: Ids | None = None) -> NDArray[np.float32]:
+        """Vectors [items, D] of the given items, or of the catalogue in its order, for an index.
+
+        The inner product with a row of `query_vectors` is the score; a bias is a further column.
+        Raises UnsupportedError if the model's scores are no inner products.
+        """
+        return self._of_items(self.model.index_vectors, item_ids)
+
+    def query_vectors(self, user_ids: Ids | None = None) -> NDArray[np.float32]:
+        """Vectors [users, D] to look up in an index of `index_vectors`: of these users, or of all.
+
+        A user of whose history the model knows nothing has zeros; popularity order answers such a
+        user. Raises UnsupportedError as `index_vectors` does.
+        """
+        index = np.arange(len(self.users)) if user_ids is None else self._user_index(user_ids)
+        return self._queries(self.known_histories.rows(index), index)
+
+    def query_vectors_for(self, histories: GivenHistories) -> NDArray[np.float32]:
+        """Vectors [histories, D] of new users, as `query_vectors`."""
+        _, given = given_histories(histories)
+        known, _ = known_items(given, self.items, self.model.num_items, [False] * len(given))
+        return self._queries(known, np.full(len(known), self.model.num_users))
+
+    def _queries(self, histories: Histories, user_index: NDArray[np.int64]) -> NDArray[np.float32]:
+        def compute(state: UserState) -> torch.Tensor:
+            return self.model.query_vectors(state) * state.has_history_B[:, None]
+
+        return per_user(self.model, histories, user_index, compute)
 
     def similar_all(
         self,

@@ -154,6 +154,9 @@ class IALS(SweepModel):
     def item_vectors(self) -> Tensor:
         return self.item_factors.detach()
 
+    def index_vectors(self) -> Tensor:
+        return self.item_vectors()
+
     def user_state(
         self,
         user_index_B: Tensor,

@@ -394,6 +394,15 @@ class GMF(NeuMF):
     name = "gmf"
     config_class = GMFConfig
 
+    def index_vectors(self) -> Tensor:
+        items = self._frozen()
+        # A logit is the sum over factors of weight x user x item, plus the bias.
+        weighted_IF = items.item_product_IF * items.output_product_F
+        return torch.cat([weighted_IF, items.output_bias_1.expand(self.num_items, 1)], dim=1)
+
+    def query_vectors(self, state: UserState) -> Tensor:
+        return F.pad(self._state_inputs(state).user_product_BF, (0, 1), value=1.0)
+
 
 class MLP(NeuMF):
     """The tower alone."""

@@ -184,6 +184,9 @@ class SASRec(NeuralModel):
     def item_vectors(self) -> Tensor:
         return self.item_table
 
+    def index_vectors(self) -> Tensor:
+        return self.item_vectors()
+
     def scorer(self, *, known_users: bool) -> BaseScorer:
         return _LastPlaceScorer(self)
 

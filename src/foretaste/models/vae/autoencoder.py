@@ -59,6 +59,13 @@ class HistoryAutoencoder(NeuralModel):
     def item_vectors(self) -> Tensor:
         return self.output.weight
 
+    def index_vectors(self) -> Tensor:
+        return torch.cat([self.output.weight, self.output.bias[:, None]], dim=1)
+
+    @torch.no_grad()
+    def query_vectors(self, state: UserState) -> Tensor:
+        return nn.functional.pad(self._decode(self._latent_of(state)), (0, 1), value=1.0)
+
     def lay_out_for_few(self) -> None:
         """Transpose the output layer in memory, up to a size that each process can afford."""
         weight_ID = self.output.weight
