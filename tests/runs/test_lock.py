@@ -98,7 +98,7 @@ def test_a_directory_that_cannot_be_written_is_named(
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", refuse)
+        patch.setattr("foretaste.runs.places.open_own", refuse)
         with pytest.raises(RunError, match=r"cannot be written: .*Read-only"):
             training_lock(run.path).__enter__()
 

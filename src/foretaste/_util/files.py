@@ -9,16 +9,21 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import stat
 from contextlib import suppress
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
-from foretaste._util.system import NO_LINK, try_lock
+from foretaste._util.system import NO_LINK, NO_WAIT, try_lock
 from foretaste.errors import SettingError
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk, quota or file."""
+
+SMALL_BYTES = 1 << 20
+"""Most bytes of a file of rules or with a token, and those in which a file shows what it is."""
 
 
 def is_name_text(path: Path) -> bool:
@@ -52,16 +57,16 @@ def why_not_written(error: OSError, elsewhere: str) -> str:
 
 def open_regular(path: Path) -> BufferedReader:
     """Open for reading a regular file, or a link to one."""
-    _check_is_regular(path)
-    return path.open("rb")
+    return open(path, "rb", opener=_regular)
 
 
 def open_own(path: Path, mode: str) -> IO[bytes]:
     """Open in a binary mode a regular file that is no link."""
     if path.is_symlink():
         raise OSError(errno.EINVAL, "it is a link, not a regular file", str(path))
-    _check_is_regular(path)
-    file: IO[bytes] = path.open(mode)
+    # A link that is made now is refused with the system's words.
+    own = partial(_regular, more_flags=NO_LINK)
+    file: IO[bytes] = open(path, mode, opener=own)  # noqa: SIM115 (the caller closes it)
     return file
 
 
@@ -69,6 +74,15 @@ def read_document(path: Path) -> str:
     """The UTF-8 text of a regular file, with its line ends unchanged."""
     with open_regular(path) as file:
         return file.read().decode()
+
+
+def read_small(path: Path) -> bytes:
+    """The bytes of a regular file, which has at most `SMALL_BYTES`."""
+    with open_regular(path) as file:
+        content = file.read(SMALL_BYTES + 1)
+    if len(content) > SMALL_BYTES:
+        raise OSError(errno.EFBIG, f"it is longer than {SMALL_BYTES >> 20} MiB", str(path))
+    return content
 
 
 def cache_directory() -> Path:
@@ -89,9 +103,15 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check_is_regular(path: Path) -> None:
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+def _regular(path: str, flags: int, more_flags: int = 0) -> int:
+    """A descriptor of a regular file, for `open`."""
+    # The descriptor is looked at, and not the name, which may lead elsewhere a moment later.
+    with suppress(IsADirectoryError):
+        descriptor = os.open(path, flags | more_flags | NO_WAIT, 0o666)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is not a regular file", path)
 
 
 def locked_file(path: Path, *, without_locks: bool) -> int | None:

@@ -20,6 +20,9 @@ ENDING = tuple(
 NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 """Flag of `os.open` that refuses links; 0 under Windows."""
 
+NO_WAIT: int = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+"""Flags of `os.open` that wait for no other end of a pipe; 0 under Windows."""
+
 _IS_WINDOWS = sys.platform == "win32"
 
 _NO_DIRECTORIES = (errno.EINVAL, errno.ENOTSUP)

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from foretaste._util.atomic import atomic_file
-from foretaste._util.files import real_path
+from foretaste._util.files import read_document, real_path
 from foretaste._util.formatting import did_you_mean, shown
 from foretaste._util.settings import wrong
 from foretaste.data.config import InputConfig
@@ -162,7 +162,7 @@ def features_of(directory: Path) -> tuple[str, ...] | None:
     """The columns of features of the run or dataset in a directory; None if it has none."""
     for name in ("manifest.json", "config.json"):
         with suppress(OSError, ValueError):
-            document = json.loads((directory / name).read_text(encoding="utf-8"))
+            document = json.loads(read_document(directory / name))
             return tuple(document.get("dataset", document).get("feature_columns", ())) or None
     return None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from foretaste._util.atomic import remove_leftovers
-from foretaste._util.files import is_name_text, read_document
+from foretaste._util.files import SMALL_BYTES, is_name_text, open_regular, read_document
 from foretaste._util.formatting import shown
 from foretaste._util.settings import check_settings, from_document
 from foretaste._util.signed_json import SHA256, check_signed, other_format, signed_text
@@ -62,7 +62,6 @@ _LEFT_OUT = {
 """The reason why rows were left out, by the name of their count."""
 
 _MARK = b'"created_by": "foretaste '
-_MARK_WITHIN_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,8 +338,8 @@ def holds_dataset(output: Path) -> bool:
         return False
     # Other programs have files called manifest.json too, and ours may have been damaged since.
     is_ours = is_dataset(output)
-    with suppress(OSError), (output / FILE_NAME).open("rb") as file:
-        is_ours = is_ours or _MARK in file.read(_MARK_WITHIN_BYTES)
+    with suppress(OSError), open_regular(output / FILE_NAME) as file:
+        is_ours = is_ours or _MARK in file.read(SMALL_BYTES)
     if not is_ours:
         raise DatasetError(
             f"{output}: is a directory with other files in it, which is never replaced; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from io import TextIOWrapper
 from itertools import chain, compress
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from foretaste._util.files import open_regular
 from foretaste._util.formatting import counted, did_you_mean, shown
 from foretaste._util.settings import checked, given_or_default
 from foretaste.data.config import PairsConfig
@@ -358,7 +360,9 @@ def _from_table(name: str, content: pa.Table, table: IdTable, config: PairsConfi
 def _text(path: Path, encoding: str) -> str:
     """The text of a file without byte order mark, with line feeds as line ends."""
     try:
-        return path.read_text(encoding="utf-8-sig" if encoding == "utf-8" else encoding)
+        encoding = "utf-8-sig" if encoding == "utf-8" else encoding
+        with TextIOWrapper(open_regular(path), encoding) as text:
+            return text.read()
     except UnicodeError as error:
         raise InputError(
             f"{path}: is not {encoding.upper()} text: {error}; give its encoding with --encoding"

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from foretaste._util.files import read_small
 from foretaste._util.formatting import did_you_mean, shown
 from foretaste._util.settings import checked
 from foretaste.data.config import PairsConfig
@@ -137,7 +138,7 @@ class ItemRules:
 def _conditions(path: Path) -> dict[str, str]:
     """The rules of a TOML file: SQL by name."""
     try:
-        rules = tomllib.loads(path.read_text(encoding="utf-8"))
+        rules = tomllib.loads(read_small(path).decode("utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         meant = did_you_mean(path) if isinstance(error, FileNotFoundError) else ""

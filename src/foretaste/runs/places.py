@@ -15,7 +15,7 @@ from socket import gethostname
 from typing import IO, Any
 
 from foretaste._util.atomic import atomic_directory, is_empty_directory, remove_leftovers
-from foretaste._util.files import followed, is_name_text, open_own
+from foretaste._util.files import SMALL_BYTES, followed, is_name_text, open_own, open_regular
 from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked
 from foretaste._util.system import try_lock
@@ -28,7 +28,6 @@ from foretaste.runs.log import MetricsLog, summary_of
 LOCK = "training.lock"
 
 _MARK = f'"format": "{FORMAT}"'.encode()
-_MOST_LOOKED_AT = 1 << 24
 
 # A process that asks for the holder (`lock_holder`) has the lock itself for a moment, so one
 # refusal does not mean a training; a busy machine may stop it within that moment.
@@ -116,8 +115,8 @@ def place_to_train(path: Path, *, overwrite: bool) -> Path:
 
 def _check_is_run(path: Path) -> None:
     """Raise RunError for anything but a run; other programs write files named config.json too."""
-    with suppress(OSError), (path / CONFIG).open("rb") as file:
-        if _MARK in file.read(_MOST_LOOKED_AT):
+    with suppress(OSError), open_regular(path / CONFIG) as file:
+        if _MARK in file.read(SMALL_BYTES):
             return
     raise RunError(
         f"{path} is no run, and nothing else is replaced; choose another directory or remove it"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
+from foretaste._util.files import read_small
 from foretaste._util.settings import Count, Range, check_settings
 from foretaste.errors import SettingError
 
@@ -90,7 +92,7 @@ class ServeConfig:
         if self.token_file is None:
             return None
         try:
-            token = self.token_file.read_text(encoding="ascii").strip()
+            token = read_small(self.token_file).removeprefix(BOM_UTF8).decode("ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise SettingError(
                 f"token_file {self.token_file} cannot be read as ASCII text: {error}"

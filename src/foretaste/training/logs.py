@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from foretaste._util.atomic import atomic_file
-from foretaste._util.files import open_regular
+from foretaste._util.files import SMALL_BYTES, open_regular
 from foretaste.errors import MissingExtraError, RunError, SettingError
 from foretaste.evaluation.result import Evaluation
 from foretaste.runs.files import reading, writing
@@ -129,8 +129,9 @@ def check_log_path(path: Path, *, overwrite: bool = False) -> None:
     _check_can_be_made(path.absolute().parents, f"log_path is {path}")
     if not path.is_file() or not path.stat().st_size:
         return
-    with path.open(encoding="utf-8", errors="replace") as file:
-        may_replace = overwrite and is_first_line(file.readline())
+    with open_regular(path) as file:
+        first = file.readline(SMALL_BYTES)
+        may_replace = overwrite and is_first_line(first.decode(errors="replace"))
     if not may_replace:
         why = "it is no log, and nothing else is replaced" if overwrite else _WHY
         raise SettingError(

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from foretaste._util.files import NO_ROOM, real_path, why_not_written
+from foretaste._util.files import NO_ROOM, open_regular, real_path, why_not_written
 from foretaste._util.formatting import did_you_mean, shown, without_secrets
 from foretaste.data.sources.arrow import Frame, by_position
 from foretaste.data.sources.source import (
@@ -250,7 +250,7 @@ def _place(url: str, driver: Any) -> Iterator[str]:
         raise InputError(f"{url}: there is no such file{did_you_mean(path)}")
     place = f"file:{quote(real_path(path))}?mode=ro"
     wal = Path(f"{real_path(path)}-wal")
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         is_in_wal_mode = file.read(20)[18:] == _WAL_MODE
     if is_in_wal_mode and not (wal.is_file() and wal.stat().st_size):
         # Otherwise SQLite makes two files beside the database, or fails if the folder takes none.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from foretaste._util.files import open_regular
 from foretaste._util.formatting import shown
 from foretaste.data.sources.source import PARQUET_SUFFIXES, unreadable
 from foretaste.errors import InputError
@@ -66,7 +67,7 @@ def refuse_by_signature(path: Path, *, is_json: bool = False) -> None:
     """Raise InputError for a file that is not read, or not under its name. ``is_json`` is True for
     a name of JSON lines."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             start = file.read(_NUM_BYTES)
     except OSError as error:
         raise unreadable(str(path), error) from None
