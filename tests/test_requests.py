@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import inspect
 import json
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import pytest
 
-from foretaste import Recommender, load
+import foretaste
+from foretaste import EvaluationConfig, Recommender, Run, load
+from foretaste.evaluation.config import EvaluationOptions, lengths_of
 from foretaste.recommend.config import FilterOptions, ListOptions, ListRequest
+from foretaste.report.evaluate_runs import dataset_of_runs
+from foretaste.report.request import MeasureOptions, MeasureRequest
+from foretaste.report.tables import HEADLINE
 from foretaste.serve.schemas import RecommendBody
 from tests.cli.conftest import call
 from tests.runs.tiny import FIRST_USER, make_dataset, make_run
@@ -42,6 +49,23 @@ LISTS = {
     ),
     "reasons": Given("--reasons", {"reasons": True}, {"reasons": True}),
 }
+
+
+# The lengths of lists are those of --metrics in `compare` and `report`, which measure in batches of
+# the usual size; a report always measures more.
+MEASURED = {
+    "nothing": Given("", {}, None),
+    "dataset": Given("--dataset ./shop", {"dataset": "shop"}, None),
+    "split": Given("--split validation", {"split": "validation"}, None),
+    "device": Given("--device cpu", {"device": "cpu"}, None),
+    "threads": Given("--threads 2", {"threads": 2}, None),
+    "candidates": Given("--candidates sampled-3", {"candidates": "sampled-3"}, None),
+    "k": Given("--k 5,3", {"k": [3, 5, 5]}, None),
+    "evaluation_batch": Given("--evaluation-batch 7", {"evaluation_batch": 7}, None),
+    "more": Given("--more", {"more": True}, None),
+    "history_lengths": Given("--history-lengths 2 1", {"history_lengths": [1, 2]}, None),
+}
+OF_EVALUATE_ALONE = {"k", "evaluation_batch"}
 
 
 class Asked(Exception):  # noqa: N818 (it carries a request out of a verb)
@@ -97,4 +121,59 @@ def test_help_has_every_keyword_of_a_list(method: Any) -> None:
     for item in fields(ListRequest):
         assert parameters[item.name].default == item.default
         assert f"\n            {item.name}: " in str(Recommender.recommend.__doc__)
+    assert not any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
+def test_every_field_of_a_measurement_is_in_the_table() -> None:
+    own = {item.name for item in fields(MeasureRequest)} - {"config"}
+    assert own | {item.name for item in fields(EvaluationConfig)} == MEASURED.keys() - {"nothing"}
+    assert MeasureOptions.__annotations__.keys() == MEASURED.keys() - {"nothing", "dataset"}
+    assert EvaluationOptions.__annotations__.keys() == {
+        item.name for item in fields(EvaluationConfig)
+    }
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_a_measurement_is_the_same_request_by_every_door(
+    name: str, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command, python = (MEASURED[name].command or "").split(), MEASURED[name].python
+    made: list[MeasureRequest] = []
+
+    def keep(runs: list[Run], request: MeasureRequest, *others: object) -> Any:
+        data = dataset_of_runs(runs, request.dataset)
+        made.append(replace(request, dataset=data.path.resolve()))
+        raise Asked
+
+    monkeypatch.chdir(run.parent)
+    monkeypatch.setattr("foretaste.report.evaluate_runs.measure_runs", keep)
+    monkeypatch.setattr("foretaste.report.contents.measure_runs", keep)
+    verbs: list[tuple[Callable[[], object], list[object]]] = [
+        (partial(foretaste.evaluate_run, run, **python), ["evaluate", run]),
+        (
+            partial(foretaste.compare_runs, [run, run], **({"k": lengths_of(HEADLINE)} | python)),
+            ["compare", run, run],
+        ),
+        (partial(foretaste.report_runs, [run], **python), ["report", run]),
+    ]
+    for verb, words in verbs[: 1 if name in OF_EVALUATE_ALONE else None]:
+        if (name, words[0]) == ("more", "report"):
+            continue
+        with pytest.raises(Asked):
+            verb()
+        with pytest.raises(Asked):
+            call(*words, *command)
+        first, second = made[-2:]
+        assert first == second
+    assert (replace(made[0], dataset=None) == MeasureRequest()) == (name in ("nothing", "dataset"))
+
+
+@pytest.mark.parametrize(
+    "verb", [foretaste.evaluate_run, foretaste.compare_runs, foretaste.report_runs]
+)
+def test_help_has_every_keyword_of_a_measurement(verb: Any) -> None:
+    parameters = inspect.signature(verb).parameters
+    assert MEASURED.keys() - {"nothing"} <= parameters.keys()
+    for name in MEASURED.keys() - {"nothing"}:
+        assert f"\n        {name}: " in str(foretaste.evaluate_run.__doc__)
     assert not any(one.kind is one.VAR_KEYWORD for one in parameters.values())

@@ -9,12 +9,15 @@ from typing import ForwardRef, TypeVar
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
-def with_keywords_of(options: type, request: type) -> Callable[[Function], Function]:
+def with_keywords_of(options: type, *owners: type) -> Callable[[Function], Function]:
     """Decorate a function that takes ``**options: Unpack[...]`` of the TypedDict ``options``.
 
     The signature that ``help()`` and notebooks show then has each keyword, with its type and the
-    default of the ``request`` that it is a field of.
+    default of the first of its ``owners``, the request and its parts, that has such a field.
     """
+    defaults: dict[str, object] = {}
+    for owner in reversed(owners):
+        defaults |= vars(owner)
 
     def decorate(function: Function) -> Function:
         signature = inspect.signature(function)
@@ -23,7 +26,7 @@ def with_keywords_of(options: type, request: type) -> Callable[[Function], Funct
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=getattr(request, name),
+                default=defaults[name],
                 annotation=hint.__forward_arg__ if isinstance(hint, ForwardRef) else hint,
             )
             for name, hint in options.__annotations__.items()

@@ -76,7 +76,10 @@ _VERBS = {
     Every run is measured in the same way, on the common dataset or on that of `--dataset`. The
     differences to the first run are over the same users, so they have smaller intervals than the
     metrics themselves.""",
-    "report": "Write a report on trained models: one file with plots.",
+    "report": """Write a report on trained models: one file with plots.
+
+    If the protocol holds out users unseen in training, they are measured with 1, 2, 5, 10, 20 and
+    50 items of their history, unless --history-lengths says otherwise.""",
     "tune": """Search the settings of a model by its validation part, with Optuna.
 
     Each trial is one training. The first has the settings that train chooses, and TPE proposes

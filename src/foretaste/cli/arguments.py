@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -121,10 +121,10 @@ def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: Argument
                     raise CoercionError(argument=argument, token=token, target_type=int)
 
 
-def unset(config: type[Any]) -> Any:
+def unset(config: type[Any], *, without: Collection[str] = ()) -> Any:
     """A class with the options of a config, None by default; help shows the config's defaults.
 
-    So options that are given can be told from defaults.
+    So options that are given can be told from defaults. Those ``without`` are no options.
     """
     hints: dict[str, Any] = get_type_hints(config, include_extras=True)
     annotations: dict[str, Any] = {}
@@ -135,6 +135,8 @@ def unset(config: type[Any]) -> Any:
         default = Parameter(show_default=_as_typed(item.default) or False)
         if item.default is False:
             default = FLAG
+        if item.name in without:
+            default = Parameter(parse=False)
         # `| None`, since cyclopts has pydantic check every value, also None, if it is imported.
         annotations[item.name] = Annotated[plain | None, *rules, default]
     body = {

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from foretaste._util.process import launch
 from foretaste._util.terminal import print_error
-from foretaste.cli.arguments import FLAG, given_settings, unset, use_threads
-from foretaste.cli.console import (
-    MetricsFormat,
-    counting,
-    note_if_unfinished,
-    print_metrics,
-)
+from foretaste.cli.arguments import FLAG, given_settings, unset
+from foretaste.cli.console import MetricsFormat, note_if_unfinished, print_metrics
+from foretaste.cli.measuring import MeasureOptions, Measuring
 from foretaste.errors import NothingLeftError, SettingError
 from foretaste.evaluation.config import (
     LIST_METRICS,
@@ -41,6 +37,8 @@ from foretaste.report.tables import (
 )
 
 _Evaluation: Any = unset(EvaluationConfig)
+# --metrics has the lengths.
+_Comparison: Any = unset(EvaluationConfig, without=("k", "evaluation_batch"))
 
 
 def evaluate(
@@ -49,14 +47,10 @@ def evaluate(
     *,
     config: Annotated[_Evaluation | None, Parameter(name="*", group="Metrics")] = None,
     metrics: Annotated[tuple[str, ...], Parameter(alias="-m", group="Metrics")] = (),
-    split: Literal["test", "validation"] = "test",
-    dataset: Path | None = None,
-    device: str = "auto",
-    threads: int | None = None,
+    measuring: Measuring = None,
     format: MetricsFormat = "table",
     log_path: Path | None = None,
     overwrite: Annotated[bool, FLAG] = False,
-    quiet: Annotated[bool, FLAG] = False,
 ) -> None:
     """Measure a trained model on the held-out part of its dataset, or of another.
 
@@ -64,21 +58,15 @@ def evaluate(
         run: Directory of the run.
         metrics: Metrics to show, --metrics ndcg@10 hr@10; by default all metrics at the lengths of
             --k.
-        split: Held-out part to measure on.
-        dataset: Dataset to measure on: the present directory of the run's own, or another dataset.
-            Users and items are matched by id.
-        device: auto (a GPU if there is one), cpu, cuda or cuda:N.
-        threads: CPU threads of each rank; by default those of PyTorch.
         format: Format of the printed metrics; csv and json have all numbers.
         log_path: Also write the metrics to this file, in the format of a run's metrics.jsonl. Its
             folder is created.
         overwrite: Replace an existing log.
-        quiet: Print the metrics and nothing else: no progress, definitions or notes.
     """
-    from foretaste.report import evaluate_run
-    from foretaste.report.evaluate_runs import dataset_for
+    from foretaste.report.evaluate_runs import dataset_of_runs, measure_run
     from foretaste.runs import Run
 
+    measuring = measuring or MeasureOptions()
     if log_path is not None:
         from foretaste.training.logs import check_log_path
 
@@ -93,18 +81,17 @@ def evaluate(
         metrics = canonical_metrics(metrics)
         more = settings.more or measures_lists(metrics)
         settings = replace(settings, k=lengths_of(metrics), more=more)
-    opened = Run.open(run)
-    use_threads(threads)
-    data = dataset_for(opened, dataset)
-    with counting(f"Ranking {split}", quiet=quiet) as progress:
-        found = evaluate_run(opened, data, settings, split=split, device=device, progress=progress)
-    note_if_unfinished(opened, quiet=quiet)
+    opened, request = Run.open(run), measuring.request(settings)
+    data = dataset_of_runs([opened], request.dataset)
+    with measuring.counting() as progress:
+        found = measure_run(opened, replace(request, dataset=data), progress)
+    note_if_unfinished(opened, quiet=measuring.quiet)
     name, model = opened.path.resolve().name, opened.config.model
     shown = with_new_items(metrics, [found])
     grid = comparison_grid({name: found}, shown) if shown else evaluation_grid(found)
-    heading = "" if quiet else f"{name}: {model} on {data.path}"
+    heading = "" if measuring.quiet else f"{name}: {model} on {data.path}"
     grids = [(heading, grid), *group_grids({name: found}, metrics or HEADLINE)]
-    notes = [] if quiet else [*found.definitions(metrics or None), found.speed()]
+    notes = [] if measuring.quiet else [*found.definitions(metrics or None), found.speed()]
     print_metrics(metric_rows(run, name, found), grids, notes, format)
     if log_path is not None and launch().rank == 0:
         from foretaste.training.logs import write_log
@@ -117,47 +104,32 @@ def compare(
     /,
     *,
     metrics: Annotated[tuple[str, ...], Parameter(alias="-m")] = HEADLINE,
-    candidates: str | None = None,
-    more: Annotated[bool, FLAG] = False,
-    history_lengths: tuple[int, ...] | None = None,
-    split: Literal["test", "validation"] = "test",
-    dataset: Path | None = None,
-    device: str = "auto",
+    config: Annotated[_Comparison | None, Parameter(name="*")] = None,
+    measuring: Measuring = None,
     gate: Annotated[bool, FLAG] = False,
     format: MetricsFormat = "table",
-    quiet: Annotated[bool, FLAG] = False,
 ) -> None:
     """Compare trained models, with the difference of each to the first on the same users.
 
     Args:
         runs: Directories of two or more runs; the first is the baseline of the differences.
         metrics: Metrics to show: --metrics ndcg@10 hr@10.
-        candidates: Items against which held-out items are ranked: full (the default), new (held-out
-            items that training never saw), sampled-N, nvidia-N or fixed.
-        more: Also show novelty, long tail and popularity lift, and the metrics by groups of users
-            (activity) and of held-out items (popularity).
-        history_lengths: Show the metrics of users unseen in training, answered from this many items
-            of their history: --history-lengths 1 2 5 10 20 50.
-        split: Held-out part to measure on.
-        dataset: Dataset to measure on: the present directory of the runs' own, or another dataset.
-            Users and items are matched by id. Needed for runs of different datasets.
-        device: auto (a GPU if there is one), cpu, cuda or cuda:N.
         gate: End in an error if the last run is clearly worse than the first, by the metric that
             chooses, such as ndcg@10; if that is not shown, by the first of held-out items. Pairs
             that a run was trained on are left out; if none is left, the gate is passed.
         format: Format of the printed tables; csv and json have all numbers.
-        quiet: Print the tables and nothing else: no progress and no notes.
     """
-    from foretaste.report import compare_runs
-    from foretaste.report.evaluate_runs import runs_and_dataset
+    from foretaste.report.evaluate_runs import compare_measured, dataset_of_runs
     from foretaste.runs import Run
 
+    measuring = measuring or MeasureOptions()
     if len(runs) < 2:
         raise SettingError(
             f"compare needs two runs or more, got {len(runs)}; runs go before the options"
         )
     metrics = canonical_metrics(metrics)
-    opened, data = runs_and_dataset([Run.open(run) for run in runs], dataset)
+    opened = [Run.open(run) for run in runs]
+    data = dataset_of_runs(opened, measuring.dataset)
     if metrics == HEADLINE:
         metrics = headline(data.manifest.protocol)
     held_out = [name for name in metrics if parse_metric(name)[0] not in OF_LISTS]
@@ -166,29 +138,23 @@ def compare(
             f"--gate needs a metric of held-out items, and there is none in {', '.join(metrics)}; "
             "show one, such as --metrics ndcg@10"
         )
-    config = EvaluationConfig(
-        k=lengths_of(metrics),
-        more=more or measures_lists(metrics),
-        history_lengths=history_lengths,
-    )
-    if candidates is not None:
-        config = replace(config, candidates=candidates)
+    asked = EvaluationConfig(**given_settings(config))
+    settings = replace(asked, k=lengths_of(metrics), more=asked.more or measures_lists(metrics))
+    request = replace(measuring.request(settings), dataset=data)
     try:
-        with counting(f"Ranking {split}", quiet=quiet) as progress:
-            comparison = compare_runs(
-                opened, config, split=split, dataset=data, device=device, progress=progress
-            )
+        with measuring.counting() as progress:
+            comparison = compare_measured(opened, request, progress)
     except NothingLeftError as error:
         if not gate:
             raise
-        if not quiet:
+        if not measuring.quiet:
             print_error(f"gate passed: {error}")
         return
     for each in opened:
-        note_if_unfinished(each, quiet=quiet)
+        note_if_unfinished(each, quiet=measuring.quiet)
     first = next(iter(comparison.evaluations))
     heading = f"Difference to {first} on the same users (* where the interval leaves out 0):"
-    of_lists = [metric_name(kind, min(config.k)) for kind in LIST_METRICS] if more else []
+    of_lists = [metric_name(kind, min(settings.k)) for kind in LIST_METRICS] if asked.more else []
     grids = group_grids(comparison.evaluations, metrics)
     for names in filter(None, (of_lists, with_new_items(metrics, comparison.evaluations.values()))):
         grids = [
@@ -196,9 +162,9 @@ def compare(
             (heading, difference_grid(comparison.differences, names)),
             *grids,
         ]
-    print_metrics(comparison.rows(), grids, [] if quiet else comparison.notes(), format)
+    print_metrics(comparison.rows(), grids, [] if measuring.quiet else comparison.notes(), format)
     if gate:
         usual = default_metric(comparison.evaluations[first].protocol)
         verdict = comparison.check_not_worse(usual if usual in held_out else held_out[0])
-        if not quiet:
+        if not measuring.quiet:
             print_error(f"gate passed: {verdict}")

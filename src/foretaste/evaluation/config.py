@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict
 
 from foretaste._util.formatting import spelled_like
 from foretaste._util.settings import Count, Range, check_settings, checked, wrong
@@ -99,7 +99,7 @@ class EvaluationConfig:
     dataset)."""
 
     k: Lengths = (10, 20, 50, 100)
-    """Lengths of the lists: each metric is given at each of them."""
+    """Lengths of the lists, sorted: each metric is given at each of them."""
 
     evaluation_batch: Count | None = None
     """Users ranked at once; unless given, as many as fit a CPU's cache (8 MiB of scores, or 64
@@ -116,9 +116,20 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         check_settings(self)
         CandidateRule.parse(self.candidates)
-        checked_lengths(self.k)
+        object.__setattr__(self, "k", checked_lengths(self.k))
         if self.history_lengths is not None:
-            checked_lengths(self.history_lengths, "history_lengths", "length")
+            lengths = checked_lengths(self.history_lengths, "history_lengths", "length")
+            object.__setattr__(self, "history_lengths", lengths)
+
+
+class EvaluationOptions(TypedDict, total=False):
+    """Keywords of `EvaluationConfig`, in the types that callers have."""
+
+    candidates: str
+    k: int | Sequence[int]
+    evaluation_batch: int | None
+    more: bool
+    history_lengths: int | Sequence[int] | None
 
 
 def checked_lengths(

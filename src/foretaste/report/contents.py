@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import numpy as np
 
-from foretaste._util.keywords import routed
 from foretaste._util.settings import Range, checked
+from foretaste._util.signatures import with_keywords_of
 from foretaste.data.dataset import Dataset, Split
 from foretaste.errors import MissingExtraError, SettingError
 from foretaste.evaluation.config import (
@@ -25,10 +25,12 @@ from foretaste.report.evaluate_runs import (
     Comparison,
     Measured,
     Progress,
-    measure,
-    runs_and_dataset,
+    dataset_of_runs,
+    measure_runs,
+    opened_runs,
     side_by_side,
 )
+from foretaste.report.request import MeasureOptions, MeasureRequest
 from foretaste.report.tables import HEADLINE, LENGTHS, headline, with_new_items
 from foretaste.runs.run import Run
 
@@ -120,17 +122,16 @@ def _exists(path: Path) -> SettingError:
     )
 
 
+@with_keywords_of(MeasureOptions, MeasureRequest, EvaluationConfig)
 def report_runs(
     runs: Sequence[Run | Path | str],
     config: EvaluationConfig | None = None,
     *,
     metrics: Sequence[str] = HEADLINE,
     num_people: int = 20,
-    split: Split = "test",
     dataset: Dataset | Path | str | None = None,
-    device: str = "auto",
     progress: Progress | None = None,
-    **settings: Any,
+    **settings: Unpack[MeasureOptions],
 ) -> RunsReport:
     """Measure runs for a report; `compare_runs` explains the arguments that are not given here.
 
@@ -138,28 +139,42 @@ def report_runs(
     lengths are those of ``config``, if it has any. ``metrics`` are those of the tables.
     ``num_people`` held-out users, chosen by hash, are shown with their lists.
     """
-    (config,) = routed(report_runs, {"config": (EvaluationConfig, config)}, settings)
-    opened, data = runs_and_dataset(runs, dataset)
+    request = MeasureRequest.of(report_runs, dataset, config, settings)
+    return report_measured(
+        opened_runs(runs), request, metrics=metrics, num_people=num_people, progress=progress
+    )
+
+
+def report_measured(
+    runs: Sequence[Run],
+    request: MeasureRequest,
+    *,
+    metrics: Sequence[str] = HEADLINE,
+    num_people: int = 20,
+    progress: Progress | None = None,
+) -> RunsReport:
+    """Measure runs for a report; `report_runs` says how."""
+    data = dataset_of_runs(runs, request.dataset)
     names = canonical_metrics(checked("metrics", metrics, list[str]))
     if names == HEADLINE:
         names = headline(data.manifest.protocol)
-    config = config or EvaluationConfig()
+    config = request.config
     config = replace(config, more=True, k=(*LENGTHS, *config.k, *lengths_of(names)))
-    is_own = all(run.config.dataset.digest == data.manifest.digest for run in opened)
+    is_own = all(run.config.dataset.digest == data.manifest.digest for run in runs)
     if config.history_lengths is None and is_own and data.manifest.protocol == "held-out-users":
         config = replace(config, history_lengths=HISTORY_LENGTHS)
-    num_rankings = len(opened) * (1 + len(config.history_lengths or ()))
+    num_rankings = len(runs) * (1 + len(config.history_lengths or ()))
     shown = progress and _of_all(progress, num_rankings)
-    sample = _Sample(data, split, checked("num_people", num_people, _NumPeople))
+    sample = _Sample(data, request.split, checked("num_people", num_people, _NumPeople))
     found = []
-    for measured in measure(opened, data, config, split, device, shown):
+    for measured in measure_runs(runs, replace(request, dataset=data, config=config), shown):
         found.append(measured.evaluation)
         sample.add(measured)
-    comparison = side_by_side(opened, found)
+    comparison = side_by_side(runs, found)
     labels = [*comparison.evaluations]
     return RunsReport(
         comparison=comparison,
-        runs=dict(zip(labels, opened, strict=True)),
+        runs=dict(zip(labels, runs, strict=True)),
         dataset=data,
         metrics=tuple(with_new_items(names, found)),
         people=sample.people(labels),

@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from foretaste._util.formatting import counted, html_table
-from foretaste._util.keywords import routed
 from foretaste._util.settings import checked, wrong
-from foretaste.data.dataset import Dataset, Split, open_dataset
+from foretaste._util.signatures import with_keywords_of
+from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.errors import SettingError, WorseError
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.evaluation.result import Difference, compare_evaluations
+from foretaste.report.request import MeasureOptions, MeasureRequest
 from foretaste.report.tables import comparison_grid, difference_grid, metric_rows
 from foretaste.runs.run import Run, dataset_of
 
@@ -27,47 +28,41 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 
 
+@with_keywords_of(MeasureOptions, MeasureRequest, EvaluationConfig)
 def evaluate_run(
     run: Run | Path | str,
     dataset: Dataset | Path | str | None = None,
     config: EvaluationConfig | None = None,
     *,
-    split: Split = "test",
-    device: str = "auto",
     progress: Progress | None = None,
-    threads: int | None = None,
-    **settings: Any,
+    **settings: Unpack[MeasureOptions],
 ) -> Evaluation:
     """Metrics of a run's best weights on the held-out users of a dataset.
 
-    Settings may be given by name, ``evaluate_run(run, k=[5, 10])``; they override those of
-    ``config``. Under torchrun each rank measures a part of the users, and each returns the metrics
-    of all.
+    Under torchrun each rank measures a part of the users, and each returns the metrics of all.
 
-    ``dataset`` is by default the run's own, at its place at the time of training. On another
-    dataset, users and items are matched by id, held-out pairs in the run's training are left out,
-    and the run recommends from its own catalogue; `Evaluation.matching` has the counts.
-    ``threads`` are CPU threads, as in `train`. Raises DatasetError if the dataset is missing, has
-    no such split, or has nothing in common with the run, and UnsupportedError if the model needs an
-    order and the dataset has none.
+    Args:
+        run: a run or its directory.
+        dataset: by default the run's own, at its place at the time of training. On another dataset,
+            users and items are matched by id, held-out pairs in the run's training are left out,
+            and the run recommends from its own catalogue; `Evaluation.matching` has the counts.
+        config: settings of the evaluation, which those given by name override.
+        progress: called with the number of users done and the number in all.
+        split: held-out part to measure on, ``test`` or ``validation``.
+        candidates: items that a held-out one is ranked against: ``full``, ``new``, ``sampled-N``,
+            ``nvidia-N`` or ``fixed``.
+        k: lengths of the lists, ``10`` or ``[5, 10]``.
+        evaluation_batch: users ranked at once; by default as many as memory is reserved for.
+        more: measure the lists beyond accuracy too, and quality by groups of users and items.
+        history_lengths: measure users unseen in training also with so many items of their history.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        threads: CPU threads of each rank; by default those of PyTorch.
+
+    Raises DatasetError if the dataset is missing, has no such split, or has nothing in common with
+    the run, and UnsupportedError if the model needs an order and the dataset has none.
     """
-    (config,) = routed(evaluate_run, {"config": (EvaluationConfig, config)}, settings)
-    config = config or EvaluationConfig()
-    if not isinstance(run, Run):
-        run = Run.open(run)
-    data = dataset_for(run, dataset)
-    from foretaste.ops.device import computing_with
-
-    with computing_with(threads):
-        (found,) = measure([run], data, config, split, device, progress)
-    return found.evaluation
-
-
-def dataset_for(run: Run, dataset: Dataset | Path | str | None) -> Dataset:
-    """The dataset to measure a run on: ``dataset`` or its directory, by default the run's own."""
-    if dataset is None:
-        return dataset_of(run)
-    return dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
+    request = MeasureRequest.of(evaluate_run, dataset, config, settings)
+    return measure_run(run if isinstance(run, Run) else Run.open(run), request, progress)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,32 +76,34 @@ class Measured:
     evaluation: Evaluation
 
 
-def measure(
-    runs: Sequence[Run],
-    dataset: Dataset,
-    config: EvaluationConfig,
-    split: Split,
-    device: str,
-    progress: Progress | None,
+def measure_run(run: Run, request: MeasureRequest, progress: Progress | None = None) -> Evaluation:
+    """Measure one run; `evaluate_run` says how."""
+    (found,) = measure_runs([run], request, progress)
+    return found.evaluation
+
+
+def measure_runs(
+    runs: Sequence[Run], request: MeasureRequest, progress: Progress | None = None
 ) -> Iterator[Measured]:
     """Measure each run in turn; users and items are matched by id unless the dataset is that of all
     runs."""
     from foretaste.evaluation.evaluator import evaluate
+    from foretaste.ops.device import computing_with
     from foretaste.report.another_dataset import match
     from foretaste.runs.run import load_model
     from foretaste.training.auto import check_order
     from foretaste.training.strategy import strategy_here
 
-    manifest = dataset.manifest
+    dataset, config = dataset_of_runs(runs, request.dataset), request.config
     each: Iterable[Matched | None] = repeat(None, len(runs))
-    if any(run.config.dataset.digest != manifest.digest for run in runs):
-        each = match(runs, dataset, split)
-    with strategy_here() as strategy:
+    if any(run.config.dataset.digest != dataset.manifest.digest for run in runs):
+        each = match(runs, dataset, request.split)
+    with computing_with(request.threads), strategy_here() as strategy:
         for run, matched in zip(runs, each, strict=True):
-            model = load_model(run, strategy.device(checked("device", device, str)))
+            model = load_model(run, strategy.device(request.device))
             check_order(run.config.model, model.config, dataset)
             heldout = (
-                dataset.heldout(split, order=model.config.uses_order)
+                dataset.heldout(request.split, order=model.config.uses_order)
                 if matched is None
                 else matched.heldout
             )
@@ -209,40 +206,46 @@ class Comparison:
         return rows
 
 
+@with_keywords_of(MeasureOptions, MeasureRequest, EvaluationConfig)
 def compare_runs(
     runs: Sequence[Run | Path | str],
     config: EvaluationConfig | None = None,
     *,
-    split: Split = "test",
     dataset: Dataset | Path | str | None = None,
-    device: str = "auto",
     progress: Progress | None = None,
-    **settings: Any,
+    **settings: Unpack[MeasureOptions],
 ) -> Comparison:
     """Measure all runs in the same way on ``dataset``, by default the dataset of all of them.
 
-    Settings may be given by name, as in `evaluate_run`. A run of another dataset is matched as in
-    `evaluate_run`, and held-out pairs in the training of any run are left out for all. ``progress``
-    is called for one run after the other, with the number of users done and the number in all.
-    Raises SettingError if no dataset is given and the runs have different ones.
+    The other arguments are those of `evaluate_run`. A run of another dataset is matched as there,
+    and held-out pairs in the training of any run are left out for all. ``progress`` is called for
+    one run after the other. Raises SettingError if no dataset is given and the runs have different
+    ones.
     """
-    (config,) = routed(compare_runs, {"config": (EvaluationConfig, config)}, settings)
-    config = config or EvaluationConfig()
-    opened, data = runs_and_dataset(runs, dataset)
-    found = measure(opened, data, config, split, device, progress)
-    return side_by_side(opened, [each.evaluation for each in found])
+    request = MeasureRequest.of(compare_runs, dataset, config, settings)
+    return compare_measured(opened_runs(runs), request, progress)
 
 
-def runs_and_dataset(
-    runs: Sequence[Run | Path | str], dataset: Dataset | Path | str | None
-) -> tuple[list[Run], Dataset]:
-    """The opened runs and the dataset of `compare_runs`."""
+def compare_measured(
+    runs: Sequence[Run], request: MeasureRequest, progress: Progress | None = None
+) -> Comparison:
+    """Measure runs and compare each with the first; `compare_runs` says how."""
+    found = measure_runs(runs, request, progress)
+    return side_by_side(runs, [each.evaluation for each in found])
+
+
+def opened_runs(runs: Sequence[Run | Path | str]) -> list[Run]:
+    """The runs, opened."""
     named = checked("runs", runs, list[Run | Path])
     if not named:
         raise wrong("runs", runs, "a list of one run or more")
-    opened = [run if isinstance(run, Run) else Run.open(run) for run in named]
-    first = opened[0]
-    for run in opened[1:] if dataset is None else ():
+    return [run if isinstance(run, Run) else Run.open(run) for run in named]
+
+
+def dataset_of_runs(runs: Sequence[Run], dataset: Dataset | Path | None) -> Dataset:
+    """The dataset to measure runs on, by default that of all of them."""
+    first = runs[0]
+    for run in runs[1:] if dataset is None else ():
         ours, theirs = first.config.dataset, run.config.dataset
         # Other held-out users and items give other metrics, even for equal models.
         if ours.digest != theirs.digest:
@@ -251,7 +254,9 @@ def runs_and_dataset(
                 f"{theirs.path}, so their numbers do not compare; train both on one dataset, or "
                 "name data to measure both on with --dataset (dataset=... in Python)"
             )
-    return opened, dataset_for(first, dataset)
+    if dataset is None:
+        return dataset_of(first)
+    return dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
 
 
 def side_by_side(runs: Sequence[Run], found: Sequence[Evaluation]) -> Comparison:

@@ -1,0 +1,60 @@
+"""What is asked of a measurement: one value for evaluations, comparisons and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from foretaste._util.keywords import routed
+from foretaste._util.settings import Threads, check_settings
+from foretaste.data.dataset import Dataset, Split
+from foretaste.evaluation.config import EvaluationConfig, EvaluationOptions
+
+
+class MeasureOptions(EvaluationOptions, total=False):
+    """Keywords of `MeasureRequest` and of its part, in the types that callers have."""
+
+    split: Split
+    device: str
+    threads: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureRequest:
+    """How runs are measured: on which held-out users, in which way and where."""
+
+    dataset: Dataset | Path | None = None
+    """Dataset to measure on, or its directory; None for the runs' own, at its place at the time of
+    training."""
+
+    split: Split = "test"
+    """Held-out part to measure on."""
+
+    config: EvaluationConfig = field(default_factory=EvaluationConfig)
+    """Candidates, lengths of lists and further metrics."""
+
+    device: str = "auto"
+    """auto (a GPU if there is one), cpu, cuda or cuda:N."""
+
+    threads: Threads | None = None
+    """CPU threads of each rank; None for those of PyTorch."""
+
+    @classmethod
+    def of(
+        cls,
+        verb: Callable[..., object],
+        dataset: Dataset | Path | str | None,
+        config: EvaluationConfig | None,
+        settings: MeasureOptions,
+    ) -> MeasureRequest:
+        """The request of the keywords of ``verb``; settings of the evaluation override those of
+        ``config``."""
+        given: dict[str, Any] = {**settings}
+        own = {item.name: given.pop(item.name) for item in fields(cls) if item.name in given}
+        (config,) = routed(verb, {"config": (EvaluationConfig, config)}, given)
+        return cls(dataset=dataset, config=config or EvaluationConfig(), **own)  # type: ignore[arg-type]
+
+    def __post_init__(self) -> None:
+        check_settings(self)
