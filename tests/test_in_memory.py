@@ -27,8 +27,9 @@ from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.recommend import Recommender
 from foretaste.runs import Run, list_runs, verify
 from foretaste.training import Callback
-from foretaste.training.auto import rerun_settings
 from foretaste.training.callbacks import EpochReport, TrainingStart
+from foretaste.training.request import rerun_request
+from tests.training.trainings import trained_again
 
 SHAPE = GenerateConfig(num_users=40, num_items=30, num_interactions=500, num_genres=4)
 SMALL: dict[str, dict[str, Any]] = {
@@ -137,9 +138,7 @@ def test_epochs_are_those_that_were_best_on_a_hold_out(plays: pa.Table, tmp_path
     assert watched.protocols == ["leave-one-out", "none"]
     assert watched.epochs == [len(found.history), best_epoch]
     everything = prepare(plays, tmp_path / "all", protocol="none")
-    run = foretaste.train(
-        dataset=everything, run=tmp_path / "run", callback=QUIET, **rerun_settings(found)
-    )
+    run = trained_again(rerun_request(found), everything, tmp_path / "run", QUIET)
     saved = recommender.save(tmp_path / "saved")
     assert run.open_weights().digest == saved.open_weights().digest
     assert len(saved.history) == best_epoch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from foretaste._util.formatting import labelled_lines
-from foretaste._util.keywords import routed
 from foretaste._util.settings import checked
-from foretaste.data.config import PrepareConfig
-from foretaste.data.dataset import Dataset, open_or_prepare, prepared_dataset
+from foretaste.data.dataset import Dataset, open_or_prepare
 from foretaste.data.manifest import Manifest
 from foretaste.data.preparation import prepare
+from foretaste.data.request import PrepareRequest
 from foretaste.errors import (
     DataWarning,
     ForetasteError,
@@ -26,17 +25,17 @@ from foretaste.errors import (
     SettingError,
     UnsupportedError,
 )
-from foretaste.models.registry import config_class
 from foretaste.ops.device import computing_with
 from foretaste.recommend.recommender import Recommender
 from foretaste.runs.files import CONFIG, HISTORIES, ITEMS, METRICS, USERS
 from foretaste.runs.places import new_run_directory
 from foretaste.runs.run import Run, load_model
-from foretaste.training.auto import check_order, check_settings_act, rerun_settings
+from foretaste.training.auto import check_order
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
+from foretaste.training.request import TrainRequest, rerun_request
 from foretaste.training.strategy import strategy_here
-from foretaste.training.verbs import train
+from foretaste.training.verbs import train_run
 
 if TYPE_CHECKING:
     import torch
@@ -122,28 +121,22 @@ def fit(
     Raises the errors of `foretaste.prepare` and `foretaste.train`. Notes on the data are warnings;
     ``print`` of the recommender shows them too, with all sizes.
     """
-    kind = config_class(checked("model", model, str))
-    config, model_config, preparation = routed(
-        fit,
-        {
-            "config": (TrainingConfig, config),
-            f"model_config of {model}": (kind, model_config),
-            "preparation": (PrepareConfig, None),
-        },
-        settings,
+    request = TrainRequest.of(
+        model,
+        interactions,
+        verb="fit",
+        items=items,
+        model_config=model_config,
+        config=config,
+        threads=threads,
+        **settings,
     )
-    config = config or TrainingConfig()
-    check_settings_act(model, settings)
-    finds_epochs = kind.has_epochs and config.epochs == "auto"
+    kind = type(request.model_config)
+    finds_epochs = kind.has_epochs and request.config.epochs == "auto"
     if not finds_epochs:
         for name in settings.keys() & set(_OF_VALIDATION):
             given = "epochs is given" if kind.has_epochs else f"{model} has no epochs to find"
             raise SettingError(f"{name} does nothing here: {given}, so nothing is held out")
-    arguments: Mapping[str, Any] = {
-        "model": model,
-        "model_config": model_config,
-        "config": config,
-    }
     with (
         computing_with(threads),
         strategy_here() as here,
@@ -151,52 +144,48 @@ def fit(
         _without_ways_on(),
     ):
         root = Path(directory)
-        used: Any = model_config or kind()
-        if used.uses_order and hasattr(interactions, "tocoo"):
-            raise UnsupportedError(
-                f"{model} learns from the order of interactions, and a SciPy matrix has none; give "
-                "a frame with a column of times"
-            )
-        dataset = _everything(
-            interactions, items, preparation, root, takes_weights=used.takes_weights
-        )
-        check_order(model, used, dataset)
+        dataset = _everything(request, root)
+        check_order(request.model, request.model_config, dataset)
         if finds_epochs:
             heldout = _without_one_item_each(dataset, root / "holdout")
-            found = train(dataset=heldout, run=root / "search", callback=callback, **arguments)
+            found = train_run(_in_directory(request, heldout, root / "search"), callback)
             here.barrier()  # the first rank alone writes the run; the others wait until it has
-            arguments = rerun_settings(found)
-        run = train(dataset=dataset, run=root / "run", callback=callback, **arguments)
+            request = rerun_request(found)
+        run = train_run(_in_directory(request, dataset, root / "run"), callback)
         here.barrier()
-        fitted = FittedRecommender(run, here.device(config.device), dataset.manifest)
+        device = here.device(request.config.device)
+        fitted = FittedRecommender(run, device, dataset.manifest)
         here.barrier()  # the first rank removes the directory; all have read the run before
         return fitted
 
 
-def _everything(
-    interactions: Any,
-    items: Any,
-    preparation: PrepareConfig | None,
-    root: Path,
-    *,
-    takes_weights: bool,
-) -> Dataset:
+def _in_directory(request: TrainRequest, dataset: Dataset, run: Path) -> TrainRequest:
+    """The request on another dataset, for a run in a new directory."""
+    return replace(request, data=PrepareRequest(source=dataset), run=run)
+
+
+def _everything(request: TrainRequest, root: Path) -> Dataset:
     """A dataset with nothing held out: the given one, one of all its parts, or one of raw data."""
-    if prepared_dataset(interactions) is None:
-        config = preparation or PrepareConfig()
-        if config.protocol not in ("auto", "none"):
+    data, used = request.data, request.model_config
+    if used.uses_order and hasattr(data.source, "tocoo"):
+        raise UnsupportedError(
+            f"{request.model} learns from the order of interactions, and a SciPy matrix has none; "
+            "give a frame with a column of times"
+        )
+    if not data.is_prepared:
+        if data.config.protocol not in ("auto", "none"):
             raise SettingError(
-                f"protocol is {config.protocol}, but fit learns from all interactions; leave it "
-                "out, or call prepare and train for a model with metrics"
+                f"protocol is {data.config.protocol}, but fit learns from all interactions; leave "
+                "it out, or call prepare and train for a model with metrics"
             )
-        config = replace(config, protocol="none")
-        dataset = open_or_prepare(interactions, config, root / "datasets", items=items)
+        config = replace(data.config, protocol="none")
+        dataset = open_or_prepare(replace(data, config=config, root=root / "datasets"))
         dataset.name = "interactions"
         return dataset
-    dataset = open_or_prepare(interactions, preparation, items=items)
+    dataset = open_or_prepare(data)
     if not dataset.has_split("validation") and not dataset.has_split("test"):
         return dataset
-    if takes_weights and dataset.manifest.mean_weight is not None:
+    if used.takes_weights and dataset.manifest.mean_weight is not None:
         raise SettingError(
             f"{dataset.path}: held-out interactions have no weights to learn from; give the raw "
             "data, prepare them with protocol none, or leave weights out (ignore_weights=True)"

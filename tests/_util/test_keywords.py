@@ -8,60 +8,59 @@ from typing import Any
 
 import pytest
 
-from foretaste._util.keywords import routed
+from foretaste._util.keywords import assign_settings
 from foretaste.data import PrepareConfig
 from foretaste.errors import SettingError
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.models.vae.config import VAEConfig
 from foretaste.training import LogConfig, PretrainingConfig, TrainingConfig
 
+PARTS: dict[str, type[Any]] = {
+    "config": TrainingConfig,
+    "model_config": VAEConfig,
+    "preparation": PrepareConfig,
+}
 
-def learn(*, verbose: bool = False, **settings: Any) -> None:
-    """A function that takes settings by name."""
 
-
-def route(settings: dict[str, Any], config: Any = None, model_config: Any = None) -> list[Any]:
-    arguments = {
-        "config": (TrainingConfig, config),
-        "model_config": (VAEConfig, model_config),
-        "preparation": (PrepareConfig, None),
-    }
-    return routed(learn, arguments, settings)
+def assigned(**given: Any) -> dict[str, Any]:
+    """The keywords of a verb that also takes ``verbose``, with its settings assigned."""
+    return assign_settings("learn", given, ["verbose"], PARTS)
 
 
 def test_each_config_gets_its_own() -> None:
-    settings = {"epochs": 2, "latent": 5, "min_rating": 3.0, "learning_rate": 0.1}
-    assert route(settings) == [
-        TrainingConfig(epochs=2, learning_rate=0.1),
-        VAEConfig(latent=5),
-        PrepareConfig(min_rating=3.0),
-    ]
+    assert assigned(epochs=2, latent=5, min_rating=3.0, learning_rate=0.1, verbose=False) == {
+        "verbose": False,
+        "config": TrainingConfig(epochs=2, learning_rate=0.1),
+        "model_config": VAEConfig(latent=5),
+        "preparation": PrepareConfig(min_rating=3.0),
+    }
 
 
 def test_nothing_given_is_told_from_defaults() -> None:
-    assert route({}) == [None, None, None]
-    assert route({"latent": 200}) == [None, VAEConfig(), None]
+    assert assigned(verbose=None, config=None) == {}
+    assert assigned(latent=200) == {"model_config": VAEConfig()}
 
 
 def test_the_first_config_has_a_shared_name() -> None:
-    assert route({"seed": 3}) == [TrainingConfig(seed=3), None, None]
+    assert assigned(seed=3) == {"config": TrainingConfig(seed=3)}
 
 
 def test_names_go_before_what_a_config_says() -> None:
-    found = route({"latent": 5}, TrainingConfig(epochs=9), VAEConfig(latent=7, dropout=0.1))
-    assert found == [TrainingConfig(epochs=9), VAEConfig(latent=5, dropout=0.1), None]
+    config, model_config = TrainingConfig(epochs=9), VAEConfig(latent=7, dropout=0.1)
+    found = assigned(latent=5, config=config, model_config=model_config)
+    assert found == {"config": config, "model_config": VAEConfig(latent=5, dropout=0.1)}
 
 
 def test_unknown_names_go_before_wrong_values() -> None:
     with pytest.raises(SettingError, match="no setting 'colour' here"):
-        route({"latent": 0, "colour": 1})
+        assigned(latent=0, colour=1)
     with pytest.raises(SettingError, match="no setting 'colour' here"):
-        route({"colour": 1}, model_config={"latent": 7})
+        assigned(colour=1, model_config={"latent": 7})
 
 
 def test_a_config_of_another_kind_is_refused() -> None:
     with pytest.raises(SettingError, match=r"model_config is .*; it must be VAEConfig\(\.\.\.\)"):
-        route({"latent": 5}, model_config={"latent": 7})
+        assigned(latent=5, model_config={"latent": 7})
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,7 @@ def test_a_config_of_another_kind_is_refused() -> None:
 )
 def test_a_name_without_a_place_says_where_it_has_one(name: str, message: str) -> None:
     with pytest.raises(SettingError) as caught:
-        route({"epochs": 3, name: 1})
+        assigned(**{"epochs": 3, name: 1})
     assert str(caught.value).startswith(f"learn has no setting {name!r} here")
     assert str(caught.value).endswith(message)
 

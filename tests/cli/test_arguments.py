@@ -13,8 +13,9 @@ import foretaste
 from foretaste.cli.app import app
 from foretaste.cli.arguments import DEFAULTS
 from foretaste.cli.train_options import RawData
-from foretaste.data import GivenSplit, PrepareConfig, open_or_prepare
+from foretaste.data import GivenSplit, PrepareConfig
 from foretaste.data.config import PairsConfig
+from foretaste.data.request import PrepareRequest
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.serve import serve
@@ -109,7 +110,7 @@ def test_an_option_has_the_name_of_its_argument_in_python(
 ) -> None:
     named = {
         name
-        for one in (function, open_or_prepare, foretaste.Recommender.open, *_BESIDE.get(words, ()))
+        for one in (function, PrepareRequest, foretaste.Recommender.open, *_BESIDE.get(words, ()))
         for name in inspect.signature(one).parameters
     }
     named |= {entry.name for config in configs for entry in fields(config)}

@@ -63,7 +63,7 @@ def test_what_train_compete_and_tune_left_out_is_said(foretaste: Foretaste, tmp_
     ):
         done = foretaste(line)
         assert done.status == 0, done.err
-        assert said in done.out
+        assert said in done.out + done.err
     table = foretaste(line.replace("/ease", "/again"), "--format csv")
     assert "Prepared" not in table.out
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from foretaste.cli.train_options import RawData
+from foretaste.cli.train_options import train_on_everything
 from foretaste.data import IdTable
+from foretaste.data.request import PrepareRequest
 from foretaste.runs import Run
 from tests.cli.conftest import Done, Foretaste
 
@@ -116,8 +117,8 @@ def test_like_takes_the_features_of_a_run(foretaste: Foretaste, tmp_path: Path) 
     train = "ratings.csv --items items.csv"
     done = foretaste(f"train popularity {train} --features genre --run {tmp_path}/first")
     assert done.status == 0, done.err
-    raw = RawData(items="items.csv", features=("genre", "tags,"))
-    (words,) = raw.on_everything(tmp_path / "first", ["ratings.csv"])
+    data = PrepareRequest.of("ratings.csv", items="items.csv", features=("genre", "tags,"))
+    (words,) = train_on_everything(tmp_path / "first", data)
     assert words[4:] == ("ratings.csv", "--items", "items.csv", "--features", "genre", "tags,")
     done = foretaste(f"train --like {tmp_path}/first {train} --run {tmp_path}/again")
     assert done.status == 0, done.err

@@ -16,6 +16,7 @@ import pytest
 
 from foretaste.cli.app import main
 from foretaste.data import Dataset, open_or_prepare, prepare
+from foretaste.data.request import PrepareRequest
 from foretaste.data.sources import database
 from foretaste.errors import InputError, SettingError
 from tests.data.conftest import refuse
@@ -146,11 +147,11 @@ def test_no_driver_prints_a_part_of_a_password() -> None:
 
 def test_the_same_rows_are_found_prepared(shop: str, tmp_path: Path) -> None:
     root = tmp_path / "datasets"
-    first = open_or_prepare(shop, root=root)
+    first = open_or_prepare(PrepareRequest.of(shop, root=root))
     assert first.path.name.startswith("shop-")
-    assert open_or_prepare(shop, root=root).path == first.path
+    assert open_or_prepare(PrepareRequest.of(shop, root=root)).path == first.path
     write_sqlite(tmp_path / "shop.db", "INSERT INTO plays VALUES (1, 2, 3)")
-    assert open_or_prepare(shop, root=root).path != first.path
+    assert open_or_prepare(PrepareRequest.of(shop, root=root)).path != first.path
 
 
 def test_a_password_is_nowhere(

@@ -55,7 +55,9 @@ def test_opened_again_it_is_the_same(made: Dataset) -> None:
 def test_opening_needs_no_engine(dataset: Dataset) -> None:
     code = (
         "import sys; from foretaste.data import open_dataset, open_or_prepare; "
-        "data = open_or_prepare(sys.argv[1]); open_dataset(sys.argv[1]).heldout('test'); "
+        "from foretaste.data.request import PrepareRequest; "
+        "data = open_or_prepare(PrepareRequest(source=sys.argv[1])); "
+        "open_dataset(sys.argv[1]).heldout('test'); "
         "data.train, data.users, data.items; sys.exit('duckdb' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, str(dataset.path)], check=True)

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from foretaste.data import Dataset, GivenSplit, PrepareConfig, open_or_prepare, prepare
+from foretaste.data.request import PrepareRequest
 from tests.data.conftest import WriteFile, refuse
 
 TRAIN = "0\t10\t5\t100\n0\t11\t4\t101\n1\t12\t3\t100\n1\t13\t5\t90\n2\t14\t1\t1\n"
@@ -54,7 +55,7 @@ def test_the_triple_is_found_by_its_training_file(triple: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("kind", [str, lambda path: [path]])
 def test_ways_to_name_the_triple(triple: Path, tmp_path: Path, kind: Any) -> None:
-    dataset = open_or_prepare(kind(triple), root=tmp_path / "datasets")
+    dataset = open_or_prepare(PrepareRequest.of(kind(triple), root=tmp_path / "datasets"))
     assert dataset.path.name.startswith("tiny-")
     assert dataset.has_candidates("test")
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from foretaste.data import GivenSplit, open_or_prepare, prepare
+from foretaste.data.request import PrepareRequest
 from tests.data.conftest import WriteFile, refuse
 from tests.databases import require_adbc, write_sqlite
 
@@ -199,7 +200,7 @@ def test_a_folder_is_no_dataset_for_a_file_that_other_programs_have_too(
     assert read == 6
     assert note.endswith(f"s/{name} is not read, since its name is not one of data (1 file)")
     assert num_rows(f"{tmp_path}/s/*", tmp_path / "out") == (read, note)
-    opened = open_or_prepare(tmp_path / "s", root=tmp_path / "datasets")
+    opened = open_or_prepare(PrepareRequest.of(tmp_path / "s", root=tmp_path / "datasets"))
     assert opened.manifest.counts["num_rows_read"] == 6
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from foretaste.data import Dataset, GivenSplit, PrepareConfig, open_or_prepare, prepare
 from foretaste.data.dataset import Split
+from foretaste.data.request import PrepareRequest
 from foretaste.errors import ForetasteError, InputError, SettingError
 from tests.data.conftest import WriteFile, refuse
 from tests.data.test_protocols import pairs_of
@@ -147,12 +148,14 @@ def test_row_order_threads_and_memory_change_no_byte(tmp_path: Path) -> None:
 
 
 def test_a_split_is_prepared_once(tmp_path: Path) -> None:
-    first = open_or_prepare(texts(tmp_path, None), root=tmp_path)
+    first = open_or_prepare(PrepareRequest.of(texts(tmp_path, None), root=tmp_path))
     assert first.path.name.startswith("train-")
-    assert open_or_prepare(texts(tmp_path, None), root=tmp_path).path == first.path
+    assert (
+        open_or_prepare(PrepareRequest.of(texts(tmp_path, None), root=tmp_path)).path == first.path
+    )
     swapped = texts(tmp_path, None)
     swapped = GivenSplit(train=swapped.train, validation=swapped.test, test=swapped.validation)
-    assert open_or_prepare(swapped, root=tmp_path).path != first.path
+    assert open_or_prepare(PrepareRequest.of(swapped, root=tmp_path)).path != first.path
 
 
 def test_parts_in_different_formats(write: WriteFile, tmp_path: Path) -> None:

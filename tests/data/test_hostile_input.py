@@ -34,6 +34,7 @@ from foretaste.data import (
     prepare,
 )
 from foretaste.data.config import FileFormat
+from foretaste.data.request import PrepareRequest
 from foretaste.data.sources import open_sources
 from foretaste.errors import DatasetError, InputError
 from foretaste.recommend import read_ids
@@ -191,7 +192,7 @@ def test_files_of_any_name(write: WriteFile, tmp_path: Path, name: str) -> None:
 def test_names_that_no_file_has(tmp_path: Path, name: str) -> None:
     refuse(tmp_path / name, "there is no such file")
     with pytest.raises(InputError, match="there is no such file"):
-        open_or_prepare(tmp_path / name, root=tmp_path / "datasets")
+        open_or_prepare(PrepareRequest.of(tmp_path / name, root=tmp_path / "datasets"))
     with pytest.raises(DatasetError, match="is not a directory"):
         open_dataset(tmp_path / name)
     with pytest.raises(InputError, match="there is no such file"):
@@ -213,7 +214,9 @@ def test_outputs_that_cannot_be(write: WriteFile, tmp_path: Path, name: str) -> 
 
 def test_a_long_name_still_names_a_dataset(write: WriteFile, tmp_path: Path) -> None:
     source = write(HEADER + ROWS, "é" * 120 + ".csv")
-    assert open_or_prepare(source, root=tmp_path / "datasets").path.name.startswith("éé")
+    assert open_or_prepare(
+        PrepareRequest.of(source, root=tmp_path / "datasets")
+    ).path.name.startswith("éé")
 
 
 def pipe(path: Path) -> None:

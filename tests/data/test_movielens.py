@@ -10,6 +10,7 @@ import pytest
 from foretaste.data import Dataset, PrepareConfig, open_or_prepare, prepare
 from foretaste.data import movielens as named_sets
 from foretaste.data.movielens import NAMED_SETS, named_set
+from foretaste.data.request import PrepareRequest
 from foretaste.errors import DatasetError, InputError, SettingError
 from tests.data import movielens
 from tests.data.file_server import FileServer, serving
@@ -77,8 +78,8 @@ def test_one_command_downloads_unpacks_and_prepares(
 
 def test_a_set_is_downloaded_once(mirror: FileServer) -> None:
     first = prepare("ml-1m")
-    again = open_or_prepare("ml-1m")
-    other = open_or_prepare(Path("ml-1m"), PrepareConfig(protocol="held-out-users"))
+    again = open_or_prepare(PrepareRequest.of("ml-1m"))
+    other = open_or_prepare(PrepareRequest.of(Path("ml-1m"), protocol="held-out-users"))
     assert len(mirror.requests) == 1
     assert again.path == first.path
     assert other.path != first.path
@@ -139,7 +140,11 @@ def test_titles_of_ones_own_go_before_the_sets(mirror: FileServer, place: Path) 
 def test_the_sets_own_folder_is_used_where_it_stands(place: Path) -> None:
     unpack("ml-20m", place / "ml-20m")
     assert prepare("ml-20m").path.name.startswith("ml-20m-")
-    named = open_or_prepare("ml-20m", PrepareConfig(protocol="held-out-users", num_heldout_users=2))
+    named = open_or_prepare(
+        PrepareRequest.of(
+            "ml-20m", config=PrepareConfig(protocol="held-out-users", num_heldout_users=2)
+        )
+    )
     assert named.manifest.num_users == movielens.NUM_USERS + 1
 
 
@@ -157,7 +162,7 @@ def test_the_folder_of_the_guide_to_vae_cf_is_that_of_the_set(
 def test_what_has_the_name_of_a_set_goes_before_it(mirror: FileServer, place: Path) -> None:
     made = prepare("ml-1m", place / "ml-1m")
     assert isinstance(made, Dataset)
-    assert open_or_prepare("ml-1m").path == Path("ml-1m")
+    assert open_or_prepare(PrepareRequest.of("ml-1m")).path == Path("ml-1m")
     assert len(mirror.requests) == 1
     (place / "ml-25m").write_text("a file")
     assert named_set("ml-25m") is None
@@ -206,7 +211,7 @@ def test_settings_that_are_not_for_named_sets(tmp_path: Path) -> None:
     unpack("ml-1m", tmp_path / "given")
     dataset = prepare("ml-1m", tmp_path / "made", source_dir=tmp_path / "given")
     with pytest.raises(SettingError, match="is prepared already"):
-        open_or_prepare(dataset.path, source_dir=tmp_path / "given")
+        open_or_prepare(PrepareRequest.of(dataset.path, source_dir=tmp_path / "given"))
 
 
 def test_a_damaged_download_keeps_nothing_and_says_what_else_can_be_done(

@@ -12,6 +12,7 @@ import pytest
 
 import foretaste
 from foretaste.data import Dataset, PrepareConfig, open_or_prepare, prepare
+from foretaste.data.request import PrepareRequest
 from foretaste.errors import DataWarning, InputError, SettingError
 from tests.data.conftest import PrepareText, WriteFile, refuse
 
@@ -163,7 +164,7 @@ def test_python_is_given_the_notes_as_warnings_where_it_called(tmp_path: Path) -
     calls = (
         lambda: prepare(MARKED, tmp_path / "out", ALL, items=titles),
         lambda: prepare(MARKED, tmp_path / "out", ALL, items=titles),  # it is there
-        lambda: open_or_prepare(MARKED, ALL, tmp_path),
+        lambda: open_or_prepare(PrepareRequest.of(MARKED, config=ALL, root=tmp_path)),
         lambda: foretaste.fit("popularity", MARKED),
     )
     for call in calls:

@@ -24,6 +24,7 @@ from foretaste.data import (
     prepare,
 )
 from foretaste.data.manifest import FILE_NAME
+from foretaste.data.request import PrepareRequest
 from foretaste.errors import DatasetError, InputError, SettingError
 from tests.data.conftest import PrepareText, WriteFile, refuse
 
@@ -383,24 +384,29 @@ def test_raw_files_are_prepared_once(
     config = PrepareConfig(protocol="none")
     reports: list[str] = []
     first = prepare(source, config=config)
-    again = open_or_prepare(source, config, progress=reports.append)
+    again = open_or_prepare(PrepareRequest.of(source, config=config), progress=reports.append)
     assert (again.path, again.manifest) == (first.path, first.manifest)
     assert reports == ["checksum"]
     assert first.path.parent == Path("datasets")
     assert first.path.name.startswith("shop-")
-    assert open_or_prepare(first.path).path == first.path
-    assert open_or_prepare(source, PrepareConfig(protocol="none", seed=1)).path != first.path
+    assert open_or_prepare(PrepareRequest.of(first.path)).path == first.path
+    assert (
+        open_or_prepare(
+            PrepareRequest.of(source, config=PrepareConfig(protocol="none", seed=1))
+        ).path
+        != first.path
+    )
     made = (first.path / "manifest.json").stat().st_ino
     assert prepare(source, config=config, overwrite=True).path == first.path
     assert (first.path / "manifest.json").stat().st_ino != made
     with pytest.raises(SettingError, match="is prepared already"):
-        open_or_prepare(first.path, config)
+        open_or_prepare(PrepareRequest.of(first.path, config=config))
 
 
 def test_frames_are_prepared_once_too(table: pa.Table, tmp_path: Path) -> None:
-    first = open_or_prepare(table, root=tmp_path)
-    assert open_or_prepare(table, root=tmp_path).path == first.path
-    assert open_or_prepare(table.slice(1), root=tmp_path).path != first.path
+    first = open_or_prepare(PrepareRequest.of(table, root=tmp_path))
+    assert open_or_prepare(PrepareRequest.of(table, root=tmp_path)).path == first.path
+    assert open_or_prepare(PrepareRequest.of(table.slice(1), root=tmp_path)).path != first.path
 
 
 def test_the_same_bytes_read_in_another_way_are_another_dataset(

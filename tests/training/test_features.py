@@ -15,9 +15,10 @@ from foretaste.models.registry import config_class
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs import Run, load_model
 from foretaste.training import Callback, TrainingConfig, blend_weights, train
-from foretaste.training.auto import rerun_settings, sized
+from foretaste.training.auto import sized
+from foretaste.training.request import rerun_request
 from foretaste.training.search import chosen_settings
-from tests.training.trainings import items_of, weights_of
+from tests.training.trainings import items_of, trained_again, weights_of
 
 NEW = [(9_001, "a"), (9_002, "c")]
 MODELS = ["ease", "slist"]
@@ -118,15 +119,14 @@ def test_a_run_is_repeated_on_data_with_its_columns_alone(
     shop: Dataset, old_items: Dataset, dataset: Dataset, tmp_path: Path
 ) -> None:
     run = trained("ease", shop, tmp_path / "run", feature_weight=7.0, search=False)
-    settings = rerun_settings(run)
-    name = settings.pop("model")
-    again = train(name, shop, run=tmp_path / "two", callback=Callback(), **settings)
+    request = rerun_request(run)
+    again = trained_again(request, shop, tmp_path / "two", Callback())
     assert weights_of(again) == weights_of(run)
-    other = train(name, old_items, run=tmp_path / "three", callback=Callback(), **settings)
+    other = trained_again(request, old_items, tmp_path / "three", Callback())
     assert other.config.model_config["feature_weight"] == 7.0
     why = r"learned from the features kind, and kind is not among .*; prepare .* --features kind$"
     with pytest.raises(UnsupportedError, match=why):
-        train(name, dataset, run=tmp_path / "four", callback=Callback(), **settings)
+        trained_again(request, dataset, tmp_path / "four", Callback())
     with pytest.raises(UnsupportedError, match="feature_weight is 7, and these data have no feat"):
         trained("ease", dataset, tmp_path / "five", feature_weight=7.0)
 

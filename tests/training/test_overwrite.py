@@ -66,7 +66,10 @@ def test_a_run_may_replace_one_that_it_consists_of_and_none_that_it_begins_with(
 ) -> None:
     run = run_of("gmf", dataset, place / "run", epochs=1)
     before = contents(place)
-    with pytest.raises(SettingError, match="run is to be replaced, and the training begins with"):
+    with pytest.raises(
+        SettingError,
+        match=r"cannot overwrite .*run: the training starts from its weights; choose another",
+    ):
         run_of("gmf", dataset, place / "run", epochs=1, overwrite=True, start_from=run)
     assert contents(place) == before
     other = foretaste.train("popularity", dataset, run=place / "other")

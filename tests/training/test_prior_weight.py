@@ -14,12 +14,11 @@ from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.models.neumf.config import GMFConfig, NeuMFConfig
 from foretaste.runs import Run, load_model
-from foretaste.training import train
-from foretaste.training.auto import rerun_settings
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
 from foretaste.training.display import TrainingDisplay
-from tests.training.trainings import CONFIGS, events, run_of
+from foretaste.training.request import rerun_request
+from tests.training.trainings import CONFIGS, events, run_of, trained_again
 
 
 def trained(
@@ -57,7 +56,7 @@ def test_neither_more_nor_less_is_better_for_validation(
     assert summary["best_value"] == pytest.approx(value_of(run, heldout_users), abs=1e-6)
     for factor in (0.3, 1 / 0.3):
         assert value_of(run, heldout_users, factor) <= summary["best_value"] + 1e-6
-    again = train(dataset=everything, run=tmp_path / "again", **rerun_settings(run))
+    again = trained_again(rerun_request(run), everything, tmp_path / "again")
     assert (
         load_model(again, "cpu").get_buffer("prior_weight").item()
         == summary["fold_in"]["prior_weight"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from foretaste.data import Dataset, PrepareConfig, prepare
+from foretaste.data.request import PrepareRequest
 from foretaste.errors import RunError
 from foretaste.models.ials.config import IALSConfig
 from foretaste.models.linear.config import EaseConfig
@@ -19,9 +20,10 @@ from foretaste.runs.log import MetricsLog
 from foretaste.runs.run import load_model
 from foretaste.testing import board_table
 from foretaste.training import Callback, TrainingConfig, train
-from foretaste.training.auto import recorded_settings, rerun_settings
+from foretaste.training.auto import recorded_settings
 from foretaste.training.config import acts
-from tests.training.trainings import CONFIGS, events, run_of, weights_of
+from foretaste.training.request import TrainRequest, rerun_request
+from tests.training.trainings import CONFIGS, events, run_of, trained_again, weights_of
 
 ASKED = TrainingConfig(
     epochs=6, learning_rate=0.3, patience=2, target=0.9, seed=4, device="cpu", select_by="hr@5"
@@ -48,14 +50,6 @@ def unvalidated(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return prepare(board_table(), path, config)
 
 
-def train_again(settings: dict[str, Any], dataset: Dataset, run_path: Path) -> Run:
-    return train(
-        dataset=dataset,
-        run=run_path,
-        **settings,
-    )
-
-
 def summary_of(run: Run) -> dict[str, Any]:
     return run.log.read()[-1]
 
@@ -64,7 +58,7 @@ def test_settings_that_a_model_ignores_are_not_asked_for(dataset: Dataset, tmp_p
     run = train(
         "ials", dataset, config=TrainingConfig(epochs=1, device="cpu"), run=tmp_path / "run"
     )
-    asked = rerun_settings(Run.open(run.path))["config"]
+    asked = rerun_request(Run.open(run.path)).config
     ignored = {one.name for one in fields(TrainingConfig) if not acts(one.name, IALSConfig)}
     assert ignored
     default = TrainingConfig()
@@ -74,9 +68,9 @@ def test_settings_that_a_model_ignores_are_not_asked_for(dataset: Dataset, tmp_p
 
 
 def test_everything_is_repeated_for_as_many_epochs_as_were_best(experiment: Run) -> None:
-    settings = rerun_settings(experiment)
-    assert settings["model"] == "gmf"
-    assert settings["model_config"] == GMFConfig(factors=3, negatives=2)
+    request = rerun_request(experiment)
+    assert request.model == "gmf"
+    assert request.model_config == GMFConfig(factors=3, negatives=2)
     expected = replace(
         ASKED,
         epochs=summary_of(experiment)["best_epoch"],
@@ -89,14 +83,14 @@ def test_everything_is_repeated_for_as_many_epochs_as_were_best(experiment: Run)
         patience=0,
         target=None,
     )
-    assert settings["config"] == expected
+    assert request.config == expected
 
 
 def test_repeating_on_the_same_data_gives_the_same_weights(
     experiment: Run, dataset: Dataset, tmp_path: Path
 ) -> None:
-    settings = rerun_settings(experiment)
-    again = train_again(settings, dataset, tmp_path / "again")
+    request = rerun_request(experiment)
+    again = trained_again(request, dataset, tmp_path / "again")
     assert weights_of(again) == weights_of(experiment)
 
 
@@ -107,15 +101,15 @@ def test_a_schedule_falls_as_it_did_up_to_the_best_epoch(dataset: Dataset, tmp_p
     run = train("gmf", dataset, config=config, factors=3, run=tmp_path / "experiment")
     best = summary_of(run)["best_epoch"]
     assert best < 12
-    settings = rerun_settings(run)
-    assert (settings["config"].epochs, settings["config"].schedule_epochs) == (best, 12)
-    again = train_again(settings, dataset, tmp_path / "again")
+    request = rerun_request(run)
+    assert (request.config.epochs, request.config.schedule_epochs) == (best, 12)
+    again = trained_again(request, dataset, tmp_path / "again")
     rates = [
         [event["learning_rate"] for event in one.log.read() if event["event"] == "epoch"]
         for one in (run, again)
     ]
     assert rates[0][:best] == rates[1]
-    assert rerun_settings(again)["config"].schedule_epochs == 12
+    assert rerun_request(again).config.schedule_epochs == 12
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -131,8 +125,8 @@ def test_without_a_validation_part_no_epoch_is_chosen_on_test(
     as_if = summary_of(run) | {"best_epoch": 3}
     with monkeypatch.context() as patched:
         patched.setattr(MetricsLog, "summary", property(lambda log: as_if))
-        settings = rerun_settings(run)
-    again = train_again(settings, unvalidated, tmp_path / "again")
+        request = rerun_request(run)
+    again = trained_again(request, unvalidated, tmp_path / "again")
     assert {one["epoch"] for one in events(again, "evaluation")} == {3}
     assert summary_of(again)["best_epoch"] == 3
     assert "best epoch  the last: it alone is evaluated" in capsys.readouterr().err
@@ -146,7 +140,7 @@ def test_negatives_that_auto_chose_are_kept(dataset: Dataset, tmp_path: Path) ->
     assert chosen != 4
     for config in (
         recorded_settings(run, "cpu")[0],
-        rerun_settings(run)["model_config"],
+        rerun_request(run).model_config,
         load_model(run).config,
     ):
         assert config == GMFConfig(factors=3, negatives=chosen)
@@ -155,8 +149,8 @@ def test_negatives_that_auto_chose_are_kept(dataset: Dataset, tmp_path: Path) ->
 def test_repeating_on_everything_trains_to_the_end(
     experiment: Run, everything: Dataset, tmp_path: Path
 ) -> None:
-    settings = rerun_settings(experiment)
-    shop = train_again(settings, everything, tmp_path / "shop")
+    request = rerun_request(experiment)
+    shop = trained_again(request, everything, tmp_path / "shop")
     assert summary_of(shop)["num_epochs"] == summary_of(experiment)["best_epoch"]
     assert shop.has_weights
 
@@ -166,17 +160,15 @@ def test_a_closed_form_is_repeated(dataset: Dataset, everything: Dataset, tmp_pa
     run = train(
         "ease", dataset, model_config=EaseConfig(l2=7.0), config=config, run=tmp_path / "one"
     )
-    settings = rerun_settings(Run.open(run.path))
+    request = rerun_request(Run.open(run.path))
     assert run.config.model_config["l2"] == 7.0
-    assert settings == {
-        "model": "ease",
-        "model_config": EaseConfig(**run.config.model_config),
-        "config": replace(config, search=False),
-        "needs_features": (),
-        "start_from": None,
-        "pretraining": None,
-    }
-    assert train_again(settings, everything, tmp_path / "other").has_weights
+    assert request == TrainRequest(
+        model="ease",
+        data=PrepareRequest(source=dataset.path),
+        model_config=EaseConfig(**run.config.model_config),
+        config=replace(config, search=False),
+    )
+    assert trained_again(request, everything, tmp_path / "other").has_weights
 
 
 def test_an_unfinished_run_is_refused(experiment: Run, tmp_path: Path) -> None:
@@ -185,7 +177,7 @@ def test_an_unfinished_run_is_refused(experiment: Run, tmp_path: Path) -> None:
     lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
     log.write_text("".join(lines[:-1]), encoding="utf-8")
     with pytest.raises(RunError, match="was never finished, so its best epoch is not known"):
-        rerun_settings(Run.open(path))
+        rerun_request(Run.open(path))
 
 
 def test_a_run_that_another_process_has_just_finished_keeps_its_weights(

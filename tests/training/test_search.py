@@ -15,10 +15,11 @@ from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.runs import Run, load_model
 from foretaste.training import Callback, TrainingConfig, train
 from foretaste.training import search as search_module
-from foretaste.training.auto import rerun_settings, sized
+from foretaste.training.auto import sized
+from foretaste.training.request import rerun_request
 from foretaste.training.search import MOST_FITS, chosen_settings
 
-from .trainings import numbers_of, weights_of
+from .trainings import numbers_of, trained_again, weights_of
 
 SEARCHED = [name for name in MODEL_NAMES if config_class(name).has_candidates]
 CPU = torch.device("cpu")
@@ -77,8 +78,7 @@ def test_the_run_has_what_was_chosen_and_is_equal_again(
 def test_the_settings_are_repeated_without_a_search(
     run: Run, heldout_users: Dataset, tmp_path: Path
 ) -> None:
-    settings = rerun_settings(run)
-    again = train(settings.pop("model"), heldout_users, run=tmp_path / "two", **settings)
+    again = trained_again(rerun_request(run), heldout_users, tmp_path / "two")
     assert again.config.search == {}
     assert again.config.model_config == run.config.model_config
     if run.config.model != "ials":  # its epochs are those of the best one

@@ -19,7 +19,7 @@ from tests.training.trainings import run_of
 
 
 def test_settings_of_another_model_are_refused(dataset: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"model_config of neumf is VAEConfig.*; it must be Neu"):
+    with pytest.raises(SettingError, match=r"model_config is VAEConfig.*; it must be Neu"):
         train("neumf", dataset, model_config=VAEConfig(), run=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

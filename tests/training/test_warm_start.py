@@ -21,8 +21,8 @@ from foretaste.models.sasrec.config import SASRecConfig
 from foretaste.runs import Run, load_model
 from foretaste.testing import make_board
 from foretaste.training import Callback, PretrainingConfig, TrainingConfig, resume, train
-from foretaste.training.auto import rerun_settings
 from foretaste.training.callbacks import TrainingStart
+from foretaste.training.request import rerun_request
 from foretaste.training.warm_start import Origin, WarmStart
 from tests.runs.tiny import parameters
 from tests.training.trainings import CONFIGS, events, run_of, weights_of
@@ -431,10 +431,10 @@ def test_repeating_a_run_repeats_its_start(
     trained: dict[str, Run], dataset: Dataset, tmp_path: Path
 ) -> None:
     warm = run_of("gmf", dataset, tmp_path / "warm", start_from=trained["gmf"])
-    settings = rerun_settings(warm)
-    assert settings["start_from"] == trained["gmf"].path
-    assert settings["pretraining"] is None
+    request = rerun_request(warm)
+    assert request.start_from == trained["gmf"].path
+    assert request.pretraining is None
     joined = run_of("neumf", dataset, tmp_path / "joined", pretraining=pretrained(trained, 0.3))
-    settings = rerun_settings(joined)
-    assert settings["start_from"] is None
-    assert settings["pretraining"] == pretrained(trained, 0.3)
+    request = rerun_request(joined)
+    assert request.start_from is None
+    assert request.pretraining == pretrained(trained, 0.3)

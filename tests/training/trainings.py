@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,15 @@ import pyarrow as pa
 from safetensors.torch import load_file, save
 
 from foretaste.data import Dataset
+from foretaste.data.request import PrepareRequest
 from foretaste.models.ials.config import IALSConfig
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.sasrec.config import SASRecConfig
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.runs import Run
 from foretaste.training import Callback, LogConfig, PretrainingConfig, TrainingConfig, train
+from foretaste.training.request import TrainRequest
+from foretaste.training.verbs import train_run
 
 CONFIGS: dict[str, Any] = {
     "neumf": NeuMFConfig(factors=4, layers=(8, 8, 4)),
@@ -54,6 +58,14 @@ def run_of(
         overwrite=overwrite,
         callback=callback,
     )
+
+
+def trained_again(
+    request: TrainRequest, dataset: Dataset, run_path: Path, callback: Callback | None = None
+) -> Run:
+    """A training by the settings of a request, on a dataset."""
+    data = PrepareRequest(source=dataset)
+    return train_run(replace(request, data=data, run=run_path), callback)
 
 
 def events(run: Run, kind: str) -> list[dict[str, Any]]:

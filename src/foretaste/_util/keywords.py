@@ -1,9 +1,9 @@
-"""Settings given by name, and the configs that they belong to."""
+"""Keywords of the verbs: fields of a request, and settings of the configs that are its parts."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -11,6 +11,33 @@ import foretaste
 from foretaste._util.formatting import spelled_like
 from foretaste._util.settings import checked
 from foretaste.errors import SettingError
+
+
+def assign_settings(
+    verb: str, given: Mapping[str, Any], names: Collection[str], parts: Mapping[str, type[Any]]
+) -> dict[str, Any]:
+    """``given`` with its settings assigned to configs, and without the names that are None.
+
+    ``names`` are the keywords of ``verb`` that are no settings. ``parts`` maps the names of its
+    configs, which may be given too, to their classes. A setting goes to the first class that has
+    such a field, and replaces the value of a given config. A config that nothing is given for is
+    left out. Raises SettingError for a setting that no class has, with the class it belongs to or
+    the name that was meant.
+    """
+    of_parts = {name: [item.name for item in fields(kind)] for name, kind in parts.items()}
+    known = [*names, *parts, *(name for own in of_parts.values() for name in own)]
+    for name in given:
+        if name not in known:
+            raise SettingError(_misplaced(name, verb, known, parts.values()))
+    left = {name: value for name, value in given.items() if name not in names and name not in parts}
+    assigned = {name: given[name] for name in names if given.get(name) is not None}
+    for part, kind in parts.items():
+        own = {name: left.pop(name) for name in of_parts[part] if name in left}
+        if (config := given.get(part)) is not None:
+            assigned[part] = replace(checked(part, config, kind), **own)
+        elif own:
+            assigned[part] = kind(**own)
+    return assigned
 
 
 def routed(
@@ -28,7 +55,7 @@ def routed(
     kinds = [kind for kind, _ in arguments.values()]
     for name in settings:
         if not any(name in _names(kind) for kind in kinds):
-            raise SettingError(_misplaced(name, function, kinds))
+            raise SettingError(_misplaced(name, function.__name__, _known(function, kinds), kinds))
     left = dict(settings)
     configs = []
     for argument, (kind, given) in arguments.items():
@@ -45,14 +72,18 @@ def _names(kind: type[Any]) -> list[str]:
     return [field.name for field in fields(kind)]
 
 
-def _misplaced(name: str, function: Callable[..., Any], kinds: Sequence[type[Any]]) -> str:
-    """The message about a setting that belongs to another function, is misspelled or unknown."""
-    begin = f"{function.__name__} has no setting {name!r} here"
+def _known(function: Callable[..., Any], kinds: Sequence[type[Any]]) -> list[str]:
+    return [*inspect.signature(function).parameters, *(n for kind in kinds for n in _names(kind))]
+
+
+def _misplaced(name: str, verb: str, known: Collection[str], kinds: Collection[type[Any]]) -> str:
+    """The message about a setting that belongs to another verb, is misspelled or unknown."""
+    begin = f"{verb} has no setting {name!r} here"
     public = [getattr(foretaste, each) for each in dir(foretaste) if each.endswith("Config")]
-    if owners := [kind.__name__ for kind in public if name in _names(kind)]:
+    owners = [kind.__name__ for kind in public if name in {item.name for item in fields(kind)}]
+    if owners:
         *others, last = owners
         return f"{begin}: it belongs to {', '.join(others)}{' and ' if others else ''}{last}"
-    known = [*inspect.signature(function).parameters, *(n for kind in kinds for n in _names(kind))]
     if meant := spelled_like(name, known, similarity=0.7):
         return f"{begin}; did you mean {meant[0]}?"
     return f"{begin}; it takes those of {', '.join(k.__name__ for k in kinds if k in public)}"

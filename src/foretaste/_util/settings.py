@@ -36,7 +36,7 @@ from typing import (
     overload,
 )
 
-from foretaste._util.formatting import shown
+from foretaste._util.formatting import shown, without_secrets
 from foretaste.errors import SettingError
 
 Settings = TypeVar("Settings")
@@ -139,6 +139,17 @@ def from_document(kind: type[Settings], document: Mapping[str, Any]) -> Settings
     if unknown := [name for name in document if name not in hints]:
         raise SettingError(f"{shown(unknown[0])} is unknown")
     return kind(**{name: _built(value, hints[name]) for name, value in document.items()})
+
+
+def to_document(value: Any) -> Any:
+    """Settings as JSON values: dataclasses as objects, paths as text, all text without secrets."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: to_document(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: to_document(member) for name, member in value.items()}
+    if isinstance(value, tuple | list):
+        return [to_document(member) for member in value]
+    return without_secrets(str(value)) if isinstance(value, str | Path) else value
 
 
 def fields_of(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 from cyclopts import Parameter
 
-from foretaste.cli.arguments import FLAG, use_threads
+from foretaste.cli.arguments import FLAG, given_settings, use_threads
 from foretaste.cli.console import (
     MetricsFormat,
     counting,
@@ -21,11 +21,12 @@ from foretaste.cli.console import (
 from foretaste.cli.train_options import (
     HIDDEN,
     TRAINING,
-    RawData,
     RawOptions,
     Source,
     shown_as,
+    train_on_everything,
 )
+from foretaste.data.request import PrepareRequest
 from foretaste.models.registry import MODEL_NAMES
 from foretaste.report.tables import HEADLINE
 from foretaste.training.config import TrainingConfig
@@ -72,10 +73,9 @@ def compete(
         quiet: Print the table and nothing else: no progress and no notes.
     """
     shown: list[Callable[[int, int], None]] = []
-    raw = raw or RawData()
+    of_data = given_settings(raw)
+    data = PrepareRequest.of(dataset, **of_data)
     use_threads(threads)
-    data = raw.open(dataset, quiet=quiet)
-    raw.say_prepared(stdout_console(quiet=quiet or format != "table"), dataset, data)
 
     from foretaste.training import Callback
     from foretaste.tune import compete as compete_models
@@ -89,7 +89,7 @@ def compete(
             shown[0](num_done, num_users)
 
         board = compete_models(
-            data,
+            dataset,
             models=models,
             tune=tune,
             config=config,
@@ -97,6 +97,7 @@ def compete(
             output=output,
             callback=Callback() if quiet else None,
             progress=progress,
+            **of_data,
         )
     print_metrics(board.rows(), [("", board.grid())], [] if quiet else board.notes(), format)
     if format == "table" and not quiet and board.best.run is not None:
@@ -104,4 +105,4 @@ def compete(
         say(console)
         runs = [one.run for one in board.entries if one.run]
         verb = "compare" if len(runs) > 1 else "evaluate"
-        say_next(console, ("foretaste", verb, *runs), *raw.on_everything(board.best.run, dataset))
+        say_next(console, ("foretaste", verb, *runs), *train_on_everything(board.best.run, data))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App
 
-from foretaste._util.process import launch
 from foretaste._util.terminal import print_data
-from foretaste.cli.arguments import FLAG, given_settings, use_threads
+from foretaste.cli.arguments import FLAG, given_settings
 from foretaste.cli.console import (
     say,
     say_next,
@@ -23,22 +22,20 @@ from foretaste.cli.train_options import (
     LogOptions,
     Logs,
     NewRun,
-    RawData,
     RawOptions,
     RunOptions,
     Source,
     StartFrom,
     Threads,
-    are_prepared,
     options_of,
 )
 from foretaste.models.registry import MODELS, config_class
 from foretaste.training.config import PretrainingConfig, TrainingConfig
 
 if TYPE_CHECKING:
-    from foretaste.data import Dataset
     from foretaste.runs import Run
     from foretaste.training.display import TrainingDisplay
+    from foretaste.training.request import TrainRequest
 
 train = App(name="train")
 
@@ -66,20 +63,21 @@ def command_for(model: str) -> Callable[..., None]:
                 random weights.
             threads: CPU threads of each rank; by default those of PyTorch.
         """
-        settings = given_settings(model_config)
-        config_class(model)(**settings)  # raises SettingError before data are prepared
-        use_threads(threads)
-        _train(
+        from foretaste.training.request import TrainRequest
+
+        request = TrainRequest.of(
             model,
             dataset,
-            raw,
-            place,
-            logs,
-            config=TrainingConfig(**given_settings(config)),
+            **given_settings(model_config),
+            **given_settings(config),
+            **given_settings(raw),
+            **given_settings(place),
             start_from=start_from,
             pretraining=pretraining,
-            **settings,
+            logs=logs and logs.config(),
+            threads=threads,
         )
+        _train(request, logs or Logs())
 
     command.__annotations__ |= options_of(config_class(model))
     return command
@@ -108,33 +106,32 @@ def rerun(
         dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
         threads: CPU threads of each rank; by default those of PyTorch.
     """
-    use_threads(threads)
-
+    from foretaste.data.ids import features_of, with_id_types_of
+    from foretaste.data.request import PrepareRequest
     from foretaste.runs import Run
+    from foretaste.training.request import rerun_request
 
-    opened = Run.open(run)
-
-    from foretaste.training.auto import rerun_settings
-
-    settings = rerun_settings(opened)
+    request, place, logs = rerun_request(Run.open(run)), place or NewRun(), logs or Logs()
     if start_from is not None:
-        settings |= {"start_from": start_from, "pretraining": None}
-    raw = raw or RawData()
-    if not are_prepared(dataset):
-        from foretaste.data.config import InputConfig
-        from foretaste.data.ids import features_of, with_id_types_of
-
-        ids = with_id_types_of(run, InputConfig())
+        request = replace(request, start_from=start_from, pretraining=None)
+    data = PrepareRequest.of(dataset, **given_settings(raw))
+    if not data.is_prepared:
+        config = with_id_types_of(run, data.config)
+        if raw is None or raw.protocol is None:
+            config = replace(config, protocol="none")
         # A model without features needs no file of items.
-        takes_features = raw.items is not None or settings["needs_features"]
-        raw = replace(
-            raw,
-            protocol=raw.protocol or "none",
-            user_id_type=ids.user_id_type,
-            item_id_type=ids.item_id_type,
-            features=raw.features or (features_of(run) if takes_features else None),
-        )
-    _train(settings.pop("model"), dataset, raw, place, logs, **settings)
+        if config.features is None and (data.items is not None or request.needs_features):
+            config = replace(config, features=features_of(run))
+        data = replace(data, config=config)
+    request = replace(
+        request,
+        data=data,
+        run=place.run,
+        overwrite=place.overwrite,
+        logs=logs.config(),
+        threads=threads,
+    )
+    _train(request, logs)
 
 
 def resume(
@@ -157,23 +154,20 @@ def resume(
         overwrite: Replace existing files of --log-path and --results-dir.
         threads: CPU threads of each rank; by default those of PyTorch.
     """
-    use_threads(threads)
-
+    from foretaste import training
     from foretaste.runs import Run
+    from foretaste.training.request import TrainRequest
 
     logs = logs or Logs()
     opened = Run.open(run)
-
-    from foretaste import training
-    from foretaste.training.auto import asked_settings
-
-    with displayed(asked_settings(opened), logs) as display:
+    with displayed(TrainRequest.of_run(opened).config, logs) as display:
         resumed = training.resume(
             opened,
             dataset=dataset,
             overwrite=overwrite,
             logs=logs.config(),
             callback=display,
+            threads=threads,
         )
     print_run(resumed, logs)
 
@@ -185,64 +179,13 @@ train.command(rerun, name="--like", sort_key=len(MODELS) + 1)
 train.command(resume, name="--resume", sort_key=len(MODELS) + 2)
 
 
-def _train(
-    model: str,
-    sources: Sequence[str],
-    raw: RawData | None,
-    place: NewRun | None,
-    logs: Logs | None,
-    *,
-    config: TrainingConfig | None,
-    start_from: Path | str | None = None,
-    pretraining: PretrainingConfig | None = None,
-    **settings: Any,
-) -> None:
-    """Train ``model`` on the data at ``sources`` with a display, then print the run's directory."""
-    logs, place = logs or Logs(), place or NewRun()
+def _train(request: TrainRequest, logs: Logs) -> None:
+    """Carry out a request with a display, then print the run's directory."""
+    from foretaste.training.verbs import train_run
 
-    # A misspelled name is an error before torch is imported, which takes 1.1 s.
-    from foretaste.runs import Run
-    from foretaste.runs.places import check_is_new
-
-    if place.run is not None and not place.overwrite and Run.unfinished(place.run) is None:
-        check_is_new(place.run)
-    start = None if start_from is None else Run.open(start_from)
-    halves = (pretraining.pretrained_gmf, pretraining.pretrained_mlp) if pretraining else ()
-    for path in halves:
-        if path is not None:
-            Run.open(path)
-    raw = raw or RawData()
-    dataset = _opened(raw, sources, quiet=logs.quiet)
-
-    from foretaste import training
-
-    console = stdout_console(quiet=logs.quiet)
-    raw.say_prepared(console, sources, dataset)
-    with displayed(config or TrainingConfig(), logs) as display:
-        run = training.train(
-            model,
-            dataset,
-            config=config,
-            start_from=start,
-            pretraining=pretraining,
-            run=place.run,
-            overwrite=place.overwrite,
-            logs=logs.config(),
-            callback=display,
-            **settings,
-        )
+    with displayed(request.config, logs) as display:
+        run = train_run(request, display)
     print_run(run, logs)
-
-
-def _opened(raw: RawData, sources: Sequence[str], *, quiet: bool) -> Dataset:
-    """The dataset of ``sources``; of several ranks, only the first prepares raw files."""
-    if launch().size == 1 or are_prepared(sources):
-        return raw.open(sources, quiet=quiet)
-    from foretaste.data import open_dataset
-    from foretaste.training.strategy import strategy_here
-
-    with strategy_here() as strategy:
-        return strategy.opened(lambda: raw.open(sources, quiet=quiet), open_dataset)
 
 
 @contextmanager

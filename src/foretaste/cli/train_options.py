@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -11,9 +11,7 @@ from cyclopts import Group, Parameter
 
 from foretaste._util.formatting import option_words, without_secrets
 from foretaste.cli.arguments import FLAG, kinds_of, unset
-from foretaste.cli.console import say, steps
-from foretaste.data.config import Filters, IdType, PrepareConfig, Protocol
-from foretaste.data.manifest import is_dataset
+from foretaste.data.config import Filters, Protocol
 from foretaste.models.config import ModelConfig
 from foretaste.training.config import (
     LogConfig,
@@ -23,9 +21,7 @@ from foretaste.training.config import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from foretaste.data import Dataset
+    from foretaste.data.request import PrepareRequest
 
 
 # In the order of the page.
@@ -71,49 +67,20 @@ class RawData:
     source_dir: Path | None = None
     """Folder with a named set's files or archive (ml-1m and others); nothing is then downloaded."""
 
-    user_id_type: Annotated[IdType, _NONE] = "auto"
-    item_id_type: Annotated[IdType, _NONE] = "auto"
 
-    def open(self, sources: Sequence[str], *, quiet: bool = False) -> Dataset:
-        """The dataset at the only source, or the prepared dataset of all sources."""
-        from foretaste.data import open_or_prepare
-
-        others = {"items", "source_dir"}
-        settings = {name: value for name, value in vars(self).items() if name not in others}
-        config = PrepareConfig(**{name: value for name, value in settings.items() if value})
-        with steps("Preparing", quiet=quiet) as report:
-            return open_or_prepare(
-                sources if len(sources) > 1 else sources[0],
-                config,
-                items=self.items,
-                source_dir=self.source_dir,
-                progress=report,
-            )
-
-    def say_prepared(self, console: Console, sources: Sequence[str], dataset: Dataset) -> None:
-        """Print the summary of prepared raw files: columns, notes, and rows left out."""
-        if are_prepared(sources):
-            return
-        lines = dict([*dataset.manifest.choices(), ("rows", dataset.manifest.rows())])
-        say(console, f"Prepared {', '.join(map(without_secrets, sources))}: {dataset.path}")
-        width = max(10, *map(len, lines))  # 10 as in the lines of the training
-        for label, value in lines.items():
-            say(console, f"  {label:{width}}  {value}")
-
-    def on_everything(self, run: Path, sources: Sequence[str]) -> list[tuple[object, ...]]:
-        """The command that trains a run's model on all its raw files; none for a dataset."""
-        if are_prepared(sources):
-            return []
-        # Without --protocol, as the default of --like holds nothing out.
-        default = vars(RawData(protocol=self.protocol))
-        given = {name: value for name, value in vars(self).items() if value != default[name]}
-        words = map(without_secrets, (*sources, *option_words(given)))
-        return [("foretaste", "train", "--like", run, *words)]
-
-
-def are_prepared(sources: Sequence[str]) -> bool:
-    """True for a dataset; False for raw files."""
-    return len(sources) == 1 and is_dataset(Path(sources[0]))
+def train_on_everything(run: Path, data: PrepareRequest) -> list[tuple[object, ...]]:
+    """The command that trains a run's model on all its raw files; none for a dataset."""
+    if data.is_prepared:
+        return []
+    # Without --protocol, as the default of --like holds nothing out.
+    given = {
+        "filters": None if data.config.filters == "auto" else data.config.filters,
+        "items": data.items,
+        "features": data.config.features,
+        "source_dir": data.source_dir,
+    }
+    words = map(without_secrets, (*data.sources, *option_words(given)))
+    return [("foretaste", "train", "--like", run, *words)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,16 +13,15 @@ from foretaste.cli.arguments import FLAG, given_settings, use_threads
 from foretaste.cli.console import MetricsFormat, print_metrics, say, say_next, stdout_console
 from foretaste.cli.other_models import add_commands
 from foretaste.cli.train_options import (
-    RawData,
     RawOptions,
     Source,
     Threads,
-    are_prepared,
     options_of,
+    train_on_everything,
 )
+from foretaste.data.request import PrepareRequest
 from foretaste.errors import SettingError
 from foretaste.models.registry import MODELS, config_class
-from foretaste.training.config import TrainingConfig
 from foretaste.tune.config import TRIALS
 
 tune = App(name="tune")
@@ -55,28 +54,24 @@ def command_for(model: str) -> Callable[..., None]:
             format: Format of the printed table; csv and json have more of each trial.
             quiet: Print the table and nothing else: no progress and no notes.
         """
-        settings = given_settings(model_config)
-        config_class(model)(**settings)  # raises SettingError before data are prepared
-        training = given_settings(config)
-        TrainingConfig(**training)
         time_s = None if time is None else _seconds(time)
-        raw = raw or RawData()
+        of_data = given_settings(raw)
+        data = PrepareRequest.of(dataset, **of_data)
         use_threads(threads)
-        data = raw.open(dataset, quiet=quiet)
-        raw.say_prepared(stdout_console(quiet=quiet or format != "table"), dataset, data)
 
         from foretaste.training import Callback
         from foretaste.tune import tune_model
 
         found = tune_model(
             model,
-            data,
+            dataset,
             trials=trials,
             time_s=time_s,
             output=output,
             callback=Callback() if quiet else None,
-            **settings,
-            **training,
+            **of_data,
+            **given_settings(model_config),
+            **given_settings(config),
         )
         print_metrics(found.rows(), [("", found.grid())], [] if quiet else found.notes(), format)
         if format == "table" and not quiet:
@@ -85,9 +80,9 @@ def command_for(model: str) -> Callable[..., None]:
             say_next(
                 console,
                 ("foretaste", "evaluate", found.best.run),
-                *raw.on_everything(found.best.run, dataset),
+                *train_on_everything(found.best.run, data),
             )
-            if are_prepared(dataset):
+            if data.is_prepared:
                 say(
                     console,
                     "For production, prepare the same files with --protocol none, and: foretaste "

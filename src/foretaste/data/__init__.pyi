@@ -9,8 +9,10 @@ from .histories import Histories as Histories
 from .ids import IdTable as IdTable
 from .manifest import Manifest as Manifest
 from .preparation import prepare as prepare
+from .preparation import prepare_dataset as prepare_dataset
 from .preparation import read_histories as read_histories
 from .preparation.inputs import GivenSplit as GivenSplit
+from .request import PrepareRequest as PrepareRequest
 from .synthetic import Generated as Generated
 from .synthetic import generate as generate
 from .synthetic import generate_histories as generate_histories

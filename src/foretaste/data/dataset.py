@@ -6,18 +6,18 @@ import os
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foretaste._util.formatting import did_you_mean, labelled_lines
-from foretaste._util.settings import checked, given_or_default
-from foretaste.data.config import PrepareConfig, Progress
+from foretaste._util.settings import checked
+from foretaste.data.config import Progress
 from foretaste.data.features import Features
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
-from foretaste.data.manifest import FILE_NAME, UNSEEN, Manifest, is_dataset
+from foretaste.data.manifest import FILE_NAME, UNSEEN, Manifest
 from foretaste.data.part_files import (
     FEATURE_COLUMNS,
     POSITION_COLUMN,
@@ -25,12 +25,10 @@ from foretaste.data.part_files import (
     PartFiles,
     numbers,
 )
+from foretaste.data.request import PrepareRequest
 from foretaste.errors import DatasetError, NothingLeftError, SettingError
 
 Split = Literal["validation", "test"]
-
-DATASETS = Path("datasets")
-"""Folder of the datasets that are prepared without a place given."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -356,42 +354,23 @@ def open_dataset(path: Path | str) -> Dataset:
     return dataset
 
 
-def open_or_prepare(
-    source: Any,
-    config: PrepareConfig | None = None,
-    root: Path | str = DATASETS,
-    *,
-    items: Any = None,
-    source_dir: Path | str | None = None,
-    progress: Progress | None = None,
-) -> Dataset:
-    """The dataset of ``source``: a Dataset, its directory, or raw interactions to prepare.
+def open_or_prepare(request: PrepareRequest, progress: Progress | None = None) -> Dataset:
+    """The dataset of a request, whose source may also be a Dataset or its directory.
 
     Raw interactions are prepared once, under ``root/<name>-<digest of source and settings>``, and
     found there the next time. Raises SettingError if settings of preparation are given for a
     prepared dataset, and the errors of ``prepare`` and ``open_dataset``.
     """
-    prepared = prepared_dataset(source)
-    if prepared is None:
+    if not request.is_prepared:
         # Imported here: a prepared dataset opens without DuckDB.
-        from foretaste.data.preparation import prepare_under
+        from foretaste.data.preparation import prepare_dataset
 
-        root = checked("root", root, Path)
-        return prepare_under(
-            root, source, config, items=items, source_dir=source_dir, progress=progress
-        )
-    config = given_or_default("config", config, PrepareConfig)
-    is_changed = config.query is not None or config.content() != PrepareConfig().content()
-    if is_changed or items is not None or source_dir is not None:
+        return prepare_dataset(request, progress)
+    source = request.source
+    prepared: Dataset = source if isinstance(source, Dataset) else open_dataset(source)
+    if request.changes_dataset:
         raise SettingError(
             f"{prepared.path}: is prepared already, so settings of preparation and items cannot "
             "change it; give the raw file instead"
         )
     return prepared
-
-
-def prepared_dataset(source: Any) -> Dataset | None:
-    """The dataset that ``source`` is or whose directory it names; None for raw interactions."""
-    if isinstance(source, str | Path) and is_dataset(Path(source)):
-        return open_dataset(source)
-    return source if isinstance(source, Dataset) else None

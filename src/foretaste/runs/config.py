@@ -125,6 +125,9 @@ class RunConfig:
     """The same settings, with a value in place of every ``auto``."""
     dataset: DatasetReference
     """The dataset of the training."""
+    request: Mapping[str, Any] = field(default_factory=dict)
+    """What was asked for, whole; ``beside`` has what changes no result. Empty, and absent from the
+    file, of a run that was made before requests were recorded."""
     search: Mapping[str, Any] = field(default_factory=dict)
     """The settings that the validation part chose: ``settings``, the number of ``fits``,
     ``select_by``, its ``value`` and its ``value_by_rule``; with ``features`` their ``gain`` from
@@ -149,11 +152,19 @@ class RunConfig:
         return {**self.asked, **self.resolved}
 
     def digest(self) -> str:
-        """The sha256 of all entries but the starting time and the dataset's place, so equal runs
-        have equal digests."""
+        """The sha256 of the entries that change the result: equal runs have equal digests, wherever
+        they are trained and by whatever name their data are known."""
         document = self._document()
         # Weights and states carry this digest, and equal runs shall have equal files.
         del document["created"], document["dataset"]["name"], document["dataset"]["path"]
+        if (request := document.pop("request", None)) is not None:
+            # The files of runs without a request were signed with these.
+            for name in set(request["beside"]) & set(document["asked"]):
+                del document["asked"][name]
+                document["resolved"].pop(name, None)
+            for origin in document["start"].values():
+                if isinstance(origin, dict):
+                    del origin["path"]
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
     def to_json(self) -> str:
@@ -165,6 +176,8 @@ class RunConfig:
         document = asdict(self)
         if not self.dataset.feature_columns:
             del document["dataset"]["feature_columns"], document["dataset"]["num_listed_items"]
+        if not self.request:
+            del document["request"]
         return document
 
 

@@ -115,9 +115,7 @@ class Run:
     def open(cls, path: Path | str) -> Run:
         """Open a run; RunError for a file that is missing, torn, changed or foreign."""
         path = checked("run", path, Path)
-        if not os.path.lexists(path / CONFIG):
-            raise no_run(path)
-        run = cls(path, read_run_config(path / CONFIG))
+        run = cls(path, read_config(path))
         with reading(run.log.path), open_regular(run.log.path):
             pass  # the log exists; it is read on first use
         for name in (USERS, ITEMS, HISTORIES):
@@ -338,6 +336,14 @@ class Run:
                 f"{self.path / name} has {len(table)} rows where {CONFIG} says {expected}"
             )
         return table
+
+
+def read_config(path: Path) -> RunConfig:
+    """The config of the run at ``path``, before its other files are checked; RunError if it is torn
+    or if there is no run."""
+    if not os.path.lexists(path / CONFIG):
+        raise no_run(path)
+    return read_run_config(path / CONFIG)
 
 
 def no_run(path: Path) -> RunError:

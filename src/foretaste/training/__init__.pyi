@@ -7,5 +7,8 @@ from .callbacks import TrainingSummary as TrainingSummary
 from .config import LogConfig as LogConfig
 from .config import PretrainingConfig as PretrainingConfig
 from .config import TrainingConfig as TrainingConfig
+from .request import TrainRequest as TrainRequest
+from .request import rerun_request as rerun_request
 from .verbs import resume as resume
 from .verbs import train as train
+from .verbs import train_run as train_run

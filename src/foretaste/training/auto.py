@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import torch
 
-from foretaste._util.settings import Count, fields_of
+from foretaste._util.settings import Count
 from foretaste.data.dataset import Dataset, Split
-from foretaste.errors import RunError, SettingError, UnsupportedError
+from foretaste.errors import SettingError, UnsupportedError
 from foretaste.evaluation.config import OF_LISTS, default_metric, metric_name, parse_metric
 from foretaste.evaluation.evaluator import new_targets
 from foretaste.models.base import Implementation, IterativeModel, RecommenderModel
 from foretaste.models.config import ModelConfig, TrainingSize
-from foretaste.models.registry import config_class, model_class
+from foretaste.models.registry import model_class
 from foretaste.ops.device import computes_tf32
 from foretaste.runs.config import recorded
 from foretaste.runs.files import CONFIG
@@ -27,10 +26,8 @@ from foretaste.training.config import (
     Precision,
     TrainingConfig,
     acting,
-    acts,
 )
 from foretaste.training.features import num_model_items
-from foretaste.training.warm_start import warm_start_arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,19 +125,6 @@ def selected_metric(config: TrainingConfig, protocol: str) -> str:
     return metric_name(kind, length)
 
 
-def check_settings_act(model: str, by_name: Iterable[str]) -> None:
-    """SettingError for settings given by name that would do nothing."""
-    kind = config_class(model)
-    names = [field.name for field in fields(TrainingConfig)]
-    for name in names:
-        if name in by_name and not acts(name, kind):
-            others = ", ".join(one for one in names if acts(one, kind))
-            raise SettingError(
-                f"{name} does nothing for {model}, which heeds {others}; leave it out, or give it "
-                "in a config that serves several models"
-            )
-
-
 def check_candidates(dataset: Dataset, candidates: str) -> None:
     """Raise SettingError where ``candidates`` is ``fixed`` and a part to evaluate has none, and
     DatasetError where it is ``new`` and a part has no new item."""
@@ -215,43 +199,6 @@ def recorded_settings(run: Run, device: str) -> tuple[ModelConfig, TrainingConfi
         resolved = run.config.resolved
         config = TrainingPlan(**{item.name: resolved[item.name] for item in fields(TrainingPlan)})
     return settings, replace(config, device=device)
-
-
-def rerun_settings(run: Run) -> dict[str, Any]:
-    """The arguments of `train` that repeat a run, for as many epochs as its best one took.
-
-    Kept are the training's values that ``auto`` chose, the warm start, and the settings of the
-    fold-in that validation chose. A schedule falls over as many epochs as it did. Found anew are
-    device, precision and kernels, and the weights in a model's loss that depend on the data alone.
-    No settings are searched, nothing stops the training early, and the last epoch alone is
-    evaluated: how many there are was chosen before. Raises RunError where the run was never
-    finished.
-    """
-    asked, settings, path = run.config.asked, run.config.settings, run.path / CONFIG
-    chosen = fields_of(TrainingConfig, settings)
-    chosen |= {name: asked[name] for name in ("device", "precision", "kernels")}
-    if (summary := run.log.summary) is None:
-        raise RunError(
-            f"{run.path} was never finished, so its best epoch is not known; "
-            "name a run that was trained to the end"
-        )
-    best_epoch = summary["best_epoch"]
-    model_config = replace(recorded_model_config(run.config, path), **summary["fold_in"])
-    if best_epoch is not None:
-        if chosen.get("learning_rate_schedule") == "cosine":
-            chosen["schedule_epochs"] = chosen.get("schedule_epochs") or chosen["epochs"]
-        chosen |= {"epochs": best_epoch, "patience": 0, "target": None, "eval_every": best_epoch}
-    kind = config_class(run.config.model)
-    # What the search of that run found is in its model's settings.
-    chosen["search"] = False
-    act = {name: value for name, value in chosen.items() if acts(name, kind)}
-    return {
-        "model": run.config.model,
-        "model_config": model_config,
-        "needs_features": run.config.dataset.feature_columns if model_config.uses_features else (),
-        "config": recorded(TrainingConfig, act, path),
-        **warm_start_arguments(run.config.start),
-    }
 
 
 def check_order(model: str, config: ModelConfig, dataset: Dataset) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from foretaste.data.dataset import Dataset
 from foretaste.evaluation.result import Evaluation
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.config import TrainingConfig
@@ -118,6 +119,12 @@ class TrainingSummary:
 class Callback:
     """Does nothing at every event of a training; override those of interest."""
 
+    def preparing(self, step: str) -> None:
+        """As a step of the preparation of raw interactions begins, before the training."""
+
+    def prepared(self, source: str, dataset: Dataset) -> None:
+        """After the preparation of raw interactions; ``source`` names them, without passwords."""
+
     def started(self, start: TrainingStart) -> None:
         """Before the first update."""
 
@@ -142,6 +149,14 @@ class Callbacks(Callback):
 
     def __init__(self, *callbacks: Callback) -> None:
         self.callbacks = callbacks
+
+    def preparing(self, step: str) -> None:
+        for callback in self.callbacks:
+            callback.preparing(step)
+
+    def prepared(self, source: str, dataset: Dataset) -> None:
+        for callback in self.callbacks:
+            callback.prepared(source, dataset)
 
     def started(self, start: TrainingStart) -> None:
         for callback in self.callbacks:

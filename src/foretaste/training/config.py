@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -164,6 +165,18 @@ def acting(config: TrainingConfig, kind: type[ModelConfig]) -> TrainingConfig:
     defaults = TrainingConfig()
     ignored = [item.name for item in fields(TrainingConfig) if not acts(item.name, kind)]
     return replace(config, **{name: getattr(defaults, name) for name in ignored})
+
+
+def check_settings_act(model: str, kind: type[ModelConfig], by_name: Collection[str]) -> None:
+    """SettingError for settings given by name that would do nothing."""
+    names = [item.name for item in fields(TrainingConfig)]
+    for name in names:
+        if name in by_name and not acts(name, kind):
+            others = ", ".join(one for one in names if acts(one, kind))
+            raise SettingError(
+                f"{name} does nothing for {model}, which heeds {others}; leave it out, or give it "
+                "in a config that serves several models"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

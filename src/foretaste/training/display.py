@@ -19,6 +19,7 @@ from foretaste._util.pace import Pace, PlainProgress
 from foretaste._util.settings import changed
 from foretaste._util.system import waited_for_cores_s
 from foretaste._util.terminal import printable_lines, waiting_threads_spin
+from foretaste.data.dataset import Dataset
 from foretaste.evaluation.config import metric_name, parse_metric
 from foretaste.models.registry import config_class
 from foretaste.training.callbacks import Callback, EpochReport, TrainingStart, TrainingSummary
@@ -26,6 +27,9 @@ from foretaste.training.config import TrainingConfig, acts
 
 _WIDE_LOSS = 1e5
 """Losses from here on are written with an exponent: the column is that wide."""
+
+_LABEL = 10
+"""Least width of the labels of data, as those of the training."""
 
 _LOOKED_FOR_S = 1.0
 _MOST_WAITED = 0.15
@@ -84,6 +88,19 @@ class TrainingDisplay(Callback):
         traceback: TracebackType | None,
     ) -> None:
         self.bars.stop()
+
+    def preparing(self, step: str) -> None:
+        self.bars.update(self.epoch_bar, description=f"Preparing: {step}")
+        if not self.console.is_terminal and self.tell.is_due():
+            self.say(f"Preparing: {step}")
+
+    def prepared(self, source: str, dataset: Dataset) -> None:
+        lines = dict([*dataset.manifest.choices(), ("rows", dataset.manifest.rows())])
+        self.say(f"Prepared {source}: {dataset.path}")
+        width = max(_LABEL, *map(len, lines))
+        for label, value in lines.items():
+            self.say(f"  {label:{width}}  {value}")
+        self.bars.update(self.epoch_bar, description="starting")
 
     def started(self, start: TrainingStart) -> None:
         self.start, plan = start, start.plan

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,16 +15,13 @@ from typing import Any
 import torch
 
 from foretaste._util.formatting import shown
-from foretaste._util.keywords import routed
 from foretaste._util.settings import checked, given_or_default
-from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset, open_dataset, open_or_prepare
+from foretaste.data.request import PrepareRequest
 from foretaste.errors import RunError, SettingError
 from foretaste.models.config import ModelConfig
-from foretaste.models.registry import config_class
 from foretaste.ops.device import computing_with
 from foretaste.runs.config import DatasetReference, RunConfig
-from foretaste.runs.files import CONFIG
 from foretaste.runs.places import (
     default_run_name,
     place_to_train,
@@ -33,11 +29,8 @@ from foretaste.runs.places import (
     unused_run_path,
 )
 from foretaste.runs.run import Run, dataset_of
-from foretaste.runs.run import model_config as recorded_model_config
 from foretaste.training.auto import (
-    asked_settings,
     check_order,
-    check_settings_act,
     followed_settings,
     recorded_settings,
     resolved_config,
@@ -52,10 +45,11 @@ from foretaste.training.config import (
 )
 from foretaste.training.features import check_features
 from foretaste.training.logs import check_logs
+from foretaste.training.request import CHANGE_NO_RESULT, TrainRequest
 from foretaste.training.search import chosen_settings
 from foretaste.training.strategy import ALONE, Strategy, strategy_here
 from foretaste.training.trainer import Trainer, make_trainer
-from foretaste.training.warm_start import WarmStart
+from foretaste.training.warm_start import WarmStart, weights_of_start
 
 
 def train(
@@ -113,102 +107,135 @@ def train(
     Raises Interrupted, a KeyboardInterrupt, after Ctrl-C, SIGTERM or SIGHUP. An error before the
     training leaves nothing behind; after one in the training itself, `resume` goes on.
     """
-    model = checked("model", model, str)
-    kind = config_class(model)
-    if start_from is not None:
-        start_from = checked("start_from", start_from, Run | Path)
-        start_from = start_from if isinstance(start_from, Run) else Run.open(start_from)
-        if model_config is None and start_from.config.model == model:
-            model_config = recorded_model_config(start_from.config, start_from.path / CONFIG)
-    config, model_config, pretraining, logs, preparation = routed(
-        train,
-        {
-            "config": (TrainingConfig, config),
-            f"model_config of {model}": (kind, model_config),
-            "pretraining": (PretrainingConfig, pretraining),
-            "logs": (LogConfig, logs),
-            "preparation": (PrepareConfig, None),
-        },
-        settings,
+    request = TrainRequest.of(
+        model,
+        dataset,
+        model_config=model_config,
+        config=config,
+        start_from=start_from,
+        pretraining=pretraining,
+        needs_features=needs_features,
+        run=run,
+        runs_root=runs_root,
+        overwrite=overwrite,
+        logs=logs,
+        threads=threads,
+        **settings,
     )
-    asked, logs = config or TrainingConfig(), logs or LogConfig()
-    overwrite = checked("overwrite", overwrite, bool)
+    return train_run(request, callback)
+
+
+def train_run(request: TrainRequest, callback: Callback | None = None) -> Run:
+    """Carry out a request; returns the run. `train` says what is raised and what ``callback`` is.
+
+    An unfinished run of an equal request at the request's place is resumed.
+    """
     callback = checked("callback", callback, Callback | None)
-    check_settings_act(model, settings)
-    warm_start = WarmStart.of_arguments(model, start_from, pretraining)
-    place: Path | None = checked("run", run, Path | None)
-    runs_root = checked("runs_root", runs_root, Path)
+    with computing_with(request.threads):
+        return _carried_out(
+            lambda strategy: _train(request, callback, strategy), type(request.model_config)
+        )
 
-    architecture = model_config or kind()
 
-    def place_of_run() -> str | None:
-        if overwrite and place is not None:
-            # Of a training that failed before its first state, nothing would be left.
-            for first in warm_start.runs.values():
-                if first.path.resolve() == place.resolve():
-                    raise SettingError(
-                        f"run {place} is to be replaced, and the training begins with it; name "
-                        "another run"
-                    )
-        if place is not None and not overwrite and Run.unfinished(place) is not None:
-            return str(place)
-        check_logs(logs, has_epochs=kind.has_epochs, overwrite=overwrite)
-        return None if place is None else str(place_to_train(place, overwrite=overwrite))
+def _train(request: TrainRequest, callback: Callback | None, strategy: Strategy) -> Run:
+    """Begin the training of a request, or resume the unfinished one at its place."""
+    # What may be refused comes first: until the run is made, an error leaves nothing behind.
+    place = strategy.first(lambda: _place_of(request))
+    with _displayed(callback, request.config, strategy) as display:
+        data = partial(open_data, request.data, display)
+        dataset = strategy.opened(data, open_dataset)
+        if place["is_begun"]:
+            begun = strategy.opened(lambda: Run.open(place["path"]), Run.open)
+            _check_same_request(begun, request, dataset)
+            return _resumed(begun, request, dataset, display, strategy)
+        return _begun(request, place["path"], dataset, display, strategy)
 
-    def trained(strategy: Strategy) -> Run:
-        # What may be refused comes first: until the run is made, an error leaves nothing behind.
-        path = strategy.first(place_of_run)
-        device = strategy.device(asked.device)
-        opened = strategy.opened(lambda: open_or_prepare(dataset, preparation), open_dataset)
-        check_order(model, architecture, opened)
-        check_features(architecture, opened, needs_features)
-        rule = sized(architecture, opened)
-        chosen = resolved_config(model, asked, opened, rule, str(device))
-        with _displayed(callback, asked, strategy) as shown:
-            began = time.perf_counter()
-            search = strategy.first(
-                lambda: chosen_settings(opened, model, architecture, asked, device, shown.fitting)
-            )
-            search_s = time.perf_counter() - began
-            found = sized(replace(architecture, **search.get("settings", {})), opened)
-            # Ranks may find other values for `auto`: tf32 is for GPUs that have it.
-            _check_alike(device, model, found, chosen, strategy)
-            trainer = make_trainer(opened, model, found, chosen, strategy)
-            trainer.search_s = search_s if search else 0.0
-            record = _record(trainer, asked, architecture, trainer.begin(warm_start), search)
-            run = strategy.opened(
-                lambda: _made_run(
-                    record, opened, path and Path(path), runs_root, overwrite=overwrite
-                ),
-                Run.open,
-            )
-            with _locked(run, strategy):
-                trainer.train(run, logs, shown)
-        return run
 
-    with computing_with(threads):
-        return _carried_out(trained, kind)
+def _place_of(request: TrainRequest) -> dict[str, Any]:
+    """The directory of the run, None for one with a new name, and whether it has a training that is
+    not finished."""
+    place, overwrite = request.run, request.overwrite
+    if place is not None and not overwrite and Run.unfinished(place) is not None:
+        return {"path": str(place), "is_begun": True}
+    has_epochs = type(request.model_config).has_epochs
+    check_logs(request.logs, has_epochs=has_epochs, overwrite=overwrite)
+    path = None if place is None else str(place_to_train(place, overwrite=overwrite))
+    return {"path": path, "is_begun": False}
+
+
+def open_data(request: PrepareRequest, callback: Callback) -> Dataset:
+    """The dataset of a request; raw interactions are prepared first, and the callback is told."""
+    is_prepared = request.is_prepared
+    dataset = open_or_prepare(request, callback.preparing)
+    if not is_prepared:
+        callback.prepared(", ".join(request.sources), dataset)
+    return dataset
+
+
+def _begun(
+    request: TrainRequest,
+    path: str | None,
+    dataset: Dataset,
+    display: Callback,
+    strategy: Strategy,
+) -> Run:
+    """Make a new run, at ``path`` or with a new name, and train it."""
+    asked, architecture = request.config, request.model_config
+    device = strategy.device(asked.device)
+    check_order(request.model, architecture, dataset)
+    check_features(architecture, dataset, request.needs_features)
+    rule = sized(architecture, dataset)
+    chosen = resolved_config(request.model, asked, dataset, rule, str(device))
+    began = time.perf_counter()
+    search = strategy.first(
+        lambda: chosen_settings(
+            dataset, request.model, architecture, asked, device, display.fitting
+        )
+    )
+    search_s = time.perf_counter() - began
+    found = sized(replace(architecture, **search.get("settings", {})), dataset)
+    resolved = replace(request, model_config=found, config=chosen)
+    trainer = _trainer_of(resolved, dataset, device, strategy)
+    trainer.search_s = search_s if search else 0.0
+    record = _record(trainer, request, trainer.begin(WarmStart.of(request)), search)
+    made = partial(_made_run, record, dataset, request, None if path is None else Path(path))
+    run = strategy.opened(made, Run.open)
+    with _locked(run, strategy):
+        trainer.train(run, request.logs, display)
+    return run
+
+
+def _trainer_of(
+    resolved: TrainRequest, dataset: Dataset, device: torch.device, strategy: Strategy
+) -> Trainer[Any]:
+    """The trainer of a request without ``auto``; RankError where ranks found other settings, or
+    have other devices."""
+    is_gpu = device.type == "cuda"
+    name = torch.cuda.get_device_name(device) if is_gpu else torch.backends.cpu.get_cpu_capability()
+    # Ranks may find other values for `auto`: tf32 is for GPUs that have it.
+    strategy.check_alike(resolved.settings() | {"device": name})
+    return make_trainer(dataset, resolved.model, resolved.model_config, resolved.config, strategy)
 
 
 def _record(
     trainer: Trainer[Any],
-    asked: TrainingConfig,
-    architecture: ModelConfig,
+    request: TrainRequest,
     start: Mapping[str, Any],
     search: Mapping[str, Any],
 ) -> RunConfig:
-    """The config of a run: the settings as they were asked for, and as they are."""
-    kind, given, own = type(architecture), asdict(architecture), asdict(trainer.model.config)
-    chosen = asdict(trainer.config)
+    """The config of a run: the request, and the settings as they are."""
+    kind, given = type(request.model_config), asdict(request.model_config)
+    own, chosen = asdict(trainer.model.config), asdict(trainer.config)
     by_size = {name: value for name, value in own.items() if value != given[name]}
     if not kind.has_epochs:
         chosen = {name: chosen[name] for name in ("device", "candidates")}
     return RunConfig(
         model=trainer.model.name,
         model_config=own,
-        asked=asdict(acting(asked, kind)) | {name: given[name] for name in by_size},
+        asked=asdict(acting(request.config, kind)) | {name: given[name] for name in by_size},
         resolved=chosen | by_size | followed_settings(trainer.model),
         dataset=DatasetReference.of(trainer.dataset),
+        request=request.record(trainer.dataset.manifest),
         search=search,
         start=start,
         hardware=trainer.hardware,
@@ -240,46 +267,58 @@ def resume(
     here, or one of its files is torn, changed or of another run. Raises DatasetError where its
     dataset is not found or is not the same. Also raises what `train` raises.
     """
-    logs = given_or_default("logs", logs, LogConfig)
-    overwrite = checked("overwrite", overwrite, bool)
     callback = checked("callback", callback, Callback | None)
-
     with computing_with(threads), strategy_here() as here:
         found = here.opened(lambda: run if isinstance(run, Run) else Run.open(run), Run.open)
-        return _carried_out(
-            lambda strategy: _resumed(
-                found, dataset, logs, callback, strategy, overwrite=overwrite
-            ),
-            config_class(found.config.model),
+        request = replace(
+            TrainRequest.of_run(found),
+            overwrite=overwrite,
+            logs=given_or_default("logs", logs, LogConfig),
+            threads=threads,
         )
+
+        def resumed(strategy: Strategy) -> Run:
+            is_finished = strategy.first(lambda: found.is_finished)
+            with _displayed(callback, request.config, strategy) as display:
+                if strategy.writes:
+                    has_epochs = type(request.model_config).has_epochs
+                    check_logs(request.logs, has_epochs=has_epochs, overwrite=request.overwrite)
+                if is_finished:
+                    raise _nothing_to_resume(found, request, strategy)
+                data = strategy.opened(
+                    lambda: dataset_of(found, dataset), partial(dataset_of, found)
+                )
+                return _resumed(found, request, data, display, strategy)
+
+        return _carried_out(resumed, type(request.model_config))
+
+
+def _nothing_to_resume(run: Run, request: TrainRequest, strategy: Strategy) -> RunError:
+    """The error for a run that is finished, whose state a kill may have left."""
+    with _locked(run, strategy):
+        if strategy.writes:
+            run.discard_state()
+    has_epochs = type(request.model_config).has_epochs
+    aim = "to train its weights further" if has_epochs else "to repeat its settings"
+    return RunError(
+        f"{run.path} is finished: there is nothing to go on with; {aim}, begin a new run with "
+        f"{_another(run, request)}"
+    )
+
+
+def _another(run: Run, request: TrainRequest) -> str:
+    """The options of a new training with what a run has."""
+    place = shlex.quote(str(run.path))
+    has_epochs = type(request.model_config).has_epochs
+    return f"--from {place}" if has_epochs else f"--like {place} DATASET"
 
 
 def _resumed(
-    run: Run,
-    dataset_path: Path | str | None,
-    logs: LogConfig,
-    callback: Callback | None,
-    strategy: Strategy,
-    *,
-    overwrite: bool,
+    run: Run, request: TrainRequest, dataset: Dataset, display: Callback, strategy: Strategy
 ) -> Run:
-    """Train the run to its end."""
-    has_epochs, place = config_class(run.config.model).has_epochs, shlex.quote(str(run.path))
-    another = f"--from {place}" if has_epochs else f"--like {place} DATASET"
-    is_finished = strategy.first(lambda: run.is_finished)
-    asked = asked_settings(run)
-    with _locked(run, strategy), _displayed(callback, asked, strategy) as shown:
-        if strategy.writes:
-            check_logs(logs, has_epochs=has_epochs, overwrite=overwrite)
-        if is_finished:
-            if strategy.writes:
-                run.discard_state()
-            aim = "to train its weights further" if has_epochs else "to repeat its settings"
-            raise RunError(
-                f"{run.path} is finished: there is nothing to go on with; {aim}, begin a new run "
-                f"with {another}"
-            )
-        dataset = strategy.opened(lambda: dataset_of(run, dataset_path), partial(dataset_of, run))
+    """Train a run to its end, by the settings that it began with; those of the request that change
+    no result are its own."""
+    with _locked(run, strategy):
         recorded = run.config.resolved["device"]
         try:
             # Another kind of device would give other numbers.
@@ -287,12 +326,14 @@ def _resumed(
         except SettingError as error:
             raise RunError(
                 f"{run.path} was being trained on {recorded}, which is not here; go on where it "
-                f"is, or begin a new run with {another}"
+                f"is, or begin a new run with {_another(run, request)}"
             ) from error
         settings, config = recorded_settings(run, str(device))
-        _check_alike(device, run.config.model, settings, config, strategy)
-        trainer = make_trainer(dataset, run.config.model, settings, config, strategy)
-        trainer.train(run, logs, shown)
+        if settings.has_epochs:
+            beside = {name: getattr(request.config, name) for name in CHANGE_NO_RESULT}
+            config = replace(config, **beside)
+        resolved = replace(request, model_config=settings, config=config)
+        _trainer_of(resolved, dataset, device, strategy).train(run, request.logs, display)
     return run
 
 
@@ -317,23 +358,13 @@ def _locked(run: Run, strategy: Strategy) -> AbstractContextManager[None]:
     return run.in_training() if strategy.writes else nullcontext()
 
 
-def _made_run(
-    config: RunConfig,
-    dataset: Dataset,
-    run_path: Path | None,
-    runs_root: Path,
-    *,
-    overwrite: bool,
-) -> Run:
-    """A new run, or the unfinished one at ``run_path`` that asked for the same."""
-    if run_path is not None:
-        if not overwrite and (begun := Run.unfinished(run_path)) is not None:
-            _check_asked_for_the_same(begun, config)
-            return begun
-        return Run.create(run_path, config=config, dataset=dataset, overwrite=overwrite)
+def _made_run(config: RunConfig, dataset: Dataset, request: TrainRequest, path: Path | None) -> Run:
+    """A new run at ``path``, or with a new name."""
+    if path is not None:
+        return Run.create(path, config=config, dataset=dataset, overwrite=request.overwrite)
     name = default_run_name(config.model, dataset.path.name, datetime.now())
     while True:
-        path = unused_run_path(runs_root, name)
+        path = unused_run_path(request.runs_root, name)
         try:
             return Run.create(path, config=config, dataset=dataset)
         except RunError:
@@ -342,36 +373,20 @@ def _made_run(
                 raise
 
 
-def _check_asked_for_the_same(begun: Run, config: RunConfig) -> None:
-    """RunError where an unfinished training has another model, settings or data than one asked."""
-
-    def asked_by(one: RunConfig) -> dict[str, Any]:
-        asked = {"model": one.model, "the dataset": one.dataset.digest[:12], "the start": one.start}
-        document: dict[str, Any] = json.loads(
-            json.dumps(asked | dict(one.model_config) | one.settings)
-        )
-        return document
-
-    here, now = asked_by(begun.config), asked_by(config)
-    for name in [*here, *now]:
-        if here.get(name) != now.get(name):
+def _check_same_request(begun: Run, request: TrainRequest, dataset: Dataset) -> None:
+    """RunError with the first difference between the request of an unfinished run and another."""
+    there = TrainRequest.of_run(begun).settings()
+    there |= {
+        "the dataset": begun.config.dataset.digest[:12],
+        **weights_of_start(begun.config.start),
+    }
+    here = request.settings() | {"the dataset": dataset.manifest.digest[:12]}
+    here |= weights_of_start(WarmStart.of(request).record())
+    for name in [*there, *here]:
+        if there.get(name) != here.get(name):
             raise RunError(
                 f"{begun.path} has an unfinished training of other settings: {name} is "
-                f"{shown(here.get(name))} there, and {shown(now.get(name))} is asked for; go on "
+                f"{shown(there.get(name))} there, and {shown(here.get(name))} is asked for; go on "
                 f"with that one by {resume_command(begun.path)}, replace it with --overwrite "
                 "(overwrite=True in Python), or choose another directory"
             )
-
-
-def _check_alike(
-    device: torch.device,
-    model: str,
-    architecture: ModelConfig,
-    config: TrainingConfig,
-    strategy: Strategy,
-) -> None:
-    """RankError where those who train have other kinds of devices or other settings."""
-    is_gpu = device.type == "cuda"
-    name = torch.cuda.get_device_name(device) if is_gpu else torch.backends.cpu.get_cpu_capability()
-    settings = {"model": model, **asdict(architecture), **asdict(config)}
-    strategy.check_alike(settings | {"device": name})

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,13 +20,9 @@ from foretaste.data.dataset import Dataset
 from foretaste.data.ids import IdTable
 from foretaste.errors import RunError, SettingError
 from foretaste.models.base import IterativeModel
-from foretaste.models.registry import MODELS, config_class
 from foretaste.runs.files import CONFIG
 from foretaste.runs.run import Run, model_config
-from foretaste.training.config import PretrainingConfig
-
-_SAME = "from"
-"""The role of a run of the same model, beside its pretrained parts."""
+from foretaste.training.request import SAME, TrainRequest
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -129,14 +124,14 @@ class Origin:
         Pretrained halves must have the loss of the model that they become, and no cosines.
         """
         theirs, ours = model_config(self.run.config, self.run.path / CONFIG), model.config
-        expected = ours.scoring if role == _SAME else dict.fromkeys(theirs.scoring, False)
+        expected = ours.scoring if role == SAME else dict.fromkeys(theirs.scoring, False)
         differing = [
             f"{name} {'on' if value else 'off'}"
             for name, value in theirs.scoring.items()
             if value != expected[name]
         ]
         advice = "give its settings, or none: --from (start_from=... in Python) takes them from it"
-        if role != _SAME:
+        if role != SAME:
             if theirs.loss != ours.loss:
                 differing.append(f"loss {theirs.loss}")
             advice = f"train it again with the loss {ours.loss} and without cosines"
@@ -184,40 +179,32 @@ class WarmStart:
     """By role: of the weights, where a training has begun with them before."""
 
     @classmethod
-    def of_arguments(
-        cls, model: str, start_from: Run | None, pretraining: PretrainingConfig | None
-    ) -> WarmStart:
-        """Open the runs that `train` is to begin with; SettingError where the model cannot."""
-        if start_from is not None and pretraining is not None:
-            raise SettingError("start_from and pretraining are both given; name one start only")
-        if start_from is None and pretraining is None:
-            return cls()
-        kind = config_class(model)
-        if pretraining is not None and not kind.pretrained_parts:
-            able = ", ".join(name for name in MODELS if config_class(name).pretrained_parts)
-            raise SettingError(f"{model} has no halves to be pretrained; only {able} has")
-        if not kind.has_epochs:
-            raise SettingError(
-                f"{model} is fitted in one pass: it has no first weights to begin with"
-            )
-        if pretraining is None:
-            assert start_from is not None
-            return cls(runs={_SAME: start_from})
-        paths = {"gmf": pretraining.pretrained_gmf, "mlp": pretraining.pretrained_mlp}
+    def of(cls, request: TrainRequest) -> WarmStart:
+        """Open the runs that a training is to begin with."""
+        pretraining = request.pretraining
         return cls(
-            runs={role: Run.open(str(path)) for role, path in paths.items()},
-            alpha=pretraining.pretrained_alpha,
+            runs={role: Run.open(path) for role, path in request.starts().items()},
+            alpha=None if pretraining is None else pretraining.pretrained_alpha,
         )
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> WarmStart:
         """Open the runs that ``config.json`` names."""
-        named = _named_runs(record)
+        named = {role: run for role, run in record.items() if role != "alpha"}
         return cls(
             runs={role: Run.open(run["path"]) for role, run in named.items()},
             alpha=record.get("alpha"),
             digests={role: run["weights_sha256"] for role, run in named.items()},
         )
+
+    def record(self) -> dict[str, Any]:
+        """The record for ``config.json``: the runs, and what their weights are now."""
+        runs = self.runs.items()
+        record: dict[str, Any] = {
+            role: {"path": str(run.path.resolve()), "weights_sha256": run.open_weights().digest}
+            for role, run in runs
+        }
+        return record if self.alpha is None else record | {"alpha": self.alpha}
 
     def apply(
         self, model: IterativeModel, dataset: Dataset
@@ -230,7 +217,7 @@ class WarmStart:
         """
         origins = {}
         for role, run in self.runs.items():
-            origin = Origin.open(run, model.name if role == _SAME else role, model, dataset)
+            origin = Origin.open(run, model.name if role == SAME else role, model, dataset)
             if origin.digest != self.digests.get(role, origin.digest):
                 raise RunError(
                     f"{run.path} has other weights than when this training began with them, "
@@ -257,28 +244,19 @@ class WarmStart:
         return record, found
 
 
-def warm_start_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `train` that a record was made of."""
-    paths = {role: Path(run["path"]) for role, run in _named_runs(record).items()}
-    pretraining = None
-    if "alpha" in record:
-        pretraining = PretrainingConfig(
-            pretrained_gmf=paths["gmf"],
-            pretrained_mlp=paths["mlp"],
-            pretrained_alpha=record["alpha"],
-        )
-    return {"start_from": paths.get(_SAME), "pretraining": pretraining}
+def weights_of_start(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record of first weights is compared by: the weights, wherever their runs are."""
+    return {
+        f"the start ({role})": one["weights_sha256"][:12] if isinstance(one, Mapping) else one
+        for role, one in record.items()
+    }
 
 
 def _prefixes(model: IterativeModel, role: str) -> tuple[str, ...]:
     """The beginnings of the names of the parameters that a role provides."""
-    return ("",) if role == _SAME else model.config_class.pretrained_parts[role]
+    return ("",) if role == SAME else model.config_class.pretrained_parts[role]
 
 
 def _spaced(value: Any) -> str:
     """A size as the command line has it: ``256 128``."""
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _named_runs(record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {role: run for role, run in record.items() if role != "alpha"}

@@ -9,12 +9,13 @@ from statistics import fmean
 from typing import Annotated, Any
 
 from foretaste._util.formatting import duration
-from foretaste._util.keywords import routed
+from foretaste._util.keywords import assign_settings
 from foretaste._util.memory import was_refused
 from foretaste._util.settings import Range, changed, checked, wrong
 from foretaste._util.terminal import print_error
 from foretaste.data.config import PrepareConfig
-from foretaste.data.dataset import Dataset, open_or_prepare
+from foretaste.data.dataset import Dataset
+from foretaste.data.request import PrepareRequest
 from foretaste.errors import SettingError, TrainingError, UnsupportedError
 from foretaste.evaluation.config import (
     EvaluationConfig,
@@ -30,8 +31,10 @@ from foretaste.report.tables import HEADLINE, with_new_items
 from foretaste.runs.run import Run
 from foretaste.training.auto import selected_metric
 from foretaste.training.blending import blend, blend_weights
-from foretaste.training.callbacks import Callback
+from foretaste.training.callbacks import Callback, displayed
 from foretaste.training.config import TrainingConfig
+from foretaste.training.request import TrainRequest
+from foretaste.training.verbs import open_data
 from foretaste.tune.config import COMPETITIONS
 from foretaste.tune.directory import finished_run, trainings_at, write_tables
 from foretaste.tune.leaderboard import BLEND, Entry, Leaderboard
@@ -81,12 +84,12 @@ def compete(
     Raises SettingError if ``output`` was begun with other settings or holds other files,
     DatasetError if there is no test part, and the first model's error if all models failed.
     """
-    config, preparation = routed(
-        compete,
-        {"config": (TrainingConfig, config), "preparation": (PrepareConfig, None)},
-        settings,
-    )
-    config = config or TrainingConfig()
+    of_data = ("items", "source_dir")
+    parts: dict[str, type[Any]] = {"config": TrainingConfig, "preparation": PrepareConfig}
+    given = assign_settings("compete", {**settings, "config": config}, of_data, parts)
+    config = given.pop("config", TrainingConfig())
+    preparation = given.pop("preparation", PrepareConfig())
+    source = PrepareRequest(source=dataset, config=preparation, **given)
     names = dict.fromkeys(checked("models", models, list[str]))
     if not set(names) - {BLEND}:
         raise wrong("models", models, "a list of one model or more")
@@ -95,7 +98,8 @@ def compete(
     shown = canonical_metrics(checked("metrics", metrics, list[str]))
     place = checked("output", output, Path | None)
     trials = checked("tune", tune, Annotated[int, Range(at_least=0)])
-    data = open_or_prepare(dataset, preparation)
+    with displayed(callback, config) as display:
+        data = open_data(source, display)
     data.heldout("test")  # raises DatasetError before the first training
     if trials:
         check_validation(data)
@@ -105,10 +109,18 @@ def compete(
     about = {"dataset": data.manifest.digest, **asdict(config), "tune": trials > 0}
     with computing_with(threads), trainings_at(place, about):
 
+        def request_of(model: str, name: str, **own: Any) -> TrainRequest:
+            return TrainRequest(
+                model=model,
+                data=PrepareRequest(source=data),
+                model_config=config_class(model)(**own),
+                config=config,
+                run=place / name,
+            )
+
         def run_of(model: str) -> Run:
-            kind = config_class(model)
-            if not trials or not kind.search_space:
-                return finished_run(place / model, model, data, callback, config=config)
+            if not trials or not config_class(model).search_space:
+                return finished_run(request_of(model, model), callback)
             search = tune_model(
                 model, data, trials=trials, config=config, output=place / model, callback=callback
             )
@@ -131,9 +143,8 @@ def compete(
 
         def gain_of_weights(number: int, model: str) -> Difference:
             announce(f"{number} of {len(takers)} without weights, to see what they gain: {model}")
-            path = place / f"{model}-without-weights"
-            settings: dict[str, Any] = {"config": config, "ignore_weights": True}
-            run = finished_run(path, model, data, callback, **settings)
+            request = request_of(model, f"{model}-without-weights", ignore_weights=True)
+            run = finished_run(request, callback)
             without = evaluate_run(run, data, evaluation, device=config.device)
             return compare_evaluations(without, found[model])[select_by]
 

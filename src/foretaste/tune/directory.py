@@ -14,14 +14,14 @@ from foretaste._util.atomic import atomic_file, remove_leftovers
 from foretaste._util.files import read_document
 from foretaste._util.formatting import shown
 from foretaste._util.signed_json import SHA256, check_signed, signed_text
-from foretaste.data.dataset import Dataset
 from foretaste.errors import Interrupted, RunError, SettingError
 from foretaste.report.tables import Grid
 from foretaste.runs.files import CONFIG, reading, writing
 from foretaste.runs.places import LOCK, training_lock
 from foretaste.runs.run import Run
 from foretaste.training.callbacks import Callback
-from foretaste.training.verbs import resume, train
+from foretaste.training.request import TrainRequest
+from foretaste.training.verbs import resume, train_run
 
 SETTINGS = "settings.json"
 
@@ -76,15 +76,14 @@ def _check_same(path: Path, asked: Mapping[str, Any]) -> None:
             )
 
 
-def finished_run(
-    path: Path, model: str, dataset: Dataset, callback: Callback | None, **settings: Any
-) -> Run:
-    """The run at ``path``, trained to its end; an unfinished run there is resumed."""
-    if not (path / CONFIG).exists():
-        return train(model, dataset, run=path, callback=callback, **settings)
-    run = Run.open(path)
+def finished_run(request: TrainRequest, callback: Callback | None) -> Run:
+    """The run of a request, trained to its end; an unfinished run at its place is resumed."""
+    assert request.run is not None
+    if not (request.run / CONFIG).exists():
+        return train_run(request, callback)
+    run = Run.open(request.run)
     if not run.is_finished:
-        return resume(run, dataset=dataset.path, callback=callback)
+        return resume(run, dataset=request.data.source.path, callback=callback)
     run.discard_state()
     return run
 

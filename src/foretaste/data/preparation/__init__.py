@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from foretaste._util.atomic import atomic_directory
 from foretaste._util.files import real_path, why_not_written
-from foretaste._util.keywords import routed
-from foretaste._util.settings import checked, given_or_default
+from foretaste._util.settings import given_or_default
 from foretaste.data.config import InputConfig, PairsConfig, PrepareConfig, Progress
-from foretaste.data.dataset import DATASETS, Dataset, open_dataset
+from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.data.ids import features_of, with_id_types_of
 from foretaste.data.manifest import FILE_NAME, UNSEEN, check_output, holds_dataset
 from foretaste.data.preparation.columns import (
@@ -37,6 +36,7 @@ from foretaste.data.preparation.features import FEATURE
 from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.preparation.pipeline import Pipeline
 from foretaste.data.preparation.reading import read_raw
+from foretaste.data.request import PrepareRequest
 from foretaste.data.sources import check_format_acts, open_items, open_sources
 from foretaste.errors import DatasetError, DataWarning, InputError, MissingExtraError, SettingError
 
@@ -99,58 +99,51 @@ def prepare(
     Raises InputError for a fault of the source (file, line, example), SettingError for settings
     that do not fit it, DatasetError if ``output`` may not be written.
     """
-    like = checked("like", like, Path | None)
-    (config,) = routed(prepare, {"config": (PrepareConfig, config)}, settings)
-    taken = None
-    if like is not None:
-        config = with_id_types_of(like, config or PrepareConfig())
-        if config.features is None and (taken := features_of(like)):
-            config = replace(config, features=taken)
-    directory: Path | None = checked("output", output, Path | None)
-    overwrite = checked("overwrite", overwrite, bool)
-    if directory is not None:
-        holds_dataset(directory)  # raises now if nothing may be written there
+    request = PrepareRequest.of(
+        source,
+        output=output,
+        config=config,
+        items=items,
+        source_dir=source_dir,
+        like=like,
+        overwrite=overwrite,
+        **settings,
+    )
+    return prepare_dataset(request, progress)
+
+
+def prepare_dataset(request: PrepareRequest, progress: Progress | None = None) -> Dataset:
+    """Prepare the dataset that a request asks for, or open it if it is there already.
+
+    Raises what `prepare` raises.
+    """
+    if request.output is not None:
+        holds_dataset(request.output)  # raises now if nothing may be written there
+    if request.like is None:
+        return _dataset_of(request, progress)
+    config, taken = with_id_types_of(request.like, request.config), None
+    if config.features is None and (taken := features_of(request.like)):
+        config = replace(config, features=taken)
     try:
-        return prepare_under(
-            DATASETS,
-            source,
-            config,
-            items=items,
-            source_dir=source_dir,
-            progress=progress,
-            output=directory,
-            overwrite=overwrite,
-            like=like,
-        )
+        return _dataset_of(replace(request, config=config), progress)
     except (InputError, SettingError) as error:
         if taken is None or "features" not in str(error):
             raise
-        raise type(error)(f"{error} (--like {like} has features {' '.join(taken)})") from None
+        of_like = f"--like {request.like} has features {' '.join(taken)}"
+        raise type(error)(f"{error} ({of_like})") from None
 
 
-def prepare_under(
-    root: Path,
-    source: Any,
-    config: PrepareConfig | None,
-    *,
-    items: Any,
-    source_dir: Path | str | None,
-    progress: Progress | None,
-    output: Path | None = None,
-    overwrite: bool = False,
-    like: Path | None = None,
-) -> Dataset:
-    """The dataset of ``source`` at ``output``, by default ``root/<name>-<digest>``. It is prepared
-    now, or opened if it is there already."""
+def _dataset_of(request: PrepareRequest, progress: Progress | None) -> Dataset:
+    """The dataset at the request's ``output``, by default at the place of its digest: prepared now,
+    or opened if it is there."""
     report = progress or (lambda step: None)
-    with _spark(config) as spark:
-        opener = None if spark is None else spark.open_named
-        inputs = Inputs.open(source, items, config, source_dir, report, opener, like)
-        target = output or inputs.default_output(root)
-        if not overwrite and (output is None or inputs.is_prepared_in(target)):
+    with _spark(request.config) as spark:
+        inputs = Inputs.open(request, report, None if spark is None else spark.open_named)
+        target = request.output or inputs.default_output(request.root)
+        if not request.overwrite and (request.output is None or inputs.is_prepared_in(target)):
             dataset = _open_or_prepare(inputs, target, report, spark)
         else:
-            dataset = _prepare(inputs, target, report, spark, overwrite=overwrite)
+            dataset = _prepare(inputs, target, report, spark, overwrite=request.overwrite)
     warn_of(dataset)
     return dataset
 
@@ -264,9 +257,8 @@ def _prepare(
 
 
 @contextmanager
-def _spark(config: PrepareConfig | None) -> Iterator[Spark | None]:
+def _spark(config: PrepareConfig) -> Iterator[Spark | None]:
     """Yield Spark if the engine is spark. It starts on first use and stops at the end."""
-    config = given_or_default("config", config, PrepareConfig)
     if config.engine != "spark":
         yield None
         return

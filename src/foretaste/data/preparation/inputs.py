@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from foretaste._util.formatting import shown
-from foretaste._util.settings import checked, given_or_default
 from foretaste.data.config import FileFormat, PrepareConfig, Progress
 from foretaste.data.manifest import FORMAT_VERSION, UNSEEN, Manifest
 from foretaste.data.movielens import find_files, named_set
 from foretaste.data.preparation.candidates import open_candidates
 from foretaste.data.preparation.plan import Plan, make_plan
+from foretaste.data.request import PrepareRequest
 from foretaste.data.sources import (
     TABLE,
     Opener,
@@ -39,7 +39,7 @@ _LONGEST_NAME = 200
 _NCF_TRAIN, _NCF_TEST, _NCF_NEGATIVE = ".train.rating", ".test.rating", ".test.negative"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class GivenSplit:
     """The parts of a given split, which are prepared unchanged.
 
@@ -160,28 +160,20 @@ class Inputs:
 
     @classmethod
     def open(
-        cls,
-        source: Any,
-        items: Any,
-        config: PrepareConfig | None,
-        source_dir: Path | str | None,
-        progress: Progress,
-        opener: Opener | None = None,
-        like: Path | None = None,
+        cls, request: PrepareRequest, progress: Progress, opener: Opener | None = None
     ) -> Inputs:
-        """Open and checksum ``source``, which may be a named set, and ``items``. The engine's
-        ``opener`` opens names that only the engine knows. ``like`` is the run of protocol unseen.
+        """Open and checksum the request's source, which may be a named set, and its items. The
+        engine's ``opener`` opens names that only the engine knows.
 
         Raises InputError if they cannot be read, SettingError for a setting of an input that is
         not given.
         """
-        config = given_or_default("config", config, PrepareConfig)
-        source_dir = checked("source_dir", source_dir, Path | None)
+        source, items, config = request.source, request.items, request.config
         items_format = config.items_format
-        named = named_set(source, source_dir)
+        named = named_set(source, request.source_dir)
         if named is not None:
             config = named.settings(config)
-            source, own_items = find_files(named, source_dir, progress)
+            source, own_items = find_files(named, request.source_dir, progress)
             if items is None:
                 items, items_format = own_items, named.items_format
         split, format = as_given_split(source), config.file_format
@@ -192,7 +184,7 @@ class Inputs:
             candidates = open_candidates(split.test_candidates, config, described, opener)
         check_format_acts(format, interactions + candidates, described)
         _check_settings_act(config, items)
-        run_files = _files_of_run(like) if config.protocol == UNSEEN else {}
+        run_files = _files_of_run(request.like) if config.protocol == UNSEEN else {}
         plan = make_plan(config, interactions, parts, described)
         interactions = [found.reading(plan.columns.values()) for found in interactions]
         progress("checksum")

@@ -1,0 +1,108 @@
+"""One preparation as a value: raw interactions, and the dataset to make of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from foretaste._util.formatting import without_secrets
+from foretaste._util.keywords import assign_settings
+from foretaste._util.settings import check_settings, to_document
+from foretaste.data.config import PrepareConfig
+from foretaste.data.manifest import Manifest, is_dataset
+
+DATASETS = Path("datasets")
+"""Where datasets are prepared that are given no directory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareRequest:
+    """What `prepare_dataset` is asked for; made alike by the command line and by `prepare`."""
+
+    source: Any
+    """Any source of `prepare`. A training may also name a prepared dataset or its directory."""
+
+    config: PrepareConfig = field(default_factory=PrepareConfig)
+    """The columns to read, the interactions to keep, and their split."""
+
+    items: Any = None
+    """A file, frame or database with the item id and further columns such as a title."""
+
+    source_dir: Path | None = None
+    """The folder with the files or the archive of a named set, which is then not downloaded."""
+
+    like: Path | None = None
+    """A run or dataset whose id types and columns of features are taken."""
+
+    output: Path | None = None
+    """Directory of the dataset; by default ``root/<name>-<digest of source and settings>``."""
+
+    root: Path = DATASETS
+    """The folder of datasets without an ``output``."""
+
+    overwrite: bool = False
+    """Replace the dataset at ``output``."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        # One file in a list is that file, so a command line and a call make the same request.
+        if isinstance(self.source, list | tuple):
+            source = self.source[0] if len(self.source) == 1 else tuple(self.source)
+            object.__setattr__(self, "source", source)
+
+    @classmethod
+    def of(cls, source: Any, **keywords: Any) -> PrepareRequest:
+        """The request of the keywords of `prepare`: the fields above, and settings by name."""
+        names = [item.name for item in fields(cls) if item.name not in ("source", "config")]
+        given = assign_settings("prepare", keywords, names, {"config": PrepareConfig})
+        return cls(source=source, **given)
+
+    @property
+    def changes_dataset(self) -> bool:
+        """True if anything is asked that only a preparation can do."""
+        config = self.config
+        is_default = config.query is None and config.content() == PrepareConfig().content()
+        return not is_default or self.items is not None or self.source_dir is not None
+
+    @property
+    def is_prepared(self) -> bool:
+        """True if the source is a dataset or its directory, and not raw interactions."""
+        from foretaste.data.dataset import Dataset  # which reads requests itself
+
+        if isinstance(self.source, str | Path):
+            return is_dataset(Path(self.source))
+        return isinstance(self.source, Dataset)
+
+    @property
+    def sources(self) -> list[str]:
+        """The names of the sources for a message or a record, without passwords."""
+        return [_named(one) for one in _each(self.source)]
+
+    def record(self, manifest: Manifest) -> dict[str, Any]:
+        """The request as JSON values, without passwords; ``manifest`` is that of the dataset.
+
+        A frame is there by its kind, and a query, which may have a password, by its digest. The
+        digests of what was read are those of the manifest.
+        """
+        document: dict[str, Any] = to_document(replace(self, source=None, items=None))
+        document["source"] = self.sources
+        document["items"] = None if self.items is None else _named(self.items)
+        if (query := self.config.query) is not None:
+            document["config"]["query"] = f"sha256 {hashlib.sha256(query.encode()).hexdigest()}"
+        document["read"] = [
+            {"holds": entry["holds"], "sha256": entry["sha256"]} for entry in manifest.source
+        ]
+        return document
+
+
+def _each(source: Any) -> Sequence[Any]:
+    return source if isinstance(source, tuple) else [source]
+
+
+def _named(source: Any) -> str:
+    if isinstance(source, str | Path):
+        return without_secrets(str(source))
+    return f"a {type(source).__module__.partition('.')[0]} {type(source).__name__}"

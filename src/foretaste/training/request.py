@@ -1,0 +1,242 @@
+"""One training as a value: the model, the data, the settings, and the place of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from foretaste._util.keywords import assign_settings
+from foretaste._util.settings import Threads, check_settings, checked, fields_of, to_document
+from foretaste.data.config import PrepareConfig
+from foretaste.data.manifest import Manifest
+from foretaste.data.request import PrepareRequest
+from foretaste.errors import RunError, SettingError
+from foretaste.models.config import ModelConfig
+from foretaste.models.registry import MODELS, config_class
+from foretaste.runs.config import recorded
+from foretaste.runs.files import CONFIG
+from foretaste.runs.run import Run, model_config, read_config
+from foretaste.training.config import (
+    LogConfig,
+    PretrainingConfig,
+    TrainingConfig,
+    acts,
+    check_settings_act,
+)
+
+CHANGE_NO_RESULT = ("checkpoint_every_s", "warm_up_epochs")
+"""Settings of a training that change neither its weights nor its metrics."""
+
+SAME = "from"
+"""The role of a run of the same model whose weights a training begins with."""
+
+_OF_DATA = ("items", "source_dir")
+_BESIDE = ("run", "runs_root", "overwrite", "logs", "threads")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRequest:
+    """What `train_run` is asked for; made alike by the command line and by `train`."""
+
+    model: str
+    """Name of the model."""
+
+    data: PrepareRequest
+    """The dataset, or the raw interactions to prepare first."""
+
+    model_config: ModelConfig
+    """Settings of the model."""
+
+    config: TrainingConfig = field(default_factory=TrainingConfig)
+    """Settings of the training."""
+
+    start_from: Path | None = None
+    """A run of the same model whose weights the training begins with."""
+
+    pretraining: PretrainingConfig | None = None
+    """For neumf, the runs of GMF and MLP to begin with."""
+
+    needs_features: tuple[str, ...] = ()
+    """Columns of features that the dataset must have, as those of a run that is repeated."""
+
+    # What follows changes neither weights nor metrics.
+
+    run: Path | None = None
+    """Directory of the run; by default a new one in ``runs_root``."""
+
+    runs_root: Path = Path("runs")
+    """The folder of runs without a name."""
+
+    overwrite: bool = False
+    """Replace the run, and the files of ``logs``."""
+
+    logs: LogConfig = field(default_factory=LogConfig)
+    """Files to write beside the run's own log."""
+
+    threads: Threads | None = None
+    """CPU threads of each rank; as many as PyTorch takes unless given."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        checked("model_config", self.model_config, config_class(self.model))
+        self._check_start()
+
+    @classmethod
+    def of(cls, model: str, dataset: Any, *, verb: str = "train", **keywords: Any) -> TrainRequest:
+        """The request of the keywords of `train`: fields of the request, and settings by name.
+
+        Settings of the model are by default those of the run ``start_from``. ``verb`` is the name
+        for messages. Raises SettingError for a setting that is unknown, out of range, or does
+        nothing for the model.
+        """
+        kind = config_class(checked("model", model, str))
+        parts: dict[str, type[Any]] = {
+            "config": TrainingConfig,
+            "model_config": kind,
+            "pretraining": PretrainingConfig,
+            "logs": LogConfig,
+            "preparation": PrepareConfig,
+        }
+        if isinstance(start := keywords.get("start_from"), Run):
+            keywords["start_from"] = start.path
+        if start is not None and keywords.get("model_config") is None:
+            path = checked("start_from", keywords["start_from"], Path)
+            if (begun := read_config(path)).model == model:
+                keywords["model_config"] = model_config(begun, path / CONFIG)
+        own = [item.name for item in fields(cls) if item.name not in ("model", "data", *parts)]
+        given = assign_settings(verb, keywords, (*own, *_OF_DATA), parts)
+        check_settings_act(model, kind, keywords)
+        data = {name: given.pop(name) for name in _OF_DATA if name in given}
+        if "preparation" in given:
+            data["config"] = given.pop("preparation")
+        if "model_config" not in given:
+            given["model_config"] = kind()
+        return cls(model=model, data=PrepareRequest(source=dataset, **data), **given)
+
+    @classmethod
+    def of_run(cls, run: Run) -> TrainRequest:
+        """The request that a run was made for: its settings as they were asked for, ``auto``
+        included, on its dataset where that was."""
+        config, path = run.config, run.path / CONFIG
+        found = model_config(config, path)
+        own = {item.name for item in fields(found)}
+        as_asked = {name: value for name, value in config.asked.items() if name in own}
+        return cls(
+            model=config.model,
+            data=PrepareRequest(source=Path(config.dataset.path)),
+            model_config=replace(found, **as_asked),
+            config=recorded(TrainingConfig, config.asked, path),
+            **start_arguments(config.start),
+            run=run.path,
+        )
+
+    def with_settings(self, **settings: Any) -> TrainRequest:
+        """The same request with other settings of the model or the training."""
+        of_training = {name: one for name, one in settings.items() if hasattr(self.config, name)}
+        of_model = {name: one for name, one in settings.items() if hasattr(self.model_config, name)}
+        return replace(
+            self,
+            config=replace(self.config, **of_training),
+            model_config=replace(self.model_config, **of_model),
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """The settings of the model and of the training that change the result, by name."""
+        kind, training = type(self.model_config), vars(self.config)
+        named = {name: one for name, one in training.items() if acts(name, kind)}
+        for name in CHANGE_NO_RESULT:
+            named.pop(name, None)
+        whole: dict[str, Any] = to_document(vars(self.model_config) | named)
+        return {"model": self.model, **whole}
+
+    def record(self, manifest: Manifest) -> dict[str, Any]:
+        """The request for ``config.json``, without passwords. ``beside`` has the fields that change
+        no result; ``manifest`` is that of the dataset."""
+        whole: dict[str, Any] = to_document(replace(self, data=PrepareRequest(source=None)))
+        data = {"data": self.data.record(manifest)}
+        beside = {name: whole.pop(name) for name in _BESIDE}
+        beside |= {name: whole["config"].pop(name) for name in CHANGE_NO_RESULT}
+        return whole | data | {"beside": beside}
+
+    def starts(self) -> dict[str, Path]:
+        """The runs whose weights the training begins with, by role: ``from``, or the pretrained
+        parts."""
+        if self.start_from is not None:
+            return {SAME: self.start_from}
+        if self.pretraining is None:
+            return {}
+        paths = {"gmf": self.pretraining.pretrained_gmf, "mlp": self.pretraining.pretrained_mlp}
+        return {role: path for role, path in paths.items() if path is not None}
+
+    def _check_start(self) -> None:
+        """SettingError for first weights that the model cannot take."""
+        kind = type(self.model_config)
+        if self.start_from is None and self.pretraining is None:
+            return
+        if self.start_from is not None and self.pretraining is not None:
+            raise SettingError("start_from and pretraining are both given; name one start only")
+        if self.pretraining is not None and not kind.pretrained_parts:
+            able = ", ".join(name for name in MODELS if config_class(name).pretrained_parts)
+            raise SettingError(f"{self.model} has no halves to be pretrained; only {able} has")
+        if not kind.has_epochs:
+            raise SettingError(
+                f"{self.model} is fitted in one pass: it has no first weights to begin with"
+            )
+        for start in self.starts().values():
+            if self.overwrite and self.run and start.resolve() == self.run.resolve():
+                raise SettingError(
+                    f"cannot overwrite {self.run}: the training starts from its weights; choose "
+                    "another run"
+                )
+
+
+def rerun_request(run: Run) -> TrainRequest:
+    """The request that repeats a run, for as many epochs as its best one took.
+
+    Kept are the training's values that ``auto`` chose, the warm start, and the settings of the
+    fold-in that validation chose. A schedule falls over as many epochs as it did. Found anew are
+    device, precision and kernels, and the weights in a model's loss that depend on the data alone.
+    No settings are searched, nothing stops the training early, and the last epoch alone is
+    evaluated: how many there are was chosen before. The dataset must have the features of a model
+    that learns from them. Raises RunError where the run was never finished.
+    """
+    asked, settings, path = run.config.asked, run.config.settings, run.path / CONFIG
+    chosen = fields_of(TrainingConfig, settings)
+    chosen |= {name: asked[name] for name in ("device", "precision", "kernels")}
+    if (summary := run.log.summary) is None:
+        raise RunError(
+            f"{run.path} was never finished, so its best epoch is not known; "
+            "name a run that was trained to the end"
+        )
+    best_epoch = summary["best_epoch"]
+    found = replace(model_config(run.config, path), **summary["fold_in"])
+    if best_epoch is not None:
+        if chosen.get("learning_rate_schedule") == "cosine":
+            chosen["schedule_epochs"] = chosen.get("schedule_epochs") or chosen["epochs"]
+        chosen |= {"epochs": best_epoch, "patience": 0, "target": None, "eval_every": best_epoch}
+    kind = type(found)
+    # What the search of that run found is in its model's settings.
+    chosen["search"] = False
+    act = {name: value for name, value in chosen.items() if acts(name, kind)}
+    return replace(
+        TrainRequest.of_run(run),
+        model_config=found,
+        config=recorded(TrainingConfig, act, path),
+        needs_features=run.config.dataset.feature_columns if found.uses_features else (),
+        run=None,
+    )
+
+
+def start_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a request that the record of a warm start was made of."""
+    paths = {role: Path(run["path"]) for role, run in record.items() if role != "alpha"}
+    pretraining = None
+    if "alpha" in record:
+        pretraining = PretrainingConfig(
+            pretrained_gmf=paths["gmf"],
+            pretrained_mlp=paths["mlp"],
+            pretrained_alpha=record["alpha"],
+        )
+    return {"start_from": paths.get(SAME), "pretraining": pretraining}
