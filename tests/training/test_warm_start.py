@@ -246,7 +246,7 @@ def test_a_model_that_names_no_architecture_is_told_what_differs(
 ) -> None:
     monkeypatch.setattr(GMFConfig, "architecture", ())
     other = replace(CONFIGS["gmf"], factors=5)
-    with pytest.raises(SettingError, match="this gmf: factors is 4 there and 5 here; give those"):
+    with pytest.raises(SettingError, match="other sizes than this gmf: item_factors is 4 "):
         train("gmf", dataset, model_config=other, start_from=trained["gmf"], run=tmp_path / "run")
 
 

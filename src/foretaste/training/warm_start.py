@@ -8,7 +8,7 @@ The optimizer begins anew.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,7 @@ class Origin:
         """
         theirs, ours = model_config(self.run.config, self.run.path / CONFIG), model.config
         both = [name for name in theirs.architecture if hasattr(ours, name)]
-        differing = [name for name in both if getattr(theirs, name) != getattr(ours, name)]
+        settings = _differing({name: (getattr(theirs, name), getattr(ours, name)) for name in both})
         buffers = dict(model.named_buffers())
         found, expected = (
             {
@@ -103,19 +103,13 @@ class Origin:
             }
             for tensors in (self.weights.items(), model.named_parameters())
         )
-        if found != expected and not differing:
-            # A model that names no architecture: any setting of it may have made the shapes.
-            given = asdict(ours)
-            differing = [name for name, v in asdict(theirs).items() if given.get(name, v) != v]
-        if differing or found != expected:
-            sizes = ", ".join(
-                f"{name} is {_spaced(getattr(theirs, name))} there and "
-                f"{_spaced(getattr(ours, name))} here"
-                for name in differing
-            )
+        names = sorted({*found, *expected})
+        shapes = _differing({name: (found.get(name), expected.get(name)) for name in names})
+        # A model may name no settings that its sizes come from: then its parameters are named.
+        if sizes := settings or shapes:
             raise SettingError(
-                f"{self.run.path} has other sizes than this {model.name}: {sizes}; give those of "
-                "the run, or none: --from (start_from=... in Python) takes them from it"
+                f"{self.run.path} has other sizes than this {model.name}: {', '.join(sizes)}; give "
+                "those of the run, or none: --from (start_from=... in Python) takes them from it"
             )
 
     def check_scores(self, model: IterativeModel, role: str) -> None:
@@ -255,6 +249,15 @@ def weights_of_start(record: Mapping[str, Any]) -> dict[str, Any]:
 def _prefixes(model: IterativeModel, role: str) -> tuple[str, ...]:
     """The beginnings of the names of the parameters that a role provides."""
     return ("",) if role == SAME else model.config_class.pretrained_parts[role]
+
+
+def _differing(sizes: Mapping[str, tuple[Any, Any]]) -> list[str]:
+    """Words for each size, of a run and of a model, that is not the same in both."""
+    return [
+        f"{name} is {_spaced(there)} there and {_spaced(here)} here"
+        for name, (there, here) in sizes.items()
+        if there != here
+    ]
 
 
 def _spaced(value: Any) -> str:
