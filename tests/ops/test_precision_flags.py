@@ -1,10 +1,9 @@
-"""Flags of the process, held by threads that want them otherwise than the application."""
+"""Flags of the process, while threads want them otherwise than the application."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from threading import Barrier, Event
 from typing import Any
 
@@ -50,27 +49,36 @@ def test_who_wants_the_same_shares_it(bf16: None) -> None:
     assert MATMUL.fp32_precision == "bf16"
 
 
-@pytest.mark.parametrize("first_is_exact", [True, False])
-def test_who_wants_another_value_waits(bf16: None, first_is_exact: bool) -> None:
-    exact, lower = float32_products(CPU), float32_products(CPU, "bf16")
-    first, second = (exact, lower) if first_is_exact else (lower, exact)
-    first_is_in, may_leave, order = Event(), Event(), []
+@pytest.mark.parametrize("exact_comes_first", [True, False])
+@pytest.mark.parametrize("exact_goes_first", [True, False])
+def test_threads_that_differ_compute_exactly(
+    bf16: None, exact_comes_first: bool, exact_goes_first: bool
+) -> None:
+    MATMUL.fp32_precision = "tf32"  # neither thread's
+    seen = []
 
-    def hold(products: AbstractContextManager[object], name: str) -> None:
-        with products:
-            order.append((name, MATMUL.fp32_precision))
-            first_is_in.set()
-            may_leave.wait(10)
-            order.append((name, MATMUL.fp32_precision))
+    def look() -> None:
+        seen.append(MATMUL.fp32_precision)
 
+    def hold(precision: str, steps: tuple[Event, ...]) -> None:
+        is_to_come, came, is_to_go, gone = steps
+        is_to_come.wait(10)
+        with float32_products(CPU, precision):
+            look()
+            came.set()
+            is_to_go.wait(10)
+        gone.set()
+
+    steps = {precision: tuple(Event() for _ in range(4)) for precision in ("ieee", "bf16")}
     with ThreadPoolExecutor(2) as threads:
-        threads.submit(hold, first, "first")
-        first_is_in.wait(10)
-        later = threads.submit(hold, second, "second")
-        assert not later.done()
-        may_leave.set()
-    values = ("ieee", "bf16") if first_is_exact else ("bf16", "ieee")
-    assert order == [
-        ("first", values[0]), ("first", values[0]), ("second", values[1]), ("second", values[1])
-    ]  # fmt: skip
-    assert MATMUL.fp32_precision == "bf16"
+        for precision, each in steps.items():
+            threads.submit(hold, precision, each)
+        for first, begin in ((exact_comes_first, 0), (exact_goes_first, 2)):
+            for precision in ("ieee", "bf16") if first else ("bf16", "ieee"):
+                steps[precision][begin].set()
+                assert steps[precision][begin + 1].wait(10)
+                if begin:
+                    look()
+    coming = ["ieee", "ieee"] if exact_comes_first else ["bf16", "ieee"]
+    going = ["bf16", "tf32"] if exact_goes_first else ["ieee", "tf32"]
+    assert seen == [*coming, *going]
