@@ -13,6 +13,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from foretaste import host
 from foretaste._util.terminal import run_command
 from foretaste.bench.config import BenchConfig
 from foretaste.bench.measure import Spread
@@ -38,6 +39,7 @@ def run(
     """Read the command line, measure, and print a table; a mistake exits with status 2."""
 
     def work() -> None:
+        host.keep_freed_memory()
         values = vars(parser(name, options).parse_args(tokens))
         model = values["model"]
         with Session.of_ranks(

@@ -38,7 +38,7 @@ BELOW = {
 }
 """What each room may import of the others; all may import what lies beside them."""
 
-BESIDE = {"_util", "errors"}
+BESIDE = {"_util", "errors", "host"}
 
 FORBIDDEN = {
     "ops": {"numpy", "duckdb", "pyarrow", "logging", "pathlib", "io"},
@@ -118,6 +118,34 @@ def test_arrows_point_one_way() -> None:
         if target not in BELOW[room] and not is_door:
             wrong.append(str(found))
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_host_is_set_by_commands_and_the_service() -> None:
+    """Beside what has to be there before a library is loaded."""
+    importers = {
+        str(found.file.relative_to(PACKAGE))
+        for _, found in all_imports()
+        if found.module.startswith("foretaste.host")
+    }
+    assert importers == {
+        *("__init__.py", "__main__.py", "cli/app.py", "serve/server.py"),
+        "export/formats.py",
+    }
+
+
+SETTINGS_OF_THE_PROCESS = re.compile(
+    r"mallopt|setswitchinterval|gc\.(freeze|disable)|os\._exit|os\.environ(\[.*\] =|\.setdefault)"
+    r"|use_deterministic_algorithms\(|set_float32_matmul_precision\("
+)
+
+
+def test_nothing_else_sets_the_process() -> None:
+    found = {
+        str(file.relative_to(PACKAGE))
+        for file in sources()
+        if SETTINGS_OF_THE_PROCESS.search(file.read_text(encoding="utf-8"))
+    }
+    assert found == {"host.py"}
 
 
 def test_every_room_is_on_the_map() -> None:

@@ -14,4 +14,8 @@ Nothing heavy is imported until it is used.
 
 from lazy_loader import attach_stub
 
+from foretaste.host import share_cores
+
+share_cores()  # while PyTorch is not imported yet
+
 __getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

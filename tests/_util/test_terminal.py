@@ -1,15 +1,14 @@
-"""Text made safe for a terminal, and shared cores; exit statuses are tested with the commands."""
+"""Text made safe for a terminal; exit statuses are tested with the commands."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from io import BytesIO, TextIOWrapper
 
 import pytest
 
-from foretaste._util.terminal import SPIN_COUNT, print_data, printable, share_cores
+from foretaste._util.terminal import print_data, printable
 from foretaste.errors import ForetasteError
 
 HOSTILE = [
@@ -34,26 +33,6 @@ def test_what_would_command_a_terminal_is_escaped(text: str, shown: str) -> None
 @pytest.mark.parametrize("text", ["Amélie (2001)", "七人の侍", "שלום", "🏴‍☠️ x", r"C:\new\u", ""])
 def test_other_text_is_shown_as_it_is(text: str) -> None:
     assert printable(text) == text
-
-
-@pytest.fixture(autouse=True)
-def no_choice_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
-        monkeypatch.setenv(name, "")  # so that it is put back
-        monkeypatch.delenv(name)
-
-
-def test_waiting_threads_spin_briefly() -> None:
-    share_cores()
-    assert os.environ["GOMP_SPINCOUNT"] == SPIN_COUNT
-
-
-@pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"])
-def test_what_was_chosen_stays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(name, "7")
-    before = dict(os.environ)
-    share_cores()
-    assert dict(os.environ) == before
 
 
 def stdout(encoding: str, *, is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> BytesIO:

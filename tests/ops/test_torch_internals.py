@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,7 +11,6 @@ from torch import Tensor, nn
 from foretaste.ops.torch_internals import (
     Adam,
     compute_alone,
-    keep_freed_memory,
 )
 
 
@@ -61,15 +59,6 @@ def test_a_step_is_not_differentiated() -> None:
     optimizer.step()
     assert weight.grad_fn is None
     assert torch.is_grad_enabled()
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
-def test_freed_memory_is_kept_unless_the_user_has_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"):
-        monkeypatch.delenv(name, raising=False)
-    assert keep_freed_memory()
-    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
-    assert not keep_freed_memory()
 
 
 def test_a_thread_that_computes_alone_changes_no_other() -> None:

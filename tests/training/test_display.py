@@ -248,7 +248,7 @@ def test_a_search_says_what_it_chose_and_what_that_gains(
     fits = f"by {search['fits']} fits on the validation part"
     values = f"ndcg@100 {search['value']:.4f}, by the rule {search['value_by_rule']:.4f}"
     assert f"  searched    {words}, {fits}: {values}\n" in stream.getvalue()
-    assert "  search      0" in stream.getvalue()
+    assert "  search      " in stream.getvalue()
     train("rp3beta", heldout_users, device="cpu", search=False, run=tmp_path / "no")
     assert stream.getvalue().count("  search") == 2
 
@@ -344,35 +344,3 @@ def test_without_a_terminal_a_line_every_half_minute_says_how_long(
         "ranking validation: 25%, 0:02:00 left",
         "inverting: 25%, 0:02:30 left",
     ]
-
-
-@pytest.mark.parametrize(
-    ("num_threads", "variable", "waited_s", "is_said"),
-    [
-        (2, None, 50.0, True),
-        (2, None, 20.0, False),
-        (2, "1000", 50.0, False),
-        (1, None, 50.0, False),
-    ],
-)
-def test_threads_that_spin_for_cores_of_others_are_said_once(
-    num_threads: int,
-    variable: str | None,
-    waited_s: float,
-    is_said: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    if variable:
-        monkeypatch.setenv("GOMP_SPINCOUNT", variable)
-    waited, now = iter((1.0, 1.0 + waited_s, 1.0 + 2 * waited_s)), iter(range(0, 10_000, 100))
-    monkeypatch.setattr("foretaste.training.display.waited_for_cores_s", lambda: next(waited))
-    monkeypatch.setattr("foretaste.training.display.time.monotonic", lambda: next(now))
-    monkeypatch.setattr("torch.get_num_threads", lambda: num_threads)
-    out = io.StringIO()
-    with TrainingDisplay(Console(file=out, width=1000), ASKED) as display:
-        display.started(started())
-        display.epoch_done(epoch_report(1))
-        display.epoch_done(epoch_report(2))
-    assert out.getvalue().count("threads=1") == is_said

@@ -9,7 +9,6 @@ import platform
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 ENDING = tuple(
@@ -146,16 +145,6 @@ def peak_of_process() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
-
-
-def waited_for_cores_s() -> float:
-    """Seconds that threads of this process were ready to run and had no core; 0.0 where the system
-    does not count them, as all but Linux."""
-    waited_ns = 0
-    for path in Path("/proc/self/task").glob("*/schedstat"):
-        with suppress(OSError):  # a thread that has ended meanwhile
-            waited_ns += int(path.read_text().split()[1])
-    return waited_ns / 1e9
 
 
 def resident_bytes(name: str) -> int:

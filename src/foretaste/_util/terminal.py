@@ -1,5 +1,5 @@
-"""Command lines: text that is safe for a terminal, streams that may be closed or full, exit
-statuses, and threads that share the cores."""
+"""Command lines: text that is safe for a terminal, streams that may be closed or full, and exit
+statuses."""
 
 from __future__ import annotations
 
@@ -77,29 +77,6 @@ def nothing_printed() -> Iterator[None]:
         redirect_stderr(nowhere),
     ):
         yield
-
-
-SPIN_COUNT = "1000"
-"""Turns that a waiting thread spins before it sleeps; OpenMP's default is billions."""
-
-
-def share_cores() -> None:
-    """Let waiting OpenMP threads spin for a moment and then sleep, unless GOMP_SPINCOUNT or
-    OMP_WAIT_POLICY is set.
-
-    It sets a variable of GNU's OpenMP, so it must be called before PyTorch is imported.
-    """
-    # Milliseconds of an update on two cores, of GMF with 512 negatives, NeuMF and Mult-VAE:
-    #   1,000 turns: alone 23.5, 29.5, 29.7; beside another program 24, 45, 38
-    #   10,000 turns: alone 15.2, 22.4, 21.7; beside another program 55, 66, 58
-    # More than 10,000 gain nothing alone, and sleeping at once costs a third.
-    if waiting_threads_spin():
-        os.environ["GOMP_SPINCOUNT"] = SPIN_COUNT
-
-
-def waiting_threads_spin() -> bool:
-    """True where nothing limits how long OpenMP's threads spin while they wait for each other."""
-    return not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys()
 
 
 def run_command(work: Callable[[], None]) -> None:

@@ -9,15 +9,10 @@ from contextlib import contextmanager, nullcontext
 
 from cyclopts import App, CycloptsError
 
-from foretaste import __version__
+from foretaste import __version__, host
 from foretaste._util.memory import was_refused
 from foretaste._util.process import Launch, launch
-from foretaste._util.terminal import (
-    nothing_printed,
-    print_error,
-    run_command,
-    share_cores,
-)
+from foretaste._util.terminal import nothing_printed, print_error, run_command
 from foretaste.cli.arguments import (
     DEFAULTS,
     check_whole_numbers,
@@ -141,7 +136,8 @@ def main(tokens: Sequence[str] | None = None) -> None:
 
     def run() -> None:
         started = launch()
-        share_cores()
+        host.keep_freed_memory()
+        host.silence_profiler()
         with warnings.catch_warnings(), _as_one(started) if started.size > 1 else nullcontext():
             warnings.simplefilter("ignore", DataWarning)  # commands print these notes
             run_tokens(words, started.size)

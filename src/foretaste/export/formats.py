@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from foretaste.errors import MissingExtraError
 from foretaste.export.program import OUTPUTS, ListProgram
+from foretaste.host import send_no_telemetry
 
 Format = Literal["onnx", "torch"]
 
@@ -34,6 +35,7 @@ def check_format(name: Format) -> None:
     """Raise MissingExtraError if a package of the format is not installed."""
     if name == "torch":
         return
+    send_no_telemetry()
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401

@@ -11,7 +11,6 @@ import torch
 
 from foretaste._util.settings import Threads, checked
 from foretaste.errors import SettingError
-from foretaste.ops.torch_internals import keep_freed_memory
 
 
 @contextmanager
@@ -37,11 +36,9 @@ def resolve_device(name: str) -> torch.device:
     ``auto`` is the current CUDA GPU where there is one that this PyTorch was built for, and the CPU
     otherwise; a warning says so where there is a GPU. CUDA devices always carry their index, so
     that the result equals the ``device`` of a tensor placed on it, and become the current device.
-    With a CPU, freed memory is kept from then on (`keep_freed_memory`). Raises SettingError for
-    another name and for a GPU that is not there.
+    Raises SettingError for another name and for a GPU that is not there.
     """
     if name == "cpu" or (name == "auto" and not _has_usable_gpu()):
-        keep_freed_memory()
         return torch.device("cpu")
     if name == "auto":
         return _cuda_device(None)

@@ -1,4 +1,4 @@
-"""Private parts of PyTorch and of the C library.
+"""Private parts of PyTorch and of the libraries that it is linked to.
 
 Nothing else in the package reaches into them, so a new release of PyTorch is reviewed here. What
 depends on the processor is probed before it is used.
@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import inspect
-import os
-import sys
 import warnings
 from functools import cache
 from typing import cast
@@ -19,11 +17,6 @@ from typing import cast
 import torch
 from torch import Tensor
 
-# glibc takes no larger threshold (mallopt(3)): what is larger is mapped anew each time.
-_MAX_FROM_HEAP = 32 * 2**20
-_MAX_KEPT = 256 * 2**20
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_SET_BY_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 _MISSING = (AttributeError, RuntimeError, TypeError)
 
 
@@ -38,25 +31,6 @@ def compute_alone() -> None:
     for name in ("omp_set_num_threads", "MKL_Set_Num_Threads_Local"):
         if set_number := getattr(libraries, name, None):
             set_number(1)
-
-
-def keep_freed_memory() -> bool:
-    """Have the C library keep up to 256 MiB of what is freed for the tensors that come next.
-
-    Steps of training and batches of scores free and allocate the same megabytes over and over.
-    glibc would give them back to the system each time, which clears them again. The setting holds
-    for the process and for tensors of up to 32 MiB; `Buffers` is for larger ones. Each thread that
-    allocates has a heap of its own. False where nothing was set: with another C library, or where
-    the environment has settings of malloc.
-    """
-    if sys.platform != "linux" or any(name in os.environ for name in _SET_BY_USER):
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        return False
-    return bool(
-        mallopt(_M_MMAP_THRESHOLD, _MAX_FROM_HEAP) and mallopt(_M_TRIM_THRESHOLD, _MAX_KEPT)
-    )
 
 
 def is_profiled() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import signal
 import socket
@@ -11,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
+from foretaste import host
 from foretaste._util.settings import given_or_default
 from foretaste.errors import ForetasteError, MissingExtraError, RunError, SettingError
 from foretaste.serve.config import ServeConfig
@@ -22,9 +22,6 @@ _MAX_CONNECTIONS = 1000
 # Longer than proxies keep an idle connection. Otherwise the service could close a connection at the
 # moment when a proxy sends a request on it.
 _KEEP_ALIVE_S = 75
-
-# Python's default is 5 ms, which the event loop would wait for the thread that scores.
-_SWITCH_INTERVAL_S = 0.0005
 
 
 def serve(
@@ -45,6 +42,8 @@ def serve(
     if not paths:
         raise SettingError("no run is given to serve; name one or more")
     config.token()  # SettingError before anything is loaded
+    host.keep_freed_memory()
+    host.switch_threads_often()
     try:
         import uvicorn
 
@@ -64,13 +63,11 @@ def serve(
             events.create()
     with ExitStack() as stack:
         listener = stack.enter_context(_listening(config.host, config.port))
-        host, port = listener.getsockname()[:2]
-        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        address, port = listener.getsockname()[:2]
+        url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
         def when_ready() -> None:
-            # A full collection takes 0.2 s, mostly for objects of PyTorch that live for ever.
-            gc.collect()
-            gc.freeze()
+            host.collect_no_more()
             announce(url)
 
         service = Service(store, config, when_ready=when_ready)
@@ -88,7 +85,6 @@ def serve(
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=config.drain_s,
         )
-        sys.setswitchinterval(_SWITCH_INTERVAL_S)
         log_by_lines(logging.WARNING)
         for number, handler in (
             # Uvicorn drains, then raises the signal again; a drained service has status 0.

@@ -9,7 +9,6 @@ from dataclasses import fields
 from types import TracebackType
 from typing import Any, Self
 
-import torch
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bars
@@ -17,8 +16,7 @@ from rich.progress import Progress as Bars
 from foretaste._util.formatting import compact, counted, duration, option_words
 from foretaste._util.pace import Pace, PlainProgress
 from foretaste._util.settings import changed
-from foretaste._util.system import waited_for_cores_s
-from foretaste._util.terminal import printable_lines, waiting_threads_spin
+from foretaste._util.terminal import printable_lines
 from foretaste.data.dataset import Dataset
 from foretaste.evaluation.config import metric_name, parse_metric
 from foretaste.models.registry import config_class
@@ -30,12 +28,6 @@ _WIDE_LOSS = 1e5
 
 _LABEL = 10
 """Least width of the labels of data, as those of the training."""
-
-_LOOKED_FOR_S = 1.0
-_MOST_WAITED = 0.15
-"""Seconds that a thread waits for a core in each second of a training, as the mean of all threads.
-Two threads on two cores waited 0.005 s each alone, and 0.35 s and more beside one other program,
-where the training took three to seventeen times as long."""
 
 
 class TrainingDisplay(Callback):
@@ -73,7 +65,6 @@ class TrainingDisplay(Callback):
         self.step_pace = Pace(0.0, 0)
         self.training_pace: Pace | None = None
         self.tell = PlainProgress(lambda line: self.say(f"  {line}"))
-        self.threads_spin = torch.get_num_threads() > 1 and waiting_threads_spin()
         self.summary: TrainingSummary | None = None
         """The final numbers; None before they are there."""
 
@@ -158,8 +149,6 @@ class TrainingDisplay(Callback):
             self._say_labelled("settings", " ".join(settings))
         metrics = "".join(f"{name:>12}" for name in self._shown_metrics())
         self.say(f"\nepoch        loss{metrics}      time  samples/s", "bold")
-        if self.threads_spin:
-            self.waited_before_s, self.began = waited_for_cores_s(), time.monotonic()
 
     def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
         now, done = time.perf_counter(), epoch - 1 + step / num_steps_per_epoch
@@ -214,8 +203,6 @@ class TrainingDisplay(Callback):
             self.say(f"       {users}: {values}", "dim")
         self.bars.update(self.training_bar, visible=report.epoch < self.num_epochs)
         self._show_all_epochs(time.perf_counter(), report.epoch)
-        if self.threads_spin:
-            self._say_if_threads_wait()
 
     def finished(self, summary: TrainingSummary) -> None:
         self.bars.stop()
@@ -240,19 +227,6 @@ class TrainingDisplay(Callback):
         fits = f"{search['fits']} fits on the validation part"
         self._say_labelled("searched", f"{words}, by {fits}: {gain}")
         self._say_labelled("features", _features_line(search))
-
-    def _say_if_threads_wait(self) -> None:
-        """Say once that other work has the cores for which threads spin."""
-        took_s = time.monotonic() - self.began
-        waited_s = waited_for_cores_s() - self.waited_before_s
-        if took_s > _LOOKED_FOR_S and waited_s > _MOST_WAITED * torch.get_num_threads() * took_s:
-            self.threads_spin = False
-            self._say_labelled(
-                "note",
-                "other work shares the cores, and threads that spin while they wait make this "
-                "training several times slower; use threads=1, or set GOMP_SPINCOUNT=1000 in the "
-                "environment before torch is imported",
-            )
 
     def _say_origins(self, started_from: Mapping[str, Any]) -> None:
         """Print the runs that the weights come from, and what of them is lost."""

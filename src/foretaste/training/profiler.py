@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import torch
@@ -18,10 +17,6 @@ NUM_STEPS = 3
 
 NUM_SLOW_STEPS = 3
 """The first of a process take longer than those that follow: memory is new, nothing recorded."""
-
-_SILENCE = ("KINETO_LOG_LEVEL", "6")
-"""Set in the environment before the profile, it keeps PyTorch's profiler from saying on stderr that
-it starts and stops. Its errors have a lower level, so they are silenced too."""
 
 
 class Profiler(Callback):
@@ -67,7 +62,6 @@ class Profiler(Callback):
             self._profile = None
 
     def _begin(self) -> None:
-        os.environ.setdefault(*_SILENCE)
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)

@@ -1,0 +1,81 @@
+"""Settings of the whole process, made by the command line and by the service.
+
+A library call makes none of them. Two settings have to be there before another library is loaded:
+`share_cores` is called by ``import foretaste``, `send_no_telemetry` before onnxruntime is imported.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from typing import NoReturn
+
+# glibc takes no larger threshold (mallopt(3)): what is larger is mapped anew each time.
+_MAX_FROM_HEAP = 32 * 2**20
+_MAX_KEPT = 256 * 2**20
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_SET_BY_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+
+_SPIN_COUNT = "1000"
+_SWITCH_INTERVAL_S = 0.0005
+
+
+def share_cores() -> None:
+    """Let waiting OpenMP threads spin for a moment and then sleep; by default they spin for ever.
+
+    Nothing is set after PyTorch was imported, as it would do nothing, and nothing if GOMP_SPINCOUNT
+    or OMP_WAIT_POLICY is set.
+    """
+    # Milliseconds of an update on two cores, of GMF with 512 negatives, NeuMF and Mult-VAE:
+    #   1,000 turns: alone 23.5, 29.5, 29.7; beside another program 24, 45, 38
+    #   10,000 turns: alone 15.2, 22.4, 21.7; beside another program 55, 66, 58
+    # More than 10,000 gain nothing alone, and sleeping at once costs a third.
+    if "torch" not in sys.modules and not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = _SPIN_COUNT
+
+
+def send_no_telemetry() -> None:
+    """Keep onnxruntime from writing a device id and a queue of events to the home."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+
+def keep_freed_memory() -> bool:
+    """Have glibc keep up to 256 MiB of what is freed for the tensors that come next.
+
+    Steps of training and batches of scores free and allocate the same megabytes over and over.
+    glibc would give them back to the system each time, which clears them again. Tensors of up to
+    32 MiB are kept. False if nothing was set: with another C library, or if the environment has
+    settings of malloc.
+    """
+    if sys.platform != "linux" or any(name in os.environ for name in _SET_BY_USER):
+        return False
+    import ctypes
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return bool(
+        mallopt(_M_MMAP_THRESHOLD, _MAX_FROM_HEAP) and mallopt(_M_TRIM_THRESHOLD, _MAX_KEPT)
+    )
+
+
+def silence_profiler() -> None:
+    """Keep PyTorch's profiler from printing on stderr that it starts and stops, and its errors."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+
+
+def collect_no_more() -> None:
+    """Leave the objects that live now out of garbage collections."""
+    gc.collect()
+    gc.freeze()
+
+
+def switch_threads_often() -> None:
+    """Have a thread wait for another one 0.5 ms and not 5 ms."""
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+
+
+def leave(status: int) -> NoReturn:
+    """End the process at once, without the clean-up of Python and of libraries."""
+    os._exit(status)

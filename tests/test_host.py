@@ -1,0 +1,58 @@
+"""Settings of the whole process, and that nothing else makes them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foretaste.host import keep_freed_memory
+
+CHOICES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+
+
+@pytest.mark.parametrize(
+    ("before", "chosen", "expected"),
+    [
+        ("", {}, "1000"),
+        ("import torch", {}, None),
+        ("", {"GOMP_SPINCOUNT": "7"}, "7"),
+        ("", {"OMP_WAIT_POLICY": "PASSIVE"}, None),
+    ],
+)
+def test_waiting_threads_spin_briefly_unless_something_was_chosen(
+    before: str, chosen: dict[str, str], expected: str | None
+) -> None:
+    inherited = {name: value for name, value in os.environ.items() if name not in CHOICES}
+    code = f"import os\n{before}\nimport foretaste\nprint(os.environ.get('GOMP_SPINCOUNT'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=inherited | chosen, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == str(expected), done.stderr
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_freed_memory_is_kept_unless_the_user_has_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"):
+        monkeypatch.delenv(name, raising=False)
+    assert keep_freed_memory()
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
+    assert not keep_freed_memory()
+
+
+def test_onnxruntime_leaves_nothing_in_the_home(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    code = "from foretaste.export.formats import check_format\ncheck_format('onnx')"
+    inherited = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=inherited | {"HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.rglob("*")) == []
