@@ -138,7 +138,9 @@ class RidgeModel(LinearModel):
     def _counted(self, key: Any, count: Callable[[], Any]) -> Any:
         """The counts of an earlier fit whose settings for them were the same, else new ones.
 
-        Those of the last fit alone are kept.
+        Those of the last fit alone are kept. Of a few neighbours they are of one ``set_weight``:
+        counting takes 3 to 12 % of such a fit, and writing the sums of all pairs down, to choose
+        other neighbours by them, took as long as counting the pairs two to four times.
         """
         if self.counts is None or self.training_bytes(self.device) > _MOST_TO_SHARE:
             return count()
