@@ -176,7 +176,10 @@ def test_samples_are_pairs_of_a_user_and_a_candidate(candidates: str, num_sample
     )
     model = TableModel(torch.zeros(4, 5))
     assert measure(model, heldout, candidates=candidates).num_samples == num_samples
-    assert measure(model, heldout, candidates=candidates, batch=1).num_samples == num_samples
+    assert (
+        measure(model, heldout, candidates=candidates, evaluation_batch=1).num_samples
+        == num_samples
+    )
 
 
 def test_users_whose_targets_are_all_unseen_are_misses() -> None:
@@ -265,6 +268,6 @@ def test_users_ranked_at_once_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     heldout = random_held_out(np.random.default_rng(8), num_users=10, num_items=40, most_targets=3)
     model = TableModel(torch.zeros(10, 40))
     monkeypatch.setattr("foretaste.evaluation.ranking.free_on", lambda device: 4 * 40 * 12)
-    measure(model, heldout, batch=4)
+    measure(model, heldout, evaluation_batch=4)
     with pytest.raises(UnsupportedError, match=r"ranking 40 items for 10 users at once .*; lower"):
-        measure(model, heldout, batch=10**18)
+        measure(model, heldout, evaluation_batch=10**18)

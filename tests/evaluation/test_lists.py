@@ -98,7 +98,7 @@ def test_random_lists_against_brute_force() -> None:
             assert found.per_user[f"{kind}@{k}"] == pytest.approx(values, abs=1e-6), kind
             assert found[f"{kind}@{k}"] == pytest.approx(values.mean(), abs=1e-6)
     for batch in (1, 4):
-        apart = measure(model, heldout, k=(1, 3, 9, 100), batch=batch)
+        apart = measure(model, heldout, k=(1, 3, 9, 100), evaluation_batch=batch)
         assert apart.metrics == found.metrics
 
 

@@ -63,7 +63,7 @@ def measured(
         heldout,
         candidates=candidates,
         k=(1, 3, 10, 100),
-        batch=4,
+        evaluation_batch=4,
         more=True,
         history_lengths=(1, 3) if has_new else None,
         progress=lambda done, users: seen.append((done, users)),

@@ -121,6 +121,11 @@ class EvaluationConfig:
             lengths = checked_lengths(self.history_lengths, "history_lengths", "length")
             object.__setattr__(self, "history_lengths", lengths)
 
+    @property
+    def rule(self) -> CandidateRule:
+        """``candidates`` taken apart."""
+        return CandidateRule.parse(self.candidates)
+
 
 class EvaluationOptions(TypedDict, total=False):
     """Keywords of `EvaluationConfig`, in the types that callers have."""

@@ -7,19 +7,25 @@ I items of the catalogue, K ranks of the longest list.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foretaste._util.signatures import with_keywords_of
 from foretaste.errors import DatasetError, SettingError, TrainingError
 from foretaste.evaluation.candidates import candidates_key, choose_users, draw_negatives
-from foretaste.evaluation.config import CandidateRule, checked_lengths, metric_name
+from foretaste.evaluation.config import (
+    CandidateRule,
+    EvaluationConfig,
+    EvaluationOptions,
+    metric_name,
+)
 from foretaste.evaluation.metrics import TargetRanks, user_metrics
 from foretaste.evaluation.ranking import (
     ABSENT,
@@ -48,45 +54,40 @@ _CANDIDATES_AT_ONCE = 1 << 16
 tower."""
 
 
+@with_keywords_of(EvaluationOptions, EvaluationConfig)
 def evaluate(
     model: RecommenderModel,
     heldout: HeldOut,
+    config: EvaluationConfig | None = None,
     *,
-    candidates: str = "full",
-    k: Sequence[int],
-    batch: int | None = None,
-    more: bool = False,
-    history_lengths: Sequence[int] | None = None,
     coverage: bool = True,
     progress: Callable[[int, int], None] | None = None,
     ranking: Callable[..., Ranking] | None = None,
+    **settings: Unpack[EvaluationOptions],
 ) -> Evaluation:
-    """Metrics of ``model`` on ``heldout`` at the list lengths ``k``, computed on its device.
+    """Metrics of ``model`` on ``heldout``, computed on its device.
 
     Args:
         model: a model of the training items of ``heldout``, or of its whole catalogue. Items that
             it lacks stand behind all others, and are misses as targets.
         heldout: the users, what the model may know of them, and what it should find. Users of the
             training are answered by `user_state`, the others by `fold_in`.
-        candidates: ``full``, ``new``, ``sampled-N``, ``nvidia-N`` or ``fixed``.
-        k: list lengths, each at least 1; beyond the number of candidates, all of them.
-        batch: users ranked at once; by default as many as memory is reserved for.
-        more: measure the lists beyond accuracy too, and quality by groups of users and items.
-        history_lengths: rank users unseen in training again with so many items of their history.
+        config: settings of the evaluation, which those given by name override: ``candidates``,
+            ``k``, ``evaluation_batch``, ``more``, ``history_lengths``.
         coverage: measure coverage and the share of lists with a new item under candidates full.
             They need every user's list, and the other metrics do not.
         progress: called after each batch with the number of users done and of all users. Begins
             anew for each history length.
         ranking: makes the `Ranking`. A subclass may share the users out to several processes.
 
-    Raises SettingError for candidates and lengths that do not exist, and for history lengths where
-    training saw every user. Raises DatasetError where nothing is held out, the model has another
-    catalogue, or the part has no such candidates (``fixed``, ``new``). Raises TrainingError for
-    scores that are not finite.
+    Raises SettingError for settings that do not exist, and for history lengths where training saw
+    every user. Raises DatasetError where nothing is held out, the model has another catalogue, or
+    the part has no such candidates (``fixed``, ``new``). Raises TrainingError for scores that are
+    not finite.
     """
+    config = replace(config or EvaluationConfig(), **settings)  # type: ignore[arg-type]
     started = time.perf_counter()
-    rule = CandidateRule.parse(candidates)
-    lengths = checked_lengths(k)
+    rule, lengths, history_lengths = config.rule, config.k, config.history_lengths
     measured = new_targets(heldout) if rule.kind == "new" else heldout
     # A user without a target would have 0 / 0 and make every mean nan: left out, and counted.
     counted = measured.rows(np.flatnonzero(measured.target.lengths()))
@@ -100,12 +101,12 @@ def evaluate(
             "held-out-users"
         )
     lists = None
-    if more:
+    if config.more:
         from foretaste.evaluation.lists import ListMeasures
 
         has_lists = rule.kind == "full"
         lists = ListMeasures(model, lengths, heldout.num_train_users, has_lists=has_lists)
-    rank = partial(ranking or Ranking, model, rule, lengths[-1], batch)
+    rank = partial(ranking or Ranking, model, config)
     coverage = coverage and rule.kind == "full"  # sampled candidates say nothing of it
     ranker = rank(counted, lists, coverage)
     ranks = ranker.run(progress)
@@ -126,7 +127,7 @@ def evaluate(
         groups += history_groups(
             lambda users: rank(users, None, False).run(progress),
             new_users,
-            checked_lengths(history_lengths, "history_lengths", "length"),
+            history_lengths,
             lengths,
         )
     if coverage and counted.has_new_items:
@@ -151,7 +152,7 @@ def evaluate(
     return Evaluation(
         split=heldout.split,
         protocol=heldout.protocol,
-        candidates=candidates,
+        candidates=config.candidates,
         metrics=metrics,
         num_users=counted.num_users,
         num_users_without_target=heldout.num_users - counted.num_users,
@@ -211,20 +212,19 @@ def _check(model: RecommenderModel, heldout: HeldOut, rule: CandidateRule) -> No
 class Ranking:
     """Ranks the held-out items of all users, batch by batch, on the model's device.
 
-    ``k`` is the length of the longest list. Lists are made where ``lists`` or the ``coverage`` of
-    candidates full is measured; the other arguments are those of `evaluate`.
+    Lists are made where ``lists`` or the ``coverage`` of candidates full is measured; the other
+    arguments are those of `evaluate`.
     """
 
     def __init__(
         self,
         model: RecommenderModel,
-        rule: CandidateRule,
-        k: int,
-        batch: int | None,
+        config: EvaluationConfig,
         heldout: HeldOut,
         lists: ListMeasures | None,
         coverage: bool,
     ) -> None:
+        rule, k, batch = config.rule, config.k[-1], config.evaluation_batch
         self._model = model
         self._heldout = heldout
         self._rule = rule

@@ -94,7 +94,7 @@ def measure_runs(
     from foretaste.training.auto import check_order
     from foretaste.training.strategy import strategy_here
 
-    dataset, config = dataset_of_runs(runs, request.dataset), request.config
+    dataset = dataset_of_runs(runs, request.dataset)
     each: Iterable[Matched | None] = repeat(None, len(runs))
     if any(run.config.dataset.digest != dataset.manifest.digest for run in runs):
         each = match(runs, dataset, request.split)
@@ -108,15 +108,7 @@ def measure_runs(
                 else matched.heldout
             )
             found = evaluate(
-                model,
-                heldout,
-                candidates=config.candidates,
-                k=config.k,
-                batch=config.evaluation_batch,
-                more=config.more,
-                history_lengths=config.history_lengths,
-                progress=progress,
-                ranking=strategy.ranking,
+                model, heldout, request.config, progress=progress, ranking=strategy.ranking
             )
             if matched is not None:
                 user_index = matched.user_index[heldout.target.lengths() > 0]

@@ -220,7 +220,7 @@ class Search:
             self.heldout,
             candidates=self.config.candidates,
             k=(length, _LIST_LENGTH) if self.counts_new_items else (length,),
-            batch=self.config.evaluation_batch,
+            evaluation_batch=self.config.evaluation_batch,
             coverage=kind == "coverage" or self.counts_new_items,
         )
 

@@ -139,7 +139,7 @@ class Validation:
             heldout,
             candidates=self.config.candidates,
             k=k,
-            batch=self.config.evaluation_batch,
+            evaluation_batch=self.config.evaluation_batch,
             coverage=coverage,
             progress=partial(self.progress, heldout.split),
             ranking=self.strategy.ranking,
