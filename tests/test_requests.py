@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
@@ -15,6 +16,7 @@ import pytest
 
 import foretaste
 from foretaste import EvaluationConfig, Recommender, Run, load
+from foretaste.errors import SettingError
 from foretaste.evaluation.config import EvaluationOptions, lengths_of
 from foretaste.recommend.config import FilterOptions, ListOptions, ListRequest
 from foretaste.report.evaluate_runs import dataset_of_runs
@@ -113,6 +115,18 @@ def test_a_list_is_the_same_request_by_every_door(name: str, run: Path) -> None:
         made.append(RecommendBody.model_validate_json(json.dumps(body)).request())
     assert len(set(made)) == 1
     assert (made[0] == ListRequest()) == (name == "nothing")
+
+
+def test_a_keyword_that_there_is_not_is_refused_with_the_one_meant() -> None:
+    for wrong, message in (
+        ({"excluded": [3]}, "no setting 'excluded' here; did you mean exclude?"),
+        ({"epochs": 3}, "no setting 'epochs' here: it belongs to TrainingConfig"),
+        ({"colour": 3}, "no setting 'colour' here; it takes k, exclude, candidates"),
+    ):
+        with pytest.raises(SettingError, match=re.escape(message)):
+            ListRequest.of(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="'history_lenghts' here; did you mean history_lengths"):
+        MeasureRequest.of("evaluate_run", history_lenghts=[1])
 
 
 @pytest.mark.parametrize("method", [Recommender.recommend, Recommender.recommend_for])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -40,42 +39,6 @@ def assign_settings(
     return assigned
 
 
-def routed(
-    function: Callable[..., Any],
-    arguments: Mapping[str, tuple[type[Any], Any]],
-    settings: Mapping[str, Any],
-) -> list[Any]:
-    """The configs of the arguments of ``function``, with ``settings`` assigned to their fields.
-
-    ``arguments`` maps the name for messages to the class of a config and the given config or None.
-    A setting goes to the first class that has such a field, and replaces the value of a given
-    config. Without config and settings an argument stays None. Raises SettingError for a setting
-    that no class has, with the class it belongs to or the name that was meant.
-    """
-    kinds = [kind for kind, _ in arguments.values()]
-    for name in settings:
-        if not any(name in _names(kind) for kind in kinds):
-            raise SettingError(_misplaced(name, function.__name__, _known(function, kinds), kinds))
-    left = dict(settings)
-    configs = []
-    for argument, (kind, given) in arguments.items():
-        own = {name: left.pop(name) for name in _names(kind) if name in left}
-        if given is not None:
-            given = checked(argument, given, kind)
-            configs.append(replace(given, **own) if own else given)
-        else:
-            configs.append(kind(**own) if own else None)
-    return configs
-
-
-def _names(kind: type[Any]) -> list[str]:
-    return [field.name for field in fields(kind)]
-
-
-def _known(function: Callable[..., Any], kinds: Sequence[type[Any]]) -> list[str]:
-    return [*inspect.signature(function).parameters, *(n for kind in kinds for n in _names(kind))]
-
-
 def _misplaced(name: str, verb: str, known: Collection[str], kinds: Collection[type[Any]]) -> str:
     """The message about a setting that belongs to another verb, is misspelled or unknown."""
     begin = f"{verb} has no setting {name!r} here"
@@ -86,4 +49,5 @@ def _misplaced(name: str, verb: str, known: Collection[str], kinds: Collection[t
         return f"{begin}: it belongs to {', '.join(others)}{' and ' if others else ''}{last}"
     if meant := spelled_like(name, known, similarity=0.7):
         return f"{begin}; did you mean {meant[0]}?"
-    return f"{begin}; it takes those of {', '.join(k.__name__ for k in kinds if k in public)}"
+    takes = [kind.__name__ for kind in kinds if kind in public] or known
+    return f"{begin}; it takes {'those of ' if kinds else ''}{', '.join(takes)}"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
+from foretaste._util.keywords import assign_settings
 from foretaste._util.settings import Count, checked
 
 if TYPE_CHECKING:
@@ -86,9 +87,10 @@ class ListRequest:
     def of(cls, k: int = k, **options: Unpack[ListOptions]) -> ListRequest:
         """The request of keywords as a caller has them: any iterable of ids, a mapping of limits.
 
-        SettingError for a value that does not fit.
+        SettingError for a keyword that there is not, and for a value that does not fit.
         """
-        return cls(k=k, **options)  # type: ignore[arg-type]  # __post_init__ converts them
+        own = [item.name for item in fields(cls)]
+        return cls(**assign_settings("ListRequest", {"k": k, **options}, own, {}))
 
     def __post_init__(self) -> None:
         for name, convert in _CONVERSIONS.items():

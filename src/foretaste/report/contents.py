@@ -139,7 +139,7 @@ def report_runs(
     lengths are those of ``config``, if it has any. ``metrics`` are those of the tables.
     ``num_people`` held-out users, chosen by hash, are shown with their lists.
     """
-    request = MeasureRequest.of(report_runs, dataset, config, settings)
+    request = MeasureRequest.of("report_runs", dataset=dataset, config=config, **settings)
     return report_measured(
         opened_runs(runs), request, metrics=metrics, num_people=num_people, progress=progress
     )

@@ -61,7 +61,7 @@ def evaluate_run(
     Raises DatasetError if the dataset is missing, has no such split, or has nothing in common with
     the run, and UnsupportedError if the model needs an order and the dataset has none.
     """
-    request = MeasureRequest.of(evaluate_run, dataset, config, settings)
+    request = MeasureRequest.of("evaluate_run", dataset=dataset, config=config, **settings)
     return measure_run(run if isinstance(run, Run) else Run.open(run), request, progress)
 
 
@@ -214,7 +214,7 @@ def compare_runs(
     one run after the other. Raises SettingError if no dataset is given and the runs have different
     ones.
     """
-    request = MeasureRequest.of(compare_runs, dataset, config, settings)
+    request = MeasureRequest.of("compare_runs", dataset=dataset, config=config, **settings)
     return compare_measured(opened_runs(runs), request, progress)
 
 

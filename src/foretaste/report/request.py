@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.keywords import routed
+from foretaste._util.keywords import assign_settings
 from foretaste._util.settings import Threads, check_settings
 from foretaste.data.dataset import Dataset, Split
 from foretaste.evaluation.config import EvaluationConfig, EvaluationOptions
@@ -42,19 +41,14 @@ class MeasureRequest:
     """CPU threads of each rank; None for those of PyTorch."""
 
     @classmethod
-    def of(
-        cls,
-        verb: Callable[..., object],
-        dataset: Dataset | Path | str | None,
-        config: EvaluationConfig | None,
-        settings: MeasureOptions,
-    ) -> MeasureRequest:
-        """The request of the keywords of ``verb``; settings of the evaluation override those of
-        ``config``."""
-        given: dict[str, Any] = {**settings}
-        own = {item.name: given.pop(item.name) for item in fields(cls) if item.name in given}
-        (config,) = routed(verb, {"config": (EvaluationConfig, config)}, given)
-        return cls(dataset=dataset, config=config or EvaluationConfig(), **own)  # type: ignore[arg-type]
+    def of(cls, verb: str, **given: Any) -> MeasureRequest:
+        """The request of the keywords of ``verb``; settings of the evaluation override those of a
+        given ``config``.
+
+        SettingError for a keyword that ``verb`` has not, and for a value that does not fit.
+        """
+        own = [item.name for item in fields(cls) if item.name != "config"]
+        return cls(**assign_settings(verb, given, own, {"config": EvaluationConfig}))
 
     def __post_init__(self) -> None:
         check_settings(self)
