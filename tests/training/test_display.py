@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -172,6 +173,21 @@ def test_the_end_says_how_long_evaluation_and_the_target_took(
     text = " ".join(out.getvalue().split())
     assert f"first reached in epoch 1, after {summary['target_s']:.3g} s" in text
     assert f"evaluation min {validation_s:.3g} s, mean {validation_s:.3g} s, " in text
+
+
+def test_a_training_that_learns_nothing_says_so(dataset: Dataset, tmp_path: Path) -> None:
+    out = io.StringIO()
+    asked = TrainingConfig(epochs=1, device="cpu", batch_size=100_000)
+    with TrainingDisplay(Console(file=out, width=200), asked) as display:
+        run_of("gmf", dataset, tmp_path / "run", callback=display, epochs=1, batch_size=100_000)
+    text = " ".join(out.getvalue().split())
+    assert re.search(
+        r"popularity ndcg@10 0\.\d{4} on the same users; gmf has [+-]0\.\d{4} \(", text
+    )
+    note = (
+        r"gmf is not clearly better than popularity: 1 update an epoch, in batches of 100,000; auto"
+    )
+    assert re.search(note + r" takes \d", text)
 
 
 def test_the_bar_is_gone_when_a_training_fails() -> None:

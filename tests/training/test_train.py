@@ -13,9 +13,10 @@ import torch
 
 from foretaste.data import Dataset, prepare
 from foretaste.evaluation.evaluator import evaluate
-from foretaste.evaluation.result import Evaluation
+from foretaste.evaluation.result import Evaluation, compare_evaluations
 from foretaste.models.neumf.config import MLPConfig
 from foretaste.models.registry import config_class
+from foretaste.report import evaluate_run
 from foretaste.runs import Run, load_model
 from foretaste.training import Callback, LogConfig, TrainingConfig, train
 from foretaste.training.callbacks import EpochReport, TrainingStart, TrainingSummary
@@ -71,6 +72,26 @@ def test_the_summary_agrees_with_the_epochs(run: Run) -> None:
     assert start["num_steps"] * 3 == events(run, "epoch")[-1]["step"]
 
 
+@pytest.mark.parametrize("model", ["ease", "gmf"])
+def test_popularity_stands_beside_the_model_on_the_users_who_choose(
+    model: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    run = run_of(model, dataset, tmp_path / "run", epochs=3)
+    baseline = run_of("popularity", dataset, tmp_path / "popularity")
+    (summary,) = events(run, "summary")
+    split = "validation" if model == "gmf" else "test"
+    own, popularity = (evaluate_run(one, split=split, k=[10]) for one in (run, baseline))
+    expected = compare_evaluations(popularity, own)["ndcg@10"]
+    found = summary["popularity"]
+    assert found["metric"] == "ndcg@10"
+    assert found["value"] == pytest.approx(popularity["ndcg@10"])
+    assert [found["gain"], found["low"], found["high"]] == pytest.approx(
+        [expected.value, expected.low, expected.high]
+    )
+    (of_itself,) = events(baseline, "summary")
+    assert of_itself["popularity"]["gain"] == 0.0
+
+
 @pytest.mark.parametrize("name", ["neumf", "vae"])
 def test_the_best_epoch_is_what_a_training_of_that_length_gives(
     name: str, dataset: Dataset, tmp_path: Path
@@ -122,16 +143,16 @@ def test_the_test_part_that_selects_is_ranked_once_an_epoch(
     test_only: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The best epoch's evaluation is the final one, equal to what ranking its weights gives."""
-    num_ranked = []
+    ranked = []
 
     def counted(*words: Any, **settings: Any) -> Evaluation:
-        num_ranked.append(settings["k"])
+        ranked.append(words[0].name)
         return evaluate(*words, **settings)
 
     monkeypatch.setattr("foretaste.training.validation.evaluate", counted)
     settings = {"epochs": 6, "learning_rate": 1.0, "patience": 0, "candidates": "nvidia-10"}
     run = run_of("gmf", test_only, tmp_path / "run", **settings)
-    assert len(num_ranked) == 6
+    assert ranked == ["gmf"] * 6 + ["popularity"]
     *of_epochs, final = (event["evaluation"] for event in events(run, "evaluation"))
     (summary,) = events(run, "summary")
     assert final == of_epochs[summary["best_epoch"] - 1]

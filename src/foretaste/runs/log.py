@@ -48,6 +48,8 @@ UNITS = {
     "select_by": "name of the metric that chooses the epoch",
     "best_epoch": "epochs, counted from 1",
     "best_value": "of select_by, 0 to 1",
+    "popularity": "its value of the metric that chooses, and the model's gain over it on the same "
+    "users, with a 95 % interval",
     "fold_in": "settings of the fold-in, chosen on the validation part: prior_weight (neumf, gmf, "
     "mlp)",
     "target_epoch": "first epoch that reached the target, counted from 1",

@@ -10,6 +10,7 @@ import torch
 
 from foretaste._util.settings import Count
 from foretaste.data.dataset import Dataset, Split
+from foretaste.data.manifest import Manifest
 from foretaste.errors import SettingError, UnsupportedError
 from foretaste.evaluation.config import OF_LISTS, default_metric, metric_name, parse_metric
 from foretaste.evaluation.evaluator import new_targets
@@ -160,13 +161,17 @@ def resolved_config(
     kind = model_class(model)
     if not issubclass(kind, IterativeModel):
         return replace(asked, device=device)
-    size = TrainingSize(
+    return resolve(asked, kind, training_size(manifest), model_config=model_config, device=device)
+
+
+def training_size(manifest: Manifest) -> TrainingSize:
+    """The size of a dataset's training part."""
+    return TrainingSize(
         num_interactions=manifest.num_interactions,
         num_users=manifest.num_train_users,
         num_items=manifest.num_items,
         protocol=manifest.protocol,
     )
-    return resolve(asked, kind, size, model_config=model_config, device=device)
 
 
 def sized(asked: ModelConfig, dataset: Dataset) -> ModelConfig:

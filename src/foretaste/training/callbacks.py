@@ -32,6 +32,8 @@ class TrainingStart:
     """Samples in an epoch."""
     num_steps_per_epoch: int
     """Updates in an epoch."""
+    auto_batch_size: int | None = None
+    """The batch size that ``auto`` takes; None for models without batches."""
     selection_split: str | None
     """The part that chooses the epoch: ``validation``; ``test`` if there is none; None: nothing."""
     started_from: dict[str, Any]
@@ -104,6 +106,10 @@ class TrainingSummary:
     memory_mib: float | None
     """Peak memory of the process (CPU) or of the allocator (GPU); None on a CPU under Windows."""
     test: Evaluation | None
+    popularity: Mapping[str, Any] = field(default_factory=dict)
+    """The ``metric`` that chooses, popularity's ``value`` on the people who choose, and what the
+    model gains over it, with a 95 % interval: ``gain``, ``low``, ``high``. Empty if nothing is held
+    out, or for a metric without values of people."""
     fold_in: dict[str, Any] = field(default_factory=dict)
     """Settings of the model's fold-in that the validation part chose, by name."""
     validation: Evaluation | None = None

@@ -211,6 +211,7 @@ class TrainingDisplay(Callback):
             self._say_labelled("fitted in", f"{summary.train_s:.3g} s")
         else:
             self._say_epochs(summary)
+        self._say_beside_popularity(summary.popularity)
         if summary.search_s:
             self._say_labelled("search", f"{summary.search_s:.3g} s, before the training")
         if summary.memory_mib is not None:
@@ -278,6 +279,25 @@ class TrainingDisplay(Callback):
                 f"{compact(summary.evaluated_users_per_s)} users/s, "
                 f"{compact(summary.evaluated_samples_per_s)} samples/s",
             )
+
+    def _say_beside_popularity(self, found: Mapping[str, Any]) -> None:
+        """Print popularity's value, and a note if the model is not clearly better."""
+        if not found or self.start.model == "popularity":
+            return
+        value = f"{found['metric']} {found['value']:.4f} on the same users; "
+        gain = f"{self.start.model} has {found['gain']:+.4f}"
+        if found["low"] is not None:
+            gain += f" ({found['low']:+.4f} to {found['high']:+.4f})"
+        self._say_labelled("popularity", value + gain)
+        if found["low"] is not None and found["low"] > 0:
+            return
+        note = f"{self.start.model} is not clearly better than popularity"
+        plan, auto = self.start.plan, self.start.auto_batch_size
+        if plan is not None and auto is not None:
+            updates = counted(self.start.num_steps_per_epoch, "update")
+            note += f": {updates} an epoch, in batches of {plan.batch_size:,}"
+            note += f"; auto takes {auto:,}" if auto != plan.batch_size else ""
+        self._say_labelled("note", note)
 
     def _shown_metrics(self) -> list[str]:
         """The metric that chooses the epoch, and HR and NDCG at its list length."""

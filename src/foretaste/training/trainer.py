@@ -13,6 +13,7 @@ import torch
 from foretaste._util.system import peak_of_process, reset_peak_of_process
 from foretaste.data.dataset import Dataset
 from foretaste.errors import Interrupted, SettingError, TrainingError
+from foretaste.evaluation.config import default_metric
 from foretaste.evaluation.ranking import to_device
 from foretaste.models.base import (
     ClosedFormModel,
@@ -26,7 +27,7 @@ from foretaste.models.registry import build_model
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs.config import installed_versions
 from foretaste.runs.run import Run, load_model
-from foretaste.training.auto import TrainingPlan, followed_settings
+from foretaste.training.auto import TrainingPlan, followed_settings, training_size
 from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary
 from foretaste.training.checkpoint import Checkpoints, hardware_of
 from foretaste.training.config import LogConfig, TrainingConfig
@@ -195,7 +196,9 @@ class Trainer(ABC, Generic[Model]):
         test = validation.final
         if test is None and (test := validation.test(select_by)) is not None:
             clock.counted(test, None)
+        metric = select_by or default_metric(self.dataset.manifest.protocol)
         return TrainingSummary(
+            popularity=validation.beside_popularity(metric, test),
             select_by=select_by,
             memory_mib=peak_memory_mib(self.model.device),
             test=test,
@@ -269,6 +272,9 @@ class EpochTrainer(Trainer[IterativeModel]):
             plan=plan,
             num_samples=state.num_samples,
             num_steps_per_epoch=state.num_steps_per_epoch,
+            auto_batch_size=self.model.auto_settings(
+                training_size(self.dataset.manifest), self.model.config
+            ).get("batch_size"),
             started_from=self.started_from,
             is_resumed=is_resumed,
             resumed_at=resumed_at,

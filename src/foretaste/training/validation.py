@@ -7,13 +7,17 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
+
 from foretaste.data.dataset import Dataset, HeldOut, Split
 from foretaste.evaluation.config import parse_metric
 from foretaste.evaluation.evaluator import evaluate, validation_rows
 from foretaste.evaluation.ranking import check_ranking_fits
-from foretaste.evaluation.result import Evaluation
+from foretaste.evaluation.result import Evaluation, paired_difference
 from foretaste.models.base import IterativeModel, RecommenderModel
 from foretaste.models.memory import training_bytes
+from foretaste.models.popularity.config import PopularityConfig
+from foretaste.models.popularity.model import Popularity
 from foretaste.training.config import TrainingConfig
 from foretaste.training.strategy import Strategy
 
@@ -47,6 +51,7 @@ class Validation:
     final: Evaluation | None = field(default=None, init=False)
     """The final numbers, where the evaluation of the best epoch so far has them all."""
     _selected: Evaluation | None = field(default=None, init=False)
+    _best: Evaluation | None = field(default=None, init=False)
 
     @property
     def selection_split(self) -> Split | None:
@@ -68,6 +73,7 @@ class Validation:
 
     def keep(self) -> None:
         """Keep the last evaluation as that of the best epoch."""
+        self._best = self._selected
         if self._is_final:
             self.final = self._selected
 
@@ -86,6 +92,36 @@ class Validation:
             return None
         chosen = () if select_by is None else (parse_metric(select_by)[1],)
         return self._evaluate(self._heldout("test"), TEST_LENGTHS + chosen, coverage=True)
+
+    def beside_popularity(self, select_by: str, test: Evaluation | None) -> dict[str, Any]:
+        """The metric of popularity, of the model, and the paired difference, on the users who
+        choose the epoch; on at most as many users of the test part if nothing chooses. Empty if
+        nothing is held out, or for a metric without values of users."""
+        split = self.selection_split
+        if split is None or parse_metric(select_by)[0] == "coverage":
+            return {}
+        if isinstance(self.model, IterativeModel):
+            users, own = self._validation_part, self._best or self.select(select_by)
+        elif test is not None:
+            users, own = self._heldout("test"), test
+            users = users.rows(validation_rows(users, self.config.validation_users))
+        else:
+            return {}
+        model = self.model
+        counts = Popularity(PopularityConfig(), model.num_users, model.num_items, model.users)
+        counts.to(model.device).item_count_I.copy_(model.item_count_I)
+        length = (parse_metric(select_by)[1],)
+        baseline = self._evaluate(users, length, coverage=False, model=counts)
+        is_one = np.isin(own.user_index, baseline.user_index)
+        values = own.per_user[select_by][is_one]
+        gain = paired_difference(select_by, baseline.per_user[select_by], values)
+        return {
+            "metric": select_by,
+            "value": baseline[select_by],
+            "gain": gain.value,
+            "low": gain.low,
+            "high": gain.high,
+        }
 
     def choose_fold_in(
         self, select_by: str, best_value: float | None
@@ -133,9 +169,15 @@ class Validation:
         order = self.model.config.uses_order
         return self.dataset.heldout(split, self.model.users, order=order)
 
-    def _evaluate(self, heldout: HeldOut, k: tuple[int, ...], coverage: bool) -> Evaluation:
+    def _evaluate(
+        self,
+        heldout: HeldOut,
+        k: tuple[int, ...],
+        coverage: bool,
+        model: RecommenderModel | None = None,
+    ) -> Evaluation:
         return evaluate(
-            self.model,
+            model or self.model,
             heldout,
             candidates=self.config.candidates,
             k=k,
