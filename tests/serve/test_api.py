@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -355,3 +356,24 @@ def test_no_users_are_named_but_those_who_are_asked_for(client: TestClient) -> N
 
 def test_a_reload_takes_no_model(client: TestClient) -> None:
     assert client.post("/v1/reload", json={"model": "vae"}).status_code == 422
+
+
+def test_answers_about_people_are_not_stored(client: TestClient) -> None:
+    body = {"users": [{"user_id": FIRST_USER}]}
+    for response in (
+        client.post("/v1/recommend", json=body),
+        client.post("/v1/recommend", json={}),
+        client.get("/v1/history", params={"user_id": FIRST_USER}),
+    ):
+        assert response.headers["cache-control"] == "no-store"
+
+
+def test_a_body_with_a_byte_order_mark_is_read_and_a_packed_one_is_not(client: TestClient) -> None:
+    content = b'\xef\xbb\xbf{"users": [{"history": [1]}]}'
+    headers = {"content-type": "application/json"}
+    assert client.post("/v1/recommend", content=content, headers=headers).status_code == 200
+    headers["content-encoding"] = "gzip"
+    packed = gzip.compress(content)
+    response = client.post("/v1/recommend", content=packed, headers=headers)
+    assert response.status_code == 415
+    assert "content-encoding" in response.json()["error"]["message"]

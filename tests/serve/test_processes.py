@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import socket
-import ssl
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -88,20 +87,6 @@ def test_a_body_that_does_not_end_is_ended(runs: Path) -> None:
     asked = [line for line in lines if line["event"] == "request"]
     assert sorted(line["status"] for line in asked) == [400, 504]
     assert not any("error" in line for line in asked)
-
-
-def test_it_speaks_no_tls_and_waits_for_headers(runs: Path) -> None:
-    with processes.serve(runs / "popularity") as served:
-        place = ("127.0.0.1", served.port)
-        with pytest.raises(ssl.SSLError):
-            ssl.get_server_certificate(place, timeout=processes.LIMIT_S)
-        with socket.create_connection(place, 0.5) as sender:
-            sender.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n")
-            with pytest.raises(TimeoutError):
-                sender.recv(1)
-            sender.settimeout(processes.LIMIT_S)
-            sender.sendall(b"\r\n")
-            assert sender.recv(12) == b"HTTP/1.1 200"
 
 
 def test_a_signal_lets_requests_under_way_end(runs: Path) -> None:

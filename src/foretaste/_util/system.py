@@ -128,6 +128,16 @@ def _address_space_left() -> int:
     return limit - int(statm.read_text().split()[0]) * resource.getpagesize()
 
 
+def most_files() -> int:
+    """The number of files that this process may have open (``ulimit -n``)."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return sys.maxsize
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
+
+
 def reset_peak_of_process() -> bool:
     """Reset `peak_of_process`; False on systems that cannot, as all but Linux."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -277,6 +278,9 @@ class Service:
     async def _read(self, request: Request, kind: type[_Body]) -> _Body:
         """The body of a request; ServiceError if it is too long or invalid."""
         _check_json(request)
+        if request.headers.get("content-encoding", "identity").lower() != "identity":
+            words = "send the body as it is: content-encoding is not read"
+            raise ServiceError(415, "unsupported_media_type", words)
         if "upgrade" in request.headers:  # the server then reads no body
             raise ServiceError(
                 400, "bad_request", "send no Upgrade header: the service speaks HTTP/1.1 only"
@@ -293,7 +297,7 @@ class Service:
             num_bytes += len(chunk)
             if num_bytes > limit:
                 raise too_long
-        return _valid(partial(kind.model_validate_json, b"".join(chunks)))
+        return _valid(partial(kind.model_validate_json, b"".join(chunks).removeprefix(BOM_UTF8)))
 
     async def _found(
         self, request: Request, verb: str, kind: type[_Body], **options: Any

@@ -16,6 +16,8 @@ from foretaste.errors import ForetasteError
 RETRY_AFTER_S = 1
 NOSNIFF = (b"x-content-type-options", b"nosniff")
 """Header of every response: a browser must not guess that JSON is a page."""
+NO_STORE = (b"cache-control", b"no-store")
+"""Header of answers that may be about a person: no cache on the way keeps them."""
 _MAX_FIELD = 200
 _MAX_MESSAGE = 2000
 

@@ -11,9 +11,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foretaste.serve import page
 from foretaste.serve.config import ServeConfig
-from foretaste.serve.errors import ServiceError
+from foretaste.serve.connections import IS_EXCESS
+from foretaste.serve.errors import ServiceError, overloaded
 
-OPEN_PATHS = {"/healthz", "/readyz", *page.FILES}
+PROBES = ("/healthz", "/readyz")
+OPEN_PATHS = {*PROBES, *page.FILES}
 """Paths without a token: probes have none, and the page asks the user for it."""
 
 _HOST = re.compile(r"(?:\[(?P<address>[^\]]+)\]|(?P<name>[^:]+?)\.?)(?::\d+)?")
@@ -42,6 +44,10 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = scope["headers"]
+        if scope.get("state", {}).get(IS_EXCESS) and scope["path"] not in PROBES:
+            response = overloaded().response()
+            response.headers["connection"] = "close"
+            return response
         # Not Starlette's TrustedHostMiddleware: it answers in plain text and cannot allow all IP
         # addresses.
         for name, value in headers:  # HTTP/1.0 may have no Host; browsers send one

@@ -16,8 +16,6 @@ from foretaste.errors import ForetasteError, MissingExtraError, RunError, Settin
 from foretaste.serve.config import ServeConfig
 
 _BACKLOG = 2048
-_MAX_CONNECTIONS = 1000
-"""Most connections; further ones are answered with 503."""
 
 # Longer than proxies keep an idle connection. Otherwise the service could close a connection at the
 # moment when a proxy sends a request on it.
@@ -48,6 +46,7 @@ def serve(
         import uvicorn
 
         from foretaste.serve.app import Service
+        from foretaste.serve.connections import BoundedProtocol
         from foretaste.serve.events import EventStore
         from foretaste.serve.models import ModelStore
         from foretaste.serve.telemetry import log_by_lines
@@ -73,7 +72,7 @@ def serve(
         service = Service(store, config, when_ready=when_ready)
         served = uvicorn.Config(
             service.app(),
-            http="httptools",
+            http=BoundedProtocol,
             ws="none",
             lifespan="on",
             log_config=None,
@@ -81,7 +80,6 @@ def serve(
             proxy_headers=False,
             server_header=False,
             backlog=_BACKLOG,
-            limit_concurrency=_MAX_CONNECTIONS,
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=config.drain_s,
         )

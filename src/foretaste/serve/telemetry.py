@@ -18,12 +18,13 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from foretaste.serve.errors import NOSNIFF
+from foretaste.serve.errors import NO_STORE, NOSNIFF
 from foretaste.serve.lists import WrittenList
 from foretaste.serve.models import ModelStore
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _MAX_PATH = 200
+_PERSONAL = "/v1/"
 _LATENCIES_S = (0.001, 0.002, 0.003, 0.005, 0.007, 0.01, 0.015, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -141,6 +142,8 @@ class Telemetry:
                     (b"x-request-id", request_id),
                     NOSNIFF,
                 ]
+                if scope["path"].startswith(_PERSONAL):
+                    message["headers"].append(NO_STORE)
             await send(message)
 
         try:
