@@ -34,8 +34,8 @@ from foretaste._util.terminal import run_command
 from foretaste.bench.rows import COMMIT_VARIABLE, OURS, Row, environment
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import default_metric
+from foretaste.measure.evaluate_runs import compare_runs
 from foretaste.models.registry import config_class
-from foretaste.report.evaluate_runs import compare_runs
 from foretaste.runs.run import Run
 
 DATASETS = ("lastfm", "steam", "ml-1m")

@@ -143,7 +143,7 @@ def compare(given: argparse.Namespace) -> None:
         num_targets_U=numpy.ones(len(place_U), dtype=numpy.int64),
     )
     theirs = metrics.user_metrics(ranks, (K,))
-    ours = import_module("foretaste.report.evaluate_runs").evaluate_run(given.run, k=(K,))
+    ours = import_module("foretaste.measure.evaluate_runs").evaluate_run(given.run, k=(K,))
     assert ours.user_index.tolist() == found["user_index"], "the run is of another dataset"
     seconds = {name: round(found[name]) for name in ("fit_s", "fit_and_validation_s", "peak_mib")}
     print(f"SASRec: {found['epochs']} epochs, best {found['best']}, {seconds}")

@@ -18,10 +18,10 @@ import foretaste
 from foretaste import EvaluationConfig, Recommender, Run, load
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import EvaluationOptions, lengths_of
+from foretaste.measure.evaluate_runs import dataset_of_runs
+from foretaste.measure.request import MeasureOptions, MeasureRequest
+from foretaste.measure.tables import HEADLINE
 from foretaste.recommend.config import FilterOptions, ListOptions, ListRequest
-from foretaste.report.evaluate_runs import dataset_of_runs
-from foretaste.report.request import MeasureOptions, MeasureRequest
-from foretaste.report.tables import HEADLINE
 from foretaste.serve.schemas import RecommendBody
 from tests.cli.conftest import call
 from tests.runs.tiny import FIRST_USER, make_dataset, make_run
@@ -160,7 +160,7 @@ def test_a_measurement_is_the_same_request_by_every_door(
         raise Asked
 
     monkeypatch.chdir(run.parent)
-    monkeypatch.setattr("foretaste.report.evaluate_runs.measure_runs", keep)
+    monkeypatch.setattr("foretaste.measure.evaluate_runs.measure_runs", keep)
     monkeypatch.setattr("foretaste.report.contents.measure_runs", keep)
     verbs: list[tuple[Callable[[], object], list[object]]] = [
         (partial(foretaste.evaluate_run, run, **python), ["evaluate", run]),

@@ -26,13 +26,14 @@ BELOW = {
     "training": {"runs", "evaluation", "models", "ops", "data"},
     "recommend": {"runs", "evaluation", "models", "ops", "data"},
     "distributed": {"training", "runs", "evaluation", "models", "ops", "data"},
-    "report": {"training", "runs", "evaluation", "models", "ops", "data"},
-    "tune": {"report", "training", "runs", "evaluation", "models", "ops", "data"},
+    "measure": {"training", "runs", "evaluation", "models", "ops", "data"},
+    "report": {"measure", "runs", "evaluation", "data"},
+    "tune": {"measure", "training", "runs", "evaluation", "models", "ops", "data"},
     "bench": {"distributed", "recommend", "training", "evaluation", "models", "ops", "data"},
     "serve": {"recommend", "runs", "data"},
     "export": {"runs", "evaluation", "models", "data"},
     "cli": {
-        *("serve", "export", "tune", "report", "bench", "recommend", "training"),
+        *("serve", "export", "tune", "report", "measure", "bench", "recommend", "training"),
         *("runs", "evaluation", "models", "distributed", "ops", "data"),
     },
 }

@@ -10,6 +10,8 @@ from .evaluation import Evaluation as Evaluation
 from .evaluation import EvaluationConfig as EvaluationConfig
 from .export import export_run as export_run
 from .in_memory import fit as fit
+from .measure import compare_runs as compare_runs
+from .measure import evaluate_run as evaluate_run
 from .models.ials.config import IALSConfig as IALSConfig
 from .models.linear.config import EaseConfig as EaseConfig
 from .models.linear.config import ItemKNNConfig as ItemKNNConfig
@@ -26,8 +28,6 @@ from .recommend import Answer as Answer
 from .recommend import Answers as Answers
 from .recommend import Recommender as Recommender
 from .recommend import load as load
-from .report import compare_runs as compare_runs
-from .report import evaluate_run as evaluate_run
 from .report import report_runs as report_runs
 from .runs import Run as Run
 from .training import LogConfig as LogConfig

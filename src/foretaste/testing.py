@@ -29,12 +29,12 @@ from torch import Tensor
 from foretaste.data import Dataset, Histories, PrepareConfig, prepare
 from foretaste.errors import UnsupportedError
 from foretaste.evaluation.ranking import to_device
+from foretaste.measure.evaluate_runs import evaluate_run
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.models.config import ModelConfig
 from foretaste.models.registry import config_class
 from foretaste.models.scorer import ScorerInputs
 from foretaste.ops.histories import HistoryTensors
-from foretaste.report.evaluate_runs import evaluate_run
 from foretaste.runs import Run, load_model
 from foretaste.training import TrainingConfig, train
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from foretaste.data import GenerateConfig, open_dataset
-from foretaste.report import compare_runs
+from foretaste.measure import compare_runs
 from foretaste.runs import Run
 from tests.cli.conftest import Done, call
 

@@ -79,7 +79,7 @@ def test_evaluate_as_a_table(foretaste: Foretaste) -> None:
 def test_a_place_that_holds_no_log_is_refused_before_ranking(
     foretaste: Foretaste, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ranking = "foretaste.report.evaluate_runs.measure_run"
+    ranking = "foretaste.measure.evaluate_runs.measure_run"
     monkeypatch.setattr(ranking, lambda *_: pytest.fail("ranked"))
     (tmp_path / "file").touch()
     done = foretaste(f"evaluate runs/gmf --log-path {tmp_path}/file/log.jsonl")

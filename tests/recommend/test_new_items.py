@@ -13,8 +13,9 @@ import foretaste
 from foretaste.data import Dataset, prepare
 from foretaste.errors import UnknownIdError
 from foretaste.export.formats import Format
+from foretaste.measure import compare_runs
 from foretaste.recommend import Recommender, load
-from foretaste.report import compare_runs, report_runs
+from foretaste.report import report_runs
 from foretaste.runs import Run, verify
 from foretaste.training import Callback
 from foretaste.training.callbacks import TrainingStart

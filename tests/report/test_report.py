@@ -17,9 +17,9 @@ import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import SettingError
 from foretaste.evaluation import ranking
+from foretaste.measure.tables import LENGTHS
 from foretaste.report import RunsReport, plots, report_runs
 from foretaste.report.records import settings
-from foretaste.report.tables import LENGTHS
 from foretaste.training import Callback
 from tests.browser import LIMIT_MS, SHAPES, check_fits
 

@@ -11,7 +11,7 @@ from foretaste.data import Dataset
 from foretaste.errors import RunError
 from foretaste.evaluation.result import Evaluation
 from foretaste.runs import ListedRun, Run, list_runs
-from tests.report.test_tables import evaluation
+from tests.measure.test_tables import evaluation
 from tests.runs.tiny import make_run
 
 

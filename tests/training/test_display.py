@@ -23,7 +23,7 @@ from foretaste.training import Callback, TrainingConfig, resume, train
 from foretaste.training.auto import resolve
 from foretaste.training.callbacks import EpochReport, TrainingStart
 from foretaste.training.display import TrainingDisplay
-from tests.report.test_tables import evaluation
+from tests.measure.test_tables import evaluation
 from tests.training.test_interruption import Killing
 from tests.training.trainings import events, run_of
 

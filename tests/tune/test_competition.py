@@ -23,9 +23,9 @@ from foretaste.errors import (
     UnsupportedError,
 )
 from foretaste.evaluation.result import Difference, Evaluation, Metric
+from foretaste.measure import compare_runs
 from foretaste.models import registry
 from foretaste.models.linear.ease import Ease
-from foretaste.report import compare_runs
 from foretaste.runs import Run
 from foretaste.runs.places import training_lock
 from foretaste.training import Callback

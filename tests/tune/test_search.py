@@ -25,9 +25,9 @@ from foretaste.errors import (
     SettingError,
     TrainingError,
 )
+from foretaste.measure import evaluate_run
 from foretaste.models.config import Between, SearchSpace
 from foretaste.models.registry import MODEL_NAMES, config_class
-from foretaste.report import evaluate_run
 from foretaste.runs import Run
 from foretaste.runs.places import LOCK
 from foretaste.training import Callback, train

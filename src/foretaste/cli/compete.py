@@ -27,8 +27,8 @@ from foretaste.cli.train_options import (
     train_on_everything,
 )
 from foretaste.data.request import PrepareRequest
+from foretaste.measure.tables import HEADLINE
 from foretaste.models.registry import MODEL_NAMES
-from foretaste.report.tables import HEADLINE
 from foretaste.training.config import TrainingConfig
 
 _OF_EVERY_MODEL = (

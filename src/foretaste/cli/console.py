@@ -19,7 +19,7 @@ from foretaste._util.pace import Pace, PlainProgress
 from foretaste._util.terminal import print_data, printable, printable_lines
 
 if TYPE_CHECKING:
-    from foretaste.report.tables import Grid
+    from foretaste.measure.tables import Grid
     from foretaste.runs import Run
 
 MetricsFormat = Literal["table", "markdown", "csv", "json"]

@@ -124,8 +124,8 @@ def _prepare(source: Path, items: Path, output: Path, console: Console) -> Datas
 
 def _compare(runs: list[Run], console: Console) -> None:
     """Print one table of all runs."""
-    from foretaste.report import compare_runs
-    from foretaste.report.tables import HEADLINE, comparison_grid
+    from foretaste.measure import compare_runs
+    from foretaste.measure.tables import HEADLINE, comparison_grid
 
     _title(console, "Compare on the held-out items, with 95 % intervals over users")
     evaluations = compare_runs(runs).evaluations

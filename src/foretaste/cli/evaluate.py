@@ -25,7 +25,7 @@ from foretaste.evaluation.config import (
     metric_name,
     parse_metric,
 )
-from foretaste.report.tables import (
+from foretaste.measure.tables import (
     HEADLINE,
     comparison_grid,
     difference_grid,
@@ -63,7 +63,7 @@ def evaluate(
             folder is created.
         overwrite: Replace an existing log.
     """
-    from foretaste.report.evaluate_runs import dataset_of_runs, measure_run
+    from foretaste.measure.evaluate_runs import dataset_of_runs, measure_run
     from foretaste.runs import Run
 
     measuring = measuring or MeasureOptions()
@@ -119,7 +119,7 @@ def compare(
             that a run was trained on are left out; if none is left, the gate is passed.
         format: Format of the printed tables; csv and json have all numbers.
     """
-    from foretaste.report.evaluate_runs import compare_measured, dataset_of_runs
+    from foretaste.measure.evaluate_runs import compare_measured, dataset_of_runs
     from foretaste.runs import Run
 
     measuring = measuring or MeasureOptions()

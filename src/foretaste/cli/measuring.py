@@ -14,8 +14,8 @@ from foretaste.cli.console import counting
 
 if TYPE_CHECKING:
     from foretaste.evaluation.config import EvaluationConfig
-    from foretaste.report.evaluate_runs import Progress
-    from foretaste.report.request import MeasureRequest
+    from foretaste.measure.evaluate_runs import Progress
+    from foretaste.measure.request import MeasureRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class MeasureOptions:
 
     def request(self, config: EvaluationConfig) -> MeasureRequest:
         """The request, with these settings of the evaluation."""
-        from foretaste.report.request import MeasureRequest
+        from foretaste.measure.request import MeasureRequest
 
         return MeasureRequest(
             dataset=self.dataset,

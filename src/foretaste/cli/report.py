@@ -12,7 +12,7 @@ from foretaste.cli.arguments import FLAG, given_settings, unset
 from foretaste.cli.console import note_if_unfinished, say, stdout_console
 from foretaste.cli.measuring import MeasureOptions, Measuring
 from foretaste.evaluation.config import EvaluationConfig
-from foretaste.report.tables import HEADLINE
+from foretaste.measure.tables import HEADLINE
 
 # A report always measures more.
 _Evaluation: Any = unset(EvaluationConfig, without=("k", "evaluation_batch", "more"))

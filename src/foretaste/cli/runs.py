@@ -8,7 +8,7 @@ from typing import Annotated
 
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import MetricsFormat, print_metrics, say, stdout_console
-from foretaste.report.tables import Cell, Grid
+from foretaste.measure.tables import Cell, Grid
 
 _HEADINGS = ("", "model", "dataset", "metric", "validation", "test", "time", "")
 

@@ -192,7 +192,7 @@ def _train(request: TrainRequest, logs: Logs) -> None:
 def displayed(config: TrainingConfig, logs: Logs) -> Iterator[TrainingDisplay]:
     """Yield the display of a training; print the final metrics at the end."""
     from foretaste.evaluation.config import EvaluationConfig, parse_metric
-    from foretaste.report.tables import evaluation_grid
+    from foretaste.measure.tables import evaluation_grid
     from foretaste.training.display import TrainingDisplay
 
     console = stdout_console(quiet=logs.quiet)

@@ -11,7 +11,7 @@ from foretaste._util.formatting import counted
 if TYPE_CHECKING:
     import altair as alt
 
-    from foretaste.report.tables import Grid
+    from foretaste.measure.tables import Grid
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from foretaste.evaluation.config import (
     default_metric,
     lengths_of,
 )
-from foretaste.report.evaluate_runs import (
+from foretaste.measure.evaluate_runs import (
     Comparison,
     Measured,
     Progress,
@@ -29,9 +29,10 @@ from foretaste.report.evaluate_runs import (
     measure_runs,
     opened_runs,
     side_by_side,
+    top_items,
 )
-from foretaste.report.request import MeasureOptions, MeasureRequest
-from foretaste.report.tables import HEADLINE, LENGTHS, headline, with_new_items
+from foretaste.measure.request import MeasureOptions, MeasureRequest
+from foretaste.measure.tables import HEADLINE, LENGTHS, headline, with_new_items
 from foretaste.runs.run import Run
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ class _Sample:
         people = heldout.rows(self._rows)
         lists = []
         for items, target in zip(
-            _top_items(measured, self._rows), _each(people.target), strict=True
+            top_items(measured, self._rows, _NUM_SHOWN), _each(people.target), strict=True
         ):
             titles = _titles(run.items, items)
             lists.append([*zip(titles, np.isin(items, target).tolist(), strict=True)])
@@ -246,37 +247,6 @@ class _Sample:
             )
             found.append(person)
         return found
-
-
-def _top_items(measured: Measured, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """The items that a run lists for each row of its held-out users, best first."""
-    from foretaste.evaluation.ranking import (
-        ABSENT,
-        mask_items_,
-        scoring,
-        state_of,
-        to_device,
-        top_k,
-        user_batches,
-        users_at_once,
-    )
-    from foretaste.ops.precision_flags import float32_products
-
-    model, people = measured.model, measured.heldout.rows(rows)
-    num_train_users = people.num_train_users
-    found: dict[int, NDArray[np.int64]] = {}
-    at_once = users_at_once(model.num_items, model.device)
-    for batch in user_batches(people.user_index, num_train_users, at_once):
-        part = people.rows(batch).read_by(model.num_items)
-        with scoring(model), float32_products(model.device):
-            history = to_device(part.history, model.device)
-            asked = (part.user_index, history, num_train_users, part.is_grown)
-            state = state_of(model, *asked)
-            known = to_device(part.known.within(model.num_items), model.device)
-            top = top_k(mask_items_(model.score_catalogue(state).float(), known), _NUM_SHOWN)
-        for row, items, scores in zip(batch, top.candidate_BK, top.score_BK, strict=True):
-            found[int(row)] = items[scores != ABSENT].cpu().numpy()
-    return [found[row] for row in range(len(rows))]
 
 
 def _each(histories: Histories) -> list[NDArray[np.int32]]:

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from foretaste._util.formatting import compact
+from foretaste.measure.tables import Cell, Grid
 from foretaste.report import plots
 from foretaste.report.blocks import Figure, Section, Table, figure
-from foretaste.report.tables import Cell, Grid
 from foretaste.runs.files import CONFIG
 from foretaste.runs.log import summary_of
 from foretaste.runs.run import Run, model_config

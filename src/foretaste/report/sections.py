@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretaste.evaluation.config import GROUPS, LIST_METRICS, METRICS, metric_name, parse_metric
-from foretaste.report import plots
-from foretaste.report.blocks import Section, Table, figure
-from foretaste.report.tables import (
+from foretaste.measure.tables import (
     GROUP_HEADINGS,
     LENGTHS,
     comparison_grid,
@@ -18,11 +16,13 @@ from foretaste.report.tables import (
     group_grids,
     metric_cell,
 )
+from foretaste.report import plots
+from foretaste.report.blocks import Section, Table, figure
 
 if TYPE_CHECKING:
     from foretaste.data.dataset import Dataset
     from foretaste.evaluation.result import Evaluation
-    from foretaste.report.evaluate_runs import Comparison
+    from foretaste.measure.evaluate_runs import Comparison
 
 _LIST_LENGTH = 10
 """Length of the lists for coverage, novelty and other metrics beyond accuracy."""

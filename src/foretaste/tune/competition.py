@@ -24,10 +24,10 @@ from foretaste.evaluation.config import (
     measures_lists,
 )
 from foretaste.evaluation.result import Difference, Evaluation, compare_evaluations
+from foretaste.measure.evaluate_runs import compare_runs, evaluate_run
+from foretaste.measure.tables import HEADLINE, with_new_items
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.ops.device import computing_with
-from foretaste.report.evaluate_runs import compare_runs, evaluate_run
-from foretaste.report.tables import HEADLINE, with_new_items
 from foretaste.runs.run import Run
 from foretaste.training.auto import selected_metric
 from foretaste.training.blending import blend, blend_weights

@@ -15,7 +15,7 @@ from foretaste._util.files import read_document
 from foretaste._util.formatting import shown
 from foretaste._util.signed_json import SHA256, check_signed, signed_text
 from foretaste.errors import Interrupted, RunError, SettingError
-from foretaste.report.tables import Grid
+from foretaste.measure.tables import Grid
 from foretaste.runs.files import CONFIG, reading, writing
 from foretaste.runs.places import LOCK, training_lock
 from foretaste.runs.run import Run

@@ -10,7 +10,7 @@ from typing import Any
 
 from foretaste._util.formatting import compact, memory, option_words
 from foretaste.evaluation.result import Difference, Evaluation
-from foretaste.report.tables import Cell, Grid, Tabular, metric_cell
+from foretaste.measure.tables import Cell, Grid, Tabular, metric_cell
 
 BLEND = "blend"
 """Name of the last row of a competition, a blend of the models."""

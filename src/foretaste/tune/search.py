@@ -15,10 +15,10 @@ from foretaste.data.dataset import Dataset
 from foretaste.data.request import PrepareRequest
 from foretaste.errors import SettingError, TrainingError, UnsupportedError
 from foretaste.evaluation.config import parse_metric
+from foretaste.measure.evaluate_runs import evaluate_run
 from foretaste.models.config import Between, ModelConfig, SearchSpace
 from foretaste.models.registry import MODELS, config_class
 from foretaste.ops.device import computing_with, resolve_device
-from foretaste.report.evaluate_runs import evaluate_run
 from foretaste.runs.files import CONFIG
 from foretaste.runs.run import Run
 from foretaste.training.auto import (

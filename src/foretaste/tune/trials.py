@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from foretaste._util.formatting import option_words
-from foretaste.report.tables import Cell, Grid, Tabular
+from foretaste.measure.tables import Cell, Grid, Tabular
 
 
 @dataclass(frozen=True, kw_only=True)

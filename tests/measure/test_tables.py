@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from foretaste.evaluation.result import Difference, Evaluation, Group, Metric
-from foretaste.report.tables import (
+from foretaste.measure.tables import (
     HEADLINE,
     comparison_grid,
     difference_grid,

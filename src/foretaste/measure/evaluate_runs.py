@@ -15,15 +15,18 @@ from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.errors import SettingError, WorseError
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.evaluation.result import Difference, compare_evaluations
-from foretaste.report.request import MeasureOptions, MeasureRequest
-from foretaste.report.tables import comparison_grid, difference_grid, metric_rows
+from foretaste.measure.request import MeasureOptions, MeasureRequest
+from foretaste.measure.tables import comparison_grid, difference_grid, metric_rows
 from foretaste.runs.run import Run, dataset_of
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from foretaste.data.dataset import HeldOut
     from foretaste.evaluation.result import Evaluation
+    from foretaste.measure.another_dataset import Matched
     from foretaste.models.base import RecommenderModel
-    from foretaste.report.another_dataset import Matched
 
 Progress = Callable[[int, int], None]
 
@@ -88,8 +91,8 @@ def measure_runs(
     """Measure each run in turn; users and items are matched by id unless the dataset is that of all
     runs."""
     from foretaste.evaluation.evaluator import evaluate
+    from foretaste.measure.another_dataset import match
     from foretaste.ops.device import computing_with
-    from foretaste.report.another_dataset import match
     from foretaste.runs.run import load_model
     from foretaste.training.auto import check_order
     from foretaste.training.strategy import strategy_here
@@ -114,6 +117,37 @@ def measure_runs(
                 user_index = matched.user_index[heldout.target.lengths() > 0]
                 found = replace(found, user_index=user_index, matching=matched.matching)
             yield Measured(run, model, heldout, found)
+
+
+def top_items(measured: Measured, rows: NDArray[np.int64], k: int) -> list[NDArray[np.int64]]:
+    """The k items that a run lists for each row of its held-out users, best first."""
+    from foretaste.evaluation.ranking import (
+        ABSENT,
+        mask_items_,
+        scoring,
+        state_of,
+        to_device,
+        top_k,
+        user_batches,
+        users_at_once,
+    )
+    from foretaste.ops.precision_flags import float32_products
+
+    model, people = measured.model, measured.heldout.rows(rows)
+    num_train_users = people.num_train_users
+    found: dict[int, NDArray[np.int64]] = {}
+    at_once = users_at_once(model.num_items, model.device)
+    for batch in user_batches(people.user_index, num_train_users, at_once):
+        part = people.rows(batch).read_by(model.num_items)
+        with scoring(model), float32_products(model.device):
+            history = to_device(part.history, model.device)
+            asked = (part.user_index, history, num_train_users, part.is_grown)
+            state = state_of(model, *asked)
+            known = to_device(part.known.within(model.num_items), model.device)
+            top = top_k(mask_items_(model.score_catalogue(state).float(), known), k)
+        for row, items, scores in zip(batch, top.candidate_BK, top.score_BK, strict=True):
+            found[int(row)] = items[scores != ABSENT].cpu().numpy()
+    return [found[row] for row in range(len(rows))]
 
 
 @dataclass(frozen=True, kw_only=True)

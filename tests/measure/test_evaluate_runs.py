@@ -13,9 +13,9 @@ from foretaste.distributed.collectives import ALONE, Ranks
 from foretaste.errors import SettingError
 from foretaste.evaluation import EvaluationConfig, compare_evaluations
 from foretaste.evaluation.result import Difference
-from foretaste.report import Comparison, compare_runs, evaluate_run
+from foretaste.measure import Comparison, compare_runs, evaluate_run
+from tests.measure.test_tables import evaluation
 from tests.ranks import run_ranks
-from tests.report.test_tables import evaluation
 from tests.runs.tiny import make_run
 
 FOUND = evaluation(hr_10=0.6, ndcg_10=0.3)

@@ -13,8 +13,8 @@ from foretaste.data import Dataset, prepare
 from foretaste.errors import DatasetError, SettingError, UnsupportedError
 from foretaste.evaluation import Evaluation
 from foretaste.evaluation.evaluator import evaluate
-from foretaste.report import compare_runs, evaluate_run
-from foretaste.report.another_dataset import match
+from foretaste.measure import compare_runs, evaluate_run
+from foretaste.measure.another_dataset import match
 from foretaste.runs import Run, load_model
 from foretaste.training import Callback, train
 from tests.runs.tiny import make_dataset, make_run
