@@ -106,7 +106,8 @@ class Recommender:
                 that reason.
             exclude: ids of items to leave out.
             candidates: ids of items that may be recommended, such as those in stock; None for all.
-                In both, ids that training never saw are ignored, and the reason names them.
+                Ids here and in ``exclude`` that training never saw are ignored, and the reason
+                names them.
             include_seen: also recommend items of the user's history.
             rules: names of rules that were read by `read_rules`; items must meet all of them.
             where: SQL condition on the columns of items, ``"stock > 0"``, which items must meet.
@@ -136,14 +137,14 @@ class Recommender:
         return self.answers(users, ListRequest.of(k, **options))
 
     def answers(self, users: AskedUsers, request: ListRequest) -> Answers:
-        """One answer per user."""
+        """Answer a request: one list per user, with ids and titles."""
         ids = users.ids
         if ids is None and users.kind == "user":
             ids = self.users.ids(users.user_index)
         return make_answers(users.kind, ids, self.lists(users, request), self.items)
 
     def lists(self, users: AskedUsers, request: ListRequest) -> TopItems:
-        """The lists of a request.
+        """Make the lists of a request.
 
         Unknown users without a history are answered in popularity order. Known users with further
         items are folded in with all their items, the given ones last.
@@ -153,7 +154,10 @@ class Recommender:
     def lists_together(
         self, users: AskedUsers, requests: Sequence[tuple[int, ListRequest]]
     ) -> list[TopItems]:
-        """The lists of each request, which is that of the next users, as many as its number."""
+        """Make the lists of several requests, scored together.
+
+        Each pair has a number of users, who are taken in turn, and the request for their lists.
+        """
         return answer_requests(self.model, self.item_rules, self._look_up(users), requests)
 
     def similar_items(self, item_ids: Ids, k: int = 10) -> Answers:

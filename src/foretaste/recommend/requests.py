@@ -32,9 +32,9 @@ def answer_requests(
     users: UserHistories,
     requests: Sequence[tuple[int, ListRequest]],
 ) -> list[TopItems]:
-    """The lists of each request. A request is that of the next users, as many as its number; all
-    are scored together.
+    """Make the lists of several requests, scored together.
 
+    Each pair has a number of users, who are taken in turn, and the request for their lists.
     Remarks on lists are complete. Each list is the same as for its request alone, up to the
     rounding of scores.
     """
