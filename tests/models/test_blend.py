@@ -50,13 +50,16 @@ def blend(histories: HistoryTensors) -> Blend:
 
 
 def expected_scores(blend: Blend, histories: HistoryTensors) -> Tensor:
-    """Each model in standard deviations of its own items; for the others its lowest score."""
+    """Each model in standard deviations of its own items; for the others its lowest score. Of the
+    first two users the second model knows nothing, so it adds nothing."""
     total = torch.zeros(len(histories), NUM_ITEMS)
     for model, member in zip(blend.members, MEMBERS.values(), strict=True):
         assert isinstance(model, ClosedFormModel)
         own = model.score_catalogue(model.fold_in(histories.within(model.num_items)))
         own = (own - own.mean(1, keepdim=True)) / own.std(1, correction=0, keepdim=True)
         lowest = own.amin(1, keepdim=True).expand(-1, NUM_ITEMS - model.num_items)
+        if model.num_items < NUM_ITEMS:
+            own[:2], lowest = 0.0, lowest.index_fill(0, torch.arange(2), 0.0)
         total += member.weight * torch.cat((own, lowest), dim=1)
     return total
 
@@ -77,6 +80,17 @@ def test_a_program_gives_the_same_scores(blend: Blend, histories: HistoryTensors
     users = ScorerInputs(histories.item_index.long(), histories.lengths(), None, NUM_ITEMS)
     found = blend.scorer(known_users=False).scores(users)
     torch.testing.assert_close(found, expected_scores(blend, histories), rtol=1e-4, atol=1e-4)
+
+
+def test_users_of_whom_no_model_knows_anything_get_popularity_order(
+    blend: Blend, histories: HistoryTensors
+) -> None:
+    of_few = Blend(BlendConfig(members={"0": MEMBERS["1"]}), NUM_USERS, NUM_ITEMS)
+    of_few.compose([blend.members[1]])  # type: ignore[list-item]
+    of_few.fit(histories, lambda *progress: None)
+    state = of_few.eval().fold_in(histories)
+    assert state.has_history_B.tolist() == [False, False] + [True] * (NUM_USERS - 2)
+    assert torch.equal(of_few.score_catalogue(state)[0], of_few.item_count_I)
 
 
 def test_similar_items_of_and_towards_what_one_model_lacks(blend: Blend) -> None:

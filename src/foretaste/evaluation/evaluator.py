@@ -328,7 +328,7 @@ class Ranking:
         asked = (batch.user_index, history, batch.num_train_users, batch.is_grown)
         state = state_of(model, *asked)
         own_B = torch.from_numpy(rows[own]).to(device)
-        self.known_U[own_B] = model.knows(history)[own].long()
+        self.known_U[own_B] = state.has_history_B[own].long()
         if self._rule.kind in ("full", "new"):
             # float32 products differ in their last bits with the number of rows. So all rows of a
             # batch are scored by each process that has some of them, and then cut to its own.

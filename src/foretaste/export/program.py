@@ -23,8 +23,8 @@ class ListProgram(nn.Module):
     """The k best items of each user, without those of the history.
 
     Items are ordered by score, then by item index. For a model that `scores_known_users_only`,
-    users are given by index, and their histories only exclude items. Users without a history are
-    answered in popularity order.
+    users are given by index, and their histories only exclude items. Users of whom the model knows
+    nothing are answered in popularity order.
     """
 
     def __init__(self, model: RecommenderModel, k: int) -> None:
@@ -37,6 +37,8 @@ class ListProgram(nn.Module):
         self.scorer = model.scorer(known_users=self.takes_users)
         self.count_I: Tensor
         self.register_buffer("count_I", model.item_count_I)
+        self.is_known_I: Tensor
+        self.register_buffer("is_known_I", model.known_items())
         self.requires_grad_(False)  # otherwise a client's scores would need gradients
 
     @property
@@ -70,7 +72,7 @@ class ListProgram(nn.Module):
         """
         users = ScorerInputs(history_N, history_length_B, user_index_B, self.num_items)
         score_BI = self.scorer.scores(users)
-        score_BI = torch.where(history_length_B[:, None] > 0, score_BI, self.count_I)
+        score_BI = torch.where(users.have_any(self.is_known_I)[:, None], score_BI, self.count_I)
         score_BI = score_BI.masked_fill(users.known > 0.0, ABSENT)
         if torch.onnx.is_in_onnx_export():
             # ONNX's TopK puts equal scores in the order of their indexes. PyTorch's puts them in

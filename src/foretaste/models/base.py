@@ -38,7 +38,8 @@ FitProgress = Callable[[str, int, int], None]
 class UserState:
     """Knowledge of a model about B users; opaque to callers, sliced by user (``state[a:b]``).
 
-    ``has_history_B`` is False for users nothing is known of: they are answered in popularity order.
+    ``has_history_B`` is False for users of whose history the model `knows` nothing: they are answered
+    in popularity order.
     """
 
     has_history_B: Tensor
@@ -165,12 +166,12 @@ class RecommenderModel(nn.Module, ABC):
         """
         # Here and in `fold_in` again: a process may fork after it has made the model.
         survive_forks()
-        return UserState(histories.lengths() > 0, self._known_users(user_index_B, histories))
+        return UserState(self.knows(histories), self._known_users(user_index_B, histories))
 
     def fold_in(self, histories: HistoryTensors) -> UserState:
         """State of users unseen in training, from their histories alone."""
         survive_forks()
-        return UserState(histories.lengths() > 0, self._new_users(histories))
+        return UserState(self.knows(histories), self._new_users(histories))
 
     @torch.no_grad()
     def score_catalogue(self, state: UserState) -> Tensor:
@@ -194,8 +195,15 @@ class RecommenderModel(nn.Module, ABC):
         return unit(vectors_ID[item_index_B]) @ unit(others_CD).T
 
     def knows(self, histories: HistoryTensors) -> Tensor:
-        """True for histories [B] that say something; others are answered in popularity order."""
+        """True for histories [B] with an item that says something; others are answered in popularity
+        order."""
         return histories.lengths() > 0
+
+    def known_items(self) -> Tensor:
+        """True for items [I] that say something: the model `knows` a history with one of them."""
+        item_I = torch.arange(self.num_items, dtype=torch.int32, device=self.device)
+        offsets = torch.arange(self.num_items + 1, device=self.device)
+        return self.knows(HistoryTensors(offsets, item_I, self.num_items))
 
     def history_weights(self, histories: HistoryTensors) -> Tensor | None:
         """The weight [N] of each item of the histories in the scores, or None if each is 1."""

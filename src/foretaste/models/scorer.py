@@ -39,6 +39,12 @@ class ScorerInputs:
         """The same users for a scorer of the first ``num_items`` items."""
         return replace(self, num_read=num_items)
 
+    def have_any(self, is_asked_I: Tensor) -> Tensor:
+        """True for users [B] whose history has one of the items that are True in a mask of all."""
+        is_asked_N = is_asked_I[self.item_index_N]
+        num_asked_B = torch.zeros_like(self.length_B)
+        return num_asked_B.index_add(0, self._rows, is_asked_N.to(torch.int64)) > 0
+
     @cached_property
     def known(self) -> Tensor:
         """The histories as float32 zeros and ones [B, I]."""
@@ -91,7 +97,7 @@ class BaseScorer(nn.Module, ABC):
 
     @abstractmethod
     def scores(self, users: ScorerInputs) -> Tensor:
-        """Scores [B, I], float32; of a user without a history they mean nothing."""
+        """Scores [B, I], float32; of a user of whom the model `knows` nothing they mean nothing."""
 
 
 class Scorer(BaseScorer):

@@ -222,7 +222,7 @@ class UserRanker(_Ranker):
             tensors = to_device(histories.rows(rows), model.device)
             with scoring(model), float32_products(model.device):
                 state = state_of(model, user_index[rows], tensors, model.num_users)
-                is_silent = (tensors.lengths() > 0) & ~model.knows(tensors)
+                is_silent = (tensors.lengths() > 0) & ~state.has_history_B
                 if left_out is not None:
                     tensors = to_device(left_out.rows(rows), model.device)
                 score_BC = self._score(state, tensors)

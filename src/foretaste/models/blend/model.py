@@ -4,7 +4,8 @@ Scores of different models have different scales: the logarithm of a likelihood,
 count. Each is first measured in standard deviations from the mean of the user's scores of the whole
 catalogue. These statistics are part of the user state, so that an item scores the same among
 candidates as in the catalogue. A model that lists fewer items than the blend has them of its own
-items alone, and gives each other item its lowest score.
+items alone, and gives each other item its lowest score. A model adds nothing for users of whom it
+knows nothing.
 
 Shape suffixes: B users, K candidates per user, I items of the catalogue.
 """
@@ -112,12 +113,10 @@ class Blend(ComposedModel):
 
     def scorer(self, *, known_users: bool) -> BaseScorer:
         scorers = [
-            _OwnScorer(model, model.scorer(known_users=known_users))
-            if model.num_items < self.num_items
-            else model.scorer(known_users=known_users)
-            for model, _ in self._weighted()
+            _MemberScorer(model, weight, model.scorer(known_users=known_users), self.num_items)
+            for model, weight in self._weighted()
         ]
-        return _BlendScorer(scorers, [weight for _, weight in self._weighted()])
+        return _BlendScorer(scorers)
 
     def _weighted(self) -> Iterator[tuple[RecommenderModel, float]]:
         """The models that have a weight, with it."""
@@ -142,7 +141,7 @@ class Blend(ComposedModel):
             for model, _ in self._weighted()
         ]
         parts = self._parts(states)
-        return UserState(histories.lengths() > 0, parts)
+        return UserState(self.knows(histories), parts)
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> StateParts:
         return self.user_state(user_index_B, histories).parts
@@ -181,7 +180,8 @@ class Blend(ComposedModel):
                 is_own_BK = item_index_BK < model.num_items
                 scores = model.score_candidates(own, item_index_BK.where(is_own_BK, 0))
                 scores = scores.where(is_own_BK, lowest_B1)
-            yield (scores - mean_B1).div_(deviation_B1)
+            scores = (scores - mean_B1).div_(deviation_B1)
+            yield scores.masked_fill_(~own.has_history_B[:, None], 0.0)
 
     def _score_catalogue(self, state: UserState) -> Tensor:
         return self._sum(state, None)
@@ -198,37 +198,37 @@ class Blend(ComposedModel):
         return total
 
 
-class _OwnScorer(BaseScorer):
-    """The scorer of a model of fewer items than the blend: popularity for users without any of
-    them."""
+class _MemberScorer(BaseScorer):
+    """What a model adds to the scores of a blend of so many items."""
 
-    def __init__(self, model: RecommenderModel, scorer: BaseScorer) -> None:
+    def __init__(
+        self, model: RecommenderModel, weight: float, scorer: BaseScorer, num_items: int
+    ) -> None:
         super().__init__()
-        self.scorer = scorer
-        self.count_I: Tensor
-        self.register_buffer("count_I", model.item_count_I)
+        self.num_own, self.weight, self.scorer = model.num_items, weight, scorer
+        self.is_known_I: Tensor
+        num_others = num_items - model.num_items
+        self.register_buffer("is_known_I", nn.functional.pad(model.known_items(), (0, num_others)))
 
     def scores(self, users: ScorerInputs) -> Tensor:
-        own = users.within(len(self.count_I))
-        has_any_B1 = own.known.amax(1, keepdim=True) > 0.0
-        return torch.where(has_any_B1, self.scorer.scores(own), self.count_I)
+        scores_BI = self.scorer.scores(users.within(self.num_own))
+        mean_B1, deviation_B1 = _statistics(scores_BI)
+        lowest_B1 = scores_BI.amin(1, keepdim=True)
+        scores_BI = _with_others(scores_BI, lowest_B1, users.num_items)
+        scores_BI = (scores_BI - mean_B1) * (self.weight / deviation_B1)
+        return scores_BI.masked_fill(~users.have_any(self.is_known_I)[:, None], 0.0)
 
 
 class _BlendScorer(BaseScorer):
-    def __init__(self, scorers: Sequence[BaseScorer], weights: Sequence[float]) -> None:
+    def __init__(self, scorers: Sequence[_MemberScorer]) -> None:
         super().__init__()
         self.scorers = nn.ModuleList(scorers)
-        self.weights = weights
 
     def scores(self, users: ScorerInputs) -> Tensor:
         total_BI = torch.zeros_like(users.known)
-        for scorer, weight in zip(self.scorers, self.weights, strict=True):
-            assert isinstance(scorer, BaseScorer)
-            scores_BI = scorer.scores(users)
-            mean_B1, deviation_B1 = _statistics(scores_BI)
-            lowest_B1 = scores_BI.amin(1, keepdim=True)
-            scores_BI = _with_others(scores_BI, lowest_B1, users.num_items)
-            total_BI = total_BI + (scores_BI - mean_B1) * (weight / deviation_B1)
+        for scorer in self.scorers:
+            assert isinstance(scorer, _MemberScorer)
+            total_BI = total_BI + scorer.scores(users)
         return total_BI
 
 
