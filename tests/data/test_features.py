@@ -62,7 +62,7 @@ def test_items_with_a_value_stand_behind_those_of_training(tmp_path: Path) -> No
         ("tags", "2"): ["a", "d"],
     }
     assert dataset.features is not None
-    assert dataset.features.columns == ("kind", "tags")
+    assert [*dataset.features.as_lists(6)] == ["kind", "tags"]
     assert dataset.train.num_items == dataset.heldout("test").history.num_items == 5
     assert dataset.all_interactions().num_items == 6
     assert list(dataset.heldout("test").history[2:].item_index) == [1, 2]
@@ -454,3 +454,17 @@ def test_columns_of_another_dataset(tmp_path: Path) -> None:
     refuse(PLAYS, message, items=ITEMS.drop(columns="kind"), like=first.path)
     message = r"no file describes the items.*\(--like .*first has features kind tags\)"
     refuse(PLAYS, message, SettingError, like=first.path)
+
+
+def test_another_form_of_an_id_whose_rows_a_filter_took_out_is_not_new(tmp_path: Path) -> None:
+    """The rows of one item rate below the filter; the file spells its accent as a second sign."""
+    plays = PLAYS.assign(rating=5)
+    plays.loc[len(plays)] = [3, "caf\u00e9", 99, 1]
+    kinds = {"a": "w", "b": "b", "c": "b", "cafe\u0301": "w", "x": "w"}
+    items = pd.DataFrame({"item_id": [*kinds], "kind": [*kinds.values()]})
+    asked: dict[str, Any] = {"items": items, "features": ["kind"]}
+    filtered = prepare(plays, tmp_path / "filtered", min_rating=2, **asked)
+    assert not {"caf\u00e9", "cafe\u0301"} & {*filtered.items.ids()}
+    assert "1 item of" in filtered.manifest.notes["new items"]
+    whole = prepare(plays, tmp_path / "whole", **asked)
+    assert "caf\u00e9" in whole.items.ids()

@@ -53,6 +53,16 @@ def test_the_triple_is_found_by_its_training_file(triple: Path, tmp_path: Path) 
     assert dataset.all_interactions().num_interactions == 8
 
 
+def test_new_items_with_a_feature_are_candidates(triple: Path, tmp_path: Path) -> None:
+    """Nobody has item 99; item 98, which shares no value, stays out."""
+    negative = triple.with_name("tiny.test.negative")
+    negative.write_text(NEGATIVE.replace("\t10\t99", "\t10\t98\t99"))
+    items = pd.DataFrame({"item_id": [10, 12, 13, 98, 99], "kind": ["a", "a", "b", "c", "b"]})
+    dataset = prepare(triple, tmp_path / "out", items=items, features=["kind"])
+    assert candidates_of(dataset) == {0: {13, 14}, 1: {11, 14}, 2: {10, 12, 99}}
+    assert dataset.manifest.counts["num_test_candidates_unseen_in_training"] == 1
+
+
 @pytest.mark.parametrize("kind", [str, lambda path: [path]])
 def test_ways_to_name_the_triple(triple: Path, tmp_path: Path, kind: Any) -> None:
     dataset = open_or_prepare(PrepareRequest.of(kind(triple), root=tmp_path / "datasets"))

@@ -109,13 +109,16 @@ class Candidates:
         engine.make("given_candidates", steps.CANDIDATES_OF_LINES.format(fields=fields))
         engine.drop("candidate_lines")
 
-    def number(self, counts: dict[str, int]) -> None:
-        """Make table ``candidates``: the test users' candidates in the catalogue, without targets.
+    def number(self, counts: dict[str, int], is_listed: str) -> None:
+        """Make table ``candidates``: the test users' candidates without targets, and without items
+        that no list has by column ``is_listed``.
 
         Raises InputError if a test user has none.
         """
         engine, part = self._engine, self._part
-        engine.make("candidates_of_users", steps.CANDIDATES_OF_USERS.format(part=part))
+        engine.make(
+            "candidates_of_users", steps.CANDIDATES_OF_USERS.format(part=part, is_listed=is_listed)
+        )
         engine.make("candidates", steps.CANDIDATES.format(part=part))
         for name, rows in steps.COUNTS_OF_CANDIDATES.items():
             counts[name] = engine.count(rows.format(part=part))

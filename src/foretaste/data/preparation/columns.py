@@ -425,6 +425,21 @@ def respell(
     engine.drop("spelled")
 
 
+def spellings_of_filtered(engine: Engine) -> list[str]:
+    """The ids of the items file that spell an id of filtered rows, which the file lacks, in another
+    Unicode form."""
+    is_ascii = engine.sql.matches.format(text="described_id", pattern=r"[\x00-\x7F]*")
+    lacking, others = (
+        engine.run(
+            f"SELECT described_id FROM {one} ANTI JOIN {other} USING (described_id) "
+            f"WHERE NOT {is_ascii}"
+        )
+        for one, other in (("known_items", "described"), ("described", "known_items"))
+    )
+    forms = {normalize("NFC", item_id) for (item_id,) in lacking}
+    return [spelled for (spelled,) in others if normalize("NFC", spelled) in forms]
+
+
 def _not_found(
     source: Source, absent: Mapping[str, str], missing: Sequence[str], *, looks_for_time: bool
 ) -> str:

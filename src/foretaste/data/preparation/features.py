@@ -16,6 +16,7 @@ from foretaste.data.preparation.columns import (
     check_columns,
     has_no_column,
     respell,
+    spellings_of_filtered,
 )
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.database import Database
@@ -171,7 +172,8 @@ class ItemFeatures:
         new_id = cast(
             engine.sql, Column(sql="described_id", storage="text", type_name="text"), kind
         )
-        others = literals(["", *empty_values, *(spelled for _, spelled in respelled)])
+        filtered = spellings_of_filtered(engine)
+        others = literals(["", *empty_values, *(spelled for _, spelled in respelled), *filtered])
         engine.make("new_ids", steps.NEW_IDS.format(new_id=new_id, others=others))
         engine.make("listable", steps.LISTABLE)
         engine.make("sizes_of_values", steps.SIZES_OF_VALUES)

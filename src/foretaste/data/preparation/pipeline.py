@@ -628,7 +628,12 @@ class Pipeline:
         self.count_parts()
         self.describe_limits()
         if candidates is not None:
-            candidates.number(self._counts)
+            candidates.number(self._counts, self._is_listed)
+
+    @property
+    def _is_listed(self) -> str:
+        """The column of ``items`` that is true of those that lists may have."""
+        return "in_catalogue" if self._config.features is None else "is_listed"
 
     def count_parts(self) -> None:
         """Count users, items and interactions of the finished dataset and of each of its parts."""
@@ -641,8 +646,7 @@ class Pipeline:
         if self._config.features is not None:
             counts["num_listed_items"] = engine.count("items WHERE is_listed")
         counts["num_train_interactions"] = engine.count("train")
-        is_listed = "in_catalogue" if self._config.features is None else "is_listed"
-        sizes_and_unseen = steps.SIZES_AND_UNSEEN.format(is_listed=is_listed)
+        sizes_and_unseen = steps.SIZES_AND_UNSEEN.format(is_listed=self._is_listed)
         sizes = {part: found for part, *found in engine.run(sizes_and_unseen)}
         for part in plan.held_parts:
             num_interactions, num_users, num_unseen, num_unlisted = sizes[part]

@@ -447,9 +447,11 @@ SELECT count(*), count(item_index), count(CASE WHEN new_ids.item_id IS NULL THEN
 FROM new_ids LEFT JOIN items ON CAST(items.item_id AS STRING) = described_id
 """
 
-# The catalogue, then other items that have a value, then the rest.
+# The catalogue, then other items that have a value, then the rest. Items without interactions get
+# codes of their own, below zero.
 LISTED_ITEMS = """
-SELECT item_code, item_id, in_catalogue, is_listed,
+SELECT coalesce(item_code, CAST(-row_number() OVER (ORDER BY item_id) AS INTEGER)) AS item_code,
+       item_id, in_catalogue, is_listed,
        CAST(row_number() OVER (ORDER BY CASE WHEN in_catalogue THEN 0 WHEN is_listed THEN 1 ELSE 2
                                         END, item_id) - 1 AS INTEGER) AS item_index
 FROM (
@@ -486,26 +488,26 @@ SELECT user_text, trim(item_text) AS item_text
 FROM (SELECT user_text, {fields} AS item_text FROM candidate_lines)
 """
 
-# A candidate that is not in the catalogue is an item that training never saw, which no model can
-# score. A repeated one counts once.
+# A candidate that training never saw has a score only if it is listed by its features. A repeated
+# one counts once.
 CANDIDATES_OF_USERS = """
-SELECT user_code, item_text, item_code, coalesce(in_catalogue, FALSE) AS in_catalogue,
+SELECT user_code, item_text, item_code, coalesce(is_listed, FALSE) AS is_listed,
        count(*) AS num_rows
 FROM given_candidates
 JOIN (
     SELECT user_code, CAST(user_id AS STRING) AS user_text FROM users
     WHERE user_code IN (SELECT user_code FROM held WHERE part = '{part}')) USING (user_text)
 LEFT JOIN (
-    SELECT item_code, CAST(item_id AS STRING) AS item_text, in_catalogue FROM items)
+    SELECT item_code, CAST(item_id AS STRING) AS item_text, {is_listed} AS is_listed FROM items)
     USING (item_text)
-GROUP BY user_code, item_text, item_code, in_catalogue
+GROUP BY user_code, item_text, item_code, is_listed
 """
 
 CANDIDATES = """
 SELECT user_code, item_code FROM candidates_of_users
 ANTI JOIN (SELECT user_code, item_code FROM held WHERE part = '{part}')
     USING (user_code, item_code)
-WHERE in_catalogue
+WHERE is_listed
 """
 
 COUNTS_OF_CANDIDATES = {
@@ -515,7 +517,7 @@ COUNTS_OF_CANDIDATES = {
     USING (user_code, item_code))
 """,
     "num_test_candidates": "candidates",
-    "num_test_candidates_unseen_in_training": "candidates_of_users WHERE NOT in_catalogue",
+    "num_test_candidates_unseen_in_training": "candidates_of_users WHERE NOT is_listed",
     "num_test_candidates_in_training": """
 candidates_of_users SEMI JOIN train USING (user_code, item_code)
 """,
