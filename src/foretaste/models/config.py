@@ -103,6 +103,11 @@ class ModelConfig:
         """The same settings for data that have no features."""
         return self
 
+    def num_listed(self, num_items: int, num_listed_items: int) -> int:
+        """Items that a model of these settings lists: those of the training, or with features all
+        that a dataset lists."""
+        return num_listed_items if self.uses_features else num_items
+
     def candidates(self) -> Candidates:
         """The values of each ``auto`` that are tried on the validation part. The search begins at
         the values of this `resolved` config."""

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
     from foretaste.evaluation.result import Evaluation
     from foretaste.models.base import RecommenderModel
+    from foretaste.models.config import ModelConfig
 
 _COLUMNS = pa.schema(
     [("user_index", pa.int32()), ("item_index", pa.int32()), ("in_training", pa.bool_())]
@@ -192,9 +193,10 @@ class Run:
     @cached_property
     def num_items(self) -> int:
         """Items that its model lists: those seen in training and, if it uses features, new ones."""
-        dataset = self.config.dataset
-        uses_features = model_config(self.config, self.path / CONFIG).uses_features
-        return dataset.num_listed_items if uses_features else dataset.num_items
+        settings: ModelConfig = model_config(self.config, self.path / CONFIG)
+        return settings.num_listed(
+            self.config.dataset.num_items, self.config.dataset.num_listed_items
+        )
 
     @property
     def has_weights(self) -> bool:

@@ -23,7 +23,6 @@ from foretaste.runs.run import Run, dataset_of, load_model
 from foretaste.training.auto import check_candidates, selected_metric
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
-from foretaste.training.features import num_model_items
 from foretaste.training.verbs import train
 
 _STEPS = (0.1, 0.05)
@@ -129,7 +128,7 @@ def blend_weights(
     kind, length = parse_metric(metric)
     place = resolve_device(device)
     config = _config(opened, [1.0] * len(opened))
-    num_items = num_model_items(config, data)
+    num_items = config.num_listed(data.manifest.num_items, data.manifest.num_listed_items)
     model = _Remembering(config, manifest.num_train_users, num_items).to(place).eval()
     model.compose([load_model(run, place) for run in opened])
     heldout = data.heldout("validation", order=config.uses_order)

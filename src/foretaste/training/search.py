@@ -33,7 +33,7 @@ from foretaste.models.registry import build_model
 from foretaste.ops.histories import HistoryTensors
 from foretaste.training.auto import followed_settings, selected_metric, sized
 from foretaste.training.config import TrainingConfig
-from foretaste.training.features import hand_features, num_model_items
+from foretaste.training.features import hand_features
 from foretaste.training.validation import check_evaluation_fits
 
 MOST_FITS = 10
@@ -227,7 +227,9 @@ class Search:
     def _fitted(self, config: ModelConfig) -> Iterator[RecommenderModel]:
         """A model of these settings, each time it is to be evaluated."""
         manifest = self.dataset.manifest
-        num_items = num_model_items(config, self.dataset)
+        num_items = config.num_listed(
+            self.dataset.manifest.num_items, self.dataset.manifest.num_listed_items
+        )
         made_of = (self.model, config, manifest.num_train_users, num_items)
         check_model_fits(*made_of, self.device, to_train=True)
         model = build_model(*made_of).to(self.device)

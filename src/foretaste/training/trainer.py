@@ -31,7 +31,7 @@ from foretaste.training.auto import TrainingPlan, followed_settings, training_si
 from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary
 from foretaste.training.checkpoint import Checkpoints, hardware_of
 from foretaste.training.config import LogConfig, TrainingConfig
-from foretaste.training.features import hand_features, num_model_items
+from foretaste.training.features import hand_features
 from foretaste.training.interruption import Interruption, errors_say_how_to_go_on
 from foretaste.training.logs import logged
 from foretaste.training.loop import fit
@@ -63,7 +63,9 @@ def make_trainer(
         raise TrainingError(f"{dataset.name}: the training part is empty, nothing to learn from")
     device = strategy.device(config.device)
     num_users = dataset.manifest.num_train_users
-    num_items = num_model_items(model_config, dataset)
+    num_items = model_config.num_listed(
+        dataset.manifest.num_items, dataset.manifest.num_listed_items
+    )
     users = strategy.users(model_config.parallel, dataset.user_bounds)
     # Of users that are shared out, no process reads the interactions of the others.
     own = range(num_users) if users is None else users
