@@ -216,6 +216,12 @@ class Manifest:
             *self.notes.items(),
         ]
 
+    def has_new_targets(self, split: str) -> bool:
+        """True if a part has held-out items that training never saw and that have a feature."""
+        unseen = f"num_{split}_targets_unseen"
+        num_unseen = self.counts.get(f"{unseen}_in_training", 0)
+        return num_unseen > self.counts.get(f"{unseen}_without_feature", num_unseen)
+
     def rows(self) -> str:
         """A sentence with the numbers of rows read, kept, and left out for each reason."""
         reasons: dict[str, int] = {}

@@ -183,12 +183,16 @@ def new_targets(heldout: HeldOut) -> HeldOut:
     none of these."""
     found = replace(heldout, target=heldout.new_targets)
     if not found.target.within(heldout.num_items).num_interactions:
-        raise DatasetError(
-            f"candidates is new, and the {heldout.split} part has no item that training never saw "
-            "and that has a feature; use full, or prepare the dataset with --protocol new-items "
-            "and --features"
-        )
+        raise no_new_targets(heldout.split)
     return found
+
+
+def no_new_targets(split: str) -> DatasetError:
+    """The error for candidates ``new`` and a part without any."""
+    return DatasetError(
+        f"candidates is new, and the {split} part has no item that training never saw and that has "
+        "a feature; use full, or prepare the dataset with --protocol new-items and --features"
+    )
 
 
 def _check(model: RecommenderModel, heldout: HeldOut, rule: CandidateRule) -> None:

@@ -13,7 +13,7 @@ from foretaste.data.dataset import Dataset, Split
 from foretaste.data.manifest import Manifest
 from foretaste.errors import SettingError, UnsupportedError
 from foretaste.evaluation.config import OF_LISTS, default_metric, metric_name, parse_metric
-from foretaste.evaluation.evaluator import new_targets
+from foretaste.evaluation.evaluator import no_new_targets
 from foretaste.models.base import Implementation, IterativeModel, RecommenderModel
 from foretaste.models.config import ModelConfig, TrainingSize
 from foretaste.models.registry import model_class
@@ -28,7 +28,6 @@ from foretaste.training.config import (
     TrainingConfig,
     acting,
 )
-from foretaste.training.features import num_model_items
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +130,8 @@ def check_candidates(dataset: Dataset, candidates: str) -> None:
     DatasetError where it is ``new`` and a part has no new item."""
     splits: tuple[Split, ...] = ("validation", "test")
     for split in filter(dataset.has_split, splits):
-        if candidates == "new":
-            new_targets(dataset.heldout(split))
+        if candidates == "new" and not dataset.manifest.has_new_targets(split):
+            raise no_new_targets(split)
         if candidates == "fixed" and not dataset.has_candidates(split):
             raise SettingError(
                 f"candidates is fixed, and none came with the {split} part of {dataset.name}; "
@@ -180,7 +179,10 @@ def sized(asked: ModelConfig, dataset: Dataset) -> ModelConfig:
     if not manifest.feature_columns:
         asked = asked.without_features()
     items_per_user = manifest.num_interactions / max(1, manifest.num_train_users)
-    return asked.resolved(num_model_items(asked, dataset), items_per_user)
+    return asked.resolved(
+        asked.num_listed(dataset.manifest.num_items, dataset.manifest.num_listed_items),
+        items_per_user,
+    )
 
 
 def followed_settings(model: RecommenderModel) -> dict[str, Any]:
