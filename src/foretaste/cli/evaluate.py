@@ -31,8 +31,8 @@ from foretaste.measure.tables import (
     difference_grid,
     evaluation_grid,
     group_grids,
-    headline,
     metric_rows,
+    shown_metrics,
     with_new_items,
 )
 
@@ -130,8 +130,7 @@ def compare(
     metrics = canonical_metrics(metrics)
     opened = [Run.open(run) for run in runs]
     data = dataset_of_runs(opened, measuring.dataset)
-    if metrics == HEADLINE:
-        metrics = headline(data.manifest.protocol)
+    metrics = shown_metrics(metrics, data.manifest.protocol)
     held_out = [name for name in metrics if parse_metric(name)[0] not in OF_LISTS]
     if gate and not held_out:
         raise SettingError(

@@ -12,7 +12,7 @@ from foretaste._util.formatting import counted, html_table
 from foretaste._util.settings import checked, wrong
 from foretaste._util.signatures import with_keywords_of
 from foretaste.data.dataset import Dataset, open_dataset
-from foretaste.errors import SettingError, WorseError
+from foretaste.errors import DatasetError, SettingError, WorseError
 from foretaste.evaluation.config import EvaluationConfig
 from foretaste.evaluation.result import Difference, compare_evaluations
 from foretaste.measure.request import MeasureOptions, MeasureRequest
@@ -110,9 +110,12 @@ def measure_runs(
                 if matched is None
                 else matched.heldout
             )
-            found = evaluate(
-                model, heldout, request.config, progress=progress, ranking=strategy.ranking
-            )
+            try:
+                found = evaluate(
+                    model, heldout, request.config, progress=progress, ranking=strategy.ranking
+                )
+            except DatasetError as error:
+                raise DatasetError(f"{run.path}: {error}") from error
             if matched is not None:
                 user_index = matched.user_index[heldout.target.lengths() > 0]
                 found = replace(found, user_index=user_index, matching=matched.matching)

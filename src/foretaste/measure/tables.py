@@ -32,10 +32,13 @@ LENGTHS = (1, 5, 10, 20, 50, 100)
 """Lengths of lists in the plots of metrics."""
 
 
-def headline(protocol: str) -> tuple[str, ...]:
-    """Default metrics of comparisons under a protocol: the one that chooses is among them."""
+def shown_metrics(names: Sequence[str], protocol: str) -> tuple[str, ...]:
+    """The metrics of a comparison: ``names``, and before the default ones the metric that chooses
+    under the protocol."""
     chosen = default_metric(protocol)
-    return HEADLINE if chosen in HEADLINE else (chosen, *HEADLINE)
+    if tuple(names) != HEADLINE or chosen in HEADLINE:
+        return tuple(names)
+    return (chosen, *HEADLINE)
 
 
 def with_new_items(names: Sequence[str], evaluations: Iterable[Evaluation]) -> list[str]:

@@ -32,7 +32,7 @@ from foretaste.measure.evaluate_runs import (
     top_items,
 )
 from foretaste.measure.request import MeasureOptions, MeasureRequest
-from foretaste.measure.tables import HEADLINE, LENGTHS, headline, with_new_items
+from foretaste.measure.tables import HEADLINE, LENGTHS, shown_metrics, with_new_items
 from foretaste.runs.run import Run
 
 if TYPE_CHECKING:
@@ -157,8 +157,7 @@ def report_measured(
     """Measure runs for a report; `report_runs` says how."""
     data = dataset_of_runs(runs, request.dataset)
     names = canonical_metrics(checked("metrics", metrics, list[str]))
-    if names == HEADLINE:
-        names = headline(data.manifest.protocol)
+    names = shown_metrics(names, data.manifest.protocol)
     config = request.config
     config = replace(config, more=True, k=(*LENGTHS, *config.k, *lengths_of(names)))
     is_own = all(run.config.dataset.digest == data.manifest.digest for run in runs)
