@@ -199,7 +199,7 @@ def _everything(request: TrainRequest, root: Path) -> Dataset:
     described = described.select(others)
     for name, lists in values.items():
         described = described.append_column(name, lists)
-    return _prepared(dataset, place, items=described, features=features.columns, protocol="none")
+    return _prepared(dataset, place, items=described, features=[*values], protocol="none")
 
 
 def _without_one_item_each(dataset: Dataset, path: Path) -> Dataset:

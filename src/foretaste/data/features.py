@@ -29,7 +29,8 @@ class Features:
         column_V, value_V = (np.array(one, dtype=object) for one in zip(*self.names, strict=True))
         rows, items = self.histories.row_index(), self.histories.item_index
         lists = {}
-        for name in self.columns:
+        # The columns that have values, in the order in which they were asked for.
+        for name in dict.fromkeys(column_V.tolist()):
             is_own = column_V[rows] == name
             order = np.argsort(items[is_own], kind="stable")
             ends = np.cumsum(np.bincount(items[is_own], minlength=num_items))
@@ -37,8 +38,3 @@ class Features:
             values = pa.array(value_V[rows[is_own][order]], pa.string())
             lists[name] = pa.ListArray.from_arrays(offsets, values)
         return lists
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that have values, in the order in which they were asked for."""
-        return tuple(dict.fromkeys(column for column, _ in self.names))

@@ -1,4 +1,4 @@
-"""Features of items on their way to a model: which items it lists, and which values it gets."""
+"""Features of items on their way to a model."""
 
 from __future__ import annotations
 
@@ -13,12 +13,6 @@ from foretaste.models.base import RecommenderModel
 from foretaste.models.config import ModelConfig
 
 
-def num_model_items(config: ModelConfig, dataset: Dataset) -> int:
-    """Items that a model of these settings lists: with features new items are among them."""
-    manifest = dataset.manifest
-    return manifest.num_listed_items if config.uses_features else manifest.num_items
-
-
 def hand_features(dataset: Dataset, model: RecommenderModel, device: torch.device) -> None:
     """Give a model the items of each feature value, if it takes them."""
     take = getattr(model, "take_features", None)
@@ -30,7 +24,8 @@ def check_features(config: ModelConfig, dataset: Dataset, needed: Sequence[str])
     """Raise UnsupportedError for settings of features, and data without ``needed`` columns of them
     or without any."""
     columns = dataset.manifest.feature_columns
-    if missing := [column for column in needed if column not in columns]:
+    present = {_column(asked) for asked in columns}
+    if missing := [asked for asked in needed if _column(asked) not in present]:
         raise UnsupportedError(
             f"{dataset.path}: the run that is repeated learned from the features "
             f"{', '.join(needed)}, and {', '.join(missing)} is not among the features of these "
@@ -42,3 +37,9 @@ def check_features(config: ModelConfig, dataset: Dataset, needed: Sequence[str])
             f"{dataset.path}: feature_weight is {weight:g}, and these data have no features; "
             "prepare them with --items FILE --features COLUMN, or leave --feature-weight out"
         )
+
+
+def _column(asked: str) -> str:
+    """The column of a feature that was asked for, maybe with a sign behind it: ``genres|``. Data
+    with lists in that column are asked for without one."""
+    return asked if asked[-1].isalnum() else asked[:-1]
