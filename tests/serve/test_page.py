@@ -236,3 +236,44 @@ def test_the_page_fits_and_passes_the_rules_of_axe(tab: Tab) -> None:
     page.locator("#history-items li").first.wait_for()
     page.locator("#lists small").first.wait_for()
     check_fits(page)
+
+
+def test_a_product_added_overnight_is_found_and_listed(browser: Any, tmp_path: Path) -> None:
+    """The products of the morning's training have one more, which nobody has touched."""
+    table = interactions()
+    ids = table["item_id"].unique().to_pylist()
+    overnight = max(ids) + 1
+
+    def trained(name: str, products: list[int]) -> None:
+        items = pa.table(
+            {
+                "item_id": products,
+                "title": [f"The Book of {n}" for n in products],
+                "kind": [n % 12 for n in products],
+            }
+        )
+        shop = prepare(table, tmp_path / f"{name}-data", items=items, features=["kind"])
+        train("ease", shop, run=tmp_path / name, device="cpu", feature_weight=300.0)
+
+    trained("first", ids)
+    trained("second", [*ids, overnight])
+    current = tmp_path / "current"
+    current.symlink_to("first")
+    alike = next(n for n in ids if n % 12 == overnight % 12)
+    with serve(current) as served:
+        tab = Tab(browser, f"http://127.0.0.1:{served.port}")
+        page, search = tab.open(), tab.page.get_by_label("Search items")
+        search.fill(f"book of {overnight}")
+        sync_api.expect(page.locator("#none-found")).to_be_visible()
+        current.unlink()
+        current.symlink_to("second")
+        assert served.ask("POST", "/v1/reload", {})[0] == 200
+        page.reload()
+        search.fill(f"book of {overnight}")
+        sync_api.expect(page.locator("#found li").first).to_have_text(f"The Book of {overnight}")
+        like(page, f"The Book of {alike}")
+        sync_api.expect(
+            page.locator("#lists").get_by_text(f"The Book of {overnight}", exact=True)
+        ).to_be_visible()
+        page.context.close()
+        assert not tab.complaints
