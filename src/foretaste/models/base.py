@@ -38,8 +38,8 @@ FitProgress = Callable[[str, int, int], None]
 class UserState:
     """Knowledge of a model about B users; opaque to callers, sliced by user (``state[a:b]``).
 
-    ``has_history_B`` is False for users of whose history the model `knows` nothing: they are answered
-    in popularity order.
+    ``has_history_B`` is False for users of whom the model `knows` nothing: they are answered in
+    popularity order.
     """
 
     has_history_B: Tensor
@@ -195,8 +195,8 @@ class RecommenderModel(nn.Module, ABC):
         return unit(vectors_ID[item_index_B]) @ unit(others_CD).T
 
     def knows(self, histories: HistoryTensors) -> Tensor:
-        """True for histories [B] with an item that says something; others are answered in popularity
-        order."""
+        """True for histories [B] with an item that says something; users of others are answered in
+        popularity order."""
         return histories.lengths() > 0
 
     def known_items(self) -> Tensor:
