@@ -118,16 +118,18 @@ def test_a_run_that_is_clearly_worse_does_not_pass_the_gate(
     assert "ndcg@10" in done.out, "the numbers are printed first"
     number = r"-0\.\d{4}"
     assert re.fullmatch(
-        rf"error: {tmp_path}/popularity is clearly worse than {tmp_path}/ease: ndcg@10 {number} "
-        rf"\({number} to {number}\) on the same 120 users; keep the earlier one\n",
+        rf"error: {tmp_path}/popularity is clearly worse than {tmp_path}/ease: ndcg@10 0\.\d{{4}} "
+        rf"after 0\.\d{{4}}, {number} \({number} to {number}\) on the same 120 users; a loss of "
+        r"\d+% could have been seen; keep the earlier one\n",
         done.err,
     )
     assert "than " in (err := foretaste(f"{gate} -m hr@5").err)
-    assert "ease: hr@5 -0." in err, "the first one shown"
+    assert "ease: hr@5 0." in err, "the first one shown"
     passed = foretaste(f"compare {tmp_path}/popularity {tmp_path}/ease --gate")
     assert passed.status == 0
-    verdict = f"{tmp_path}/ease is not clearly worse than {tmp_path}/popularity: ndcg@10 +0."
-    assert f"gate passed: {verdict}" in passed.err
+    verdict = f"{tmp_path}/ease is not clearly worse than {tmp_path}/popularity: ndcg@10 0."
+    assert f"a tenth could not be seen: {verdict}" in passed.err
+    assert "gate passed" not in passed.err
     assert foretaste("compare runs/vae runs/vae --gate").status == 0, "the same"
     done = foretaste(f"{gate} -m coverage@10 novelty@10")
     assert done.err.startswith(
@@ -135,7 +137,31 @@ def test_a_run_that_is_clearly_worse_does_not_pass_the_gate(
     )
 
 
-def test_a_gate_is_passed_where_nothing_is_left_to_compare(
+def test_a_gate_is_passed_if_a_tenth_could_be_seen(foretaste: Foretaste, tmp_path: Path) -> None:
+    rows = [f"{user},{user % 4 * 10 + (user // 4 + 3 * step) % 10},{step}"
+            for user in range(1200) for step in range(6)]  # fmt: skip
+    (tmp_path / "kinds.csv").write_text("\n".join(["user_id,item_id,timestamp", *rows]) + "\n")
+    foretaste(f"train ease {tmp_path}/kinds.csv --run {tmp_path}/ease")
+    gate = f"compare {tmp_path}/ease {tmp_path}/ease --gate"
+    passed = foretaste(gate)
+    assert passed.status == 0
+    assert f"gate passed: {tmp_path}/ease is not clearly worse than" in passed.err
+    assert "+0.0000 (+0.0000 to +0.0000) on the same 1,200 users; a loss of " in passed.err
+    assert foretaste(f"{gate} --quiet").err == ""
+
+
+def test_fewer_than_twenty_users_decide_nothing(foretaste: Foretaste, tmp_path: Path) -> None:
+    rows = [f"{user},{user + step},{step}" for user in range(19) for step in range(4)]
+    (tmp_path / "few.csv").write_text("\n".join(["user_id,item_id,timestamp", *rows]) + "\n")
+    for model in ("ease", "popularity"):
+        foretaste(f"train {model} {tmp_path}/few.csv --run {tmp_path}/{model}")
+    done = foretaste(f"compare {tmp_path}/ease {tmp_path}/popularity --gate")
+    assert done.status == 0
+    assert "nothing decided: 19 users to compare on, and 20 are the fewest" in done.err
+    assert "gate passed" not in done.err
+
+
+def test_nothing_is_decided_where_nothing_is_left_to_compare(
     foretaste: Foretaste, tmp_path: Path
 ) -> None:
     rows = [f"{user},{(user + step * step) % 9},{step}" for user in range(30) for step in range(4)]
@@ -149,7 +175,9 @@ def test_a_gate_is_passed_where_nothing_is_left_to_compare(
     why = f"all 30 held-out pairs of {tmp_path}/day were trained on by the runs to be measured"
     passed = foretaste(f"{line} --gate")
     assert (passed.status, passed.out) == (0, "")
-    assert f"gate passed: {why}" in passed.err
+    assert f"nothing new to compare on: {why}" in passed.err
+    assert "gate passed" not in passed.err
+    assert foretaste(f"{line} --gate --quiet").err == ""
     refused = foretaste(line)
     assert refused.status == 2
     assert f"error: {why}" in refused.err

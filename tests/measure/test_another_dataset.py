@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from foretaste.data import Dataset, prepare
-from foretaste.errors import DatasetError, SettingError, UnsupportedError
+from foretaste.errors import DatasetError, NothingLeftError, SettingError, UnsupportedError
 from foretaste.evaluation import Evaluation
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.measure import compare_runs, evaluate_run
@@ -244,3 +244,25 @@ def test_a_nightly_trial_and_the_served_run_read_one_history(model: str, tmp_pat
     compared = compare_runs([served, trial], dataset=data, device="cpu").evaluations
     held = {user for user, _ in histories[0]}
     assert {found.num_users for found in compared.values()} == {len(held)}
+
+
+def test_a_quiet_night_has_nothing_to_compare_on(tmp_path: Path) -> None:
+    """Nobody known did anything new: a stranger came, with an item that nobody had."""
+    served = make_run(tmp_path / "served", shop(tmp_path / "before", PAIRS, "none"))
+    users, items = zip(*dict.fromkeys([*PAIRS, (900, 3), (900, 901)]), strict=True)
+    table = pa.table({"user_id": users, "item_id": items, "timestamp": range(len(users))})
+    data = prepare(table, tmp_path / "quiet", protocol="unseen", like=served.path)
+    trial = train("popularity", data, run=tmp_path / "trial", callback=Callback(), device="cpu")
+    found = compare_runs([served, trial], dataset=data, device="cpu")
+    why = f"{data.path}: 0 users of {served.path} did something new, so nothing is held out"
+    assert found.nothing_left == why
+    sentence = f"nothing new to compare on: {why}"
+    assert found.check_not_worse("ndcg@100") == sentence
+    assert found._repr_html_() == sentence
+    assert (found.rows(), found.differences) == ([], {})
+    assert found.notes() == [
+        f"served: popularity, {served.path}",
+        f"trial: popularity, {trial.path}",
+    ]
+    with pytest.raises(NothingLeftError, match="did something new, so nothing is held out"):
+        evaluate_run(served, data, device="cpu")

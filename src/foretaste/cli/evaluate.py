@@ -116,7 +116,7 @@ def compare(
         metrics: Metrics to show: --metrics ndcg@10 hr@10.
         gate: End in an error if the last run is clearly worse than the first, by the metric that
             chooses, such as ndcg@10; if that is not shown, by the first of held-out items. Pairs
-            that a run was trained on are left out; if none is left, the gate is passed.
+            that a run was trained on are left out; if none is left, nothing is decided.
         format: Format of the printed tables; csv and json have all numbers.
     """
     from foretaste.measure.evaluate_runs import compare_measured, dataset_of_runs
@@ -140,14 +140,13 @@ def compare(
     asked = EvaluationConfig(**given_settings(config))
     settings = replace(asked, k=lengths_of(metrics), more=asked.more or measures_lists(metrics))
     request = replace(measuring.request(settings), dataset=data)
-    try:
-        with measuring.counting() as progress:
-            comparison = compare_measured(opened, request, progress)
-    except NothingLeftError as error:
+    with measuring.counting() as progress:
+        comparison = compare_measured(opened, request, progress)
+    if comparison.nothing_left:
         if not gate:
-            raise
+            raise NothingLeftError(comparison.nothing_left)
         if not measuring.quiet:
-            print_error(f"gate passed: {error}")
+            print_error(comparison.check_not_worse(held_out[0]))
         return
     for each in opened:
         note_if_unfinished(each, quiet=measuring.quiet)
@@ -166,4 +165,4 @@ def compare(
         usual = default_metric(comparison.evaluations[first].protocol)
         verdict = comparison.check_not_worse(usual if usual in held_out else held_out[0])
         if not measuring.quiet:
-            print_error(f"gate passed: {verdict}")
+            print_error(verdict)

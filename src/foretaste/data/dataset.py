@@ -246,7 +246,7 @@ class Dataset:
         if not self.has_split(split):
             if split == "test" and self.manifest.protocol == UNSEEN:
                 raise NothingLeftError(
-                    f"nothing new to compare on: {self.path}: {self.manifest.notes[UNSEEN]}"
+                    f"{self.path}: {self.manifest.notes[UNSEEN]}, so nothing is held out"
                 )
             raise DatasetError(f"{self.path}: has no {split} part{self._instead_of(split)}")
         target = self._held_pairs(self._target_files(split))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -12,11 +13,13 @@ from foretaste._util.formatting import counted, html_table
 from foretaste._util.settings import checked, wrong
 from foretaste._util.signatures import with_keywords_of
 from foretaste.data.dataset import Dataset, open_dataset
-from foretaste.errors import DatasetError, SettingError, WorseError
+from foretaste.errors import DatasetError, NothingLeftError, SettingError, WorseError
 from foretaste.evaluation.config import EvaluationConfig
+from foretaste.evaluation.gate import FEWEST_USERS, Verdict, judge
 from foretaste.evaluation.result import Difference, compare_evaluations
 from foretaste.measure.request import MeasureOptions, MeasureRequest
 from foretaste.measure.tables import comparison_grid, difference_grid, metric_rows
+from foretaste.models.registry import config_class
 from foretaste.runs.run import Run, dataset_of
 
 if TYPE_CHECKING:
@@ -169,26 +172,43 @@ class Comparison:
     models: dict[str, str]
     """The model of the run of each label."""
 
-    def check_not_worse(self, metric: str) -> str:
-        """Raise WorseError if the last run is clearly worse than the first by a metric of held-out
-        items: if the 95 % interval of their difference is below 0.
+    nothing_left: str = ""
+    """The reason why there is nothing to compare on, and so no evaluation; otherwise empty."""
 
-        Returns a sentence with the difference. Raises SettingError if there is none.
+    def verdict(self, metric: str) -> Verdict:
+        """The verdict on the last run, compared with the first by a metric of held-out items.
+
+        Raises SettingError if two runs have no difference in it.
         """
         labels = list(self.paths)
-        label, last = labels[0], labels[-1]
-        found = self.differences.get(last, {}).get(metric)
-        if found is None:
+        if metric not in self.differences.get(labels[-1], {}):
             raise SettingError(
                 f"{metric} has no difference between two runs here; compare two, by a metric of "
                 "held-out items such as ndcg@10"
             )
-        users = counted(self.evaluations[last].num_users, "user")
-        by = f"{metric} {found.value:+.4f} ({found.interval()}) on the same {users}"
-        one, other = self.paths[last], self.paths[label]
-        if found.is_clear and found.value < 0:
-            raise WorseError(f"{one} is clearly worse than {other}: {by}; keep the earlier one")
-        return f"{one} is not clearly worse than {other}: {by}"
+        first, last = (self.evaluations[label] for label in (labels[0], labels[-1]))
+        has_seed = any(config_class(model).has_epochs for model in self.models.values())
+        return judge(metric, first.per_user[metric], last.per_user[metric], has_seed=has_seed)
+
+    def check_not_worse(self, metric: str) -> str:
+        """Raise WorseError if the last run is clearly worse than the first by a metric of held-out
+        items: if the 95 % interval of their difference is below 0, and for models that are trained
+        by steps below the difference that another seed brings.
+
+        Returns a sentence with the verdict. Raises SettingError if two runs have no difference in
+        the metric.
+        """
+        if self.nothing_left:
+            return f"nothing new to compare on: {self.nothing_left}"
+        found, paths = self.verdict(metric), list(self.paths.values())
+        if found.outcome == "too few":
+            users = counted(found.num_users, "user")
+            return f"nothing decided: {users} to compare on, and {FEWEST_USERS} are the fewest"
+        by = f"{paths[-1]} is {{}}clearly worse than {paths[0]}: {found.numbers()}; {found.seen()}"
+        if found.outcome == "worse":
+            raise WorseError(f"{by.format('')}; keep the earlier one")
+        start = "gate passed: " if found.outcome == "passed" else "a tenth could not be seen: "
+        return start + by.format("not ")
 
     def notes(self, defined: Sequence[str] | None = None) -> list[str]:
         """Lines to print below the metrics: the run of each label, and the conditions.
@@ -206,6 +226,8 @@ class Comparison:
         return lines + list(dict.fromkeys(measured))
 
     def _repr_html_(self) -> str:
+        if self.nothing_left:
+            return html.escape(self.check_not_worse(""))
         label, first = next(iter(self.evaluations.items()))
         names, about = list(first.metrics), first.conditions()[0]
         grids = {about: comparison_grid(self.evaluations, names)}
@@ -248,8 +270,9 @@ def compare_runs(
 
     The other arguments are those of `evaluate_run`. A run of another dataset is matched as there,
     and held-out pairs in the training of any run are left out for all. ``progress`` is called for
-    one run after the other. Raises SettingError if no dataset is given and the runs have different
-    ones.
+    one run after the other. If nothing is left to compare on, the comparison has no evaluations,
+    and says why in ``nothing_left``. Raises SettingError if no dataset is given and the runs have
+    different ones.
     """
     request = MeasureRequest.of("compare_runs", dataset=dataset, config=config, **settings)
     return compare_measured(opened_runs(runs), request, progress)
@@ -259,8 +282,11 @@ def compare_measured(
     runs: Sequence[Run], request: MeasureRequest, progress: Progress | None = None
 ) -> Comparison:
     """Measure runs and compare each with the first; `compare_runs` says how."""
-    found = measure_runs(runs, request, progress)
-    return side_by_side(runs, [each.evaluation for each in found])
+    try:
+        found = [each.evaluation for each in measure_runs(runs, request, progress)]
+    except NothingLeftError as error:
+        return side_by_side(runs, [], str(error))
+    return side_by_side(runs, found)
 
 
 def opened_runs(runs: Sequence[Run | Path | str]) -> list[Run]:
@@ -288,16 +314,21 @@ def dataset_of_runs(runs: Sequence[Run], dataset: Dataset | Path | None) -> Data
     return dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
 
 
-def side_by_side(runs: Sequence[Run], found: Sequence[Evaluation]) -> Comparison:
-    """The comparison of runs from their evaluations."""
+def side_by_side(
+    runs: Sequence[Run], found: Sequence[Evaluation], nothing_left: str = ""
+) -> Comparison:
+    """The comparison of runs from their evaluations; from none if there is ``nothing_left``."""
     labels = _labels(runs)
-    evaluations = dict(zip(labels, found, strict=True))
-    (_, base), *others = evaluations.items()
+    evaluations = dict(zip(labels, found, strict=not nothing_left))
     return Comparison(
         evaluations=evaluations,
-        differences={label: compare_evaluations(base, other) for label, other in others},
+        differences={
+            label: compare_evaluations(found[0], other)
+            for label, other in list(evaluations.items())[1:]
+        },
         paths={label: run.path for label, run in zip(labels, runs, strict=True)},
         models={label: run.config.model for label, run in zip(labels, runs, strict=True)},
+        nothing_left=nothing_left,
     )
 
 
