@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 
 import foretaste
@@ -115,6 +116,27 @@ def test_a_list_is_the_same_request_by_every_door(name: str, run: Path) -> None:
         made.append(RecommendBody.model_validate_json(json.dumps(body)).request())
     assert len(set(made)) == 1
     assert (made[0] == ListRequest()) == (name == "nothing")
+
+
+def test_a_list_is_equal_however_its_values_are_given() -> None:
+    expected = ListRequest(
+        k=3, exclude=(3,), candidates=(1, 2), max_per=(("brand", 2), ("genre", 1))
+    )
+    for found in (
+        ListRequest.of(3, exclude=3, candidates=[1, 2], max_per={"genre": 1, "brand": 2}),
+        ListRequest.of(np.int64(3), exclude={3}, candidates=np.array([1, 2]), rules=[],
+                       max_per={"brand": np.int32(2), "genre": 1}),
+        replace(expected, where=None),
+    ):  # fmt: skip
+        assert found == expected
+        assert hash(found) == hash(expected)
+
+
+def test_reasons_are_written_to_no_file(run: Path, tmp_path: Path) -> None:
+    asked = {"reasons": True}
+    with pytest.raises(SettingError, match="reasons are part of answers, and not written to a"):
+        load(run, "cpu").recommend_all(tmp_path / "all.csv", **asked)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_keyword_that_there_is_not_is_refused_with_the_one_meant() -> None:

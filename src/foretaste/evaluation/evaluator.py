@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foretaste._util.keywords import assign_settings
 from foretaste._util.signatures import with_keywords_of
 from foretaste.errors import DatasetError, SettingError, TrainingError
 from foretaste.evaluation.candidates import candidates_key, choose_users, draw_negatives
@@ -85,7 +86,9 @@ def evaluate(
     the part has no such candidates (``fixed``, ``new``). Raises TrainingError for scores that are
     not finite.
     """
-    config = replace(config or EvaluationConfig(), **settings)  # type: ignore[arg-type]
+    parts = {"config": EvaluationConfig}
+    given = assign_settings("evaluate", {"config": config, **settings}, (), parts)
+    config = given.get("config", EvaluationConfig())
     started = time.perf_counter()
     rule, lengths, history_lengths = config.rule, config.k, config.history_lengths
     measured = new_targets(heldout) if rule.kind == "new" else heldout
