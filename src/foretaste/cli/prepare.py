@@ -102,8 +102,9 @@ def prepare(
             the same sources and settings is kept.
         items: File or database that describes items: their ids, and columns such as a title.
         source_dir: Folder with a named set's files or archive; nothing is then downloaded.
-        like: Run or dataset whose id types, integer or text, and columns of features are taken;
-            other ids are refused.
+        like: Run or dataset whose settings of preparation are repeated: columns, filters, weights,
+            events, half-life, features, and the types of ids; other ids are refused. Settings that
+            are given win.
         overwrite: Replace an existing dataset.
         quiet: Print the directory of the dataset and nothing else.
     """

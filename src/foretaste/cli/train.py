@@ -106,7 +106,7 @@ def rerun(
         dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
         threads: CPU threads of each rank; by default those of PyTorch.
     """
-    from foretaste.data.ids import features_of, with_id_types_of
+    from foretaste.data.like import Like
     from foretaste.data.request import PrepareRequest
     from foretaste.runs import Run
     from foretaste.training.request import rerun_request
@@ -116,12 +116,14 @@ def rerun(
         request = replace(request, start_from=start_from, pretraining=None)
     data = PrepareRequest.of(dataset, **given_settings(raw))
     if not data.is_prepared:
-        config = with_id_types_of(run, data.config)
+        has_items = data.items is not None
+        # A model without features needs no file of items.
+        takes_features = has_items or bool(request.needs_features)
+        config = Like.of(run).config(
+            data.config, has_items=has_items, takes_features=takes_features
+        )
         if raw is None or raw.protocol is None:
             config = replace(config, protocol="none")
-        # A model without features needs no file of items.
-        if config.features is None and (data.items is not None or request.needs_features):
-            config = replace(config, features=features_of(run))
         data = replace(data, config=config)
     request = replace(
         request,

@@ -426,3 +426,30 @@ def memory_bytes(memory_limit: str) -> float:
     number, unit, binary = found.groups()
     thousand = 1024.0 if binary else 1000.0
     return float(number) * thousand ** (1 + "KMGT".index(unit.upper()))
+
+
+PREPARE_DEFAULTS = {
+    item.name: getattr(PrepareConfig(), item.name) for item in fields(PrepareConfig)
+}
+"""The default of each setting of a preparation."""
+
+# The types of ids and the columns of features are read from the files of a run or dataset.
+_NOT_REPEATED = {
+    *("protocol", "validation", "seed", "num_heldout_users", "features"),
+    *("user_id_type", "item_id_type"),
+}
+
+
+def settings_to_repeat(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a preparation that a later one repeats, from ``content`` or its JSON: those
+    that differ from the defaults, but for the split and the types of ids."""
+    settings = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
+    }
+    return {
+        name: value
+        for name, value in settings.items()
+        if name in PREPARE_DEFAULTS
+        and name not in _NOT_REPEATED
+        and value != PREPARE_DEFAULTS[name]
+    }

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeGuard, TypeVar
@@ -18,8 +16,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from foretaste._util.atomic import atomic_file
-from foretaste._util.files import read_document, real_path
-from foretaste._util.formatting import did_you_mean, shown
+from foretaste._util.files import real_path
+from foretaste._util.formatting import shown
 from foretaste._util.settings import wrong
 from foretaste.data.config import InputConfig
 from foretaste.data.part_files import numbers
@@ -137,34 +135,6 @@ def id_array(ids: Sequence[Id]) -> pa.Array:
     if not ids or any(isinstance(value, str) for value in ids):
         return pa.array(list(map(str, ids)), pa.string())
     return pa.array(_int64(ids))
-
-
-def with_id_types_of(directory: Path, config: Input) -> Input:
-    """The settings, with id types ``auto`` replaced by those of the run or dataset in a directory.
-
-    Raises SettingError if the directory has neither.
-    """
-    types: dict[str, Any] = {}
-    for kind in ("user", "item"):
-        try:
-            schema = pq.read_schema(directory / f"{kind}s.parquet")
-            is_integer = pa.types.is_integer(schema.field(f"{kind}_id").type)
-        except (OSError, ValueError, KeyError, pa.ArrowException):
-            meant = did_you_mean(directory, holding="users.parquet")
-            raise SettingError(f"like is {directory}, which is no run or dataset{meant}") from None
-        types[f"{kind}_id_type"] = "integer" if is_integer else "text"
-    return replace(
-        config, **{name: one for name, one in types.items() if getattr(config, name) == "auto"}
-    )
-
-
-def features_of(directory: Path) -> tuple[str, ...] | None:
-    """The columns of features of the run or dataset in a directory; None if it has none."""
-    for name in ("manifest.json", "config.json"):
-        with suppress(OSError, ValueError):
-            document = json.loads(read_document(directory / name))
-            return tuple(document.get("dataset", document).get("feature_columns", ())) or None
-    return None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

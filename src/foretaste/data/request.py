@@ -11,7 +11,7 @@ from typing import Any
 from foretaste._util.formatting import without_secrets
 from foretaste._util.keywords import assign_settings
 from foretaste._util.settings import check_settings, to_document
-from foretaste.data.config import PrepareConfig
+from foretaste.data.config import PrepareConfig, settings_to_repeat
 from foretaste.data.manifest import Manifest, is_dataset
 
 DATASETS = Path("datasets")
@@ -35,7 +35,7 @@ class PrepareRequest:
     """The folder with the files or the archive of a named set, which is then not downloaded."""
 
     like: Path | None = None
-    """A run or dataset whose id types and columns of features are taken."""
+    """A run or dataset whose settings of preparation and id types are repeated."""
 
     output: Path | None = None
     """Directory of the dataset; by default ``root/<name>-<digest of source and settings>``."""
@@ -85,13 +85,15 @@ class PrepareRequest:
         """The request as JSON values, without passwords; ``manifest`` is that of the dataset.
 
         A frame is there by its kind, and a query, which may have a password, by its digest. The
-        digests of what was read are those of the manifest.
+        digests of what was read are those of the manifest, and so is the ``preparation`` that
+        ``like`` repeats: the dataset may have been prepared before.
         """
         document: dict[str, Any] = to_document(replace(self, source=None, items=None))
         document["source"] = self.sources
         document["items"] = None if self.items is None else _named(self.items)
         if (query := self.config.query) is not None:
             document["config"]["query"] = f"sha256 {hashlib.sha256(query.encode()).hexdigest()}"
+        document["preparation"] = to_document(settings_to_repeat(manifest.config))
         document["read"] = [
             {"holds": entry["holds"], "sha256": entry["sha256"]} for entry in manifest.source
         ]

@@ -10,7 +10,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +20,7 @@ from foretaste._util.files import real_path, why_not_written
 from foretaste._util.settings import given_or_default
 from foretaste.data.config import InputConfig, PairsConfig, PrepareConfig, Progress
 from foretaste.data.dataset import Dataset, open_dataset
-from foretaste.data.ids import features_of, with_id_types_of
+from foretaste.data.like import Like
 from foretaste.data.manifest import FILE_NAME, UNSEEN, check_output, holds_dataset
 from foretaste.data.preparation.columns import (
     PAIR,
@@ -85,10 +84,11 @@ def prepare(
     downloaded once, checked and unpacked; titles come with it, and ``filters`` are the reference's.
     With ``source_dir`` the files, or the archive, are taken from that folder instead.
 
-    ``like`` is a run or dataset. Its id types, integer or text, become ``user_id_type`` and
-    ``item_id_type``; otherwise one new id with letters would make the whole column text. Its
-    columns of features become ``features`` if none are given. Protocol ``unseen`` holds out pairs
-    that this run was not trained on.
+    ``like`` is a run or dataset whose settings of preparation are repeated if no others are given:
+    columns, filters, weights, events, half-life, features, and the format of text. Its id types,
+    integer or text, become ``user_id_type`` and ``item_id_type``; otherwise one new id with letters
+    would make the whole column text. Protocol ``unseen`` holds out pairs that this run was not
+    trained on.
 
     The directory appears complete or not at all. The same input, settings and seed give the same
     files, for any order of rows, number of threads and memory limit.
@@ -119,18 +119,13 @@ def prepare_dataset(request: PrepareRequest, progress: Progress | None = None) -
     """
     if request.output is not None:
         holds_dataset(request.output)  # raises now if nothing may be written there
-    if request.like is None:
-        return _dataset_of(request, progress)
-    config, taken = with_id_types_of(request.like, request.config), None
-    if config.features is None and (taken := features_of(request.like)):
-        config = replace(config, features=taken)
     try:
-        return _dataset_of(replace(request, config=config), progress)
+        return _dataset_of(request, progress)
     except (InputError, SettingError) as error:
-        if taken is None or "features" not in str(error):
+        if request.like is None or request.config.features or "features" not in str(error):
             raise
-        of_like = f"--like {request.like} has features {' '.join(taken)}"
-        raise type(error)(f"{error} ({of_like})") from None
+        taken = " ".join(Like.of(request.like).features or ())
+        raise type(error)(f"{error} (--like {request.like} has features {taken})") from None
 
 
 def _dataset_of(request: PrepareRequest, progress: Progress | None) -> Dataset:
@@ -158,7 +153,7 @@ def warn_of(dataset: Dataset) -> None:
     rows = {"rows": manifest.rows()} if manifest.has_dropped_rows else {}
     for subject, note in (rows | manifest.notes).items():
         # These only describe; nothing is odd.
-        is_description = subject in ("titles", "times", "new items", UNSEEN)
+        is_description = subject in ("titles", "times", "new items", UNSEEN, "like")
         if not is_description and not subject.startswith(FEATURE):
             note = _OPTION.sub(lambda found: found[1].replace("-", "_"), note)
             warnings.warn(f"{dataset.path.name}: {subject}: {note}", DataWarning, level)

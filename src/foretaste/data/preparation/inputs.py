@@ -12,6 +12,7 @@ from typing import Any
 
 from foretaste._util.formatting import shown
 from foretaste.data.config import FileFormat, PrepareConfig, Progress
+from foretaste.data.like import Like
 from foretaste.data.manifest import FORMAT_VERSION, UNSEEN, Manifest
 from foretaste.data.movielens import find_files, named_set
 from foretaste.data.preparation.candidates import open_candidates
@@ -143,6 +144,9 @@ class Inputs:
     """Under protocol unseen, the ``histories``, ``users`` and ``items`` of the run to compare with;
     otherwise empty."""
 
+    like_notes: dict[str, str]
+    """Notes on the settings that are repeated of another preparation, by subject."""
+
     items: Source | None
     """The description of the items, if there is one."""
 
@@ -168,7 +172,11 @@ class Inputs:
         Raises InputError if they cannot be read, SettingError for a setting of an input that is
         not given.
         """
-        source, items, config = request.source, request.items, request.config
+        source, items, config, like_notes = request.source, request.items, request.config, {}
+        if request.like is not None:
+            like = Like.of(request.like)
+            like_notes = like.notes(config)
+            config = like.config(config, has_items=items is not None)
         items_format = config.items_format
         named = named_set(source, request.source_dir)
         if named is not None:
@@ -201,6 +209,7 @@ class Inputs:
             parts=parts,
             candidates=candidates,
             run_files=run_files,
+            like_notes=like_notes,
             items=described,
             provenance=[
                 {"holds": part} | found.provenance()

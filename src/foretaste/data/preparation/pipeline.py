@@ -185,6 +185,7 @@ class Pipeline:
         """Add the notes on what was read, and on what was not."""
         engine, plan, notes = self._engine, self._plan, self._notes
         sources = self._inputs.interactions
+        notes |= self._inputs.like_notes
         notes |= times.describe() if times else {}
         notes |= describe_files(sources)
         if plan.unread_times:

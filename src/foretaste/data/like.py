@@ -1,0 +1,106 @@
+"""The settings of a preparation that another one repeats: those of the data of a run or dataset."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from foretaste._util.files import read_document
+from foretaste._util.formatting import did_you_mean, option_words
+from foretaste.data.config import PREPARE_DEFAULTS, PrepareConfig, settings_to_repeat
+from foretaste.data.manifest import FILE_NAME
+from foretaste.errors import SettingError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Like:
+    """What a preparation takes from the run or dataset in a directory."""
+
+    directory: Path
+    id_types: dict[str, str]
+    """The types of both ids."""
+    features: tuple[str, ...] | None
+    """The columns of features; None without any."""
+    settings: dict[str, Any] | None
+    """The settings to repeat; None for a run that was made before runs kept them."""
+
+    @classmethod
+    def of(cls, directory: Path) -> Like:
+        """Read what the directory has; SettingError if it has neither a run nor a dataset."""
+        id_types = {}
+        for kind in ("user", "item"):
+            try:
+                schema = pq.read_schema(directory / f"{kind}s.parquet")
+                is_integer = pa.types.is_integer(schema.field(f"{kind}_id").type)
+            except (OSError, ValueError, KeyError, pa.ArrowException):
+                meant = did_you_mean(directory, holding="users.parquet")
+                raise SettingError(
+                    f"like is {directory}, which is no run or dataset{meant}"
+                ) from None
+            id_types[f"{kind}_id_type"] = "integer" if is_integer else "text"
+        described, settings = _described(directory)
+        return cls(
+            directory=directory,
+            id_types=id_types,
+            features=tuple(described.get("feature_columns", ())) or None,
+            settings=settings,
+        )
+
+    def config(
+        self, given: PrepareConfig, *, has_items: bool = True, takes_features: bool = True
+    ) -> PrepareConfig:
+        """The settings ``given``, with those of the data in place of defaults."""
+        taken = self.id_types | (self.settings or {})
+        if not has_items:
+            taken.pop("title_column", None)
+        if takes_features and self.features:
+            taken["features"] = self.features
+        return replace(
+            given,
+            **{
+                name: one
+                for name, one in taken.items()
+                if getattr(given, name) == PREPARE_DEFAULTS[name]
+            },
+        )
+
+    def notes(self, given: PrepareConfig) -> dict[str, str]:
+        """Notes on the settings that are repeated, and on those that are given in their place."""
+        if self.settings is None:
+            note = (
+                f"{self.directory} was made before runs kept the settings of their data: give "
+                "columns, filters and weights again"
+            )
+            return {"older run": note}
+        others = {
+            name: getattr(given, name)
+            for name, setting in self.settings.items()
+            if getattr(given, name) not in (PREPARE_DEFAULTS[name], setting)
+        }
+        repeated = {name: one for name, one in self.settings.items() if name not in others}
+        words = " ".join(option_words(repeated))
+        note = f"{words or 'nothing else'} as {self.directory}"
+        if others:
+            replaced = {name: self.settings[name] for name in others}
+            note += f"; {' '.join(option_words(others))} in place of "
+            note += " ".join(option_words(replaced))
+        return {"like": note}
+
+
+def _described(directory: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """What a run says of its dataset or a dataset of itself, and the settings to repeat."""
+    document: dict[str, Any] = {}
+    if (directory / FILE_NAME).is_file():
+        with suppress(OSError, ValueError):
+            document = json.loads(read_document(directory / FILE_NAME))
+            return document, settings_to_repeat(document["config"])
+    with suppress(OSError, ValueError):
+        document = json.loads(read_document(directory / "config.json"))
+    kept = document.get("request", {}).get("data", {}).get("preparation")
+    return document.get("dataset", {}), None if kept is None else settings_to_repeat(kept)
