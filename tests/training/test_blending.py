@@ -20,7 +20,7 @@ from foretaste.models.neumf.model import GMF
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs import Run, load_model
 from foretaste.training import Callback, blend_weights, train
-from foretaste.training.blending import searched
+from foretaste.training.blending import chosen_weights
 from tests.training.trainings import run_of, weights_of
 
 MEMBERS = ("ease", "gmf", "recvae", "popularity")
@@ -171,7 +171,7 @@ def test_weights_are_found_on_validation_and_are_the_same_again(
     told: list[tuple[int, int]] = []
     weights = blend_weights(members[:3], progress=lambda *counts: told.append(counts))
     assert sum(weights) == pytest.approx(1.0, abs=1e-3)
-    assert told == [(step, 9) for step in range(1, 10)]
+    assert told == [(number, 45) for number in range(1, len(told) + 1)]
     runs = [
         foretaste.blend(members[:3], run=tmp_path / name, callback=Callback())
         for name in ("one", "other")
@@ -180,11 +180,14 @@ def test_weights_are_found_on_validation_and_are_the_same_again(
     recorded = runs[0].config.model_config["members"].values()
     assert tuple(member["weight"] for member in recorded) == weights
     config = EvaluationConfig(k=(10,))
-    of_blend, *of_members = (
-        foretaste.evaluate_run(run, dataset, config, split="validation")["ndcg@10"]
-        for run in (runs[0], *members[:3])
+    equal = foretaste.blend(
+        members[:3], weights=[1, 1, 1], run=tmp_path / "equal", callback=Callback()
     )
-    assert of_blend >= max(of_members) - 1e-9
+    of_chosen, of_equal = (
+        foretaste.evaluate_run(run, dataset, config, split="validation")["ndcg@10"]
+        for run in (runs[0], equal)
+    )
+    assert of_chosen >= of_equal
 
 
 @pytest.mark.parametrize("has_memory", [True, False])
@@ -234,11 +237,39 @@ def test_the_search_comes_near_the_best_weights(best: tuple[float, ...]) -> None
     def value_of(weights: tuple[float, ...]) -> float:
         return -sum((a - b) ** 2 for a, b in zip(weights, best, strict=True))
 
-    told: list[tuple[int, int]] = []
-    found = searched(len(best), value_of, lambda *counts: told.append(counts))
-    assert [done for done, _ in told] == list(range(1, 3 * len(best) + 1))
+    found = chosen_weights(len(best), value_of, num_users=1_000_000)
     assert sum(found) == pytest.approx(1.0, abs=1e-3)
     assert found == pytest.approx(best, abs=0.06)
+
+
+def test_shares_move_between_runs_whose_sum_alone_helps() -> None:
+    """Also to a run without a share, where no single share can be raised."""
+
+    def value_of(weights: tuple[float, ...]) -> float:
+        first, second, third = weights
+        return first - abs(second - 0.2) - 3 * abs(first + third - 0.8)
+
+    assert chosen_weights(3, value_of, 1_000_000) == pytest.approx((0.8, 0.2, 0.0), abs=0.06)
+
+
+def test_few_people_leave_equal_shares_only_for_much() -> None:
+    def value_of(weights: tuple[float, ...]) -> float:
+        return 0.5 + 0.003 * weights[0]
+
+    assert chosen_weights(2, value_of, num_users=20) == pytest.approx((0.5, 0.5), abs=0.06)
+    assert chosen_weights(2, value_of, num_users=100_000) == (1.0, 0.0)
+
+
+def test_weightings_are_few() -> None:
+    tried: list[tuple[float, ...]] = []
+
+    def value_of(weights: tuple[float, ...]) -> float:
+        tried.append(weights)
+        return float(len(tried))  # each is better than the one before
+
+    chosen_weights(4, value_of, num_users=10**9)
+    assert len(tried) == 60
+    assert len(tried) == len(set(tried))
 
 
 def refusal(runs: list[Any], **settings: Any) -> str:

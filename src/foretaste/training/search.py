@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from foretaste._util.climb import climb
 from foretaste._util.memory import was_refused
 from foretaste.data.dataset import Dataset, HeldOut
 from foretaste.errors import TrainingError, UnsupportedError
@@ -134,28 +135,25 @@ class Search:
 
     def climb(self) -> None:
         """Find the best value of each setting, one after another."""
-        for name, values in self.candidates:
-            before = self.best
-            # The other way only if the first one gained nothing: fits are few.
-            for way in (1, -1):
-                while self._step(name, values, way):
-                    pass
-                if self.best is not before:
-                    break
+        ways = [
+            [partial(self._step, name, values, way) for way in (1, -1)]
+            for name, values in self.candidates
+        ]
+        # `value_of` keeps the best settings too: those of features come on top.
+        climb(self.best, self.value, self.value_of, ways, _LEAST_GAIN)
 
-    def _step(self, name: str, values: float | tuple[Any, ...], way: int) -> bool:
-        """Try the next value of a setting, up or down; False where it is no better."""
+    def _step(
+        self, name: str, values: float | tuple[Any, ...], way: int, settings: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """The settings with the next value of one, up or down; None if there is none."""
         value = self.values[name]
         if isinstance(values, float):
             other = float(f"{value * values**way:.3g}")
         elif value in values and 0 <= (place := values.index(value) + way) < len(values):
             other = values[place]
         else:
-            return False
-        before = self.best
-        if self.num_fits < MOST_FITS:
-            self.value_of(before | {name: other})
-        return self.best is not before
+            return None
+        return settings | {name: other} if self.num_fits < MOST_FITS else None
 
     def choose_features(self) -> dict[str, Any]:
         """Find the best weight and power of features; the other settings stay.

@@ -7,7 +7,9 @@ tower, H width of its first layer, D of its last.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from foretaste._util.climb import climb
 from foretaste.models.base import Implementation, NeuralModel, UserState
 from foretaste.models.batches import Batch, power_of_two
 from foretaste.models.config import ModelConfig, TrainingSize
@@ -153,8 +156,7 @@ class NeuMF(NeuralModel):
     ) -> tuple[dict[str, Any], float]:
         """The weight of the prior of new users, unless one was given.
 
-        A hill climb from the weight of training. The weight is multiplied by 0.3 while the metric
-        grows. If the first step does not help, it is divided by 0.3 while the metric grows.
+        A climb from the weight of training, in factors of 0.3.
         """
         # No weight suits all data. On steam, of ten items a person, gmf has an NDCG@100 of 0.450
         # by 0.03 and 0.314 by 1; on lastfm it has 0.383 by both.
@@ -170,12 +172,9 @@ class NeuMF(NeuralModel):
             return value()
 
         # After a kill the weights may hold a chosen one already, so this starts from the settings.
-        weight = first = float(self.config.resolved_prior_weight)
-        for factor in (_PRIOR_FACTOR, 1 / _PRIOR_FACTOR):
-            while (found := value_by(weight * factor)) > best:
-                weight, best = weight * factor, found
-            if weight != first:
-                break
+        start = float(self.config.resolved_prior_weight)
+        directions = [partial(operator.mul, by) for by in (_PRIOR_FACTOR, 1 / _PRIOR_FACTOR)]
+        weight, best = climb(start, best, value_by, [directions])
         set_to(weight)
         return {"prior_weight": weight}, best
 
