@@ -27,7 +27,7 @@ from foretaste.errors import (
 )
 from foretaste.ops.device import computing_with
 from foretaste.recommend.recommender import Recommender
-from foretaste.runs.files import CONFIG, HISTORIES, ITEMS, METRICS, USERS
+from foretaste.runs.files import CONFIG, METRICS
 from foretaste.runs.places import new_run_directory
 from foretaste.runs.run import Run, load_model
 from foretaste.training.auto import check_order
@@ -59,8 +59,7 @@ class FittedRecommender(Recommender):
         self._config, self._prepared = run.config, prepared
         self._epoch = run.loaded_epoch
         self._files = {
-            name: (run.path / name).read_bytes()
-            for name in (CONFIG, USERS, ITEMS, HISTORIES, METRICS)
+            name: (run.path / name).read_bytes() for name in (CONFIG, *run.written_once, METRICS)
         }
 
     def __repr__(self) -> str:

@@ -166,6 +166,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
             "max_length": 3,
             "dropout": 0.2,
             "sampled_softmax": 3,
+            "feature_weight": 0.5,
         },
     ),
     "itemknn": (ItemKNNConfig(), {"neighbors": 2, "shrinkage": 0.0, "user_power": 0.0, **WEIGHTS}),

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
 
 import foretaste
 from foretaste.data import Dataset, prepare
-from foretaste.errors import UnsupportedError
+from foretaste.errors import RunError, SettingError, UnsupportedError
+from foretaste.models.base import RecommenderModel
 from foretaste.models.registry import config_class
 from foretaste.ops.histories import HistoryTensors
-from foretaste.runs import Run, load_model
-from foretaste.training import Callback, TrainingConfig, blend_weights, train
+from foretaste.runs import Run, load_model, verify
+from foretaste.training import Callback, TrainingConfig, TrainingStart, blend_weights, train
 from foretaste.training.auto import sized
 from foretaste.training.request import rerun_request
 from foretaste.training.search import chosen_settings
+from tests.runs.tiny import flip_byte
 from tests.training.trainings import items_of, trained_again, weights_of
 
 NEW = [(9_001, "a"), (9_002, "c")]
@@ -150,3 +154,88 @@ def test_weights_are_found_for_runs_that_list_different_items(
     assert run.num_items == max(
         one.num_items for one, weight in zip(runs, weights, strict=True) if weight
     )
+
+
+SASREC = {"factors": 8, "max_length": 6, "epochs": 2, "batch_size": 100}
+
+
+@pytest.fixture(scope="module")
+def sasrec(shop: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained("sasrec", shop, tmp_path_factory.mktemp("sasrec") / "run", **SASREC)
+
+
+def test_sasrec_keeps_the_features_that_its_answers_read(
+    sasrec: Run, shop: Dataset, dataset: Dataset, tmp_path: Path
+) -> None:
+    assert sasrec.config.model_config["feature_weight"] == 1.0
+    assert sasrec.num_items == shop.manifest.num_listed_items
+    assert sasrec.features is not None
+    assert shop.features is not None
+    assert sasrec.features.names == shop.features.names
+    assert np.array_equal(sasrec.features.histories.offsets, shop.features.histories.offsets)
+    assert np.array_equal(sasrec.features.histories.item_index, shop.features.histories.item_index)
+    assert verify(sasrec.path) == []
+    plain = trained("sasrec", dataset, tmp_path / "plain", **SASREC)
+    assert plain.features is None
+    assert plain.config.model_config["feature_weight"] == 0.0
+
+
+def test_a_changed_file_of_features_is_named(sasrec: Run, tmp_path: Path) -> None:
+    shutil.copytree(sasrec.path, tmp_path / "run")
+    flip_byte(tmp_path / "run" / "features.parquet", 60)
+    with pytest.raises(RunError, match=r"features\.parquet"):
+        Run.open(tmp_path / "run")
+    assert any("features.parquet" in one for one in verify(tmp_path / "run"))
+
+
+def test_a_blend_reads_the_features_of_its_models(
+    sasrec: Run, shop: Dataset, tmp_path: Path
+) -> None:
+    """Known and new items score in the blend as in its one model that counts."""
+    other = trained("itemknn", shop, tmp_path / "itemknn", search=False)
+    assert sum(blend_weights([sasrec, other], device="cpu")) == pytest.approx(1.0)
+    made = {"run": tmp_path / "blend", "callback": Callback()}
+    run = foretaste.blend([sasrec, other], weights=[1.0, 0.5], **made)
+    assert run.num_items == shop.manifest.num_listed_items
+    assert verify(run.path) == []
+    blend, model = load_model(run), load_model(sasrec)
+    (member, _) = blend.members  # type: ignore[misc]
+    assert isinstance(member, RecommenderModel)
+    assert torch.equal(member.item_vectors(), model.item_vectors())
+
+
+def test_a_model_in_memory_is_saved_with_its_features(
+    table: pa.Table, sasrec: Run, tmp_path: Path
+) -> None:
+    items = items_of(table, *NEW)
+    given = {"items": items, "features": ["kind"], "order": "rows", "callback": Callback()}
+    fitted = foretaste.fit("sasrec", table, **given, **SASREC)
+    run = fitted.save(tmp_path / "run")
+    assert torch.equal(load_model(run).item_vectors(), fitted.model.item_vectors())
+
+
+def test_values_are_matched_by_column_and_value(
+    sasrec: Run, table: pa.Table, tmp_path: Path
+) -> None:
+    """Their vectors move with them, and a value that came has the first weights of its seed."""
+    items = items_of(table, (9_003, "d"), (9_004, "d"))
+    kinds = ["0" if kind == "a" else kind for kind in items["kind"].to_pylist()]  # "a" is gone
+    items = items.set_column(1, "kind", pa.array(kinds))
+    config = {"protocol": "leave-one-out", "features": ["kind"]}
+    later = prepare(table, tmp_path / "later", items=items, **config)  # type: ignore[arg-type]
+    stepless = {"epochs": 1, "learning_rate": 1e-12, "batch_size": 100}
+    started: list[TrainingStart] = []
+    told = Callback()
+    told.started = started.append  # type: ignore[method-assign]
+    run = train("sasrec", later, start_from=sasrec, run=tmp_path / "run", callback=told, **stepless)
+    ((_, counts),) = started[0].started_from.items()
+    assert counts["values"] == {"num_found": 2, "num_new": 2, "num_gone": 1}
+    assert later.features is not None
+    assert sasrec.features is not None
+    before = sasrec.load_weights()["values.value_table"]
+    after = run.load_weights()["values.value_table"]
+    for row, name in enumerate(later.features.names):
+        if name in sasrec.features.names:
+            torch.testing.assert_close(after[row], before[sasrec.features.names.index(name)])
+    with pytest.raises(SettingError, match=r"feature_weight is 1\.0 there and 0\.0 here"):
+        train("sasrec", later, start_from=sasrec, feature_weight=0.0, run=tmp_path / "plain")

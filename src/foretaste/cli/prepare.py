@@ -146,4 +146,7 @@ def prepare(
             "order.",
         )
     if manifest.num_listed_items > manifest.num_items:
-        say(console, "ease and slist list new items, by their features; the other models do not.")
+        say(
+            console,
+            "ease, slist and sasrec list new items, by their features; the other models do not.",
+        )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
 from foretaste.data.histories import Histories
+
+_COLUMNS = ("column", "value", "items")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -22,6 +25,28 @@ class Features:
 
     names: tuple[tuple[str, str], ...]
     """The column and the value of each row, such as ``("category", "wine")``."""
+
+    @classmethod
+    def of_table(cls, table: pa.Table, num_items: int) -> Self:
+        """Features over the listed items, from the rows of `table`."""
+        columns, values, lists = (table[name].combine_chunks() for name in _COLUMNS)
+        offsets = np.asarray(lists.offsets).astype(np.int64)
+        return cls(
+            histories=Histories(
+                offsets=offsets - offsets[0],
+                item_index=np.asarray(lists.flatten()),
+                num_items=num_items,
+            ),
+            names=tuple(zip(columns.to_pylist(), values.to_pylist(), strict=True)),
+        )
+
+    def table(self) -> pa.Table:
+        """A row for each value: its column, the value, and its items as a list."""
+        columns, values = zip(*self.names, strict=True)
+        offsets = pa.array(self.histories.offsets, pa.int64())
+        items = pa.LargeListArray.from_arrays(offsets, pa.array(self.histories.item_index))
+        rows = pa.array(columns, pa.string()), pa.array(values, pa.string()), items
+        return pa.table(dict(zip(_COLUMNS, rows, strict=True)))
 
     def as_lists(self, num_items: int) -> dict[str, pa.Array]:
         """The values of each item by column, as lists for a table of ``num_items`` items, of which

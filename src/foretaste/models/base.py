@@ -71,6 +71,9 @@ class RecommenderModel(nn.Module, ABC):
     item_rows: tuple[str, ...] = ()
     """Parameters with a row for each item."""
 
+    value_rows: tuple[str, ...] = ()
+    """Parameters with a row for each feature value."""
+
     memory_advice = (
         "choose smaller sizes, or keep fewer users and items (--min-user-interactions, "
         "--min-item-users)"

@@ -53,6 +53,9 @@ class ModelConfig:
     uses_features: ClassVar[bool] = False
     """It learns from the features of items, and lists new items that have some."""
 
+    keeps_features: ClassVar[bool] = False
+    """Its answers read the features again, so its runs keep them."""
+
     feature_candidates: ClassVar[dict[str, tuple[float, ...]]] = {}
     """The values of each ``auto`` of features that are tried on the validation part, each with each
     of the others."""

@@ -51,7 +51,7 @@ def catalogue_loss(
             sampled_loss,
             num_samples=model.config.sampled_softmax,
             key=stream_keys(batch.dropout_key, Purpose.NEGATIVES),
-            all_items=partial(batch.parts.union, size=model.num_items, at_most=model.num_items),
+            all_items=partial(batch.parts.union, size=targets.num_items, at_most=targets.num_items),
         )
     return likelihood(
         hidden_RD,

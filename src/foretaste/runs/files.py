@@ -31,6 +31,7 @@ METRICS = "metrics.jsonl"
 USERS = "users.parquet"
 ITEMS = "items.parquet"
 HISTORIES = "histories.parquet"
+FEATURES = "features.parquet"
 WEIGHTS = "best.safetensors"
 STATE = "resume.safetensors"
 

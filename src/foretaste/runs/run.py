@@ -22,6 +22,7 @@ from foretaste._util.files import open_regular, real_path
 from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked, from_document
 from foretaste.data.dataset import Dataset, open_dataset
+from foretaste.data.features import Features
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME
@@ -31,6 +32,7 @@ from foretaste.models.registry import build_model, config_class
 from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
 from foretaste.runs.files import (
     CONFIG,
+    FEATURES,
     HISTORIES,
     ITEMS,
     METRICS,
@@ -106,7 +108,12 @@ class Run:
             dataset.users.write(directory / USERS)
             dataset.items.write(directory / ITEMS)
             write_histories(directory / HISTORIES, dataset)
-            files = {name: WrittenFile.of(directory / name) for name in (USERS, ITEMS, HISTORIES)}
+            names = [USERS, ITEMS, HISTORIES]
+            if model_config(config, directory / CONFIG).keeps_features:
+                assert dataset.features is not None, "its settings say that it uses them"
+                pq.write_table(dataset.features.table(), directory / FEATURES, compression="zstd")
+                names.append(FEATURES)
+            files = {name: WrittenFile.of(directory / name) for name in names}
             config = replace(config, files=files)
             (directory / CONFIG).write_text(config.to_json(), encoding="utf-8", newline="\n")
             MetricsLog(directory / METRICS).declare()
@@ -119,7 +126,7 @@ class Run:
         run = cls(path, read_config(path))
         with reading(run.log.path), open_regular(run.log.path):
             pass  # the log exists; it is read on first use
-        for name in (USERS, ITEMS, HISTORIES):
+        for name in run.written_once:
             run.check_is_unchanged(name)
         return run
 
@@ -130,6 +137,11 @@ class Run:
             run = cls.open(path)
             return None if run.is_finished else run
         return None
+
+    @property
+    def written_once(self) -> tuple[str, ...]:
+        """Names of the files that are written with the run and never change."""
+        return tuple(dict.fromkeys((USERS, ITEMS, HISTORIES, *self.config.files)))
 
     @cached_property
     def users(self) -> IdTable:
@@ -165,6 +177,17 @@ class Run:
             )
         except (ValueError, pa.ArrowException) as error:
             raise RunError(f"{self.path / HISTORIES}: cannot be read: {error}") from error
+
+    @property
+    def features(self) -> Features | None:
+        """The features of the items that its answers read; None if they read none."""
+        if FEATURES not in self.config.files:
+            return None
+        try:
+            table = pq.read_table(self._content(FEATURES), use_threads=False)
+            return Features.of_table(table, self.num_items)
+        except (LookupError, ValueError, pa.ArrowException) as error:
+            raise RunError(f"{self.path / FEATURES}: cannot be read: {error}") from error
 
     @property
     def metrics(self) -> Evaluation | None:
@@ -408,12 +431,28 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
     config = model_config(run.config, run.path / CONFIG)
     definition = (run.config.model, config, run.num_train_users, run.num_items)
     check_model_fits(*definition, device)
-    with torch.device("meta"):  # takes no memory; the weights that are read become its parameters
-        model = build_model(*definition)
+    model = empty_model(run)
     weights = run.open_weights()
     check_weights(run, model, weights)
     model.load_state_dict(weights.tensors, assign=True)
     return model.to(device).eval()
+
+
+def empty_model(run: Run) -> RecommenderModel:
+    """The model of a run without its weights, whose parameters take no memory."""
+    import torch
+
+    from foretaste.ops.histories import HistoryTensors
+
+    config = model_config(run.config, run.path / CONFIG)
+    with torch.device("meta"):
+        model = build_model(run.config.model, config, run.num_train_users, run.num_items)
+    if (features := run.features) is not None:
+        rows = features.histories
+        own = HistoryTensors.from_numpy(rows.offsets, rows.item_index, rows.num_items, "cpu")
+        take: Any = model.take_features
+        take(own)
+    return model
 
 
 def model_config(config: RunConfig, path: Path) -> Any:

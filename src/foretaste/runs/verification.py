@@ -16,7 +16,6 @@ from foretaste.errors import ForetasteError, RunError
 from foretaste.runs.config import read_run_config
 from foretaste.runs.files import (
     CONFIG,
-    HISTORIES,
     ITEMS,
     METRICS,
     STATE,
@@ -58,7 +57,7 @@ def verify(path: Path | str) -> list[str]:
     elif os.path.lexists(path / CONFIG):
         if passes(CONFIG, partial(read_run_config, path / CONFIG)):
             run = Run(path, read_run_config(path / CONFIG))
-            for name in (USERS, ITEMS, HISTORIES):
+            for name in run.written_once:
                 passes(name, partial(_check_part, run, name))
             if passes(METRICS, partial(_check_log, run)):
                 passes(WEIGHTS, partial(_check_weights, run))
@@ -71,7 +70,7 @@ def verify(path: Path | str) -> list[str]:
 
 def _check_part(run: Run, name: str) -> None:
     run.check_is_unchanged(name)
-    if name == HISTORIES:
+    if name not in (USERS, ITEMS):
         return
     ids = run.users if name == USERS else run.items
     if pc.count_distinct(ids.table["id"]).as_py() != len(ids):
@@ -88,15 +87,9 @@ def _check_log(run: Run) -> None:
 
 
 def _check_weights(run: Run) -> None:
-    import torch
-
-    from foretaste.models.registry import build_model
-    from foretaste.runs.run import check_weights, model_config
+    from foretaste.runs.run import check_weights, empty_model
 
     if not run.has_weights and not run.needs_weights:
         return
-    weights = run.open_weights()
-    settings = model_config(run.config, run.path / CONFIG)
-    with torch.device("meta"):  # takes no memory: the model may be too large for this machine
-        model = build_model(run.config.model, settings, run.num_train_users, run.num_items)
-    check_weights(run, model, weights)
+    # Without memory for its parameters: the model may be too large for this machine.
+    check_weights(run, empty_model(run), run.open_weights())

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foretaste.data.dataset import Dataset
+from foretaste.data.features import Features
 from foretaste.data.ids import IdTable
 from foretaste.errors import RunError, SettingError
 from foretaste.models.base import IterativeModel
@@ -42,6 +43,15 @@ class Match:
         row_N[row_N >= num_old] = -1
         return cls(row_N=row_N, num_gone=num_old - int((row_N >= 0).sum()))
 
+    @classmethod
+    def of_names(cls, new: Features | None, old: Features | None) -> Match:
+        """Match feature values by column and value."""
+        names = old.names if old is not None else ()
+        row_of = {name: row for row, name in enumerate(names)}
+        rows = [row_of.get(name, -1) for name in (new.names if new is not None else ())]
+        row_N = np.array(rows, dtype=np.int64)
+        return cls(row_N=row_N, num_gone=len(names) - int((row_N >= 0).sum()))
+
     def counts(self) -> dict[str, int]:
         num_found = int((self.row_N >= 0).sum())
         num_new = len(self.row_N) - num_found
@@ -57,7 +67,7 @@ class Origin:
     digest: str
     """Of these weights."""
     matches: dict[str, Match]
-    """By kind, ``users`` and ``items``: of those that the model has rows for."""
+    """By kind, ``users``, ``items`` and feature ``values``: those that the model has rows of."""
 
     @classmethod
     def open(cls, run: Run, kind: str, model: IterativeModel, dataset: Dataset) -> Origin:
@@ -79,8 +89,10 @@ class Origin:
                 f"none of the {model.num_items:,} items of {dataset.path} is known to {run.path}: "
                 "there is nothing to start from"
             )
-        has_rows = {"users": model.user_rows, "items": model.item_rows}
-        matches = {kind: match for kind, match in matches.items() if has_rows[kind]}
+        if model.config.keeps_features or run.features is not None:
+            matches["values"] = Match.of_names(dataset.features, run.features)
+        rows = _rows_by_kind(model)
+        matches = {kind: one for kind, one in matches.items() if rows[kind]}
         weights = run.open_weights()
         return cls(run=run, weights=weights.tensors, digest=weights.digest, matches=matches)
 
@@ -156,10 +168,9 @@ class Origin:
                 parameter[new_row] = weight[old_row].to(model.device)
 
     def _match(self, model: IterativeModel, name: str) -> Match | None:
-        """The match of a parameter's rows; None where they are no users or items."""
-        if name in model.user_rows:
-            return self.matches["users"]
-        return self.matches["items"] if name in model.item_rows else None
+        """The match of a parameter's rows; None where they are no users, items or values."""
+        kinds = [kind for kind, names in _rows_by_kind(model).items() if name in names]
+        return self.matches[kinds[0]] if kinds else None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -244,6 +255,11 @@ def weights_of_start(record: Mapping[str, Any]) -> dict[str, Any]:
         f"the start ({role})": one["weights_sha256"][:12] if isinstance(one, Mapping) else one
         for role, one in record.items()
     }
+
+
+def _rows_by_kind(model: IterativeModel) -> dict[str, tuple[str, ...]]:
+    """The parameters with rows of users, items and feature values."""
+    return {"users": model.user_rows, "items": model.item_rows, "values": model.value_rows}
 
 
 def _prefixes(model: IterativeModel, role: str) -> tuple[str, ...]:

@@ -15,11 +15,15 @@ from foretaste.ops.random import Purpose, hash_words, stream_keys
 
 
 def hidden_of(
-    model: SASRec, items: Sequence[int], drop: Callable[[Tensor], Tensor] = lambda value: value
+    model: SASRec,
+    items: Sequence[int],
+    drop: Callable[[Tensor], Tensor] = lambda value: value,
+    table_ID: Tensor | None = None,
 ) -> Tensor:
     """The vector [W, D] at each place of one history."""
     weights = dict(model.named_parameters())
-    scaled = weights["item_table"][list(items)] * math.sqrt(model.config.factors)
+    table_ID = weights["item_table"] if table_ID is None else table_ID
+    scaled = table_ID[list(items)] * math.sqrt(model.config.factors)
     hidden = drop(scaled + weights["place_table"][: len(items)])
     heads = model.config.heads
     for number in range(model.config.blocks):
@@ -49,14 +53,20 @@ def hidden_of(
     return F.layer_norm(hidden, hidden.shape[-1:], scale, shift)
 
 
-def loss_of(model: SASRec, batch: StepBatch, rate: float = 0.0) -> Tensor:
-    """The mean over the steps of a whole batch of -log softmax of the item that came next."""
+def loss_of(
+    model: SASRec, batch: StepBatch, rate: float = 0.0, table_ID: Tensor | None = None
+) -> Tensor:
+    """The mean over the steps of a whole batch of -log softmax of the item that came next.
+
+    ``table_ID`` has the vectors of the items; the model's own table by default.
+    """
+    table_ID = dict(model.named_parameters())["item_table"] if table_ID is None else table_ID
     total, width = torch.zeros(()), batch.item_index_RW.shape[1]
     for row, items in enumerate(batch.item_index_RW.tolist()):
         of_row = batch.step_index_S // width == row
         masks = _Masks(batch, row, rate)
-        hidden = hidden_of(model, items[: int(of_row.sum())], masks)
-        logits = hidden @ dict(model.named_parameters())["item_table"].T
+        hidden = hidden_of(model, items[: int(of_row.sum())], masks, table_ID)
+        logits = hidden @ table_ID.T
         total = total + F.cross_entropy(logits, batch.target_S[of_row].long(), reduction="sum")
     return total / batch.num_samples
 

@@ -69,7 +69,7 @@ def test_training_and_answers_read_the_same_places() -> None:
     """What a step learned at a place is what is answered to a history of so many items."""
     model = model_of()
     seen: list[Tensor] = []
-    model._next_item_loss = lambda step_SD, batch: seen.append(step_SD) or step_SD.sum()  # type: ignore[method-assign,func-returns-value]
+    model._next_item_loss = lambda step_SD, *_: seen.append(step_SD) or step_SD.sum()  # type: ignore[method-assign,func-returns-value]
     batch = whole_batch(model)
     model(batch)
     width, last_S = batch.item_index_RW.shape[1], batch.step_index_S
@@ -83,7 +83,7 @@ def test_nothing_later_is_read() -> None:
     """With other items at later places, earlier steps keep their bytes."""
     model = model_of()
     seen: list[Tensor] = []
-    model._next_item_loss = lambda step_SD, batch: seen.append(step_SD) or step_SD.sum()  # type: ignore[method-assign,func-returns-value]
+    model._next_item_loss = lambda step_SD, *_: seen.append(step_SD) or step_SD.sum()  # type: ignore[method-assign,func-returns-value]
     batch = whole_batch(model)
     model(batch)
     width = batch.item_index_RW.shape[1]

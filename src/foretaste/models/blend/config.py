@@ -58,6 +58,10 @@ class BlendConfig(ModelConfig):
         weighted = (member for member in self.members.values() if member.weight)
         return any(member.model_config().uses_features for member in weighted)
 
+    @property
+    def keeps_features(self) -> bool:  # type: ignore[override]
+        return any(member.model_config().keeps_features for member in self.members.values())
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not any(member.weight for member in self.members.values()):

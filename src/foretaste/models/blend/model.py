@@ -13,6 +13,7 @@ Shape suffixes: B users, K candidates per user, I items of the catalogue.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -53,9 +54,15 @@ class Blend(ComposedModel):
         return [member.run for member in self.config.members.values()]
 
     def compose(self, models: Sequence[RecommenderModel]) -> None:
-        for member, model in zip(self.members, models, strict=True):
-            # The tensors themselves: with copies the weights would be in memory twice.
-            member.load_state_dict(model.state_dict(), assign=True)
+        # The models themselves: with copies the weights would be in memory twice.
+        self.members = nn.ModuleList(models)
+
+    def take_features(self, features: HistoryTensors) -> None:
+        """Hand the items of each feature value on to the models whose answers read them."""
+        for model in self.members:
+            one: Any = model
+            if one.config.keeps_features:
+                one.take_features(features)
 
     def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
         self.count_items(histories)

@@ -25,7 +25,7 @@ class SASRecConfig(ModelConfig):
 
     uses_order = True
     parallel = "data"
-    architecture = ("factors", "blocks", "heads", "max_length")
+    architecture = ("factors", "blocks", "heads", "max_length", "feature_weight")
     search_space = {  # noqa: RUF012 (a ClassVar of the parent)
         "learning_rate": Between(3e-4, 5e-3, log=True),
         "dropout": Between(0.1, 0.7),
@@ -55,6 +55,22 @@ class SASRecConfig(ModelConfig):
     the batch, instead of all items; none trains on all. auto is 1,024, or none for up to 6,000
     items."""
 
+    feature_weight: Annotated[float, Range(at_least=0)] | Auto = "auto"
+    """Weight of the mean vector of an item's feature values beside the item's own vector: the
+    higher, the more items of one category or brand stand together. 0 learns from no features. auto
+    is 1."""
+
+    @property
+    def uses_features(self) -> bool:  # type: ignore[override]
+        return self.feature_weight != 0
+
+    @property
+    def keeps_features(self) -> bool:  # type: ignore[override]
+        return self.uses_features
+
+    def without_features(self) -> Self:
+        return replace(self, feature_weight=0.0)
+
     def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
         is_long = items_per_user >= LONG_HISTORIES
         width = 96 if is_long else 64
@@ -63,6 +79,7 @@ class SASRecConfig(ModelConfig):
             "max_length": 200 if is_long else 50,
             "dropout": 0.2 if is_long else 0.5,
             "sampled_softmax": 1024 if num_items > MANY_ITEMS else None,
+            "feature_weight": 1.0,
         }
         return replace(self, **{name: rule[name] for name in rule if getattr(self, name) == "auto"})
 
