@@ -345,6 +345,11 @@ class NeuralModel(IterativeModel):
         """Its weights, a gradient of each and Adam's two moments."""
         return 4 * _bytes_of(self.parameters()) + _bytes_of(self.buffers())
 
+    def step_bytes(self, batches: Batches) -> int | None:
+        """Memory that the largest step takes at most, beside `training_bytes`; None if the model
+        does not know."""
+        return None
+
     def train(self, mode: bool = True) -> Self:
         """As `nn.Module.train`; outside training the memory of training steps is not kept."""
         if not mode:

@@ -109,9 +109,9 @@ class Run:
             dataset.items.write(directory / ITEMS)
             write_histories(directory / HISTORIES, dataset)
             names = [USERS, ITEMS, HISTORIES]
-            if model_config(config, directory / CONFIG).keeps_features:
-                assert dataset.features is not None, "its settings say that it uses them"
-                pq.write_table(dataset.features.table(), directory / FEATURES, compression="zstd")
+            features = dataset.features
+            if features is not None and model_config(config, directory / CONFIG).keeps_features:
+                pq.write_table(features.table(), directory / FEATURES, compression="zstd")
                 names.append(FEATURES)
             files = {name: WrittenFile.of(directory / name) for name in names}
             config = replace(config, files=files)

@@ -51,6 +51,8 @@ class TrainingStart:
     """What becomes of the new items of the data, for people; None where they have none."""
     search: Mapping[str, Any] = field(default_factory=dict)
     """The settings that the validation part chose, as in `RunConfig`."""
+    memory: str | None = None
+    """Memory that the training takes at most, for people; None where that is unknown."""
     fitting: str | None = None
     """Work of a model without epochs, for people, where that may take long."""
 

@@ -10,6 +10,8 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
+from foretaste._util.formatting import memory
+from foretaste._util.memory import require_memory
 from foretaste._util.system import peak_of_process, reset_peak_of_process
 from foretaste.data.dataset import Dataset
 from foretaste.errors import Interrupted, SettingError, TrainingError
@@ -19,10 +21,11 @@ from foretaste.models.base import (
     ClosedFormModel,
     ComposedModel,
     IterativeModel,
+    NeuralModel,
     RecommenderModel,
 )
 from foretaste.models.config import ModelConfig
-from foretaste.models.memory import check_model_fits, num_parameters
+from foretaste.models.memory import check_model_fits, free_on, num_parameters, training_bytes
 from foretaste.models.registry import build_model
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs.config import installed_versions
@@ -228,6 +231,7 @@ class EpochTrainer(Trainer[IterativeModel]):
         """Origin of the first weights, as logged; empty for weights by seed."""
         # The step fills the weights by the seed; `begin` replaces those that another run has.
         self.batches, self.step = strategy.batches_and_step(model, histories, plan)
+        self.memory = self._memory()
         self.state = TrainingState.begin(
             plan,
             num_steps_per_epoch=self.batches.num_batches,
@@ -235,6 +239,20 @@ class EpochTrainer(Trainer[IterativeModel]):
             device=model.device,
             total=strategy.parts.total,
         )
+
+    def _memory(self) -> str | None:
+        """A line on the memory that it takes at most; None where that is unknown.
+
+        Raises UnsupportedError where it would not fit.
+        """
+        model = self.model
+        if not isinstance(model, NeuralModel) or (step := model.step_bytes(self.batches)) is None:
+            return None
+        needed = step + training_bytes(model, model.device, self.plan.ema > 0)
+        free = free_on(model.device, self.strategy.num_processes_here) + model.weight_bytes()
+        advice = "choose a smaller --batch-size or --max-length"
+        require_memory(needed, free, f"a step of {model.name}", advice)
+        return f"{memory(needed)} at most for weights, Adam and a step, beside the histories"
 
     def begin(self, warm_start: WarmStart) -> dict[str, Any]:
         self.has_begun = True
@@ -278,6 +296,7 @@ class EpochTrainer(Trainer[IterativeModel]):
                 training_size(self.dataset.manifest), self.model.config
             ).get("batch_size"),
             started_from=self.started_from,
+            memory=self.memory,
             is_resumed=is_resumed,
             resumed_at=resumed_at,
         )

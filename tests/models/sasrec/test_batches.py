@@ -125,3 +125,12 @@ def test_a_person_with_20_000_items_has_a_row_like_others() -> None:
     assert batches.num_samples == LENGTH + 2
     rows = [row for batch in batches.epoch(0) for row in rows_of(batch)]
     assert max(rows, key=lambda row: len(row[0]))[1] == list(range(20_000 - LENGTH, 20_000))
+
+
+def test_the_most_places_and_steps_are_those_of_any_epoch() -> None:
+    for num_users, batch_size in ((5, 4), (60, 16), (300, 50), (300, 1000)):
+        batches = batches_of(random_sequences(num_users), batch_size)
+        for epoch in range(3):
+            made = list(batches.epoch(epoch))
+            places = max(batch.item_index_RW.numel() for batch in made)
+            assert batches.most() == (places, max(batch.num_samples for batch in made))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
 from foretaste.errors import SettingError, TrainingError
 from foretaste.models.sasrec import model as module
@@ -145,6 +147,22 @@ def test_no_answer_reads_a_place_that_training_did_not() -> None:
     assert not torch.equal(states_of(model, [long]), states_of(model, [long[-4:]]))
 
 
+@pytest.mark.parametrize("width", [1, 2, 7])
+def test_both_forms_of_attention_agree(width: int) -> None:
+    """CUDA trains by the plain one."""
+    generator = torch.Generator().manual_seed(1)
+    inputs = [
+        torch.randn(5, 3, width, 4, dtype=torch.float64, generator=generator).requires_grad_()
+        for _ in range(3)
+    ]
+    found = []
+    for form in (module.causal_attention, module.plain_causal_attention):
+        attended = form(*inputs)
+        found.append([attended, *torch.autograd.grad(attended.square().sum(), inputs)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
 def test_unusual_histories_are_answered() -> None:
     model = model_of()
     unseen = [NUM_ITEMS - 1]
@@ -204,3 +222,29 @@ def test_auto_goes_by_the_length_of_histories() -> None:
     assert SASRecConfig(heads=3).resolved(1000).factors == 66
     with pytest.raises(SettingError, match="it must be a multiple of heads, which is 3"):
         SASRecConfig(factors=64, heads=3)
+
+
+@pytest.mark.parametrize(
+    ("num_users", "length", "num_items", "sampled_softmax", "blocks"),
+    [(400, 100, 3_000, None, 2), (1_500, 8, 20_000, 512, 1), (40, 200, 500, None, 4)],
+)
+def test_a_step_takes_no_more_memory_than_it_says(
+    num_users: int, length: int, num_items: int, sampled_softmax: int | None, blocks: int
+) -> None:
+    rng = np.random.default_rng(3)
+    rows = [rng.permutation(num_items)[:length].tolist() for _ in range(num_users)]
+    histories = in_order(rows, num_items)
+    settings = {"max_length": 200, "sampled_softmax": sampled_softmax, "blocks": blocks}
+    model = SASRec(SASRecConfig(factors=64, dropout=0.5, **settings), num_users, num_items)
+    model.count_items(histories)
+    model.reset_parameters(1)
+    batches = model.make_batches(histories, batch_size=8192, seed=1)
+    batch = next(iter(batches.epoch(0)))
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        model.train()(batch).backward()
+    assert profiler.profiler is not None
+    events = profiler.profiler.kineto_results.events()
+    changes = sorted((one.start_ns(), one.nbytes()) for one in events if one.name() == "[memory]")
+    peak = np.cumsum([num_bytes for _, num_bytes in changes]).max()
+    said = model.step_bytes(batches) - module._LIBRARY_BYTES
+    assert 0.4 * said < peak <= said

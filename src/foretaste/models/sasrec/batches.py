@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Self
 
 import torch
@@ -111,6 +112,20 @@ class StepBatches:
         self.num_batches = min(-(-self.num_samples // batch_size), most)
         self.samples_per_batch = self.num_samples // max(1, self.num_batches)
 
+    def most(self) -> tuple[int, int]:
+        """The most places of a batch, pads included, and the most steps; all epochs have the same.
+
+        A batch with both may not exist.
+        """
+        num_steps_U = self.num_steps_U.sort().values
+        bounds = self._bounds(num_steps_U)
+        places = steps = 0
+        for start, stop in pairwise(bounds):
+            rows = num_steps_U[start:stop]
+            places = max(places, len(rows) * int(rows[-1]))
+            steps = max(steps, int(rows.sum()))
+        return places, steps
+
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[StepBatch]:
         device, num_batches = self.item_index_N.device, self.num_batches
         key = stream_key(self.seed, Purpose.SHUFFLE, number)
@@ -129,11 +144,14 @@ class StepBatches:
             hash_words(key, torch.arange(len(self.num_steps_U))), 64 - _JITTER_BITS
         )
         row_U = torch.argsort((self.num_steps_U << _JITTER_BITS) + jitter_U, stable=True)
-        num_steps_U = self.num_steps_U[row_U]
+        return row_U, self._bounds(self.num_steps_U[row_U])
+
+    def _bounds(self, num_steps_U: Tensor) -> list[int]:
+        """Where each batch of rows of so many steps begins, and the last ends."""
         before_U = num_steps_U.cumsum(0) - num_steps_U
         batch_U = before_U * self.num_batches // max(1, self.num_samples)
-        bounds = torch.searchsorted(batch_U, torch.arange(self.num_batches + 1))
-        return row_U, bounds.tolist()
+        bounds: list[int] = torch.searchsorted(batch_U, torch.arange(self.num_batches + 1)).tolist()
+        return bounds
 
     def _batch(self, rows: Tensor, dropout_key: Tensor) -> StepBatch:
         """This part's rows of a batch."""
@@ -169,6 +187,10 @@ def newest_items(histories: HistoryTensors, num_B: Tensor) -> Tensor:
 
     Chunks of rows are sorted in turn, so that memory hardly exceeds the result.
     """
+    if len(histories) == 1:  # as a service asks
+        assert histories.position is not None, "these histories have no order"
+        order_N = histories.position.argsort()
+        return histories.item_index[order_N[len(order_N) - int(num_B) :]]
     offsets = F.pad(num_B.cumsum(0), (1, 0))
     newest_N = torch.empty(int(offsets[-1]), dtype=torch.int32, device=histories.device)
     num_entries = max(1, histories.item_index.numel())

@@ -17,7 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from foretaste.errors import TrainingError
 from foretaste.models.base import Implementation, NeuralModel, UserState
-from foretaste.models.batches import power_of_two
+from foretaste.models.batches import Batches, power_of_two
 from foretaste.models.config import ModelConfig, TrainingSize
 from foretaste.models.layers import Layer
 from foretaste.models.parts import WHOLE, Parts
@@ -26,6 +26,7 @@ from foretaste.models.sasrec.config import SASRecConfig
 from foretaste.models.sasrec.features import ItemValues
 from foretaste.models.scorer import BaseScorer, OrderedScorer
 from foretaste.models.softmax import catalogue_loss
+from foretaste.ops import softmax_loss
 from foretaste.ops.dense import Activation, candidate_products, dense, linear
 from foretaste.ops.dropout import keep_mask, keep_rate
 from foretaste.ops.histories import HistoryTensors
@@ -48,6 +49,16 @@ _INNER = 1
 """Width of a block's hidden layer, in widths of the model."""
 
 _START_STD = 0.02
+
+_VECTORS_OF_BLOCK, _VECTORS_OF_PLACE = 20, 6
+"""Vectors of each place that a step takes at most, for each block and beside. It holds 13 and 7 at
+a time; the allocator cannot use all of what is freed."""
+
+_CHUNKS = 4
+"""Chunks of logits that the loss takes at most, in the same way."""
+
+_LIBRARY_BYTES = 64 << 20
+"""Memory that the first step of a process takes whatever its size."""
 
 Drop = Callable[[Tensor], Tensor]
 
@@ -119,6 +130,18 @@ class SASRec(NeuralModel):
         if self.values is not None:
             self.num_trained_items = int(histories.item_index.max()) + 1  # sync: once
         return batches
+
+    def step_bytes(self, batches: Batches) -> int:
+        assert isinstance(batches, StepBatches)
+        num_places, num_steps = batches.most()
+        vectors = _VECTORS_OF_BLOCK * self.config.blocks + _VECTORS_OF_PLACE
+        scored_ID: Tensor = self.item_table
+        if self.config.sampled_softmax is not None:
+            scored_ID = scored_ID[: num_steps + self.config.sampled_softmax]
+        num_bytes: int = num_places * vectors * self.config.factors * self.item_table.itemsize
+        num_bytes += _CHUNKS * softmax_loss.logits_bytes(num_steps, scored_ID)
+        # The vectors and the gradients of the look-up and of the scores.
+        return num_bytes + 4 * self.item_table.nbytes + _LIBRARY_BYTES
 
     def waits_for_device(self, num_samples: int, implementation: Implementation) -> bool:
         """True: every batch has another shape."""
@@ -193,6 +216,8 @@ class SASRec(NeuralModel):
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor]:
         num_B = histories.lengths().clamp(max=int(self.longest_row))  # sync
         newest_N = newest_items(histories, num_B)
+        if len(histories) == 1 and len(newest_N):
+            return (self.last_places(newest_N[None].long(), None),)
         start_B = num_B.cumsum(0) - num_B
         state_BD = self.item_table.new_zeros(len(num_B), self.config.factors)
         for rows_R, width in _pieces(num_B):
@@ -202,8 +227,11 @@ class SASRec(NeuralModel):
             state_BD[rows_R] = self.last_places(newest_N[entry_RW].long(), last_R)
         return (state_BD,)
 
-    def last_places(self, item_index_RW: Tensor, last_R: Tensor) -> Tensor:
-        """The vectors [R, D] of rows' last places; what stands behind these changes nothing."""
+    def last_places(self, item_index_RW: Tensor, last_R: Tensor | None) -> Tensor:
+        """The vectors [R, D] of rows' last places; what stands behind these changes nothing.
+
+        Rows without pads need no ``last_R``.
+        """
         hidden_RWD = self._embedded(item_index_RW, self.item_vectors())
         *blocks, last = self.blocks
         for block in blocks:
@@ -272,28 +300,32 @@ class _Block(nn.Module):
         if both.device.type == "cpu":
             both = both.to(hidden_RWD.dtype)  # in bfloat16 it takes three to ten times as long
         query, key, value = (self._by_head(part) for part in both.chunk(3, dim=-1))
-        attended = scaled_dot_product_attention(query, key, value, is_causal=True)
-        attended_RWD = attended.transpose(1, 2).flatten(2)
+        attended_RWD = causal_attention(query, key, value).transpose(1, 2).flatten(2)
         hidden_RWD = hidden_RWD + drop(_dense(attended_RWD, self.attention_output, dtype))
         return hidden_RWD + drop(self._inner(hidden_RWD, dtype))
 
-    def at_last(self, hidden_RWD: Tensor, last_R: Tensor) -> Tensor:
-        """The output [R, D] at the last place of each row."""
+    def at_last(self, hidden_RWD: Tensor, last_R: Tensor | None) -> Tensor:
+        """The output [R, D] at the last place of each row: ``last_R`` if there are pads."""
         width = hidden_RWD.shape[-1]
         weight = self.attention_input.weight
         normed_RWD = self.attention_norm(hidden_RWD)
         both = _dense_by(normed_RWD, weight[width:], None)
         key, value = (self._by_head(part) for part in both.chunk(2, dim=-1))
-        # not `len`, which an export would fix
-        row_R = torch.arange(last_R.shape[0], device=last_R.device)
-        query_R1D = _dense_by(normed_RWD[row_R, last_R], weight[:width], None)[:, None]
-        place_W = torch.arange(hidden_RWD.shape[1], device=last_R.device)
-        is_read_R11W = (place_W <= last_R[:, None])[:, None, None]
+        is_read_R11W = None
+        if last_R is None:
+            normed_RD, hidden_RD = normed_RWD[:, -1], hidden_RWD[:, -1]
+        else:
+            # not `len`, which an export would fix
+            row_R = torch.arange(last_R.shape[0], device=last_R.device)
+            normed_RD, hidden_RD = normed_RWD[row_R, last_R], hidden_RWD[row_R, last_R]
+            place_W = torch.arange(hidden_RWD.shape[1], device=last_R.device)
+            is_read_R11W = (place_W <= last_R[:, None])[:, None, None]
+        query_R1D = _dense_by(normed_RD, weight[:width], None)[:, None]
         attended = scaled_dot_product_attention(
             self._by_head(query_R1D), key, value, attn_mask=is_read_R11W
         )
         attended_RD = attended.transpose(1, 2).flatten(1)
-        hidden_RD = hidden_RWD[row_R, last_R] + _dense(attended_RD, self.attention_output)
+        hidden_RD = hidden_RD + _dense(attended_RD, self.attention_output)
         return hidden_RD + self._inner(hidden_RD)
 
     def _by_head(self, part_RWD: Tensor) -> Tensor:
@@ -303,6 +335,25 @@ class _Block(nn.Module):
     def _inner(self, hidden: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         inner = _dense(self.inner_norm(hidden), self.inner, dtype, "relu")
         return _dense(inner, self.inner_output, dtype)
+
+
+def causal_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Attention [R, H, W, D / H] of each place over the places up to it.
+
+    On CUDA, PyTorch's fused forms add up the gradients of queries by atomics, in an order that
+    varies. Training takes the plain form there, so that equal trainings give equal bytes.
+    """
+    if query.device.type != "cuda" or not query.requires_grad:
+        return scaled_dot_product_attention(query, key, value, is_causal=True)
+    return plain_causal_attention(query, key, value)
+
+
+def plain_causal_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """`causal_attention` by two products and a softmax."""
+    match_RHWW = (query @ key.transpose(-2, -1)) / math.sqrt(query.shape[-1])
+    is_later_WW = torch.ones(match_RHWW.shape[-2:], dtype=torch.bool, device=query.device).triu_(1)
+    share_RHWW = match_RHWW.masked_fill(is_later_WW, -torch.inf).softmax(-1)
+    return share_RHWW.to(value.dtype) @ value
 
 
 class _Dropout:

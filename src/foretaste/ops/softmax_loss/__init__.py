@@ -16,6 +16,7 @@ from torch import Tensor
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.softmax_loss import chunked, reference
+from foretaste.ops.softmax_loss.chunked import logits_bytes as logits_bytes
 
 Implementation = Literal["reference", "chunked", "triton"]
 

@@ -86,6 +86,12 @@ def _chunks(num_rows: int, weight_ID: Tensor) -> list[slice]:
     return [slice(*pair) for pair in pairwise(bounds)]
 
 
+def logits_bytes(num_rows: int, weight_ID: Tensor) -> int:
+    """Memory of the logits of the largest chunk of so many rows."""
+    rows = max(one.stop - one.start for one in _chunks(num_rows, weight_ID))
+    return int(rows * len(weight_ID) * weight_ID.itemsize)
+
+
 class _Pass:
     """One pass over a batch: the loss, and the gradients of its inputs where they are wanted."""
 
