@@ -7,6 +7,7 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -318,3 +319,22 @@ def test_a_training_computes_with_as_many_threads_as_asked(
     run = train("vae", dataset, epochs=1, threads=before + 1, run=tmp_path / "run")
     assert run.config.hardware["num_threads"] == before + 1
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("name", ["sasrec", "slist"])
+def test_what_is_held_out_trains_nothing(name: str, tmp_path: Path) -> None:
+    """With other items held out, for validation and for test, the weights keep their bytes."""
+    rng = np.random.default_rng(5)
+    orders = [rng.permutation(12) for _ in range(40)]
+    found = []
+    for number, newest in enumerate((slice(6, 8), slice(8, 10))):
+        rows = [
+            (user, item) for user, row in enumerate(orders) for item in [*row[:6], *row[newest]]
+        ]
+        users, items = zip(*rows, strict=True)
+        table = pa.table({"user_id": users, "item_id": items})
+        data = prepare(table, tmp_path / f"data-{number}", protocol="leave-one-out", order="rows")
+        assert data.manifest.num_items == 12
+        settings = {"epochs": 2, "eval_every": 2} if name == "sasrec" else {"search": False}
+        found.append(weights_of(train(name, data, run=tmp_path / f"run-{number}", **settings)))
+    assert found[0] == found[1]
