@@ -36,7 +36,7 @@ from foretaste.measure import compare_runs, evaluate_run
 from foretaste.models.registry import config_class
 from foretaste.runs import Run
 from foretaste.training import Callback, train
-from foretaste.training.request import rerun_request
+from foretaste.training.request import TrainRequest, rerun_request
 from foretaste.training.verbs import train_run
 
 LOSSES = (0.1, 0.2)
@@ -167,10 +167,9 @@ def night(
     with TemporaryDirectory() as name:
         folder = Path(name)
         before = prepare(table_of(rows[~is_new]), folder / "before", protocol="none")
-        served = train(
-            model, before, run=folder / "served", device="cpu", **quiet,
-            **STEP_SETTINGS.get(model, {}),
-        )  # fmt: skip
+        settings = STEP_SETTINGS.get(model, {})
+        asked = TrainRequest.of(model, before, run=folder / "served", device="cpu", **settings)
+        served = train_run(asked, Callback())
         if spoiled:
             users = np.repeat(np.unique(rows[is_new, 0]), spoiled)
             items = rng.choice(np.unique(rows[:, 1]), len(users))
@@ -248,10 +247,11 @@ def noise_of_seeds(rows: Rows, is_new: NDArray[np.bool_], model: str, num_pairs:
         data = prepare(table_of(rows), folder / "tonight", protocol="unseen", like=served.path)
         found = []
         for seed in range(2 * num_pairs):
-            run = train(
-                model, data, run=folder / str(seed), seed=seed, device="cpu", callback=Callback(),
+            request = TrainRequest.of(
+                model, data, run=folder / str(seed), seed=seed, device="cpu",
                 eval_every=STEP_SETTINGS[model]["epochs"], patience=0, **STEP_SETTINGS[model],
             )  # fmt: skip
+            run = train_run(request, Callback())
             found.append(evaluate_run(run, data, device="cpu").per_user["ndcg@100"])
     mean = float(np.mean(found))
     pairs = [second - first for first, second in zip(found[::2], found[1::2], strict=True)]

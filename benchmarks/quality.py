@@ -25,6 +25,7 @@ import foretaste
 from foretaste.data import Dataset, open_dataset, prepare
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.runs import Run, load_model
+from foretaste.training import TrainRequest, train_run
 
 SOURCES = {"ml-100k": "ml-100k/ratings.csv", "ml-1m": "ml-1m/ratings.parquet"}
 TOWER = (128, 64, 32)
@@ -135,7 +136,7 @@ def run(trial: Trial, data: Path, work: Path) -> dict[str, Any]:
     """Train and evaluate one trial; the row to be written."""
     dataset = _prepared(trial, data, work)
     run_path = work / "-".join(map(str, trial.key)).replace("/", "-").replace(" ", "-")
-    trained = foretaste.train(
+    request = TrainRequest.of(
         trial.model,
         dataset,
         model_config=trial.config,
@@ -144,6 +145,7 @@ def run(trial: Trial, data: Path, work: Path) -> dict[str, Any]:
         ),
         run=run_path,
     )
+    trained = train_run(request)
     events = trained.log.read()
     summary = next(event for event in events if event["event"] == "summary")
     tested = [event for event in events if event["event"] == "evaluation"][-1]

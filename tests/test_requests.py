@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import foretaste
-from foretaste import EvaluationConfig, Recommender, Run, load
+from foretaste import EvaluationConfig, Recommender, Run, load, prepare, train
+from foretaste.data import GivenSplit, PrepareConfig, PrepareRequest
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import EvaluationOptions, lengths_of
 from foretaste.measure.evaluate_runs import dataset_of_runs
@@ -24,6 +26,7 @@ from foretaste.measure.request import MeasureOptions, MeasureRequest
 from foretaste.measure.tables import HEADLINE
 from foretaste.recommend.config import FilterOptions, ListOptions, ListRequest
 from foretaste.serve.schemas import RecommendBody
+from foretaste.training import Callback, LogConfig, TrainingConfig, TrainRequest, train_run
 from tests.cli.conftest import call
 from tests.runs.tiny import FIRST_USER, make_dataset, make_run
 
@@ -69,6 +72,116 @@ MEASURED = {
     "history_lengths": Given("--history-lengths 2 1", {"history_lengths": [1, 2]}, None),
 }
 OF_EVALUATE_ALONE = {"k", "evaluation_batch"}
+
+
+TRAININGS = {
+    "model": Given("train ease r.csv", {"model": "ease", "dataset": "r.csv"}, None),
+    "data": Given(
+        "train ease r.csv s.csv --items i.csv --features kind tags, --protocol temporal "
+        "--filters reference --source-dir raw",
+        {
+            "model": "ease",
+            "dataset": ["r.csv", "s.csv"],
+            "items": "i.csv",
+            "features": ["kind", "tags,"],
+            "protocol": "temporal",
+            "filters": "reference",
+            "source_dir": "raw",
+        },
+        None,
+    ),
+    "model_config": Given(
+        "train vae r.csv --hidden 20 10 --latent 5",
+        {"model": "vae", "dataset": ("r.csv",), "hidden": [20, 10], "latent": 5},
+        None,
+    ),
+    "config": Given(
+        "train vae r.csv --epochs 3 --learning-rate 1e-3 --seed 7 --candidates sampled-99",
+        {
+            "model": "vae",
+            "dataset": "r.csv",
+            "config": TrainingConfig(epochs=3, learning_rate=1e-3),
+            "seed": 7,
+            "candidates": "sampled-99",
+        },
+        None,
+    ),
+    "start_from": Given(
+        "train gmf r.csv --from RUN --epochs 3",
+        {"model": "gmf", "dataset": "r.csv", "start_from": "RUN", "epochs": 3},
+        None,
+    ),
+    "pretraining": Given(
+        "train neumf r.csv --pretrained-gmf g --pretrained-mlp m --pretrained-alpha 0.2",
+        {
+            "model": "neumf",
+            "dataset": "r.csv",
+            "pretrained_gmf": "g",
+            "pretrained_mlp": "m",
+            "pretrained_alpha": 0.2,
+        },
+        None,
+    ),
+    "run": Given(
+        "train ease r.csv --run here", {"model": "ease", "dataset": "r.csv", "run": "here"}, None
+    ),
+    "overwrite": Given(
+        "train ease r.csv --run here --overwrite",
+        {"model": "ease", "dataset": "r.csv", "run": Path("here"), "overwrite": True},
+        None,
+    ),
+    "logs": Given(
+        "train vae r.csv --log-path m.jsonl --trace",
+        {
+            "model": "vae",
+            "dataset": "r.csv",
+            "logs": LogConfig(log_path=Path("m.jsonl"), trace=True),
+        },
+        None,
+    ),
+    "threads": Given(
+        "train ease r.csv --threads 2", {"model": "ease", "dataset": "r.csv", "threads": 2}, None
+    ),
+}
+"""Fields of a training. A service trains nothing."""
+
+PYTHON_ALONE = {
+    "runs_root": "a shell names the run, or changes the directory",
+    "needs_features": "--like sets it, by the run that is repeated",
+    "root": "a shell names the output, or changes the directory",
+}
+"""Fields that no option sets, with the reason."""
+
+PREPARATIONS = {
+    "source": Given("prepare r.csv s.csv", {"source": ["r.csv", "s.csv"]}, None),
+    "config": Given(
+        "prepare r.csv --user-column u --min-rating 4 --validation none --seed 3",
+        {
+            "source": "r.csv",
+            "config": PrepareConfig(user_column="u", min_rating=4, seed=5),
+            "validation": "none",
+            "seed": 3,
+        },
+        None,
+    ),
+    "a split": Given(
+        "prepare --train a.csv --validation b.csv --test c.csv",
+        {"source": GivenSplit(train="a.csv", validation="b.csv", test="c.csv")},
+        None,
+    ),
+    "items": Given(
+        "prepare r.csv --items i.csv --features kind",
+        {"source": "r.csv", "items": "i.csv", "features": ("kind",)},
+        None,
+    ),
+    "source_dir": Given(
+        "prepare ml-1m --source-dir raw", {"source": "ml-1m", "source_dir": Path("raw")}, None
+    ),
+    "like": Given("prepare r.csv --like RUN", {"source": "r.csv", "like": "RUN"}, None),
+    "output": Given("prepare r.csv -o out", {"source": "r.csv", "output": "out"}, None),
+    "overwrite": Given("prepare r.csv --overwrite", {"source": "r.csv", "overwrite": True}, None),
+}
+"""Fields of a preparation."""
 
 
 class Asked(Exception):  # noqa: N818 (it carries a request out of a verb)
@@ -213,3 +326,86 @@ def test_help_has_every_keyword_of_a_measurement(verb: Any) -> None:
     for name in MEASURED.keys() - {"nothing"}:
         assert f"\n        {name}: " in str(foretaste.evaluate_run.__doc__)
     assert not any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
+@pytest.mark.parametrize(
+    ("request_class", "table"), [(TrainRequest, TRAININGS), (PrepareRequest, PREPARATIONS)]
+)
+def test_every_field_is_in_a_table_or_has_its_reason(
+    request_class: Any, table: dict[str, Given]
+) -> None:
+    names = {item.name for item in fields(request_class)}
+    assert names <= table.keys() | PYTHON_ALONE.keys()
+    assert not table.keys() & PYTHON_ALONE.keys()
+
+
+@pytest.mark.parametrize(
+    "given", [*TRAININGS.values(), *PREPARATIONS.values()], ids=[*TRAININGS, *PREPARATIONS]
+)
+def test_a_command_and_a_call_make_the_same_request(
+    given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert given.command is not None
+    made = []
+
+    def keep(request: object, *others: object) -> Any:
+        made.append(request)
+        raise Asked
+
+    make_run(tmp_path / "RUN", make_dataset(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    verb: Any = train if given.command.startswith("train") else prepare
+    with (
+        patch("foretaste.training.verbs.train_run", keep),
+        patch("foretaste.data.preparation.prepare_dataset", keep),
+    ):
+        with pytest.raises(Asked):
+            call(*given.command.split())
+        with pytest.raises(Asked):
+            verb(**given.python)
+    command, python = made
+    assert command == python
+    assert command != replace(command, overwrite=not command.overwrite)
+
+
+def test_a_record_has_no_password_and_no_frame(tmp_path: Path) -> None:
+    """A frame is there by its kind and the digest of what was read, a query by its digest."""
+    dataset = make_dataset(tmp_path)
+    frame = pd.DataFrame({"user_id": [1], "item_id": [2]})
+    url = "postgresql://shop:hunter2@host/shop"
+    query = "SELECT * FROM events WHERE token = 'hunter3'"
+    for source in (frame, url, [url, url]):
+        request = TrainRequest.of("ease", source, query=query, items=url, run=tmp_path / "run")
+        record = request.record(dataset.manifest)
+        text = json.dumps(record)
+        assert "hunter" not in text
+        assert record["data"]["read"][0]["sha256"] == dataset.manifest.source[0]["sha256"]
+    assert record["data"]["config"]["query"].startswith("sha256 ")
+    assert TrainRequest.of("ease", frame).data.sources == ["a pandas DataFrame"]
+    assert record["beside"].keys() >= {"run", "threads", "logs", "checkpoint_every_s"}
+
+
+def test_what_changes_no_result_is_no_difference_and_in_no_digest(tmp_path: Path) -> None:
+    """Equal trainings keep equal weight files, wherever and by whomever they are written."""
+    dataset = make_dataset(tmp_path)
+    one = TrainRequest.of("gmf", dataset, run=tmp_path / "one", device="cpu", epochs=1)
+    beside: dict[str, Any] = {"run": tmp_path / "two", "threads": 1, "logs": LogConfig(trace=True)}
+    config = replace(one.config, checkpoint_every_s=1.0, warm_up_epochs=1)
+    two = replace(one, config=config, **beside)
+    assert one.settings() == two.settings()
+    assert one.settings() != replace(one, config=replace(config, seed=2)).settings()
+    runs = [train_run(request, Callback()) for request in (one, two)]
+    digests = {run.config.digest() for run in runs}
+    assert len(digests) == 1
+    assert len({run.open_weights().digest for run in runs}) == 1
+    assert runs[1].config.request["beside"]["checkpoint_every_s"] == 1.0
+
+
+def test_a_run_knows_the_request_that_it_was_made_for(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path)
+    asked = TrainRequest.of(
+        "gmf", dataset, run=tmp_path / "one", device="cpu", epochs=1, negatives="auto", factors=3
+    )
+    made = TrainRequest.of_run(train_run(asked, Callback()))
+    assert made.settings() == asked.settings()
+    assert made.data.source == dataset.path

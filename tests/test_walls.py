@@ -39,7 +39,7 @@ BELOW = {
 }
 """What each room may import of the others; all may import what lies beside them."""
 
-BESIDE = {"_util", "errors", "host"}
+BESIDE = {"_util", "errors", "host", "keywords"}
 
 FORBIDDEN = {
     "ops": {"numpy", "duckdb", "pyarrow", "logging", "pathlib", "io"},

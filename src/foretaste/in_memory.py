@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
@@ -40,6 +40,8 @@ from foretaste.training.verbs import train_run
 if TYPE_CHECKING:
     import torch
     from _typeshed import DataclassInstance
+
+    from foretaste.keywords import ModelName, TrainKeywords
 
 _OF_VALIDATION = (
     *("eval_every", "eval_after", "patience", "target", "select_by"),
@@ -85,7 +87,7 @@ class FittedRecommender(Recommender):
 
 
 def fit(
-    model: str,
+    model: ModelName,
     interactions: Any,
     *,
     items: Any = None,
@@ -93,7 +95,7 @@ def fit(
     config: TrainingConfig | None = None,
     callback: Callback | None = None,
     threads: int | None = None,
-    **settings: Any,
+    **settings: Unpack[TrainKeywords],
 ) -> FittedRecommender:
     """Fit ``model`` to all ``interactions`` and return a recommender; no file stays behind.
 

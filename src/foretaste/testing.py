@@ -36,7 +36,7 @@ from foretaste.models.registry import config_class
 from foretaste.models.scorer import ScorerInputs
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs import Run, load_model
-from foretaste.training import TrainingConfig, train
+from foretaste.training import TrainingConfig, TrainRequest, train_run
 
 __all__ = ["ModelContract", "Recipe"]
 
@@ -76,11 +76,17 @@ class Recipe:
     def train(self, dataset: Dataset, path: Path, *, seed: int = 1) -> Run:
         """Train the model into a new run at ``path``."""
         config = TrainingConfig(**self.settings, seed=seed, device="cpu")
-        return train(self.model, dataset, model_config=self.model_config, config=config, run=path)
+        request = TrainRequest.of(
+            self.model, dataset, model_config=self.model_config, config=config, run=path
+        )
+        return train_run(request)
 
     def train_with_defaults(self, dataset: Dataset, path: Path) -> Run:
         """Train the model with all settings at their defaults."""
-        return train(self.model, dataset, model_config=self.defaults, device="cpu", run=path)
+        request = TrainRequest.of(
+            self.model, dataset, model_config=self.defaults, device="cpu", run=path
+        )
+        return train_run(request)
 
 
 @dataclass(frozen=True)

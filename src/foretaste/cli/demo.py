@@ -60,7 +60,7 @@ def demo(
         quiet: Print the table that compares the models and nothing else.
     """
     from foretaste.runs import unused_run_path
-    from foretaste.training import train
+    from foretaste.training import TrainRequest, train_run
     from foretaste.training.display import TrainingDisplay
 
     console = stdout_console(quiet=quiet)
@@ -70,14 +70,14 @@ def demo(
     for model, model_config, training in TRAININGS:
         say(console)
         with TrainingDisplay(console, training) as display:
-            run = train(
+            request = TrainRequest.of(
                 model,
                 dataset,
                 model_config=model_config,
                 config=training,
                 run=unused_run_path(output / "runs", model),
-                callback=display,
             )
+            run = train_run(request, display)
         runs.append(run)
     _compare(runs, console)
     _recommend(run, console)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any, get_args
 
 from cyclopts import Parameter
 
@@ -12,6 +12,7 @@ from foretaste._util.terminal import print_data
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, say_next, stdout_console, steps
 from foretaste.data.config import PrepareConfig, Validation
+from foretaste.data.request import PrepareRequest
 from foretaste.errors import SettingError
 
 _NO_FILES = (None, *get_args(Validation))
@@ -64,10 +65,10 @@ class SplitFiles:
 
     def settings(self, config: PrepareConfig | None) -> PrepareConfig:
         """``config`` with the given validation."""
-        config = config or PrepareConfig()
-        if self.validation not in _NO_FILES:
-            return config
-        return replace(config, validation=cast("Validation", self.validation))
+        given = {} if config is None else vars(config)
+        if self.validation in _NO_FILES:
+            given = given | {"validation": self.validation}
+        return PrepareConfig(**given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,21 +109,21 @@ def prepare(
         overwrite: Replace an existing dataset.
         quiet: Print the directory of the dataset and nothing else.
     """
-    from foretaste.data import prepare as prepare_dataset
+    from foretaste.data.preparation import prepare_dataset
 
     split = split or SplitFiles()
+    request = PrepareRequest(
+        source=split.source(sources),
+        config=split.settings(config),
+        items=items,
+        source_dir=source_dir,
+        like=like,
+        output=output,
+        overwrite=overwrite,
+    )
     console = stdout_console()
     with steps("Preparing", quiet=quiet) as progress:
-        dataset = prepare_dataset(
-            split.source(sources),
-            output,
-            split.settings(config),
-            items=items,
-            source_dir=source_dir,
-            like=like,
-            overwrite=overwrite,
-            progress=progress,
-        )
+        dataset = prepare_dataset(request, progress)
     if quiet:
         print_data(str(dataset.path))
         return

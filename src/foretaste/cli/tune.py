@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import App
 
-from foretaste.cli.arguments import FLAG, given_settings, use_threads
+from foretaste.cli.arguments import FLAG, given_settings
 from foretaste.cli.console import MetricsFormat, print_metrics, say, say_next, stdout_console
 from foretaste.cli.other_models import add_commands
 from foretaste.cli.train_options import (
@@ -19,7 +19,6 @@ from foretaste.cli.train_options import (
     options_of,
     train_on_everything,
 )
-from foretaste.data.request import PrepareRequest
 from foretaste.errors import SettingError
 from foretaste.models.registry import MODELS, config_class
 from foretaste.tune.config import TRIALS
@@ -55,24 +54,23 @@ def command_for(model: str) -> Callable[..., None]:
             quiet: Print the table and nothing else: no progress and no notes.
         """
         time_s = None if time is None else _seconds(time)
-        of_data = given_settings(raw)
-        data = PrepareRequest.of(dataset, **of_data)
-        use_threads(threads)
 
         from foretaste.training import Callback
-        from foretaste.tune import tune_model
+        from foretaste.tune.search import TuneRequest, search_settings
 
-        found = tune_model(
+        request = TuneRequest.of(
             model,
             dataset,
             trials=trials,
             time_s=time_s,
             output=output,
-            callback=Callback() if quiet else None,
-            **of_data,
+            threads=threads,
+            **given_settings(raw),
             **given_settings(model_config),
             **given_settings(config),
         )
+        data = request.train.data
+        found = search_settings(request, Callback() if quiet else None)
         print_metrics(found.rows(), [("", found.grid())], [] if quiet else found.notes(), format)
         if format == "table" and not quiet:
             console = stdout_console()

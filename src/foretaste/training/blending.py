@@ -26,7 +26,8 @@ from foretaste.runs.run import Run, dataset_of, load_model
 from foretaste.training.auto import check_candidates, selected_metric
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
-from foretaste.training.verbs import train
+from foretaste.training.request import TrainRequest
+from foretaste.training.verbs import train_run
 
 Weights = tuple[float, ...]
 
@@ -90,7 +91,7 @@ def blend(
         raise SettingError(
             f"weights are {len(weights)}, and the runs {len(opened)}; give each run one"
         )
-    return train(
+    request = TrainRequest.of(
         "blend",
         data,
         model_config=_config(opened, weights),
@@ -98,8 +99,8 @@ def blend(
         run=run,
         runs_root=runs_root,
         overwrite=overwrite,
-        callback=callback,
     )
+    return train_run(request, callback)
 
 
 def blend_weights(

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 
@@ -51,9 +51,12 @@ from foretaste.training.strategy import ALONE, Strategy, strategy_here
 from foretaste.training.trainer import Trainer, make_trainer
 from foretaste.training.warm_start import WarmStart, weights_of_start
 
+if TYPE_CHECKING:
+    from foretaste.keywords import ModelName, TrainKeywords
+
 
 def train(
-    model: str,
+    model: ModelName,
     dataset: Dataset | Path | str | Any,
     *,
     model_config: ModelConfig | None = None,
@@ -67,7 +70,7 @@ def train(
     logs: LogConfig | None = None,
     callback: Callback | None = None,
     threads: int | None = None,
-    **settings: Any,
+    **settings: Unpack[TrainKeywords],
 ) -> Run:
     """Train ``model`` on ``dataset`` and return the run: its best weights, settings and metrics.
 

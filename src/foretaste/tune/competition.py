@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from foretaste._util.formatting import duration
 from foretaste._util.keywords import assign_settings
@@ -38,7 +38,10 @@ from foretaste.training.verbs import open_data
 from foretaste.tune.config import COMPETITIONS
 from foretaste.tune.directory import finished_run, trainings_at, write_tables
 from foretaste.tune.leaderboard import BLEND, Entry, Leaderboard
-from foretaste.tune.search import check_validation, tune_model
+from foretaste.tune.search import TuneRequest, check_validation, search_settings
+
+if TYPE_CHECKING:
+    from foretaste.keywords import CompeteKeywords
 
 _QUICKEST = ("popularity", "ials", "rp3beta", "itemknn", "ease", "slist")
 """Models without gradient steps, the quickest first; those of other packages come after them."""
@@ -55,7 +58,7 @@ def compete(
     callback: Callback | None = None,
     progress: Callable[[int, int], None] | None = None,
     threads: int | None = None,
-    **settings: Any,
+    **settings: Unpack[CompeteKeywords],
 ) -> Leaderboard:
     """Train models on ``dataset``, one after another, and rank them by its test part.
 
@@ -121,9 +124,12 @@ def compete(
         def run_of(model: str) -> Run:
             if not trials or not config_class(model).search_space:
                 return finished_run(request_of(model, model), callback)
-            search = tune_model(
-                model, data, trials=trials, config=config, output=place / model, callback=callback
+            request = TuneRequest(
+                train=replace(request_of(model, model), run=None),
+                trials=trials,
+                output=place / model,
             )
+            search = search_settings(request, callback)
             return Run.open(search.best.run)
 
         # A callback replaces all output.

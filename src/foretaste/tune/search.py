@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from foretaste._util.memory import was_refused
-from foretaste._util.settings import Count, Range, changed, checked
+from foretaste._util.settings import Count, Range, changed, check_settings
 from foretaste.data.dataset import Dataset
 from foretaste.data.request import PrepareRequest
 from foretaste.errors import SettingError, TrainingError, UnsupportedError
@@ -37,11 +37,12 @@ from foretaste.tune.directory import finished_run, trainings_at, write_tables
 from foretaste.tune.trials import Search, Trial
 
 if TYPE_CHECKING:
+    from foretaste.keywords import ModelName, TrainKeywords
     from foretaste.tune.study import Study
 
 
 def tune_model(
-    model: str,
+    model: ModelName,
     dataset: Dataset | Path | str | Any,
     *,
     trials: int = TRIALS,
@@ -51,7 +52,7 @@ def tune_model(
     output: Path | str | None = None,
     callback: Callback | None = None,
     threads: int | None = None,
-    **settings: Any,
+    **settings: Unpack[TrainKeywords],
 ) -> Search:
     """Search settings of ``model`` for ``dataset`` with Optuna; returns the trials.
 
@@ -78,30 +79,68 @@ def tune_model(
     TrainingError if every trial failed; UnsupportedError if the model needs an order and the data
     have none.
     """
-    trials = checked("trials", trials, Count)
-    time_s = checked("time_s", time_s, Annotated[float, Range(above=0)] | None)
-    began = time.monotonic()
-    place = checked("output", output, Path | None)
-    request = TrainRequest.of(
+    request = TuneRequest.of(
         model,
         dataset,
-        verb="tune_model",
+        trials=trials,
+        time_s=time_s,
+        output=output,
         model_config=model_config,
         config=config,
         threads=threads,
         **settings,
     )
+    return search_settings(request, callback)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneRequest:
+    """What `search_settings` is asked for; made alike by the command line and by `tune_model`."""
+
+    train: TrainRequest
+    """The training that every trial is, but for the searched settings."""
+
+    given: tuple[str, ...] = ()
+    """Settings that are the same in every trial, also where they have their defaults."""
+
+    trials: Count = TRIALS
+    """Number of trials in all."""
+
+    time_s: Annotated[float, Range(above=0)] | None = None
+    """Seconds after which no further trial begins."""
+
+    output: Path | None = None
+    """Directory of the search; by default ``searches/MODEL-NAME`` with the dataset's name."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    @classmethod
+    def of(cls, model: str, dataset: Any, **keywords: Any) -> TuneRequest:
+        """The request of the keywords of `tune_model`."""
+        names = ("trials", "time_s", "output")
+        own = {name: keywords.pop(name) for name in names if name in keywords}
+        return cls(
+            train=TrainRequest.of(model, dataset, verb="tune_model", **keywords),
+            given=tuple(keywords),
+            **own,
+        )
+
+
+def search_settings(search: TuneRequest, callback: Callback | None = None) -> Search:
+    """Carry out a request; returns the trials. `tune_model` says what is raised."""
+    began, request = time.monotonic(), search.train
     with displayed(callback, request.config) as shown:
         data = open_data(request.data, shown)
     check_validation(data)
-    check_order(model, request.model_config, data)
+    check_order(request.model, request.model_config, data)
     request = replace(
         request,
         data=PrepareRequest(source=data),
-        runs_root=place or SEARCHES / f"{model}-{data.path.name}",
+        runs_root=search.output or SEARCHES / f"{request.model}-{data.path.name}",
     )
     values = {**asdict(request.config), **asdict(request.model_config)}
-    given = _given(request) | {name: settings[name] for name in settings if name in values}
+    given = _given(request) | {name: values[name] for name in search.given if name in values}
     space = _space(request, data, given)
     ranges = {
         name: f"searched from {values.low} to {values.high}"
@@ -109,14 +148,14 @@ def tune_model(
         else f"searched among {values}"
         for name, values in space.items()
     }
-    about = {"model": model, "dataset": data.manifest.digest, **values, **ranges}
+    about = {"model": request.model, "dataset": data.manifest.digest, **values, **ranges}
 
     # Imported before the directory is made: without Optuna nothing is written.
     from foretaste.tune.study import open_study
 
     path, seed = request.runs_root, request.config.seed
     with (
-        computing_with(threads),
+        computing_with(request.threads),
         trainings_at(path, about),
         open_study(path, space, seed, lambda: _first(request, data, space, callback)) as study,
     ):
@@ -127,15 +166,15 @@ def tune_model(
         if acts("search", type(trial.model_config)):
             # Elsewhere the display would say that the model ignores it.
             trial = replace(trial, config=replace(trial.config, search=False))
-        while len(study.finished) < trials:
+        while len(study.finished) < search.trials:
             _try_next(study, trial, data, callback)
-            if time_s is not None and time.monotonic() - began >= time_s:
+            if search.time_s is not None and time.monotonic() - began >= search.time_s:
                 break
-        search = _result(study, trial, data, given | _given(trial))
-        if not any(one.state == "complete" for one in search.trials):
-            raise TrainingError(f"every trial in {path} failed: {search.trials[0].reason}")
-        write_tables(path, search.grid(), search.notes(), search.rows())
-        return search
+        found = _result(study, trial, data, given | _given(trial))
+        if not any(one.state == "complete" for one in found.trials):
+            raise TrainingError(f"every trial in {path} failed: {found.trials[0].reason}")
+        write_tables(path, found.grid(), found.notes(), found.rows())
+        return found
 
 
 def check_validation(data: Dataset) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from foretaste._util.atomic import atomic_directory
 from foretaste._util.files import real_path, why_not_written
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from foretaste.data.preparation.spark_session import Spark
+    from foretaste.keywords import PrepareKeywords
 
 # An option of the command line, with the Python spelling that may follow it.
 _OPTION = re.compile(r"--([a-z][a-z-]*)(?: \([a-z_]+=[^)]* in Python\))?")
@@ -64,7 +65,7 @@ def prepare(
     like: Path | str | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
-    **settings: Any,
+    **settings: Unpack[PrepareKeywords],
 ) -> Dataset:
     """Turn raw interactions into a dataset directory, and open it.
 
