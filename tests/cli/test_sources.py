@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from foretaste.data import open_dataset
-from foretaste.serve.models import ModelStore
+from foretaste.serve.store import ModelStore
 from tests.cli.conftest import call
 from tests.databases import postgresql_server, require_adbc, write_sqlite
 

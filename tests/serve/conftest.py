@@ -14,7 +14,8 @@ from foretaste.data import Dataset
 from foretaste.serve.app import Service
 from foretaste.serve.config import ServeConfig
 from foretaste.serve.events import EventStore
-from foretaste.serve.models import CACHE_BYTES, ModelStore
+from foretaste.serve.models import CACHE_BYTES
+from foretaste.serve.store import ModelStore
 from tests.databases import postgresql_server
 from tests.runs.tiny import make_dataset, make_run
 

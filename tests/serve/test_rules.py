@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from foretaste.errors import SettingError
-from foretaste.serve.models import ModelStore
+from foretaste.serve.store import ModelStore
 from tests.runs.tiny import FIRST_USER
 from tests.serve.conftest import serving
 

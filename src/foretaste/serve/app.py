@@ -26,7 +26,7 @@ from foretaste.serve.config import ServeConfig
 from foretaste.serve.errors import HANDLERS, ServiceError, overloaded
 from foretaste.serve.events import Event, EventStore
 from foretaste.serve.guard import Guard
-from foretaste.serve.models import ModelStore, ServedModel
+from foretaste.serve.models import ServedModel
 from foretaste.serve.openapi import ENDPOINTS, document
 from foretaste.serve.schemas import (
     EventsBody,
@@ -37,6 +37,7 @@ from foretaste.serve.schemas import (
     SimilarBody,
     WithdrawBody,
 )
+from foretaste.serve.store import ModelStore
 from foretaste.serve.telemetry import Metrics, Telemetry, log
 
 # Constants, and no options: nothing that was measured was answered sooner with others.

@@ -5,10 +5,11 @@ Ids are integers or strings, as in the dataset of the run.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from time import time
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -103,6 +104,10 @@ _KeptId = Annotated[AnyId, AfterValidator(_kept)]
 _K = Annotated[StrictInt, Field(ge=1, le=MAX_K)]
 
 
+FieldIds = tuple[str, Literal["user", "item"], Sequence[int | str]]
+"""The place of a field in a body, the table of its ids, and the ids."""
+
+
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -164,6 +169,13 @@ class RecommendBody(_Body):
         Field(description="Name the items of the history that are nearest to each listed item."),
     ] = False
 
+    def ids(self) -> Iterator[FieldIds]:
+        """The ids of each field that a run may know."""
+        for number, user in enumerate(self.users):
+            yield f"users.{number}.history", "item", user.history
+        yield "exclude", "item", self.exclude
+        yield "candidates", "item", self.candidates or ()
+
     def request(self) -> ListRequest:
         """What the lists of all users hold."""
         return ListRequest(
@@ -183,6 +195,10 @@ class SimilarBody(_Body):
     model: str | None = None
     item_ids: Annotated[list[AnyId], Field(min_length=1, max_length=MAX_USERS)]
     k: _K = 10
+
+    def ids(self) -> Iterator[FieldIds]:
+        """The ids of each field that a run may know."""
+        yield "item_ids", "item", self.item_ids
 
 
 class SearchQuery(_Body):
@@ -224,6 +240,13 @@ class EventsBody(_Body):
     """Events to store."""
 
     events: Annotated[list[EventBody], Field(min_length=1)]
+
+    def ids(self) -> Iterator[FieldIds]:
+        """The ids of each field that a run may know: all users, then all items."""
+        for number, event in enumerate(self.events):
+            yield f"events.{number}.user_id", "user", (event.user_id,)
+        for number, event in enumerate(self.events):
+            yield f"events.{number}.item_id", "item", (event.item_id,)
 
 
 class WithdrawBody(_Body):

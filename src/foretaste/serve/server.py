@@ -48,7 +48,7 @@ def serve(
         from foretaste.serve.app import Service
         from foretaste.serve.connections import BoundedProtocol
         from foretaste.serve.events import EventStore
-        from foretaste.serve.models import ModelStore
+        from foretaste.serve.store import ModelStore
         from foretaste.serve.telemetry import log_by_lines
     except ModuleNotFoundError as error:
         raise MissingExtraError(

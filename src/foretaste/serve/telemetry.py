@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from foretaste.serve.errors import NO_STORE, NOSNIFF
 from foretaste.serve.lists import WrittenList
-from foretaste.serve.models import ModelStore
+from foretaste.serve.store import ModelStore
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _MAX_PATH = 200
