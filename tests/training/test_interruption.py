@@ -137,7 +137,7 @@ def test_other_threads_train_without_catching_signals(dataset: Dataset, tmp_path
 
 
 def test_the_same_call_goes_on_with_an_unfinished_run(
-    whole: Run, dataset: Dataset, tmp_path: Path
+    whole: Run, dataset: Dataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(Interrupted):
         run_of("gmf", dataset, tmp_path / "run", batch_size=1000, callback=Killing("epoch 2"))
@@ -147,7 +147,11 @@ def test_the_same_call_goes_on_with_an_unfinished_run(
         run_of("gmf", dataset, tmp_path / "run", batch_size=500)
     with pytest.raises(RunError, match=r"unfinished training of other settings: model is 'gmf'"):
         run_of("mlp", dataset, tmp_path / "run", batch_size=1000)
-    run = run_of("gmf", dataset, tmp_path / "run", batch_size=1000)
+    with caplog.at_level("INFO", "foretaste"):
+        run = run_of("gmf", dataset, tmp_path / "run", batch_size=1000, checkpoint_every_s=1.0)
+    said, training = caplog.messages[:2]
+    assert said == f"{tmp_path / 'run'} is an unfinished run of the same request, and is resumed"
+    assert training.startswith("Resuming gmf on ")
     assert weights_of(run) == weights_of(whole)
     assert numbers_of(run) == numbers_of(whole)
     assert [event["event"] for event in run.log.read()].count("resume") == 1

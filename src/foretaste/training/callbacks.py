@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from foretaste.data.dataset import Dataset
@@ -133,6 +134,9 @@ class Callback:
     def prepared(self, source: str, dataset: Dataset) -> None:
         """After the preparation of raw interactions; ``source`` names them, without passwords."""
 
+    def resuming(self, run_path: Path) -> None:
+        """Before an unfinished run of the same request is resumed."""
+
     def started(self, start: TrainingStart) -> None:
         """Before the first update."""
 
@@ -165,6 +169,10 @@ class Callbacks(Callback):
     def prepared(self, source: str, dataset: Dataset) -> None:
         for callback in self.callbacks:
             callback.prepared(source, dataset)
+
+    def resuming(self, run_path: Path) -> None:
+        for callback in self.callbacks:
+            callback.resuming(run_path)
 
     def started(self, start: TrainingStart) -> None:
         for callback in self.callbacks:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,6 +24,9 @@ from foretaste.evaluation.config import metric_name, parse_metric
 from foretaste.models.registry import config_class
 from foretaste.training.callbacks import Callback, EpochReport, TrainingStart, TrainingSummary
 from foretaste.training.config import TrainingConfig, acts
+
+_LOG = logging.getLogger("foretaste")
+"""Carries what is printed, for programs that keep logs of their own."""
 
 _WIDE_LOSS = 1e5
 """Losses from here on are written with an exponent: the column is that wide."""
@@ -92,6 +97,9 @@ class TrainingDisplay(Callback):
         for label, value in lines.items():
             self.say(f"  {label:{width}}  {value}")
         self.bars.update(self.epoch_bar, description="starting")
+
+    def resuming(self, run_path: Path) -> None:
+        self.say(f"{run_path} is an unfinished run of the same request, and is resumed")
 
     def started(self, start: TrainingStart) -> None:
         self.start, plan = start, start.plan
@@ -328,8 +336,10 @@ class TrainingDisplay(Callback):
             self.tell(f"all {self.num_epochs} epochs", done / self.num_epochs, left_s)
 
     def say(self, line: str = "", style: str | None = None) -> None:
-        """Print a line as it stands, above the bar."""
+        """Print a line as it stands, above the bar, and log it."""
         text = printable_lines(line)
+        if text.strip():
+            _LOG.info(text.strip("\n"))
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 

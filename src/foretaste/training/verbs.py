@@ -150,6 +150,7 @@ def _train(request: TrainRequest, callback: Callback | None, strategy: Strategy)
         if place["is_begun"]:
             begun = strategy.opened(lambda: Run.open(place["path"]), Run.open)
             _check_same_request(begun, request, dataset)
+            display.resuming(begun.path)
             return _resumed(begun, request, dataset, display, strategy)
         return _begun(request, place["path"], dataset, display, strategy)
 
