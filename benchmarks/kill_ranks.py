@@ -48,6 +48,7 @@ TRAINING_S = 600.0
 TIMES = {"time", "train_s", "compile_s", "samples_per_s", "min_epoch_s", "avg_epoch_s", "target_s"}
 TIMES |= {"search_s"}
 TIMES |= {"evaluated_users_per_s", "evaluated_samples_per_s", "elapsed_s", "memory_mib"}
+TIMES |= {"log_sha256", "config_sha256", "sha256"}
 TIMES |= {"min_evaluation_s", "avg_evaluation_s"}
 
 

@@ -19,7 +19,7 @@ def finish(run: Run, found: Evaluation | None = None, **summary: object) -> None
     """Log a test part and a summary, as a training does at its end."""
     if found is not None:
         run.log.append("evaluation", epoch=None, evaluation=found.as_dict())
-    run.log.append("summary", train_s=2.5, **summary)
+    run.log.finish(train_s=2.5, **summary)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, dataset: Dataset) -> Path:
     finish(runs["a trained"], found, select_by="hr@10", best_value=0.75)
     finish(runs["b fitted"], found, select_by=None, best_value=None)
     log = runs["d damaged"].log
-    log.append("summary", train_s=1.0)
+    log.finish(train_s=1.0)
     log.path.write_text(log.path.read_text()[9:])
     (tmp_path / "no run").mkdir()
     return tmp_path

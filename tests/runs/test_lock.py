@@ -105,6 +105,7 @@ def test_a_directory_that_cannot_be_written_is_named(
 
 def test_what_a_dead_process_left_is_nobody_s(run: Run) -> None:
     (run.path / LOCK).write_text("process 1 on here")
+    run.log.finish()
     assert run.training_process is None
     assert verify(run.path) == []
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from foretaste.data import Dataset
 from foretaste.errors import RunError
-from foretaste.runs import MetricsLog, Run
+from foretaste.runs import MetricsLog, Run, list_runs, verify
 from foretaste.runs.log import UNITS, first_line
+from tests.runs.tiny import make_run
 
 
 def test_the_first_line_declares_names_and_units(run: Run) -> None:
@@ -93,3 +96,54 @@ def test_a_log_that_is_a_link_is_read_and_not_written(run: Run, tmp_path: Path) 
     run.log.append("epoch", epoch=1)
     assert cached.read_bytes() == before
     assert run.log.path.read_bytes() != before
+
+
+def changes(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Logs that differ from one, by what was done."""
+    for number, line in enumerate(lines):
+        yield f"line {number} lost", lines[:number] + lines[number + 1 :]
+        yield f"line {number} twice", lines[: number + 1] + lines[number:]
+        for old, new in (("0.5", "0.9"), ("2", "3"), ("event", "evenu"), (" ", "  ")):
+            if old in line:
+                changed = line.replace(old, new, 1)
+                yield (
+                    f"line {number} with {new!r}",
+                    [*lines[:number], changed, *lines[number + 1 :]],
+                )
+    yield "two lines in the other order", [lines[0], lines[2], lines[1], *lines[3:]]
+
+
+def test_every_change_of_a_finished_log_is_noticed(run: Run) -> None:
+    for epoch in (1, 2):
+        run.log.append("epoch", epoch=epoch, loss=0.5)
+    run.log.finish(train_s=2.5)
+    lines, num = run.log.lines(), 0
+    assert verify(run.path) == []
+    assert run.is_finished
+    for what, changed in changes(lines):
+        run.log.path.write_text("".join(changed))
+        assert verify(run.path), what
+        num += 1
+        if "summary" in changed[-1] or what == "line 3 twice":
+            with pytest.raises(RunError, match=r"metrics\.jsonl"):
+                _ = run.is_finished
+    assert num >= 20
+
+
+def test_the_log_of_another_run_is_noticed(run: Run, tmp_path: Path, dataset: Dataset) -> None:
+    other = make_run(tmp_path / "other", dataset)
+    for one in (run, other):
+        one.log.finish(train_s=2.5)
+    run.log.path.write_bytes(other.log.path.read_bytes())
+    assert "metrics.jsonl belongs to another run" in verify(run.path)[0]
+    with pytest.raises(RunError, match="belongs to another run"):
+        _ = run.log.summary
+    (listed,) = [one for one in list_runs(run.path.parent) if one.path == run.path]
+    assert "belongs to another run" in listed.state
+
+
+def test_a_log_that_lost_its_end_is_named(run: Run) -> None:
+    run.log.finish(train_s=2.5)
+    run.log.cut(run.log.lines()[:-1])
+    (problem,) = verify(run.path)
+    assert "has no summary, and there are weights and no resume.safetensors" in problem

@@ -20,6 +20,13 @@ from tests.runs.tiny import FIRST_USER, edit_config, flip_byte, items_of, make_r
 FILES = ["config.json", "users.parquet", "items.parquet", "histories.parquet", "metrics.jsonl"]
 
 
+@pytest.fixture
+def run(run: Run) -> Run:
+    """A finished run."""
+    run.log.finish(stopped_because="all epochs done")
+    return run
+
+
 def only_problem(run: Run) -> str:
     (problem,) = verify(run.path)
     return problem
@@ -27,6 +34,7 @@ def only_problem(run: Run) -> str:
 
 def test_what_was_written_is_right(tmp_path: Path, dataset: Dataset) -> None:
     run = make_run(tmp_path / "run", dataset, "vae", hidden=(8,), latent=4)
+    run.log.finish(stopped_because="all epochs done")
     assert verify(run.path) == verify(dataset.path) == []
 
 
@@ -38,6 +46,9 @@ def test_a_changed_file_is_named(run: Run, name: str) -> None:
 
 def test_a_run_that_was_rewritten_with_its_digest_is_taken(run: Run) -> None:
     edit_config(run, created="1999-01-01T00:00:00+00:00")
+    assert "metrics.jsonl belongs to another run" in only_problem(run)
+    run.log.cut(run.log.lines()[:-1])
+    run.log.finish()
     assert verify(run.path) == []
     assert Run.open(run.path).config.created.startswith("1999")
 
@@ -71,6 +82,7 @@ def test_another_config_is_refused(run: Run) -> None:
     ],
 )
 def test_a_line_that_does_not_belong_is_named(run: Run, line: bytes, said: str) -> None:
+    run.log.cut(run.log.lines()[:-1])
     run.log.append("epoch", epoch=1)
     with run.log.path.open("ab") as file:
         file.write(line)
@@ -86,8 +98,9 @@ def test_a_torn_last_line_is_no_mistake(run: Run) -> None:
 
 def test_weights_may_be_missing_only_before_the_end(run: Run) -> None:
     (run.path / "best.safetensors").unlink()
+    run.log.cut(run.log.lines()[:-1])
     assert verify(run.path) == []
-    run.log.append("summary", stopped_because="all epochs done")
+    run.log.finish(stopped_because="all epochs done")
     assert "best.safetensors is missing: the run is not whole" in only_problem(run)
 
 
@@ -97,6 +110,7 @@ def test_weights_must_be_those_of_the_model(run: Run) -> None:
 
 
 def test_a_saved_state_is_checked_and_the_log_left_alone(run: Run) -> None:
+    run.log.cut(run.log.lines()[:-1])
     run.save_state({"weight": torch.ones(3)}, {"epoch": 1})
     run.log.append("epoch", epoch=2)
     before = run.log.path.read_bytes()
@@ -119,6 +133,8 @@ def test_ids_that_come_twice(run: Run) -> None:
     files = {name: asdict(written) for name, written in run.config.files.items()}
     edit_config(run, files=files | {path.name: asdict(WrittenFile.of(path))})
     Run.open(run.path).save_weights(weights)
+    run.log.cut(run.log.lines()[:-1])
+    run.log.finish()
     assert only_problem(run) == f"{path}: an id is there more than once"
 
 

@@ -78,6 +78,7 @@ def test_a_file_that_does_not_fit_memory_can_be_verified_all_the_same(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foretaste.runs.files.free_bytes", lambda: 100)
+    run.log.finish()
     assert verify(run.path) == []
     weights = run.path / "best.safetensors"
     content = bytearray(weights.read_bytes())

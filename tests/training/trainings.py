@@ -75,6 +75,8 @@ def events(run: Run, kind: str) -> list[dict[str, Any]]:
 TIMES = {"time", "train_s", "compile_s", "samples_per_s", "min_epoch_s", "avg_epoch_s"}
 TIMES |= {"evaluated_users_per_s", "evaluated_samples_per_s", "elapsed_s", "memory_mib"}
 TIMES |= {"min_evaluation_s", "avg_evaluation_s", "target_s", "search_s"}
+# Digests of lines with times.
+TIMES |= {"log_sha256", "config_sha256", "sha256"}
 
 
 def numbers_of(run: Run) -> list[dict[str, Any]]:

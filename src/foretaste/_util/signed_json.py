@@ -24,11 +24,13 @@ def signed_text(document: Mapping[str, Any], *, indent: int | None = None) -> st
     return f"{body}{mark}{_sha256(body)}{end}\n"
 
 
-def check_signed(text: str) -> None:
-    """Raise ValueError if ``text`` differs in any character from the text of `signed_text`."""
+def check_signed(text: str) -> str:
+    """The digest at the end of ``text``; ValueError if ``text`` differs in any character from the
+    text of `signed_text`."""
     ending = _ENDING.search(text)
     if ending is None or ending[1] != _sha256(text[: ending.start()]):
         raise ValueError(f'its text does not match its "{SHA256}"')
+    return ending[1]
 
 
 def other_format(found: object, reads: int, again: str) -> str:

@@ -3,6 +3,7 @@ its epochs."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -14,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretaste._util.atomic import atomic_file
-from foretaste._util.files import open_own, open_regular
+from foretaste._util.files import open_own, open_regular, read_document
+from foretaste._util.signed_json import check_signed, signed_text
 from foretaste.errors import RunError
-from foretaste.runs.files import reading, writing
+from foretaste.runs.files import CONFIG, reading, writing
 
 if TYPE_CHECKING:
     from foretaste.evaluation.result import Evaluation
@@ -71,6 +73,9 @@ UNITS = {
     "evaluated_samples_per_s": "(user, candidate) pairs per second",
     "selection_split": "held-out part that chose the epoch",
     "memory_mib": "MiB",
+    "log_sha256": "of all lines before the summary",
+    "config_sha256": "the last entry of config.json",
+    "sha256": "of the summary's line before this value",
 }
 """All names at the top level of an event, with unit or meaning."""
 
@@ -139,6 +144,37 @@ class MetricsLog:
                 file.seek(end)
             file.write(line.encode())
 
+    def finish(self, **values: Any) -> None:
+        """Add the summary, the last event, and sync the log to the disk.
+
+        The summary holds the digests of all lines before it, of the run's config and of itself.
+        """
+        # Declared anew: an earlier foretaste, which began this log, had no digests.
+        lines = [first_line(), *self.lines()[1:]]
+        digests = {"log_sha256": _sha256(lines), "config_sha256": self._config_sha256()}
+        summary = json.loads(line_of("summary", **values, **digests))
+        with writing(self.path), atomic_file(self.path) as temporary:
+            temporary.write_bytes("".join([*lines, signed_text(summary)]).encode())
+
+    def _config_sha256(self) -> str:
+        path = self.path.with_name(CONFIG)
+        try:
+            with reading(path):
+                return check_signed(read_document(path))
+        except ValueError as error:
+            raise RunError(f"{path} is torn or was changed: {error}") from error
+
+    def _check_summary(self, lines: Sequence[str], summary: Mapping[str, Any]) -> None:
+        """Raise RunError if the last of the lines does not sign those before it, or another run."""
+        try:
+            check_signed(lines[-1])
+            if summary.get("log_sha256") != _sha256(lines[:-1]):
+                raise ValueError("the lines before the summary do not match its log_sha256")
+        except ValueError as error:
+            raise RunError(f"{self.path} is torn or was changed: {error}") from error
+        if summary.get("config_sha256") != self._config_sha256():
+            raise RunError(f"{self.path} belongs to another run: {CONFIG} has another sha256")
+
     def flush(self) -> int:
         """Sync the log to the disk; returns its length in bytes."""
         # A saved state refers to this length, so the lines are on the disk before the state is.
@@ -171,8 +207,21 @@ class MetricsLog:
             temporary.write_bytes("".join(lines).encode())
 
     def read(self) -> list[dict[str, Any]]:
-        """All events, the declaration first; RunError for a line that is no event."""
-        return [event for _, event in self._read()]
+        """All events, the declaration first.
+
+        RunError for a line that is no event, and for a summary that does not sign the lines before
+        it and the run's config.
+        """
+        found = [*self._read()]
+        kinds = [event["event"] for _, event in found]
+        if "summary" in kinds[:-1]:
+            number = kinds.index("summary") + 1
+            raise RunError(f"{self.path} was changed: lines follow its summary, line {number}")
+        summary = summary_of([event for _, event in found])
+        # An earlier foretaste neither declared nor wrote digests.
+        if summary and "log_sha256" in {**summary, **found[0][1].get("units", {})}:
+            self._check_summary([line for line, _ in found], summary)
+        return [event for _, event in found]
 
     @property
     def summary(self) -> dict[str, Any] | None:
@@ -197,6 +246,10 @@ class MetricsLog:
                 except (ValueError, RecursionError) as error:
                     raise RunError(f"{self.path}, line {number} is damaged: {error}") from error
                 yield line, event
+
+
+def _sha256(lines: Iterable[str]) -> str:
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def history_of(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

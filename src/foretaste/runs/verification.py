@@ -22,6 +22,7 @@ from foretaste.runs.files import (
     USERS,
     WEIGHTS,
 )
+from foretaste.runs.places import resume_command
 from foretaste.runs.run import Run, no_run
 
 
@@ -30,9 +31,9 @@ def verify(path: Path | str) -> list[str]:
 
     Of a dataset the manifest and the sha256 of every file it lists are checked. Of a run these are
     checked: the config's digest, version and fields; the bytes of ids and histories, and that no id
-    repeats; that every line of the log is an event with declared names; digest and owner of weights
-    and saved state; and that weights are finite and of the right shapes. Raises RunError if
-    ``path`` is neither.
+    repeats; that every line of the log is an event with declared names, and that the summary signs
+    them; digest and owner of weights and saved state; and that weights are finite and of the right
+    shapes. Raises RunError if ``path`` is neither.
     """
     path = checked("path", path, Path)
     problems: list[str] = []
@@ -61,6 +62,7 @@ def verify(path: Path | str) -> list[str]:
                 passes(name, partial(_check_part, run, name))
             if passes(METRICS, partial(_check_log, run)):
                 passes(WEIGHTS, partial(_check_weights, run))
+                passes(METRICS, partial(_check_has_end, run))
             if os.path.lexists(path / STATE):
                 passes(STATE, run.load_state)
     else:
@@ -84,6 +86,16 @@ def _check_log(run: Run) -> None:
             raise RunError(
                 f"{run.log.path}, line {number} is no event of this log: {str(event)[:80]}"
             )
+
+
+def _check_has_end(run: Run) -> None:
+    is_over = run.has_weights and not os.path.lexists(run.path / STATE)
+    if is_over and not run.is_finished and run.training_process is None:
+        raise RunError(
+            f"{run.log.path} has no summary, and there are weights and no {STATE}: its end was "
+            "lost, or the training was killed before its first state; train it again: "
+            f"{resume_command(run.path)}"
+        )
 
 
 def _check_weights(run: Run) -> None:

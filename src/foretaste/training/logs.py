@@ -72,7 +72,7 @@ class RunLogging(Callback):
         for evaluation in (summary.validation, summary.test):
             if evaluation is not None:
                 self._log_evaluation(evaluation, summary.best_epoch)
-        self.run.log.append("summary", **summary.as_event())
+        self.run.log.finish(**summary.as_event())
 
     def _log_evaluation(self, evaluation: Evaluation, epoch: int | None) -> None:
         self.run.log.append("evaluation", epoch=epoch, evaluation=evaluation.as_dict())
