@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from foretaste.errors import SettingError
 from tests import programs
 
 pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed")
+from foretaste.serve.errors import ServiceError
 from foretaste.serve.events import Event, EventStore
 
 WRITER = """
@@ -53,6 +55,51 @@ def test_an_event_is_kept_once(store: EventStore) -> None:
     assert store.add(events("b", "c", item="bolero")).result(30) == 1
     (found,) = store.items_of(["ana", "ben"]).values()
     assert sorted(found) == ["bolero", "nocturne"]
+
+
+@pytest.mark.parametrize("when", ["before", "between"])
+@pytest.mark.parametrize("what", ["removed", "replaced", "made anew"])
+def test_a_file_that_is_removed_or_replaced_acknowledges_nothing(
+    tmp_path: Path, what: str, when: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, backup = tmp_path / "events.db", tmp_path / "backup.db"
+    with closing(EventStore(str(path))) as store:
+        store.create()
+        store.start()
+        assert store.add(events("a")).result(30) == 1
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("VACUUM INTO ?", [str(backup)])
+
+        def change() -> None:
+            path.unlink()
+            if what == "replaced":
+                backup.rename(path)
+            elif what == "made anew":
+                with closing(EventStore(str(path))) as other:
+                    other.create()
+
+        write = store._insert_new
+
+        def change_then_write(*args: Any) -> set[str]:
+            change()
+            return write(*args)
+
+        if when == "before":
+            change()
+        else:
+            store._insert_new = change_then_write  # type: ignore[method-assign]
+        for waiting in (store.add(events("b")), store.withdraw(["a"])):
+            with pytest.raises(ServiceError) as caught:
+                waiting.result(30)
+            assert (caught.value.status, caught.value.code) == (503, "events_unavailable")
+        with pytest.raises(ServiceError):
+            store.items_of(["ana"])
+    assert "events.db was removed or replaced" in capfd.readouterr().err
+    with closing(EventStore(str(path))) as again:
+        again.create()
+        again.start()
+        again.add(events("b")).result(30)
+        assert "nocturne" in again.items_of(["ana"])["ana"]
 
 
 def test_of_what_is_withdrawn_the_id_alone_is_left(store: EventStore) -> None:

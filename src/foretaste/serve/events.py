@@ -144,6 +144,10 @@ class EventStore:
             .on_conflict_do_nothing(index_elements=["event_id"])
             .returning(EVENTS.c.event_id)
         )
+        path = Path(self.engine.url.database or "")
+        self._file = path if self.engine.name == "sqlite" else None
+        self._identity: tuple[int, int] | None = None
+        """Device and inode of the SQLite file when it was first used."""
         self._reads = self.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._reader: Connection | None = None
         self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
@@ -207,7 +211,24 @@ class EventStore:
 
     def start(self) -> None:
         """Begin to write; called once, in the process that writes."""
+        self.check_file()
         self._thread.start()
+
+    def check_file(self) -> None:
+        """Raise ServiceError if the SQLite file was removed, or another took its place."""
+        # Open connections go on to write to a file without a name, or into another's pages.
+        if self._file is None:
+            return
+        found = None
+        with suppress(OSError):
+            now = self._file.stat()
+            found = now.st_dev, now.st_ino
+        self._identity = self._identity or found
+        if found != self._identity:
+            from foretaste.serve.telemetry import log  # here, as this module imports the models
+
+            log("events_failed", message=f"{self._file} was removed or replaced: start anew")
+            raise events_unavailable()
 
     def close(self) -> None:
         """Write the waiting events, then end the thread and the connections."""
@@ -247,6 +268,7 @@ class EventStore:
         last event: by time, then by arrival; for one thread only."""
 
         def read() -> dict[str, list[str]]:
+            self.check_file()
             # One connection is kept open: the pool's check-out and return take longer than the
             # query.
             self._reader = reader = self._reader or self._reads.connect()
@@ -298,8 +320,11 @@ class EventStore:
         rows = [first[event_id] for event_id in sorted(first)]
 
         def write_all() -> set[str]:
+            self.check_file()
             with self.engine.begin() as connection:
-                return write(connection, rows)
+                changed = write(connection, rows)
+            self.check_file()  # before the acknowledgement, as it may have happened meanwhile
+            return changed
 
         try:
             done = _answered(write_all)
