@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from foretaste.errors import SettingError
@@ -16,6 +19,8 @@ from foretaste.ops.histories import HistoryTensors
 from tests.ops.cases import histories_of
 
 NUM_USERS, NUM_ITEMS = 50, 30
+
+Array = NDArray[np.float64]
 
 
 @pytest.fixture
@@ -29,13 +34,15 @@ def histories(generator: torch.Generator) -> HistoryTensors:
     return histories_of([set(row.nonzero()[:, 0].tolist()) for row in drawn_UI], NUM_ITEMS)
 
 
-def model_of(histories: HistoryTensors, **settings: float | str) -> IALS:
+def model_of(
+    histories: HistoryTensors, num_items: int = NUM_ITEMS, **settings: float | str
+) -> IALS:
     given: dict[str, Any] = {
         "factors": 6,
         "unobserved_weight": 0.3,
         "regularization": 0.02,
     } | settings
-    model = IALS(IALSConfig(**given), NUM_USERS, NUM_ITEMS)
+    model = IALS(IALSConfig(**given), NUM_USERS, num_items)
     model.count_items(histories)
     model.reset_parameters(1)
     return model
@@ -88,6 +95,44 @@ def test_new_users_are_a_minimum_too(histories: HistoryTensors) -> None:
     loss_of(model, histories).backward()
     assert model.user_factors.grad is not None
     assert float(model.user_factors.grad.abs().max()) < 1e-5
+
+
+def test_feature_values_are_users_whom_nothing_counts(histories: HistoryTensors) -> None:
+    """After many sweeps each item solves the equations of the docstring, in NumPy."""
+    values = [set(range(0, NUM_ITEMS, 2)), {1, 3, 5, 7, NUM_ITEMS}, {4, 9, NUM_ITEMS + 1}]
+    listed = replace(histories, num_items=NUM_ITEMS + 2)
+    settings = {"feature_weight": 3.0, "feature_power": 0.5, "regularization": 0.1}
+    model = model_of(listed, num_items=NUM_ITEMS + 2, **settings)
+    alone = model_of(listed, num_items=NUM_ITEMS + 2, unobserved_weight="auto")
+    model.take_features(histories_of(values, NUM_ITEMS + 2))
+    for _ in range(1000):
+        sweep(model, listed)
+    items_ID = model.item_factors.detach().double().numpy()
+    users_UD = model.user_factors.detach().double().numpy()
+    has_UI = listed.to_dense().double().numpy()
+    has_VI = histories_of(values, NUM_ITEMS + 2).to_dense().double().numpy()
+
+    def solved(own: Array, others: Array, has: Array, weight: Array, num_pairs: int) -> Array:
+        """Vectors of rows: the gradient of their part of the loss is zero there."""
+        pairs = 0.3 * own.T @ own
+        rows = []
+        for one, c in zip(has, weight * has, strict=True):
+            ridge = 0.1 * (c.sum() + 0.3 * num_pairs)
+            gram = pairs + (others.T * c) @ others + ridge * np.eye(others.shape[1])
+            rows.append(np.linalg.solve(gram, others.T @ (c * one)))
+        return np.array(rows)
+
+    ones = np.ones(NUM_ITEMS + 2)
+    values_VD = solved(items_ID, items_ID, has_VI, ones, NUM_ITEMS + 2)
+    everyone = np.concatenate((users_UD, values_VD))
+    weight = np.concatenate((np.ones(NUM_USERS), 3.0 * has_VI.sum(1) ** -0.5))
+    has = np.concatenate((has_UI, has_VI))
+    expected_ID = solved(users_UD, everyone, has.T, weight, NUM_USERS)
+    np.testing.assert_allclose(items_ID, expected_ID, atol=5e-3)
+    # No rule of auto and no popularity sees them.
+    assert torch.equal(model.item_count_I, alone.item_count_I)
+    model.config = replace(model.config, unobserved_weight="auto", regularization="auto")
+    assert model.unobserved_weight == alone.unobserved_weight
 
 
 def test_new_users_follow_the_items(histories: HistoryTensors) -> None:

@@ -3,7 +3,7 @@
 It imports no torch: importing that takes a second, for which ``--help`` would have to wait.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from foretaste._util.settings import Range, check_settings
@@ -58,7 +58,7 @@ class ModelConfig:
 
     feature_candidates: ClassVar[dict[str, tuple[float, ...]]] = {}
     """The values of each ``auto`` of features that are tried on the validation part, each with each
-    of the others."""
+    of the others. The first of each is the rule's, without such a part."""
 
     samples_negatives: ClassVar[bool] = False
     """It learns from sampled negatives."""
@@ -118,6 +118,28 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+
+class FeatureConfig(ModelConfig):
+    """Settings of a model that learns from the features of items.
+
+    Each model has the two fields for itself, as their values differ.
+    """
+
+    feature_weight: float | Auto
+    feature_power: float | Auto
+
+    @property
+    def uses_features(self) -> bool:  # type: ignore[override]
+        return self.feature_weight != 0
+
+    def without_features(self) -> Self:
+        return replace(self, **{"feature_weight": 0.0})
+
+    def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
+        tried = self.feature_candidates.items()
+        rule = {name: values[0] for name, values in tried if getattr(self, name) == "auto"}
+        return super(FeatureConfig, replace(self, **rule)).resolved(num_items, items_per_user)
 
 
 @dataclass(frozen=True, kw_only=True)

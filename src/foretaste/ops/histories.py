@@ -115,6 +115,21 @@ class HistoryTensors:
         num_kept = nn.functional.pad(is_kept_N.cumsum(0), (1, 0))
         return replace(self._entries(num_kept[self.offsets], is_kept_N), num_items=num_items)
 
+    def followed_by(self, others: HistoryTensors) -> HistoryTensors:
+        """These rows and, behind them, rows over the same items, with weights and no positions."""
+        weights = (
+            torch.ones_like(rows.item_index, dtype=torch.float32)
+            if rows.weight is None
+            else rows.weight
+            for rows in (self, others)
+        )
+        return HistoryTensors(
+            torch.cat((self.offsets, others.offsets[1:] + self.item_index.numel())),
+            torch.cat((self.item_index, others.item_index)),
+            self.num_items,
+            torch.cat(tuple(weights)),
+        )
+
     def oldest_first(self) -> Tensor:
         """The entries of ``item_index``, row by row in the order of ``position``: int64 [N]."""
         assert self.position is not None, "these histories have no order"

@@ -58,21 +58,25 @@ class FixedVectors:
         return len(self.vector_ND) - 1
 
     @classmethod
-    def of(cls, vector_ND: Tensor) -> FixedVectors:
-        """These vectors; TrainingError where they are not finite."""
+    def of(cls, vector_ND: Tensor, others_MD: Tensor | None = None) -> FixedVectors:
+        """These vectors and behind them ``others_MD``, which are not in the Gramian; TrainingError
+        where they are not finite."""
         gramian_DD, device = gramian(vector_ND), vector_ND.device
         if not bool(gramian_DD.isfinite().all()):  # sync
             raise TrainingError("the weights became infinite or nan; raise --regularization")
         # In float64, as the Gramian is; the vectors go back to their own dtype below.
         eigenvalue_D, basis_DD = alone(lambda: torch.linalg.eigh(gramian_DD), device)
         basis_DD = basis_DD.to(vector_ND.dtype)
-        rotated_ND = basis_DD.new_zeros(len(vector_ND) + 1, len(basis_DD))
+        num_others = 0 if others_MD is None else len(others_MD)
+        rotated_ND = basis_DD.new_zeros(len(vector_ND) + num_others + 1, len(basis_DD))
 
         def rotate(blocks: tuple[Tensor, Tensor]) -> None:
             torch.mm(blocks[0], basis_DD, out=blocks[1])
 
-        blocks = zip(_blocks(vector_ND), _blocks(rotated_ND[:-1]), strict=True)
+        blocks = zip(_blocks(vector_ND), _blocks(rotated_ND[: len(vector_ND)]), strict=True)
         list(of_each(rotate, list(blocks), device))
+        if others_MD is not None:
+            rotate((others_MD, rotated_ND[len(vector_ND) : -1]))
         # A Gramian has no eigenvalue below zero. Rounding makes some, and C needs a root.
         return cls(rotated_ND, basis_DD, eigenvalue_D.clamp_(min=0.0))
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from foretaste._util.settings import Count, Range
-from foretaste.models.config import Between, Candidates, ModelConfig
+from foretaste.models.config import Auto, Between, Candidates, FeatureConfig
 
 _Weight = Annotated[float, Range(above=0, at_most=1e30)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class IALSConfig(ModelConfig):
+class IALSConfig(FeatureConfig):
     """iALS: a matrix factorisation by alternating least squares over all pairs.
 
     Hu et al. 2008; with the regularization of Rendle et al. 2022, arXiv 2110.14037. Hard to beat on
@@ -28,6 +28,12 @@ class IALSConfig(ModelConfig):
         "regularization": Between(0.0003, 0.1, log=True),
     }
 
+    # Of equal weights those of ease are a tenth as strong: new items need high ones to be listed.
+    feature_candidates = {  # noqa: RUF012 (a ClassVar of the parent)
+        "feature_power": (0.5,),
+        "feature_weight": (100.0, 30.0, 300.0, 1000.0),
+    }
+
     factors: Count = 128
     """Width of the user and item vectors."""
 
@@ -40,6 +46,14 @@ class IALSConfig(ModelConfig):
     """Weight of the squared vectors. Each is multiplied by its row's interactions plus
     unobserved_weight times all pairs of the row. auto goes by the items' popularity: higher where
     few items have most of it."""
+
+    feature_weight: Annotated[float, Range(at_least=0)] | Auto = "auto"
+    """Weight of a feature value, as of a user who has all of its items: the higher, the more items
+    of one category or brand stand together. 0 learns from no features. The rule of auto: 100."""
+
+    feature_power: Annotated[float, Range(at_least=0, at_most=1)] | Auto = "auto"
+    """A feature value of n items counts n to the power of minus this: the higher, the less the
+    large categories say. The rule of auto: 0.5."""
 
     ignore_weights: bool = False
     """Learn from every interaction alike, whatever its weight."""

@@ -6,7 +6,7 @@ Shape suffixes: B users, K candidates per user, U users, I items, D width, R row
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -37,10 +37,13 @@ that norm is 1 / sqrt(N)."""
 
 @dataclass(frozen=True, eq=False)
 class BothSides(WholeData):
-    """All interactions, by user and by item."""
+    """All interactions, by user and by item, and the features of items."""
 
     of_items: HistoryTensors
-    """The users who have each item."""
+    """The users who have each item and, behind them, its feature values, with their weights."""
+
+    features: HistoryTensors | None
+    """The items of each feature value, if the model learns from features."""
 
     @property
     def num_samples(self) -> int:
@@ -61,6 +64,12 @@ class IALS(SweepModel):
     where c is 1 or an interaction's weight over the mean of all, a the weight of unobserved pairs,
     and n the sum of a row's c and a times its pairs. The confidence of Hu et al. is a + c, where
     they have 1 + alpha r.
+
+    A feature value of m items is one more user, who has all of its items with
+    ``c = feature_weight * m ^ -feature_power``: a vector v adds ``c (v.h - 1)²`` for each of its
+    items. It is no user among all pairs, in the popularity or in what ``auto`` goes by. Its vector
+    is that of a new user with these items. So it follows from the items, which are saved, and each
+    sweep computes it anew.
     """
 
     name = "ials"
@@ -69,10 +78,15 @@ class IALS(SweepModel):
     item_rows = ("item_factors",)
 
     def __init__(self, config: IALSConfig, num_users: int, num_items: int) -> None:
-        super().__init__(config, num_users, num_items)
+        super().__init__(config.resolved(num_items), num_users, num_items)
         self.user_factors = nn.Parameter(torch.empty(num_users, config.factors))
         self.item_factors = nn.Parameter(torch.empty(num_items, config.factors))
         self._frozen: tuple[FixedVectors, float, float] | None = None
+        self._features: HistoryTensors | None = None
+
+    def take_features(self, features: HistoryTensors) -> None:
+        """Take the items of each feature value, one row a value; called before `make_batches`."""
+        self._features = features
 
     @classmethod
     def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
@@ -81,7 +95,14 @@ class IALS(SweepModel):
         return settings | {"learning_rate": 1.0, "beta1": 0.0, "beta2": 0.0}
 
     def make_batches(self, histories: HistoryTensors, **settings: Any) -> BothSides:
-        return BothSides(histories, histories.transposed())
+        features = self._features
+        if features is None:
+            return BothSides(histories, histories.transposed(), None)
+        size_V = features.lengths()
+        weight_V = self.config.feature_weight * size_V.double() ** -self.config.feature_power
+        weight_N = torch.repeat_interleave(weight_V.float(), size_V)
+        everything = histories.followed_by(replace(features, weight=weight_N))
+        return BothSides(histories, everything.transposed(), features)
 
     def training_bytes(self, device: torch.device) -> int:
         """Its weights and, of a half-sweep, one side's vectors and the other's solutions."""
@@ -126,24 +147,29 @@ class IALS(SweepModel):
         """Improve the users' vectors, then the items'; returns the mean loss of an interaction."""
         assert isinstance(batch, BothSides)
         weight, ridge = self.unobserved_weight, self.regularization
-        ridge_U = self._ridges(batch.histories, weight, ridge)
-        ridge_I = self._ridges(batch.of_items, weight, ridge)
+        ridge_U = self._ridges(batch.histories, self.num_items, weight, ridge)
+        ridge_I = self._ridges(batch.of_items, self.num_users, weight, ridge)
         items, start_UD = FixedVectors.of(self.item_factors), self.user_factors.detach()
         users_UD, _ = improve_rows(items, batch.histories, weight, ridge_U, start_UD)
         self.user_factors.copy_(users_UD)
+        values_VD = None
+        if (values := batch.features) is not None:
+            ridge_V = self._ridges(values, self.num_items, weight, ridge)
+            values_VD = solve_rows(items, values, weight, ridge_V)
         # Against the users that were improved just now: the sides alternate.
-        users, start_ID = FixedVectors.of(self.user_factors), self.item_factors.detach()
+        users, start_ID = FixedVectors.of(users_UD, values_VD), self.item_factors.detach()
         items_ID, loss = improve_rows(users, batch.of_items, weight, ridge_I, start_ID)
         self.item_factors.copy_(items_ID)
         # The loss of the items' systems has all terms but those of the users' squared vectors.
         penalty: Tensor = (ridge_U * torch.linalg.vector_norm(users_UD, dim=1).square()).sum()
         return ((loss + penalty) / batch.num_samples).float()
 
-    def _ridges(self, histories: HistoryTensors, unobserved_weight: float, ridge: float) -> Tensor:
-        """Weight of each row's squared vector, float64 [R]."""
+    def _ridges(
+        self, histories: HistoryTensors, num_pairs: int, unobserved_weight: float, ridge: float
+    ) -> Tensor:
+        """Weight of each row's squared vector, float64 [R], for rows of ``num_pairs`` pairs."""
         # n of the docstring: a row's c and a times its pairs (Rendle et al. 2022, exponent 1).
-        num_pairs = unobserved_weight * histories.num_items
-        return ridge * (histories.total_weights() + num_pairs)
+        return ridge * (histories.total_weights() + unobserved_weight * num_pairs)
 
     @torch.no_grad()
     def scorer(self, *, known_users: bool) -> Scorer:
@@ -179,7 +205,7 @@ class IALS(SweepModel):
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor]:
         # A new user's system is solved exactly: no sweep follows that would make up for less.
         items, weight, ridge = self._for_new_users()
-        ridge_B = self._ridges(histories, weight, ridge)
+        ridge_B = self._ridges(histories, self.num_items, weight, ridge)
         return (solve_rows(items, histories, weight, ridge_B),)
 
     def _for_new_users(self) -> tuple[FixedVectors, float, float]:

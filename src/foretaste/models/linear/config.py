@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
 from foretaste._util.settings import Count, Range
-from foretaste.models.config import Auto, Between, Candidates, Dropout, ModelConfig
+from foretaste.models.config import (
+    Auto,
+    Between,
+    Candidates,
+    Dropout,
+    FeatureConfig,
+    ModelConfig,
+)
 
 _MOST_OF_ALL_PAIRS = 6_000
 """Items up to which EASE has a weight for every pair of them unless told otherwise."""
@@ -35,7 +42,7 @@ class _LinearConfig(ModelConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RidgeConfig(_LinearConfig):
+class RidgeConfig(FeatureConfig, _LinearConfig):
     """A ridge regression of every item on the others."""
 
     feature_candidates = {  # noqa: RUF012 (a ClassVar of the parent)
@@ -55,13 +62,6 @@ class RidgeConfig(_LinearConfig):
     """A feature value of n items counts n to the power of minus this: the higher, the less the
     large categories say. The rule of auto: 0.5."""
 
-    @property
-    def uses_features(self) -> bool:  # type: ignore[override]
-        return self.feature_weight != 0
-
-    def without_features(self) -> Self:
-        return replace(self, feature_weight=0.0)
-
     def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
         neighbors = self.neighbors
         if neighbors == "auto":
@@ -72,9 +72,6 @@ class RidgeConfig(_LinearConfig):
         return super(RidgeConfig, replace(self, neighbors=neighbors)).resolved(
             num_items, items_per_user
         )
-
-    def rule(self, num_items: int, items_per_user: float) -> dict[str, Any]:
-        return {"feature_weight": 30.0, "feature_power": 0.5}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,8 +108,7 @@ class EaseConfig(RidgeConfig):
         # Fewer weights overfit less. Of all pairs a user_power of 0.3 gained on one of four sets
         # and nearly lost on another; of a few neighbours it gained on two of five and lost on none.
         l2, user_power = (200.0, 0.0) if self.neighbors == "all" else (20.0, 0.3)
-        own = {"l2": l2, "dropout": 0.5, "user_power": user_power}
-        return own | super().rule(num_items, items_per_user)
+        return {"l2": l2, "dropout": 0.5, "user_power": user_power}
 
     def candidates(self) -> Candidates:
         forms: Candidates = [("neighbors", ("all", 100))] if self.neighbors == "all" else []
@@ -157,8 +153,7 @@ class SlistConfig(RidgeConfig):
     items must follow each other. The rule of auto: 100."""
 
     def rule(self, num_items: int, items_per_user: float) -> dict[str, Any]:
-        own = {"recency": 0.7, "set_weight": 0.3, "l2": 100.0}
-        return own | super().rule(num_items, items_per_user)
+        return {"recency": 0.7, "set_weight": 0.3, "l2": 100.0}
 
     def candidates(self) -> Candidates:
         return [
