@@ -147,7 +147,13 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "ials": (
         IALSConfig(factors=4, unobserved_weight=0.1, regularization=0.01),
-        {"factors": 5, "unobserved_weight": "auto", "regularization": 0.1, **WEIGHTS},
+        {
+            "factors": 5,
+            "unobserved_weight": "auto",
+            "regularization": 0.1,
+            **FEATURES,
+            **WEIGHTS,
+        },
     ),
     "ease": (
         EaseConfig(),

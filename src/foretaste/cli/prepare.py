@@ -149,5 +149,6 @@ def prepare(
     if manifest.num_listed_items > manifest.num_items:
         say(
             console,
-            "ease, slist and sasrec list new items, by their features; the other models do not.",
+            "ease, slist, ials and sasrec list new items, by their features; the other models do "
+            "not.",
         )
