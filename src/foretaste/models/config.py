@@ -134,7 +134,8 @@ class FeatureConfig(ModelConfig):
         return self.feature_weight != 0
 
     def without_features(self) -> Self:
-        return replace(self, **{"feature_weight": 0.0})
+        without: dict[str, Any] = {"feature_weight": 0.0}
+        return replace(self, **without)
 
     def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
         tried = self.feature_candidates.items()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from foretaste.data.dataset import Dataset
 
 FORMAT = "foretaste run"
-FORMAT_VERSION = 10
+FORMAT_VERSION = 11
 """Raised whenever any file of a run changes, log and weights too. Other formats are not read."""
 
 Settings = TypeVar("Settings")
