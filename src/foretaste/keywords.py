@@ -117,12 +117,12 @@ class TrainKeywords(TypedDict, total=False):
     sampled_softmax: int | Literal["auto"] | None
     width: int
     encoder_passes: int
+    feature_weight: float | Literal["auto"]
+    feature_power: float | Literal["auto"]
     unobserved_weight: float | Literal["auto"]
     regularization: float | Literal["auto"]
     ignore_weights: bool
     neighbors: int | Literal["all", "auto"]
-    feature_weight: float | Literal["auto"]
-    feature_power: float | Literal["auto"]
     user_power: float | Literal["auto"]
     recency: float | Literal["auto"]
     window: int
