@@ -360,8 +360,8 @@ def _from_table(name: str, content: pa.Table, table: IdTable, config: PairsConfi
 def _text(path: Path, encoding: str) -> str:
     """The text of a file without byte order mark, with line feeds as line ends."""
     try:
-        encoding = "utf-8-sig" if encoding == "utf-8" else encoding
-        with TextIOWrapper(open_regular(path), encoding) as text:
+        with_mark = "utf-8-sig" if encoding == "utf-8" else encoding
+        with TextIOWrapper(open_regular(path), with_mark) as text:
             return text.read()
     except UnicodeError as error:
         raise InputError(
