@@ -90,7 +90,7 @@ class ListRequest:
         SettingError for a keyword that there is not, and for a value that does not fit.
         """
         own = [item.name for item in fields(cls)]
-        return cls(**assign_settings("ListRequest", {"k": k, **options}, own, {}))
+        return cls(k=k, **assign_settings("ListRequest", options, own, {}))
 
     def __post_init__(self) -> None:
         for name, convert in _CONVERSIONS.items():
