@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -22,6 +22,8 @@ from foretaste.errors import SettingError
 from tests import programs
 
 pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed")
+from sqlalchemy import Connection
+
 from foretaste.serve.errors import ServiceError
 from foretaste.serve.events import Event, EventStore
 
@@ -327,16 +329,55 @@ def test_a_database_that_has_not_every_text_is_refused(server: str) -> None:
         store.create()
 
 
+def settings(connection: Connection) -> tuple[str, str]:
+    names = ("synchronous_commit", "statement_timeout")
+    found = [connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in names]
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "given", "inside"),
+    [
+        ("", ("on", "0"), ("on", "5s")),
+        ("-csynchronous_commit%3Doff", ("off", "0"), ("on", "5s")),
+        ("-csynchronous_commit%3Dlocal -cstatement_timeout%3D9s", ("local", "9s"), ("local", "9s")),
+    ],
+)
+def test_settings_of_the_server_hold_for_a_transaction(
+    server: str, options: str, given: tuple[str, str], inside: tuple[str, str]
+) -> None:
+    """A pooler gives the session to others afterwards."""
+    with closing(EventStore(f"{server}?options={options.replace(' ', '%20')}")) as store:
+        store.create()
+        store.start()
+        write, found = store._insert_new, []
+
+        def note(connection: Connection, rows: Sequence[Event]) -> set[str]:
+            found.append(settings(connection))
+            return write(connection, rows)
+
+        store._insert_new = note  # type: ignore[method-assign]
+        for number in range(10):
+            store.add(events(f"of {options} {number}")).result(30)
+        store.withdraw([f"of {options} 0"]).result(30)
+        assert found == [inside] * 11
+        with store.engine.connect() as connection:
+            assert settings(connection) == given
+            prepared = connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements")
+            assert prepared.scalar_one() == 0
+
+
 def test_a_server_that_hangs_is_not_waited_for(server: str) -> None:
-    """Unless its own settings, or the URL, say for how long."""
-    for url, expected in (
-        (server, ("5s", 5)),
-        (f"{server}?connect_timeout=60&options=-cstatement_timeout%3D9s", ("9s", 60)),
-    ):
+    """Unless the URL says for how long."""
+    for url, expected in ((server, 5), (f"{server}?connect_timeout=60", 60)):
         with closing(EventStore(url)) as store, store.engine.connect() as connection:
-            limit = connection.exec_driver_sql("SHOW statement_timeout").scalar_one()
             own = connection.connection.dbapi_connection.info.get_parameters()  # type: ignore[union-attr]
-            assert (limit, int(own["connect_timeout"])) == expected
+            assert int(own["connect_timeout"]) == expected
+
+
+def test_a_url_prepares_no_statements(server: str) -> None:
+    with pytest.raises(SettingError, match="has prepare_threshold; leave it out"):
+        EventStore(f"{server}?prepare_threshold=0")
 
 
 def test_a_server_that_was_restarted_is_asked_again(server: str) -> None:

@@ -42,6 +42,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlch
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from foretaste import __version__
+from foretaste._util.formatting import without_secrets
 from foretaste.data.sources.database import is_database
 from foretaste.errors import MissingExtraError, SettingError
 from foretaste.serve.errors import events_unavailable
@@ -86,10 +87,16 @@ _ON_CONNECT = {
     # In WAL mode a commit is synced to the disk only with FULL. Killing the process cannot show the
     # difference, since the page cache survives; a power cut does.
     "sqlite": ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"),
+    "postgresql": (),
+}
+_ON_WRITE = {
+    "sqlite": (),
+    # For the transaction alone: behind a pooler the session belongs to others too, and the
+    # connection that commits may not be the one that was set.
     "postgresql": (
-        "SELECT set_config('synchronous_commit', 'on', false) "
+        "SELECT set_config('synchronous_commit', 'on', true) "
         "WHERE current_setting('synchronous_commit') = 'off'",
-        f"SELECT set_config('statement_timeout', '{_BUSY_S}s', false) "
+        f"SELECT set_config('statement_timeout', '{_BUSY_S}s', true) "
         "WHERE current_setting('statement_timeout') = '0'",
     ),
 }
@@ -98,6 +105,8 @@ _CONNECT_WITH: dict[str, dict[str, Any]] = {
     # A server that vanishes without closing the connection must not block requests for minutes.
     "postgresql+psycopg": {
         "connect_timeout": _BUSY_S,
+        # A pooler in transaction mode has the prepared statements of another connection.
+        "prepare_threshold": None,
         "tcp_user_timeout": 1000 * _BUSY_S,
         "keepalives_idle": _BUSY_S,
         "keepalives_interval": 1,
@@ -322,6 +331,8 @@ class EventStore:
         def write_all() -> set[str]:
             self.check_file()
             with self.engine.begin() as connection:
+                for statement in _ON_WRITE[self.engine.name]:
+                    connection.exec_driver_sql(statement)
                 changed = write(connection, rows)
             self.check_file()  # before the acknowledgement, as it may have happened meanwhile
             return changed
@@ -379,6 +390,11 @@ def _engine(place: str) -> Engine:
             "database, postgresql://user@host/database"
         ) from None
 
+    if "prepare_threshold" in url.query:
+        raise SettingError(
+            f"events {without_secrets(place)} has prepare_threshold; leave it out: no "
+            "statement is prepared"
+        )
     if url.database and engine.name == "sqlite":
         folder = Path(url.database).parent
         if not folder.is_dir():
