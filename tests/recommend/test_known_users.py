@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -274,3 +276,58 @@ def test_more_lists_than_fit_are_refused_beforehand(
     assert len(popularity.recommend(users[:2], k=5)) == 2
     with pytest.raises(UnsupportedError, match=r"3 lists of 5 items .*; lower k"):
         popularity.recommend(users, k=5)
+
+
+@pytest.mark.parametrize("has_answered", [False, True])
+def test_what_is_pickled_answers_without_the_directory(
+    personal: Recommender, tmp_path: Path, has_answered: bool
+) -> None:
+    assert personal.run is not None
+    path = shutil.copytree(personal.run.path, tmp_path / "run")
+    recommender, users = load(path, "cpu"), trained_users(personal)[:3]
+    rules = tmp_path / "rules.toml"
+    rules.write_text('odd = "item_id % 2 = 1"')
+    recommender.read_rules(rules)
+    if has_answered:
+        recommender.recommend(users)
+    content = pickle.dumps(recommender)
+    shutil.rmtree(path)
+    again = pickle.loads(content)
+    expected = personal.recommend(users, where="item_id % 2 = 1")
+    assert again.recommend(users) == personal.recommend(users)
+    for options in ({"rules": ["odd"]}, {"where": "item_id % 2 = 1"}):
+        found = again.recommend(users, **options)
+        assert [one.item_ids for one in found] == [one.item_ids for one in expected]
+
+
+def test_a_link_that_moves_after_a_run_was_opened_changes_nothing(
+    popularity: Recommender, personal: Recommender, tmp_path: Path
+) -> None:
+    assert popularity.run is not None
+    assert personal.run is not None
+    link, users = tmp_path / "current", trained_users(popularity)[:2]
+    link.symlink_to(popularity.run.path)
+    recommender = load(link, "cpu")
+    link.unlink()
+    link.symlink_to(personal.run.path)
+    assert recommender.recommend(users) == popularity.recommend(users)
+    # A folder above it may be a link too.
+    (tmp_path / "above").symlink_to(popularity.run.path.parent)
+    recommender = load(tmp_path / "above" / popularity.run.path.name, "cpu")
+    (tmp_path / "above").unlink()
+    assert recommender.recommend(users) == popularity.recommend(users)
+
+
+def test_a_mapping_is_no_list_of_ids(popularity: Recommender) -> None:
+    users, counts = trained_users(popularity)[:1], {1: 5, 5: 2}
+    for ask in (
+        lambda: popularity.recommend(counts),
+        lambda: popularity.recommend(users, exclude=counts),
+        lambda: popularity.recommend(users, candidates=counts),
+        lambda: popularity.recommend_for([counts]),
+        lambda: popularity.similar_items(counts),
+    ):
+        with pytest.raises(SettingError, match="is a mapping; give its keys or its values"):
+            ask()
+    (answer,) = popularity.recommend_for({"anna": [1, 5]}, k=1)
+    assert answer.id == "anna"

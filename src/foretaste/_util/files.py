@@ -49,6 +49,12 @@ def followed(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
+def without_links(path: Path) -> Path:
+    """The place to which a path leads now: absolute if the path has links, itself otherwise."""
+    real = os.path.realpath(path)
+    return path if real == os.path.abspath(path) else Path(real)  # noqa: PTH100
+
+
 def why_not_written(error: OSError, elsewhere: str) -> str:
     """The message about a path that cannot be written; ``elsewhere`` is the advice for another."""
     advice = f"make room, or {elsewhere}" if error.errno in NO_ROOM else elsewhere

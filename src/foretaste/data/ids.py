@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -106,8 +106,10 @@ def _as_id(name: str, position: int, value: object) -> Id:
 
 
 def _refuse_frame(name: str, given: Any) -> None:
-    """Raise SettingError for a frame, whose ids are in one column, and for a pandas column of
-    counts, whose ids are in its index."""
+    """Raise SettingError for a mapping, for a frame, whose ids are in one column, and for a pandas
+    column of counts, whose ids are in its index."""
+    if isinstance(given, Mapping):
+        raise SettingError(f"{name} is a mapping; give its keys or its values as a list of ids")
     if hasattr(given, "columns"):
         raise SettingError(
             f"{name} is a frame; give its column of ids, as frame['{name.removesuffix('s')}']; "

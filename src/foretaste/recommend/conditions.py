@@ -64,6 +64,10 @@ class ItemColumns:
         self._notes: dict[str, str] = {}
         """What to know of columns, by name, if a condition on them fails."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A database is not pickled; it is made again from the texts.
+        return {name: value for name, value in self.__dict__.items() if name != "_database"}
+
     @cached_property
     def _database(self) -> Any:
         """A connection to a database with the view ``items``, whose columns have types."""

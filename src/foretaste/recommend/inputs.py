@@ -199,7 +199,7 @@ def given_histories(given: GivenHistories) -> tuple[list[Id] | None, list[list[I
             f"histories must be named all by integers or all by text, got {named([*given])}"
         )
     histories = [as_ids("each history", ids, single=False) for ids in given.values()]
-    return as_ids("names of histories", given), histories
+    return as_ids("names of histories", list(given)), histories
 
 
 def known_items(

@@ -13,6 +13,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from foretaste._util.files import without_links
 from foretaste._util.settings import Count, checked
 from foretaste._util.signatures import with_keywords_of
 from foretaste.data.config import PairsConfig
@@ -73,6 +74,12 @@ class Recommender:
         self.run = run
         self._all_histories = histories
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All attributes with the histories, so that what is pickled answers without the run's
+        files."""
+        histories = self._all_histories
+        return self.__dict__ | {"_all_histories": histories() if callable(histories) else histories}
+
     def __repr__(self) -> str:
         if self.run is None:
             return f"Recommender({type(self.model).__name__})"
@@ -81,7 +88,8 @@ class Recommender:
     @classmethod
     def open(cls, run: Run | Path | str, device: str | torch.device = "auto") -> Recommender:
         """Open a run, or its path, on device ``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
-        opened = run if isinstance(run, Run) else Run.open(run)
+        # A link is followed once: it may lead to another run before the first answer.
+        opened = run if isinstance(run, Run) else Run.open(without_links(checked("run", run, Path)))
         model = load_model(opened, device)
         return cls(model, opened.users, opened.items, lambda: opened.histories, run=opened)
 
