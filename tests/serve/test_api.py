@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -377,3 +379,38 @@ def test_a_body_with_a_byte_order_mark_is_read_and_a_packed_one_is_not(client: T
     response = client.post("/v1/recommend", content=packed, headers=headers)
     assert response.status_code == 415
     assert "content-encoding" in response.json()["error"]["message"]
+
+
+def test_a_new_token_takes_the_place_of_the_old_one(runs: Path, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("a token of the past".replace(" ", "-"))
+
+    def put(text: str) -> None:
+        (tmp_path / "new").write_text(text)
+        (tmp_path / "new").rename(path)
+
+    def status(token: str) -> int:
+        headers = {"authorization": f"Bearer {token}"}
+        return int(client.get("/v1/models", headers=headers).status_code)
+
+    def wait_for(condition: Callable[[], bool]) -> None:
+        ends = monotonic() + 30
+        while not condition():
+            assert monotonic() < ends
+            sleep(0.1)
+
+    with serving(runs / "popularity", token_file=path) as (client, _):
+        good = "a-token-of-the-past"
+        for number, bad in enumerate(("", "short", "two words of a token", None)):
+            if bad is None:
+                path.unlink()
+            else:
+                put(bad)
+            wait_for(lambda: "token_file" in str(client.get("/v1/models").json()))
+            assert (status(good), status(bad or "none"), status("")) == (200, 401, 401)
+            old, good = good, f"a-token-of-today-{number}"
+            put(good)
+            wait_for(lambda good=good: status(good) == 200)  # type: ignore[misc]
+            assert status(old) == 401
+            client.headers["authorization"] = f"Bearer {good}"
+            assert client.get("/v1/models").json()["reload_failed"] is None

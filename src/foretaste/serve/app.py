@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from foretaste.errors import SettingError
 from foretaste.serve import page
 from foretaste.serve.batching import Batcher, Job, expired
 from foretaste.serve.config import ServeConfig
@@ -83,6 +84,10 @@ class Service:
         """Message of the last reload if it failed."""
         self._refused: Sequence[object] = ()
         """Result of `ModelStore.look` for files that could not be loaded."""
+        self._guard: Guard | None = None
+        self._token_state = self._state_of_token()
+        self._token_failed: str | None = None
+        """Why the token file now there is not taken."""
         self._openapi = to_json(document(store.names))
         self._reloading = asyncio.Lock()
         self._next_reload: asyncio.Task[str | None] | None = None
@@ -120,8 +125,8 @@ class Service:
         starlette = Starlette(routes=routes, exception_handlers=HANDLERS)
         # Starlette would redirect /healthz/ to the host in the request's own Host header.
         starlette.router.redirect_slashes = False
-        guarded = Guard(starlette, self.config)
-        counted = Telemetry(guarded, self.metrics, access_log=self.config.access_log)
+        self._guard = Guard(starlette, self.config)
+        counted = Telemetry(self._guard, self.metrics, access_log=self.config.access_log)
 
         async def with_lifespan(scope: Scope, receive: Receive, send: Send) -> None:
             await (self._live if scope["type"] == "lifespan" else counted)(scope, receive, send)
@@ -209,7 +214,9 @@ class Service:
 
     async def models(self, request: Request) -> Response:
         models = [served.describe() for served in self.store.models]
-        return _response({"models": models, "reload_failed": self._reload_failed})
+        return _response(
+            {"models": models, "reload_failed": self._reload_failed or self._token_failed}
+        )
 
     async def reload(self, request: Request) -> Response:
         """Reload the runs; requests are answered meanwhile by those loaded before.
@@ -222,10 +229,34 @@ class Service:
             raise ServiceError(409, "reload_failed", failed)
         return await self.models(request)
 
+    def _state_of_token(self) -> object:
+        """The state of the token file; None if there is none."""
+        with suppress(OSError):
+            if self.config.token_file is not None:
+                found = self.config.token_file.stat()
+                return found.st_ino, found.st_size, found.st_mtime_ns
+        return None
+
+    def _renew_token(self) -> None:
+        """Take the token of a file that changed; the last good one stays if there is none."""
+        state = self._state_of_token()
+        if state == self._token_state or self._guard is None:
+            return
+        self._token_state = state
+        try:
+            self._guard.token = self.config.token()
+        except SettingError as error:
+            self._token_failed = str(error)
+            log("token_failed", message=str(error))
+        else:
+            self._token_failed = None
+            log("token")
+
     async def _watch(self) -> None:
-        """Reload whenever a path leads to another run."""
+        """Reload whenever a path leads to another run, and take a new token."""
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
+            await _in_daemon(self._renew_token)
             if self._reloading.locked():
                 continue
             try:

@@ -32,7 +32,7 @@ class Guard:
     def __init__(self, app: ASGIApp, config: ServeConfig) -> None:
         token = config.token()
         self._app = app
-        self._token = token
+        self.token = token
         self._names: set[str] | None = None
         if token is None or config.allowed_hosts:
             names = "localhost", config.host, *config.allowed_hosts
@@ -59,9 +59,9 @@ class Guard:
         scheme, _, sent = given.partition(b" ")
         # compare_digest takes the same time for every token, so times give nothing away.
         if (
-            self._token is None
+            self.token is None
             or scope["path"] in OPEN_PATHS
-            or (scheme.lower() == b"bearer" and hmac.compare_digest(sent.strip(b" "), self._token))
+            or (scheme.lower() == b"bearer" and hmac.compare_digest(sent.strip(b" "), self.token))
         ):
             return None
         error = ServiceError(401, "unauthorized", "send the token: Authorization: Bearer TOKEN")
