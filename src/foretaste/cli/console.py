@@ -49,9 +49,7 @@ def note_if_unfinished(run: Run, *, quiet: bool = False) -> None:
     """Print a note if the training of a loaded run is not finished."""
     if run.is_finished:
         return
-    from foretaste.runs.places import resume_command
-
-    text = f": the training is not finished; go on with: {resume_command(run.path)}"
+    text = f": {run.why_unfinished()}"
     if process := run.training_process:
         text = f" is being trained by {process}"
         if run.loaded_epoch is not None:

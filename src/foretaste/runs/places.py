@@ -203,8 +203,8 @@ class ListedRun:
     path: Path
 
     state: str
-    """``finished``, ``not finished``, ``in training (process 123 on host)``, or why the run
-    cannot be read."""
+    """``finished``, ``not finished``, ``in training (process 123 on host)``, or why the training
+    failed or the run cannot be read."""
 
     is_damaged: bool = False
     """True if the run cannot be read: its files are torn, changed or of another format."""
@@ -265,7 +265,9 @@ def _listed(path: Path) -> ListedRun:
     state = "finished"
     if not is_finished:
         holder = lock_holder(path)
-        state = f"in training ({holder})" if holder else "not finished"
+        failed = events[-1]["event"] == "failed"
+        ended = f"failed: {events[-1]['stopped_because']}" if failed else "not finished"
+        state = f"in training ({holder})" if holder else ended
     return ListedRun(
         path=path,
         state=state,

@@ -236,6 +236,13 @@ class Run:
         """True if its training is finished."""
         return self.log.summary is not None
 
+    def why_unfinished(self) -> str:
+        """The reason why a training is not finished, and what to do, for people."""
+        last = self.log.read()[-1]
+        if last["event"] == "failed":
+            return f"the training failed: {last['stopped_because']}"
+        return f"the training is not finished; go on with: {resume_command(self.path)}"
+
     @property
     def training_process(self) -> str | None:
         """The process that trains it now, as ``process 123 on host``; None if there is none."""
@@ -270,8 +277,7 @@ class Run:
                 "its first evaluation"
             )
         return (
-            f"{self.path} has no {WEIGHTS}: its training ended before the first evaluation; "
-            f"go on with it: {resume_command(self.path)}"
+            f"{self.path} has no {WEIGHTS}: nothing was evaluated, and {self.why_unfinished()}"
         )
 
     @contextmanager

@@ -215,7 +215,7 @@ def _opened(runs: Sequence[Run | Path | str]) -> list[Run]:
             raise SettingError(f"{run.path} is a blend itself; name the runs that it was made of")
         if not run.is_finished:
             raise SettingError(
-                f"{run.path} is not finished; foretaste train --resume {run.path} goes on with it"
+                f"{run.path} cannot be blended: {run.why_unfinished()}"
             )
         if run.config.dataset.digest != opened[0].config.dataset.digest:
             raise SettingError(

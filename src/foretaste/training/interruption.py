@@ -47,14 +47,17 @@ class Interruption(CaughtSignals):
 
 
 @contextmanager
-def errors_say_how_to_go_on(run: Run, command: str) -> Iterator[None]:
-    """Have errors name the files kept and the ``command`` that goes on."""
+def errors_say_how_to_go_on(run: Run, command: str, *, writes: bool) -> Iterator[None]:
+    """Have errors name the files kept and the ``command`` that goes on; the process that ``writes``
+    logs why the training failed."""
     try:
         yield
     except RankError as error:
         error.way_on = f"; go on with: {command}"
         raise
     except TrainingError as error:
+        if writes:
+            run.log.append("failed", stopped_because=str(error))
         error.way_on = ". No epoch was evaluated before it, so no weights are kept"
         if run.has_weights:
             path = shlex.quote(str(run.path))

@@ -316,7 +316,7 @@ class EpochTrainer(Trainer[IterativeModel]):
 
         is_selecting = validation.selection_split is not None
         evaluate = partial(validation.select, plan.select_by) if is_selecting else None
-        with errors_say_how_to_go_on(run, interruption.command):
+        with errors_say_how_to_go_on(run, interruption.command, writes=self.strategy.writes):
             try:
                 reason = fit(
                     self.step,
