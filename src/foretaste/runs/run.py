@@ -276,9 +276,7 @@ class Run:
                 f"{self.path} has no {WEIGHTS} yet: it is being trained by {process}; wait for "
                 "its first evaluation"
             )
-        return (
-            f"{self.path} has no {WEIGHTS}: nothing was evaluated, and {self.why_unfinished()}"
-        )
+        return f"{self.path} has no {WEIGHTS}: nothing was evaluated, and {self.why_unfinished()}"
 
     @contextmanager
     def in_training(self) -> Iterator[None]:

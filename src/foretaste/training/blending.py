@@ -214,9 +214,7 @@ def _opened(runs: Sequence[Run | Path | str]) -> list[Run]:
         if run.config.model == "blend":
             raise SettingError(f"{run.path} is a blend itself; name the runs that it was made of")
         if not run.is_finished:
-            raise SettingError(
-                f"{run.path} cannot be blended: {run.why_unfinished()}"
-            )
+            raise SettingError(f"{run.path} cannot be blended: {run.why_unfinished()}")
         if run.config.dataset.digest != opened[0].config.dataset.digest:
             raise SettingError(
                 f"{run.path} was trained on another dataset than {opened[0].path}; "
