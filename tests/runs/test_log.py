@@ -131,7 +131,7 @@ def test_every_change_of_a_finished_log_is_noticed(run: Run) -> None:
 
 
 def test_the_log_of_another_run_is_noticed(run: Run, tmp_path: Path, dataset: Dataset) -> None:
-    other = make_run(tmp_path / "other", dataset)
+    other = make_run(tmp_path / "other", dataset, "ease")
     for one in (run, other):
         one.log.finish(train_s=2.5)
     run.log.path.write_bytes(other.log.path.read_bytes())

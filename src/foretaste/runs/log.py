@@ -149,8 +149,7 @@ class MetricsLog:
 
         The summary holds the digests of all lines before it, of the run's config and of itself.
         """
-        # Declared anew: an earlier foretaste, which began this log, had no digests.
-        lines = [first_line(), *self.lines()[1:]]
+        lines = self.lines()
         digests = {"log_sha256": _sha256(lines), "config_sha256": self._config_sha256()}
         summary = json.loads(line_of("summary", **values, **digests))
         with writing(self.path), atomic_file(self.path) as temporary:
@@ -217,9 +216,7 @@ class MetricsLog:
         if "summary" in kinds[:-1]:
             number = kinds.index("summary") + 1
             raise RunError(f"{self.path} was changed: lines follow its summary, line {number}")
-        summary = summary_of([event for _, event in found])
-        # An earlier foretaste neither declared nor wrote digests.
-        if summary and "log_sha256" in {**summary, **found[0][1].get("units", {})}:
+        if summary := summary_of([event for _, event in found]):
             self._check_summary([line for line, _ in found], summary)
         return [event for _, event in found]
 
