@@ -35,10 +35,15 @@ _STEPS = (0.1, 0.05)
 """Shares that move from one run to another, one for each round."""
 
 _MOST_WEIGHTINGS = 15
-"""Weightings that are tried, for each run. Climbs of three runs took 16 to 22, of four 18 to 46."""
+"""Weightings that are tried, for each run. Climbs of three runs took 16 to 22, of four 18 to 48."""
 
 _PULL = 0.3
-"""Loss of the metric, times people, of weights whose squared distance from equal ones is 1."""
+"""Loss of the metric, times people, of weights whose squared distance from equal ones is 1.
+
+Blends of EASE, iALS, RP3beta and popularity on ten splits of ml-100k, MovieLens small, steam and
+lastfm, with 61 to 376 people to choose by: up to 1, none was clearly below its best run on the test
+part; by 3 two were, and by 10 five.
+"""
 
 # Of free memory, for the scores that a search keeps.
 _SHARE_OF_MEMORY = 0.25
