@@ -41,8 +41,8 @@ from foretaste.training import TrainingConfig, TrainRequest, train_run
 __all__ = ["ModelContract", "Recipe"]
 
 NUM_USERS, NUM_ITEMS = 40, 24
-SEEN_OF_EACH = 8
-"""Number of items of the right parity that a user has; the model has to find the other four."""
+FEWEST_SEEN, MOST_SEEN = 5, 10
+"""Items of the right parity that a user has; the model has to find the others of twelve."""
 
 # Of scores in a batch and one by one. fp32 products differ in the last bits with the batch size,
 # and NeuMF's fold-in takes forty steps from there.
@@ -113,12 +113,13 @@ class Trained:
 
 
 def board() -> list[set[int]]:
-    """The items of each user: even users have even items, odd users odd ones; a random third is
-    left out."""
+    """The items of each user: even users have even items, odd users odd ones; some are left out,
+    so histories have different lengths."""
     rng = np.random.default_rng(7)
     colours = [np.arange(parity, NUM_ITEMS, 2) for parity in (0, 1)]
+    sizes = range(FEWEST_SEEN, MOST_SEEN + 1)
     return [
-        set(rng.choice(colours[user % 2], SEEN_OF_EACH, replace=False).tolist())
+        set(rng.choice(colours[user % 2], sizes[user // 2 % len(sizes)], replace=False).tolist())
         for user in range(NUM_USERS)
     ]
 
