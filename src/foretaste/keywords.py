@@ -123,6 +123,7 @@ class TrainKeywords(TypedDict, total=False):
     regularization: float | Literal["auto"]
     ignore_weights: bool
     neighbors: int | Literal["all", "auto"]
+    new_item_factor: float
     user_power: float | Literal["auto"]
     recency: float | Literal["auto"]
     window: int

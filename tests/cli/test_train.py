@@ -69,6 +69,7 @@ def test_a_fitted_model_has_no_epochs(foretaste: Foretaste, tmp_path: Path) -> N
         "ignore_weights": False,
         "feature_weight": 0.0,
         "feature_power": 0.5,
+        "new_item_factor": 1.0,
     }
     assert config.resolved["candidates"] == "sampled-9"
 

@@ -80,6 +80,7 @@ no number and is tested with resuming, ``evaluation_batch`` with evaluations. ``
 
 WEIGHTS = {"ignore_weights": True}
 FEATURES = {"feature_weight": 0.0, "feature_power": 1.0}
+RIDGE = {**FEATURES, "new_item_factor": 5.0}
 LOSSES: dict[str, Any] = {
     "loss": "softmax",
     "logit_adjustment": 0.5,
@@ -157,11 +158,11 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "ease": (
         EaseConfig(),
-        {"l2": 10.0, "dropout": 0.1, "user_power": 0.4, "neighbors": 3, **FEATURES, **WEIGHTS},
+        {"l2": 10.0, "dropout": 0.1, "user_power": 0.4, "neighbors": 3, **RIDGE, **WEIGHTS},
     ),
     "slist": (
         SlistConfig(),
-        {"recency": 0.2, "window": 2, "set_weight": 3.0, "l2": 10.0, "neighbors": 3, **FEATURES},
+        {"recency": 0.2, "window": 2, "set_weight": 3.0, "l2": 10.0, "neighbors": 3, **RIDGE},
     ),
     "sasrec": (
         SASRecConfig(factors=8, max_length=6, dropout=0.1),
@@ -218,7 +219,7 @@ def weighted(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Datas
         directory,
         protocol="leave-one-out",
         half_life="4w",
-        items=items_of(table),
+        items=items_of(table, (9_001, "a")),
         features=["kind"],
     )
 

@@ -153,3 +153,22 @@ def test_a_new_item_is_found_by_those_who_like_its_kind(name: str, neighbors: in
         assert set(similar.topk(3).indices.tolist()) <= set(kind[:4])
         assert torch.isinf(similar[other]).all()
         assert towards[kind[-1]] > 0
+
+
+@pytest.mark.parametrize("neighbors", ["all", 4])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_scores_of_new_items_are_multiplied(
+    name: str, neighbors: int | str, sequences: list[list[int]]
+) -> None:
+    one, four = (
+        fitted(name, sequences, neighbors, new_item_factor=factor).eval() for factor in (1.0, 4.0)
+    )
+    histories = ordered(sequences)[1:]
+    scores_BI, raised_BI = (
+        model.score_catalogue(model.fold_in(histories)) for model in (one, four)
+    )
+    related_BI = scores_BI.abs() > 1e-6
+    assert related_BI[:, NEW].any()
+    factor_I = torch.ones(NUM_ITEMS)
+    factor_I[NEW] = 4.0
+    torch.testing.assert_close(raised_BI[related_BI], (scores_BI * factor_I)[related_BI])

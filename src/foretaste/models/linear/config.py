@@ -62,6 +62,9 @@ class RidgeConfig(FeatureConfig, _LinearConfig):
     """A feature value of n items counts n to the power of minus this: the higher, the less the
     large categories say. The rule of auto: 0.5."""
 
+    new_item_factor: Annotated[float, Range(at_least=1)] = 1.0
+    """Factor of the scores of items that nobody has: the higher, the more lists have one."""
+
     def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
         neighbors = self.neighbors
         if neighbors == "auto":

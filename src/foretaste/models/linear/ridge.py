@@ -63,7 +63,8 @@ class RidgeModel(LinearModel):
     of the items and ``w = feature_weight * (items of the value) ^ -feature_power``. The neighbours
     of an item that nobody has are the items that share the most weight with the item; if weights
     are equal, the items with the most users come first. The quotient would choose the rarest items,
-    which stand in no history.
+    which stand in no history. The weights towards an item that nobody has are multiplied by
+    ``new_item_factor``.
     """
 
     # Added to a sum of weights, these scores would change none but zero; divided by a count of
@@ -121,14 +122,23 @@ class RidgeModel(LinearModel):
         try:
             if self.has_all_pairs:
                 self._fit_all_pairs(entries, progress)
+                if self.config.new_item_factor != 1.0:
+                    self.weight_II *= self._target_factors()
             else:
-                found = self.neighbor_weights(entries, self.num_neighbors, progress)
-                self.keep_neighbors(*found, by_source=False)
+                other_IK, weight_IK = self.neighbor_weights(entries, self.num_neighbors, progress)
+                weight_IK *= self._target_factors().cpu().numpy()[:, None]
+                self.keep_neighbors(other_IK, weight_IK, by_source=False)
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
             l2 = self.config.l2
             raise TrainingError(
                 f"items of the same users leave nothing to solve with l2 {l2:g}; raise --l2"
             ) from error
+
+    def _target_factors(self) -> Tensor:
+        """What the weights towards each item are multiplied by, float32 [I]: scores are sums of
+        these weights."""
+        one_I = torch.ones_like(self.item_count_I)
+        return one_I.masked_fill_(self.item_count_I == 0, self.config.new_item_factor)
 
     def _weighted(self, features: HistoryTensors | None, factor: float = 1.0) -> Entries:
         """Feature values as users, with their weights times a factor."""
