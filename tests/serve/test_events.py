@@ -120,6 +120,14 @@ def test_of_what_is_withdrawn_the_id_alone_is_left(store: EventStore) -> None:
     assert store.items_of(["ana"]) == {"ana": ["nocturne"]}
 
 
+def test_all_events_of_a_user_are_withdrawn(store: EventStore) -> None:
+    store.add(events("a", "b", item="bolero") + events("c") + events("d", user="lou")).result(30)
+    assert store.withdraw_users(["ana", "nobody"]).result(30) == 3
+    assert store.items_of(["ana", "lou"]) == {"lou": ["nocturne"]}
+    assert store.add(events("a", item="bolero")).result(30) == 0, "a late copy is not stored"
+    assert store.withdraw_users(["ana"]).result(30) == 0
+
+
 def test_events_and_their_withdrawals_at_once_end_withdrawn(place: str) -> None:
     """Whichever of two processes is first."""
     names = [f"{number}" for number in range(200)]

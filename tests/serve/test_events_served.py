@@ -89,6 +89,16 @@ def test_what_is_withdrawn_is_in_no_list(runs: Path, tmp_path: Path) -> None:
         assert lists(client, "ease", KNOWN) == before
         assert 'foretaste_events_total{outcome="withdrawn"} 1.0' in client.get("/metrics").text
         assert withdraw().status_code == withdraw("").status_code == 422
+        for number in (1, 2):
+            event = {
+                "event_id": f"again {number}",
+                "user_id": KNOWN,
+                "item_id": items(before[0])[0],
+            }
+            client.post("/v1/events", json={"events": [event]})
+        of_user = client.post("/v1/events/withdraw", json={"user_ids": [KNOWN]})
+        assert of_user.json() == {"withdrawn": 2, "not_kept": 0}
+        assert lists(client, "ease", KNOWN) == before
     with serving(runs / "ease") as (client, _):
         added = client.post("/v1/events", json={"events": [event]})
         for response in (added, withdraw("7")):

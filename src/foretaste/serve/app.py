@@ -186,9 +186,13 @@ class Service:
             store = self._writable_events()
             body = await self._read(request, WithdrawBody)
             ids = {str(one) for one in body.event_ids}
-            num_withdrawn = await asyncio.wrap_future(store.withdraw(sorted(ids)))
+            users = {str(one) for one in body.user_ids}
+            num_by_id = await asyncio.wrap_future(store.withdraw(sorted(ids))) if ids else 0
+            num_withdrawn = num_by_id
+            if users:
+                num_withdrawn += await asyncio.wrap_future(store.withdraw_users(sorted(users)))
         self.metrics.note_events({"withdrawn": num_withdrawn})
-        return _response({"withdrawn": num_withdrawn, "not_kept": len(ids) - num_withdrawn})
+        return _response({"withdrawn": num_withdrawn, "not_kept": len(ids) - num_by_id})
 
     def _writable_events(self) -> EventStore:
         """The store of events; ServiceError without --events, or if too many wait to be written."""

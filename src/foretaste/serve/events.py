@@ -66,15 +66,15 @@ _OF_USERS = (
     .where(EVENTS.c.user_id.in_(bindparam("user_ids", expanding=True)))
     .order_by(EVENTS.c.time, EVENTS.c.sequence)
 )
-_WITHDRAW = (
+_CLEAR = (
     update(EVENTS)
-    .where(
-        EVENTS.c.event_id.in_(bindparam("event_ids", expanding=True)),
-        EVENTS.c.user_id.is_not(None),
-    )
     .values(user_id=None, item_id=None, event_type=None, time=0.0)
     .returning(EVENTS.c.event_id)
 )
+_WITHDRAW = _CLEAR.where(
+    EVENTS.c.event_id.in_(bindparam("event_ids", expanding=True)), EVENTS.c.user_id.is_not(None)
+)
+_WITHDRAW_USERS = _CLEAR.where(EVENTS.c.user_id.in_(bindparam("user_ids", expanding=True)))
 _IDS_AT_ONCE = 500
 """Ids in one statement; databases limit its parameters."""
 _BUSY_S = 5
@@ -128,11 +128,13 @@ class Event(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """The events of one request, and the future number of new or withdrawn ones."""
+    """The events of one request, or the users whose events are withdrawn, and the future number of
+    new or withdrawn ones."""
 
     events: Sequence[Event]
     num_done: Future[int]
     is_withdrawal: bool = False
+    user_ids: Sequence[str] = ()
 
 
 class EventStore:
@@ -272,6 +274,13 @@ class EventStore:
         self._queue.put(waiting)
         return waiting.num_done
 
+    def withdraw_users(self, user_ids: Sequence[str]) -> Future[int]:
+        """Remove all events of these users but for the events' ids; the future number of removed
+        ones is set once that is on the disk."""
+        waiting = _Waiting((), Future(), user_ids=user_ids)
+        self._queue.put(waiting)
+        return waiting.num_done
+
     def items_of(self, user_ids: Iterable[str]) -> dict[str, list[str]]:
         """The items of these users by the events stored until now, in the order of each item's
         last event: by time, then by arrival; for one thread only."""
@@ -309,8 +318,12 @@ class EventStore:
             # From here on a request cannot be cancelled. One that was cancelled by its deadline is
             # left out.
             requests = [one for one in group if one and one.num_done.set_running_or_notify_cancel()]
-            self._settle([one for one in requests if not one.is_withdrawal], self._insert_new)
+            new = [one for one in requests if not (one.is_withdrawal or one.user_ids)]
+            self._settle(new, self._insert_new)
             self._settle([one for one in requests if one.is_withdrawal], self._withdrawn)
+            for request in requests:
+                if request.user_ids:
+                    self._settle_users(request)
             if group[-1] is None:
                 return
 
@@ -328,17 +341,8 @@ class EventStore:
         # Sorted: two PostgreSQL transactions that insert the same ids in other orders deadlock.
         rows = [first[event_id] for event_id in sorted(first)]
 
-        def write_all() -> set[str]:
-            self.check_file()
-            with self.engine.begin() as connection:
-                for statement in _ON_WRITE[self.engine.name]:
-                    connection.exec_driver_sql(statement)
-                changed = write(connection, rows)
-            self.check_file()  # before the acknowledgement, as it may have happened meanwhile
-            return changed
-
         try:
-            done = _answered(write_all)
+            done = self._in_transaction(lambda connection: write(connection, rows))
         except Exception as error:
             for request in requests:
                 request.num_done.set_exception(error)
@@ -348,6 +352,32 @@ class EventStore:
             # An id that two requests sent is new for the first of them alone.
             done -= mine
             request.num_done.set_result(len(mine))
+
+    def _settle_users(self, request: _Waiting) -> None:
+        """Withdraw the events of a request's users in one transaction."""
+
+        def write(connection: Connection) -> int:
+            asked = {"user_ids": request.user_ids}
+            return len(connection.scalars(_WITHDRAW_USERS, asked).all())
+
+        try:
+            request.num_done.set_result(self._in_transaction(write))
+        except Exception as error:
+            request.num_done.set_exception(error)
+
+    def _in_transaction(self, write: Callable[[Connection], _Found]) -> _Found:
+        """What ``write`` returns, once its transaction is on the disk; ServiceError if it fails."""
+
+        def write_all() -> _Found:
+            self.check_file()
+            with self.engine.begin() as connection:
+                for statement in _ON_WRITE[self.engine.name]:
+                    connection.exec_driver_sql(statement)
+                changed = write(connection)
+            self.check_file()  # before the acknowledgement, as it may have happened meanwhile
+            return changed
+
+        return _answered(write_all)
 
     def _insert_new(self, connection: Connection, rows: Sequence[Event]) -> set[str]:
         """Insert events; returns the new ids."""

@@ -63,7 +63,8 @@ ENDPOINTS = {
     ),
     "withdraw": Endpoint(
         "/v1/events/withdraw",
-        "Withdraw events, such as a returned order; the next lists and trainings ignore them",
+        "Withdraw events, such as a returned order, or all events of a user; the next lists and "
+        "trainings ignore them",
         schemas.WithdrawResponse,
         schemas.WithdrawBody,
         {"event_ids": ["order-1001"]},

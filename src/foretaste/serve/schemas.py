@@ -250,9 +250,23 @@ class EventsBody(_Body):
 
 
 class WithdrawBody(_Body):
-    """Events to withdraw."""
+    """Events to withdraw, by their ids or by their users."""
 
-    event_ids: Annotated[list[_KeptId], Field(min_length=1)]
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["event_ids"]}, {"required": ["user_ids"]}]}
+    )
+
+    event_ids: Annotated[list[_KeptId], Field(description="Ids of events.")] = []
+    user_ids: Annotated[
+        list[_KeptId],
+        Field(max_length=MAX_USERS, description="Users whose events are all withdrawn."),
+    ] = []
+
+    @model_validator(mode="after")
+    def _names_events(self) -> WithdrawBody:
+        if not self.event_ids and not self.user_ids:
+            raise ValueError("name events by event_ids, or users by user_ids")
+        return self
 
 
 class ReloadBody(_Body):
