@@ -48,6 +48,7 @@ INTERNAL = {
     "TrainingSize",
     "WrittenFile",
     "BlendConfig",
+    "ListRequest",
     "Member",
 }
 """Dataclasses of config modules that nobody gives settings to."""

@@ -11,6 +11,7 @@ import pytest
 from foretaste.data import open_dataset, prepare
 from foretaste.data.config import FileFormat
 from foretaste.data.preparation.inputs import Inputs
+from foretaste.data.request import PrepareRequest
 from foretaste.data.sources import open_sources
 from foretaste.data.sources.source import Column, Source
 from foretaste.errors import DatasetError
@@ -52,7 +53,7 @@ def test_a_dataset_of_a_table_has_its_whole_name(tmp_path: Path) -> None:
         ids = dict.fromkeys(("user_id", "item_id"), Column(sql="", storage="text", type_name=""))
         return Table(name=name, relation="", columns=ids, size=0)
 
-    inputs = Inputs.open("table:shop.eu", None, None, None, lambda _: None, opener)
+    inputs = Inputs.open(PrepareRequest(source="table:shop.eu"), lambda _: None, opener)
     assert inputs.default_output(tmp_path).name.startswith("shop.eu-")
 
 

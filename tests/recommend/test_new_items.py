@@ -185,7 +185,6 @@ def test_runs_are_verified_and_measured_side_by_side(
     runs: dict[str, Run], dataset: Dataset
 ) -> None:
     for run in runs.values():
-        run.log.finish()
         assert verify(run.path) == []
     assert runs["without"].num_items == NUM_OLD
     assert runs["dense"].num_items == runs["blend"].num_items == dataset.manifest.num_listed_items

@@ -15,9 +15,9 @@ import torch
 from foretaste.data import Dataset, prepare
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.evaluation.result import Evaluation, compare_evaluations
+from foretaste.measure import evaluate_run
 from foretaste.models.neumf.config import MLPConfig
 from foretaste.models.registry import config_class
-from foretaste.report import evaluate_run
 from foretaste.runs import Run, load_model
 from foretaste.training import Callback, LogConfig, TrainingConfig, train
 from foretaste.training.callbacks import EpochReport, TrainingStart, TrainingSummary

@@ -183,6 +183,8 @@ train.command(resume, name="--resume", sort_key=len(MODELS) + 2)
 
 def _train(request: TrainRequest, logs: Logs) -> None:
     """Carry out a request with a display, then print the run's directory."""
+    request.check_names()  # before torch is imported, which takes 1.1 s
+
     from foretaste.training.verbs import train_run
 
     with displayed(request.config, logs) as display:

@@ -13,6 +13,7 @@ from foretaste._util.keywords import assign_settings
 from foretaste._util.settings import check_settings, to_document
 from foretaste.data.config import PrepareConfig, settings_to_repeat
 from foretaste.data.manifest import Manifest, is_dataset
+from foretaste.data.movielens import named_set
 
 DATASETS = Path("datasets")
 """Where datasets are prepared that are given no directory."""
@@ -49,8 +50,9 @@ class PrepareRequest:
     def __post_init__(self) -> None:
         check_settings(self)
         # One file in a list is that file, so a command line and a call make the same request.
-        if isinstance(self.source, list | tuple):
-            source = self.source[0] if len(self.source) == 1 else tuple(self.source)
+        source = self.source
+        if isinstance(source, list | tuple) and all(isinstance(one, str | Path) for one in source):
+            source = source[0] if len(source) == 1 else tuple(source)
             object.__setattr__(self, "source", source)
 
     @classmethod
@@ -75,6 +77,11 @@ class PrepareRequest:
         if isinstance(self.source, str | Path):
             return is_dataset(Path(self.source))
         return isinstance(self.source, Dataset)
+
+    def check_names(self) -> None:
+        """Raise InputError for a word that names neither a set nor a file or folder."""
+        if not self.is_prepared:
+            named_set(self.source, self.source_dir)
 
     @property
     def sources(self) -> list[str]:
@@ -101,7 +108,7 @@ class PrepareRequest:
 
 
 def _each(source: Any) -> Sequence[Any]:
-    return source if isinstance(source, tuple) else [source]
+    return source if isinstance(source, list | tuple) else [source]
 
 
 def _named(source: Any) -> str:

@@ -17,6 +17,7 @@ from foretaste.models.config import ModelConfig
 from foretaste.models.registry import MODELS, config_class
 from foretaste.runs.config import recorded
 from foretaste.runs.files import CONFIG
+from foretaste.runs.places import check_is_new
 from foretaste.runs.run import Run, model_config, read_config
 from foretaste.training.config import (
     LogConfig,
@@ -169,6 +170,15 @@ class TrainRequest:
             return {}
         paths = {"gmf": self.pretraining.pretrained_gmf, "mlp": self.pretraining.pretrained_mlp}
         return {role: path for role, path in paths.items() if path is not None}
+
+    def check_names(self) -> None:
+        """Raise an error for runs and data that are not there, and for a run's name that is taken:
+        all that can be said before PyTorch is imported."""
+        if self.run is not None and not self.overwrite and Run.unfinished(self.run) is None:
+            check_is_new(self.run)
+        for path in self.starts().values():
+            Run.open(path)
+        self.data.check_names()
 
     def _check_start(self) -> None:
         """SettingError for first weights that the model cannot take."""

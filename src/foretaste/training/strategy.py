@@ -116,7 +116,7 @@ class Strategy:
         return Interruption(run_path)
 
 
-ALONE = Strategy()
+ALONE: Strategy = Strategy()
 
 
 def strategy_here() -> AbstractContextManager[Strategy]:
