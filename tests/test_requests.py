@@ -357,6 +357,7 @@ def test_a_command_and_a_call_make_the_same_request(
     verb: Any = train if given.command.startswith("train") else prepare
     with (
         patch("foretaste.training.verbs.train_run", keep),
+        patch("foretaste.training.request.TrainRequest.check_names"),  # nothing is there
         patch("foretaste.data.preparation.prepare_dataset", keep),
     ):
         with pytest.raises(Asked):
