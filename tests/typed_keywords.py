@@ -7,6 +7,7 @@ for keywords of a function. So one module repeats the names and types, and is wr
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import fields
@@ -66,7 +67,7 @@ def text() -> str:
         parts.append(
             f'class {name}(TypedDict, total=False):\n    """{about}"""\n\n{"".join(lines)}'
         )
-    ruff = ["ruff", "format", "--stdin-filename", str(FILE), "-"]
+    ruff = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(FILE), "-"]
     written = "\n\n".join(parts)
     return subprocess.run(ruff, input=written, capture_output=True, text=True, check=True).stdout
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App
 
+from foretaste._util.process import launch
 from foretaste._util.terminal import print_data
 from foretaste.cli.arguments import FLAG, given_settings
 from foretaste.cli.console import (
@@ -183,7 +184,8 @@ train.command(resume, name="--resume", sort_key=len(MODELS) + 2)
 
 def _train(request: TrainRequest, logs: Logs) -> None:
     """Carry out a request with a display, then print the run's directory."""
-    request.check_names()  # before torch is imported, which takes 1.1 s
+    if launch().size == 1:  # ranks meet first, and one of them looks
+        request.check_names()  # before torch is imported, which takes 1.1 s
 
     from foretaste.training.verbs import train_run
 

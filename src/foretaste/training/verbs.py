@@ -284,6 +284,10 @@ def resume(
         def resumed(strategy: Strategy) -> Run:
             is_finished = strategy.first(lambda: found.is_finished)
             with _displayed(callback, request.config, strategy) as display:
+                if strategy.writes:
+                    has_epochs = type(request.model_config).has_epochs
+                    with found.in_training():  # which another process may be writing
+                        check_logs(request.logs, has_epochs=has_epochs, overwrite=request.overwrite)
                 if is_finished:
                     raise _nothing_to_resume(found, request, strategy)
                 data = strategy.opened(
@@ -320,9 +324,6 @@ def _resumed(
     """Train a run to its end, by the settings that it began with; those of the request that change
     no result are its own."""
     with _locked(run, strategy):
-        if strategy.writes:
-            has_epochs = type(request.model_config).has_epochs
-            check_logs(request.logs, has_epochs=has_epochs, overwrite=request.overwrite)
         recorded = run.config.resolved["device"]
         try:
             # Another kind of device would give other numbers.
