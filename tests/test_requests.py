@@ -95,6 +95,11 @@ TRAININGS = {
         {"model": "vae", "dataset": ("r.csv",), "hidden": [20, 10], "latent": 5},
         None,
     ),
+    "none in place of auto": Given(
+        "train sasrec r.csv --sampled-softmax none",
+        {"model": "sasrec", "dataset": "r.csv", "sampled_softmax": None},
+        None,
+    ),
     "config": Given(
         "train vae r.csv --epochs 3 --learning-rate 1e-3 --seed 7 --candidates sampled-99",
         {

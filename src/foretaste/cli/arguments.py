@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
+from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 from cyclopts import (
@@ -121,6 +122,10 @@ def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: Argument
                     raise CoercionError(argument=argument, token=token, target_type=int)
 
 
+_GIVEN = "_given"
+"""Attribute of options of `unset`: those that the command line has."""
+
+
 def unset(config: type[Any], *, without: Collection[str] = ()) -> Any:
     """A class with the options of a config, None by default; help shows the config's defaults.
 
@@ -144,13 +149,23 @@ def unset(config: type[Any], *, without: Collection[str] = ()) -> Any:
         "__post_init__": lambda self: None,  # the config itself checks the given values
         **dict.fromkeys(annotations),
     }
-    return dataclass(frozen=True, kw_only=True)(type(config.__name__, (config,), body))
+    made: Any = dataclass(frozen=True, kw_only=True)(type(config.__name__, (config,), body))
+    begin = made.__init__
+
+    @wraps(begin)
+    def remember(self: Any, **given: Any) -> None:
+        begin(self, **given)
+        object.__setattr__(self, _GIVEN, given)
+
+    made.__init__ = remember
+    return made
 
 
 def given_settings(options: Any) -> dict[str, Any]:
-    """The given settings among options of `unset`, by name."""
-    given = {} if options is None else vars(options)
-    return {name: value for name, value in given.items() if value is not None}
+    """The given settings among options, by name. Of options of `unset` also those given as none."""
+    found = {} if options is None else vars(options)
+    given = {name: one for name, one in found.items() if one is not None}
+    return dict(found.get(_GIVEN, given))
 
 
 def kinds_of(hint: Any) -> set[Any]:
