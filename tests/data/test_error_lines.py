@@ -25,6 +25,8 @@ KINDS: dict[str, tuple[str, str]] = {
     "empty": ("41,,2,3\n", "item_id is empty"),
     "underscores": ("41,1,2,1_000_x\n", "time '1_000_x' does not fit"),
     "NUL": ("4\0,1,2,3\n", r"user_id '4\\x00' holds a NUL character"),
+    "long id": ("é" * 513 + ",1,2,3\n", "has 1,026 bytes; an id has at most 1,024"),
+    "no time": ("41,1,2,-9223372036854775808\n", "is no time but the missing value of NumPy"),
     "no weight": ("41,1,none,3\n", "weight 'none' is not a finite number"),
 }
 OPEN = '"41,1,2,3\n'

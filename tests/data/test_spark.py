@@ -448,6 +448,12 @@ def test_an_error_names_the_file(spark: Any, tmp_path: Path) -> None:
         write(tmp_path / "plays" / f"{name}.parquet", table)
     message = r"b\.parquet: user_id is empty"
     refuse(tmp_path / "plays", message, engine="spark", protocol="none")
+    write(tmp_path / "long.parquet", pa.table(rows | {"user": ["é" * 513, *rows["user"][1:]]}))
+    message = r"long\.parquet: user_id .* has 1,026 bytes; an id has at most 1,024"
+    refuse(tmp_path / "long.parquet", message, engine="spark", protocol="none")
+    times = pa.array([-(2**63), *range(8)], pa.int64())
+    write(tmp_path / "time.parquet", pa.table(rows | {"time": times}))
+    refuse(tmp_path / "time.parquet", r"time\.parquet: time .* is no time", engine="spark")
 
 
 def test_rows_with_an_empty_id_are_left_out(spark: Any, tmp_path: Path) -> None:

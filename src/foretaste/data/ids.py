@@ -40,6 +40,9 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 Rows = Sequence[int] | NDArray[np.integer]
 """Numbers of rows of a table."""
 
+MAX_BYTES = 1024
+"""Most bytes of an id in UTF-8. An index entry of PostgreSQL for a user and an item holds 2,704."""
+
 # Up to so many values are taken one by one: Arrow's `take` imports pandas first, where installed.
 _FEW = 100
 

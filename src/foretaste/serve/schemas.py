@@ -27,14 +27,11 @@ from pydantic import (
 from pydantic_core import CoreSchema
 from pydantic_core.core_schema import custom_error_schema
 
+from foretaste.data.ids import MAX_BYTES
 from foretaste.recommend.config import ListRequest
 
 _MAX_ID = 1024
 """Most characters of an id, as reasons repeat unknown ids."""
-
-# PostgreSQL's index entry of two ids, user and item, has at most 2,704 bytes.
-_MAX_KEPT_BYTES = 1024
-"""Most bytes of an id of an event."""
 
 MAX_K = 1000
 """Largest k; the limit of a request's body does not bound its answer."""
@@ -66,8 +63,8 @@ AnyId = Annotated[
 
 
 def _kept(value: int | str) -> int | str:
-    if not 0 < len(str(value).encode()) <= _MAX_KEPT_BYTES or "\0" in str(value):
-        raise ValueError(f"an id of an event has 1 to {_MAX_KEPT_BYTES:,} bytes, none of them 0")
+    if not 0 < len(str(value).encode()) <= MAX_BYTES or "\0" in str(value):
+        raise ValueError(f"an id of an event has 1 to {MAX_BYTES:,} bytes, none of them 0")
     return value
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 from foretaste.data.config import IdType
+from foretaste.data.ids import MAX_BYTES
 from foretaste.data.sources.source import Column, Storage, quoted
 
 if TYPE_CHECKING:
@@ -95,7 +96,9 @@ def _cast_text(sql: Spellings, name: str, kind: Kind) -> str:
         # integer gives back is one.
         "short": f"CASE WHEN CAST({short} AS STRING) = {name} THEN {short} END",
         "integer": f"CASE WHEN CAST({integer} AS STRING) = {name} THEN {integer} END",
-        "text": f"CASE WHEN {name} NOT IN ({literals(EMPTY_IDS)}) THEN {name} END",
+        # A dictionary of Parquet holds long text once; a table of rows would hold each copy.
+        "text": f"CASE WHEN {name} NOT IN ({literals(EMPTY_IDS)}) AND "
+        f"{sql.num_bytes.format(text=name)} <= {MAX_BYTES} THEN {name} END",
         "real": _finite(f"TRY_CAST({text} AS DOUBLE)"),
     }[kind]
 

@@ -25,6 +25,9 @@ class Spellings:
     split: str
     """List of the parts of ``text`` between the signs ``mark``, a SQL literal."""
 
+    num_bytes: str
+    """The number of bytes of ``text`` in UTF-8."""
+
     micros: str
     """Microseconds since 1970 of a ``value`` that is a date or time. ``type`` is TIMESTAMP for one
     without a time zone, and TIMESTAMPTZ for one with a zone."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from foretaste._util.formatting import counted, shown
 from foretaste.data.config import PrepareConfig
+from foretaste.data.ids import MAX_BYTES
 from foretaste.data.preparation.casts import (
     EMPTY_IDS,
     KINDS,
@@ -441,6 +442,9 @@ def _bad_value(
             advice = advice or hint
         else:
             problem = f"is not {_NOUNS[kind]}"
+            if kind == "text" and (num_bytes := len(found.value.encode())) > MAX_BYTES:
+                problem = f"has {num_bytes:,} bytes; an id has at most {MAX_BYTES:,}"
+                advice = ""
         return error_at(found, name, f"{role} {shown(found.value)} {problem}", advice)
     raise AssertionError(f"{role}: values did not fit, and now they do")
 

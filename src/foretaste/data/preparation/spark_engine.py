@@ -38,6 +38,7 @@ class SparkEngine(Engine):
         each="explode({values})",
         split="split({text}, concat('\\Q', {mark}, '\\E'))",
         matches="regexp_like({text}, '^({pattern})\\z')",
+        num_bytes="octet_length({text})",
         micros="unix_micros(CAST({value} AS TIMESTAMP))",
     )
     reads_numbers_of_text = False

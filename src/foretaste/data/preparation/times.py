@@ -33,6 +33,7 @@ _IS_UNIT = {
     for unit, power in _UNITS.items()
 }
 _NUM_OF_UNITS = ", ".join(f"count(CASE WHEN {one} THEN 1 END)" for one in _IS_UNIT.values())
+_NO_TIME = -(1 << 63)
 _YEAR_S = 365.2425 * 86_400
 _FIRST_YEAR = 1995
 """Times before it are noted. Few shops have kept their records for longer."""
@@ -92,6 +93,14 @@ class Times:
 
     def __post_init__(self) -> None:
         self.first, self.last = self.engine.row("SELECT min(time), max(time) FROM raw")
+        if self.first == _NO_TIME:
+            found = self.engine.find_value(
+                self.sources, self.column, self.kind, str(_NO_TIME + 1) + " - 1"
+            )
+            raise InputError(
+                f"{found.place}: time {_NO_TIME} is no time but the missing value of NumPy and "
+                f"pandas (column {shown(self.column)}, {counted(found.count, 'row')} like it)"
+            )
         self.num_of_unit = {"": 1} if self.kind in TIMES else _units_in(self.engine, "raw")
 
     @property
