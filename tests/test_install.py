@@ -78,7 +78,7 @@ def asked_for(text: str) -> list[list[str]]:
 
 def test_no_line_installs_foretaste_from_an_index() -> None:
     """It is on none."""
-    places = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/notebooks/*.ipynb")]
+    places = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*")]
     places += ROOT.glob("src/**/*.py")
     lines = [words for path in places for words in asked_for(path.read_text(encoding="utf-8"))]
     assert len(lines) > 20

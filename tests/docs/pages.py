@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from docs.hooks import with_files
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
@@ -55,7 +57,8 @@ class Page:
 
     @cached_property
     def text(self) -> str:
-        return self.path.read_text(encoding="utf-8")
+        """The page, with the files that it includes."""
+        return with_files(self.path.read_text(encoding="utf-8"))
 
     @cached_property
     def prose(self) -> str:

@@ -37,6 +37,7 @@ TABLES = [
 
 OF_OTHER_SCRIPTS = {
     "coming-from-nvidia.md",
+    "examples.md",
     "reliability.md",
     "results.md",
     "speed.md",
@@ -126,7 +127,7 @@ def test_pages_name_options_that_there_are() -> None:
 
 
 def shown_commands() -> list[tuple[str, str]]:
-    """The foretaste commands of blocks that are not run, by page."""
+    """The foretaste commands of blocks that are neither run nor files, by page."""
 
     def lines(found: Page, block: Block) -> list[tuple[str, str]]:
         text = block.text.replace("\\\n", " ")
@@ -136,7 +137,7 @@ def shown_commands() -> list[tuple[str, str]]:
         command
         for found in pages()
         for block in found.blocks
-        if block.language == "sh"
+        if block.language == "sh" and block.title is None
         for command in lines(found, block)
     ]
 
