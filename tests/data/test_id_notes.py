@@ -10,7 +10,9 @@ import pytest
 
 import foretaste
 from foretaste.data import PrepareConfig, prepare
+from foretaste.data.preparation import notes as id_notes
 from foretaste.errors import InputError, SettingError
+from foretaste.models.linear.weights import MOST_COUNTED
 from tests.data.conftest import PrepareText, WriteFile
 
 ALL = PrepareConfig(protocol="none")
@@ -85,6 +87,18 @@ def test_a_user_with_many_rows_is_named_and_can_be_dropped(
     assert dropped.manifest.num_users == 99
     assert dropped.users.is_integer
     assert "most active user" not in dropped.manifest.notes
+
+
+def test_users_with_long_histories_are_counted(
+    prepared: PrepareText, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert id_notes.LONG_HISTORY == MOST_COUNTED
+    monkeypatch.setattr(id_notes, "LONG_HISTORY", 18)
+    found = prepared(of_one_user("bot", 100, 19), protocol="none").manifest.notes
+    assert found == {
+        "long histories": "1 user with more than 18 rows, user 'bot' with 19; models of pairs of "
+        "items count 18 of a history"
+    }
 
 
 @pytest.mark.parametrize("sizes", [(99, 60), (100, 19), (100, 10), (300, 30)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -72,3 +73,19 @@ def test_the_order_goes_with_the_items() -> None:
     last = whole[1:]
     assert last.item_index[last.oldest_first()].tolist() == [8, 3]
     assert whole.transposed().position is None
+
+
+@given(item_sets(), st.integers(1, 6))
+def test_the_newest_items_of_rows(case: tuple[list[set[int]], int], most: int) -> None:
+    rows, num_items = case
+    histories = histories_of(rows, num_items)
+    by_hash = histories.newest(most)
+    assert all(kept <= row for kept, row in zip(as_sets(by_hash), rows, strict=True))
+    lengths = [min(len(row), most) for row in rows]
+    assert by_hash.lengths().tolist() == lengths
+    # The items ascend; the newest have the lowest numbers.
+    place = torch.arange(histories.item_index.numel(), dtype=torch.int32).flip(0)
+    newest = replace(histories, position=place).newest(most)
+    assert as_sets(newest) == [set(sorted(row)[:most]) for row in rows]
+    assert newest.position is not None
+    assert newest.position.numel() == sum(lengths)

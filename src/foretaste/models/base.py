@@ -405,8 +405,8 @@ class ClosedFormModel(RecommenderModel):
     """What earlier fits to the same histories have counted, for models that fit from counts. None
     if nobody fits again."""
 
-    def fitting_note(self, num_interactions: int) -> str | None:
-        """Work and memory of fitting to so many interactions, for people; None if little."""
+    def fitting_note(self, histories: HistoryTensors) -> str | None:
+        """Work and memory of fitting to the training histories, for people; None if little."""
         return None
 
     @abstractmethod

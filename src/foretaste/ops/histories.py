@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from foretaste.ops.random import hash_words, logical_shift_right
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -111,9 +113,22 @@ class HistoryTensors:
         """These rows without the items at or above ``num_items``."""
         if num_items >= self.num_items:
             return replace(self, num_items=num_items)
-        is_kept_N = self.item_index < num_items
+        return replace(self._where(self.item_index < num_items), num_items=num_items)
+
+    def newest(self, num_items: int) -> HistoryTensors:
+        """These rows with at most their newest ``num_items`` items; without an order as many by a
+        hash of the items."""
+        if not len(self) or self.lengths().max() <= num_items:
+            return self
+        ordered = self
+        if self.position is None:
+            word_N = logical_shift_right(hash_words(0, self.item_index.long()), 33)
+            ordered = replace(self, position=word_N.int())
+        return self._where(ordered.places_back() <= num_items)
+
+    def _where(self, is_kept_N: Tensor) -> HistoryTensors:
         num_kept = nn.functional.pad(is_kept_N.cumsum(0), (1, 0))
-        return replace(self._entries(num_kept[self.offsets], is_kept_N), num_items=num_items)
+        return self._entries(num_kept[self.offsets], is_kept_N)
 
     def followed_by(self, others: HistoryTensors) -> HistoryTensors:
         """These rows and, behind them, rows over the same items, with weights and no positions."""

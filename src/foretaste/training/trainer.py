@@ -400,7 +400,7 @@ class OnePassTrainer(Trainer[ClosedFormModel]):
             num_samples=num_samples,
             num_steps_per_epoch=1,
             started_from={},
-            fitting=self.model.fitting_note(len(self.histories.item_index)),
+            fitting=self.model.fitting_note(self.histories),
         )
         callback.started(start)
 

@@ -7,6 +7,7 @@ from foretaste.models.linear import ridge, weights
 from foretaste.models.linear.config import EaseConfig
 from foretaste.models.linear.ease import Ease
 from foretaste.models.memory import check_model_fits
+from foretaste.ops.histories import HistoryTensors
 from tests.ops.cases import of_matrix
 
 NUM_USERS, NUM_ITEMS = 60, 23
@@ -140,8 +141,10 @@ def test_a_catalogue_too_large_is_refused() -> None:
 def test_the_memory_of_fitting_is_noted_beforehand() -> None:
     model = Ease(EaseConfig(neighbors="all"), 10, 9_000)
     size = "inverting a 9,000 × 9,000 matrix, which takes about {} of memory"
-    assert model.fitting_note(0) == size.format("1.2 GiB")
-    assert model.fitting_note(20_000_000) == size.format("2.2 GiB")
+    for num_entries, memory in ((0, "1.2 GiB"), (20_000_000, "2.2 GiB")):
+        item_N = torch.zeros(num_entries, dtype=torch.int32)
+        histories = HistoryTensors(torch.zeros(11, dtype=torch.int64), item_N, 9_000)
+        assert model.fitting_note(histories) == size.format(memory)
 
 
 def test_l2_must_be_positive() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from foretaste.models.linear import pairs, ridge
+from foretaste.models.linear import pairs, ridge, weights
 from foretaste.models.linear.config import EaseConfig, SlistConfig
 from foretaste.models.linear.ease import Ease
 from foretaste.models.linear.slist import Slist
@@ -86,6 +86,24 @@ def test_the_dense_form_is_the_formula(sequences: list[list[int]]) -> None:
     rows = [row for row in sequences if row]
     expected = np.array([source(row) for row in rows]) @ weights
     assert np.abs(scores_of(model, rows).numpy() - expected).max() < 1e-5
+
+
+@pytest.mark.parametrize("neighbors", ["all", NUM_ITEMS - 1])
+def test_of_a_long_history_the_newest_items_are_counted(
+    neighbors: int | str, sequences: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = fitted(sequences, neighbors)
+    newest = [row[-4:] for row in sequences if row]
+    scores = scores_of(fitted(newest, neighbors), newest)
+    monkeypatch.setattr(ridge, "MOST_COUNTED", 4)
+    model = fitted(sequences, neighbors)
+    # Items that no weight leads to follow by popularity, with scores as good as zero.
+    assert torch.allclose(scores_of(model, newest), scores, rtol=0, atol=1e-20)
+    assert torch.equal(model.item_count_I, whole.item_count_I)
+    monkeypatch.setattr(weights, "MOST_COUNTED", 4)
+    num_long = sum(len(row) > 4 for row in sequences)
+    note = f"; the 4 newest items of {num_long} users with more items are counted"
+    assert model.fitting_note(ordered(sequences)).endswith(note)
 
 
 @pytest.mark.parametrize("num_popular", [0, 5, NUM_ITEMS])

@@ -15,6 +15,7 @@ from foretaste.models.linear.config import EaseConfig
 from foretaste.models.linear.ease import Ease
 from foretaste.models.memory import check_model_fits
 from foretaste.models.registry import build_model
+from foretaste.ops.histories import HistoryTensors
 from tests.models.linear.conftest import NUM_ITEMS
 from tests.models.linear.tables import neighbor_weights
 from tests.ops.cases import of_matrix
@@ -192,8 +193,10 @@ def test_a_million_items_fit_where_all_pairs_do_not(monkeypatch: pytest.MonkeyPa
     many = EaseConfig(neighbors=10_000)
     with pytest.raises(UnsupportedError, match=r"keep fewer neighbours of each item \(--neighbors"):
         check_model_fits("ease", many, 10**6, 10**6, CPU, to_train=True)
-    note = build_model("ease", EaseConfig(neighbors=100), 10**6, 41_000).fitting_note(1_000_000)  # type: ignore[attr-defined]
-    assert note == (
+    item_N = torch.zeros(10**6, dtype=torch.int32)
+    histories = HistoryTensors(torch.zeros(1, dtype=torch.int64), item_N, 41_000)
+    model = build_model("ease", EaseConfig(neighbors=100), 10**6, 41_000)
+    assert model.fitting_note(histories) == (  # type: ignore[attr-defined]
         "solving for the weights of up to 100 neighbours towards each of 41,000 items, which takes "
         "about 494 MiB of memory"
     )

@@ -45,6 +45,9 @@ _LEAST_USERS = 100
 _LARGE_SHARE, _TIMES_THE_NEXT = 0.05, 10
 """A note names a user with a larger share of the rows, and this many times the next user's rows."""
 
+LONG_HISTORY = 10_000
+"""Items of a history that models of pairs of items count."""
+
 _MAY_NOT_BE_NFC = r"(?s).*[\p{M}\x{1100}-\x{11FF}\x{2126}-\x{212B}\x{F900}-\x{FAFF}].*"
 
 
@@ -105,23 +108,33 @@ def _odd_ids(engine: Engine, raw: Raw, column: str) -> list[str]:
 
 
 def describe_most_active(engine: Engine) -> dict[str, str]:
-    """The note on a user who may stand for many or for nobody; empty if there is none."""
-    num_users, num_rows, most = engine.row(
-        "SELECT count(*), sum(num_rows), max(num_rows) FROM user_codes"
+    """Notes on a user who may stand for many or for nobody, and on users with long histories; empty
+    if there are none."""
+    num_users, num_rows, most, num_long = engine.row(
+        "SELECT count(*), sum(num_rows), max(num_rows), "
+        f"count(CASE WHEN num_rows > {LONG_HISTORY} THEN 1 END) FROM user_codes"
     )
-    if num_users < _LEAST_USERS or most <= _LARGE_SHARE * int(num_rows):
+    is_large = num_users >= _LEAST_USERS and most > _LARGE_SHARE * int(num_rows)
+    if not is_large and not num_long:
         return {}
     num_near, user_id = engine.row(
         f"SELECT count(*), max(CASE WHEN num_rows = {most} THEN user_id END) FROM user_codes "
         f"WHERE num_rows * {_TIMES_THE_NEXT} > {most}"
     )
-    if num_near > 1:
-        return {}
-    note = (
-        f"user {shown(user_id)} has {most / int(num_rows):.0%} of the rows; if that is nobody, "
-        f"--empty-ids drop with --empty-values {shlex.quote(str(user_id))} leaves these rows out"
-    )
-    return {"most active user": note}
+    notes = {}
+    if is_large and num_near == 1:
+        notes["most active user"] = (
+            f"user {shown(user_id)} has {most / int(num_rows):.0%} of the rows; if that is nobody, "
+            f"--empty-ids drop with --empty-values {shlex.quote(str(user_id))} leaves these rows "
+            "out"
+        )
+    if num_long:
+        notes["long histories"] = (
+            f"{counted(num_long, 'user')} with more than {LONG_HISTORY:,} rows, user "
+            f"{shown(user_id)} with {most:,}; models of pairs of items count {LONG_HISTORY:,} of a "
+            "history"
+        )
+    return notes
 
 
 def _spelled_twice(engine: Engine) -> list[str]:

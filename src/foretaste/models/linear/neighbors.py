@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from foretaste.models.base import FitProgress
 from foretaste.models.linear.pairs import Numbers, entries_of_features, find_neighbors
-from foretaste.models.linear.weights import LinearModel
+from foretaste.models.linear.weights import MOST_COUNTED, LinearModel
 from foretaste.ops.histories import HistoryTensors
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ class NeighborsModel(LinearModel):
         """What is counted; and the two numbers [I] of the sources and of the targets whose product,
         with the last number added, divides the sum of a pair."""
 
-    def fitting_note(self, num_interactions: int) -> str:
+    def fitting_note(self, histories: HistoryTensors) -> str:
         return (
             f"finding up to {self.num_neighbors:,} neighbours for each of {self.num_items:,} "
-            f"items, which takes about {self.fitting_memory(num_interactions)} of memory"
+            f"items, {self.fitting_needs(histories)}"
         )
 
     def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
@@ -41,7 +41,7 @@ class NeighborsModel(LinearModel):
         from foretaste.models.linear.kernels import Strength
 
         self.count_items(histories)
-        entries, of_source_I, of_target_I, shrinkage = self.formula(histories)
+        entries, of_source_I, of_target_I, shrinkage = self.formula(histories.newest(MOST_COUNTED))
         strength = Strength(of_source_I, of_target_I, shrinkage)
         if self.cuts_sources:
             strength = Strength(of_target_I, of_source_I, shrinkage)

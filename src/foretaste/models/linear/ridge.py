@@ -28,7 +28,7 @@ from foretaste.models.linear.pairs import (
     find_neighbors,
     gram_diagonal,
 )
-from foretaste.models.linear.weights import LinearModel
+from foretaste.models.linear.weights import MOST_COUNTED, LinearModel
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.inverse import invert_
 from foretaste.ops.least_squares import solve_systems
@@ -104,21 +104,21 @@ class RidgeModel(LinearModel):
         systems = _BYTES_PER_NUMBER * torch.get_num_threads() * numbers
         return super().training_bytes(device) + 4 * num_popular * (num_popular + 1) + systems
 
-    def fitting_note(self, num_interactions: int) -> str:
-        size, needed = f"{self.num_items:,}", self.fitting_memory(num_interactions)
+    def fitting_note(self, histories: HistoryTensors) -> str:
+        size, needs = f"{self.num_items:,}", self.fitting_needs(histories)
         if self.has_all_pairs:
-            return f"inverting a {size} × {size} matrix, which takes about {needed} of memory"
+            return f"inverting a {size} × {size} matrix, {needs}"
         where = "" if self.device.type == "cpu" else " on the CPU"
         return (
             f"solving{where} for the weights of up to {self.num_neighbors:,} neighbours towards "
-            f"each of {size} items, which takes about {needed} of memory"
+            f"each of {size} items, {needs}"
         )
 
     @torch.no_grad()
     def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
         """Fit to the training histories; TrainingError where ``l2`` is too small for them."""
         self.count_items(histories)
-        entries = self.entries(histories)
+        entries = self.entries(histories.newest(MOST_COUNTED))
         try:
             if self.has_all_pairs:
                 self._fit_all_pairs(entries, progress)

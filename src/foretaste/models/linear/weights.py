@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from foretaste._util.formatting import memory
+from foretaste._util.formatting import counted, memory
 from foretaste.errors import UnsupportedError
 from foretaste.models.base import ClosedFormModel, UserState
 from foretaste.models.scorer import BaseScorer, Scorer, item_chunks
@@ -37,6 +37,10 @@ _BYTES_PER_INTERACTION = 56
 
 _PAIRS_AT_ONCE = 1 << 20
 """Pairs of an entry and a target that are added up at once, or those of one entry."""
+
+
+MOST_COUNTED = 10_000
+"""Items of a history whose pairs are counted, as the pairs grow with the square of their number."""
 
 
 class LinearModel(ClosedFormModel):
@@ -81,10 +85,15 @@ class LinearModel(ClosedFormModel):
         found = 0 if self.has_all_pairs else 8 * self.num_items * self.num_neighbors
         return self.weight_bytes() + _COMPILER_BYTES + rows + found
 
-    def fitting_memory(self, num_interactions: int) -> str:
-        """Memory of fitting to so many interactions, beside the histories."""
-        entries = _BYTES_PER_INTERACTION * num_interactions
-        return memory(self.training_bytes(self.device) + entries)
+    def fitting_needs(self, histories: HistoryTensors) -> str:
+        """The memory of fitting beside the histories, and what is left out of them, in words."""
+        entries = _BYTES_PER_INTERACTION * histories.item_index.numel()
+        needs = f"which takes about {memory(self.training_bytes(self.device) + entries)} of memory"
+        if num_long := int((histories.lengths() > MOST_COUNTED).sum()):
+            kept = "items by a hash" if histories.position is None else "newest items"
+            users = counted(num_long, "user")
+            needs += f"; the {MOST_COUNTED:,} {kept} of {users} with more items are counted"
+        return needs
 
     def keep_neighbors(
         self, other_IK: NDArray[np.int32], weight_IK: NDArray[np.float32], *, by_source: bool
