@@ -8,13 +8,17 @@ import socket
 import sqlite3
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import programs
+
+if TYPE_CHECKING:
+    from foretaste.serve.events import EventStore
 
 PROGRAMS = Path("/usr/lib/postgresql")
 """Where Debian keeps the server's programs, by version."""
@@ -63,3 +67,8 @@ def postgresql_server() -> Iterator[str]:
             yield f"postgresql://shop@127.0.0.1:{port}/postgres"
         finally:
             run("pg_ctl", "-m", "immediate", "stop")
+
+
+def items_of(store: EventStore, user_ids: Iterable[str]) -> dict[str, list[str]]:
+    """The items of these users by a store's events, without what they disliked."""
+    return {user: [*found.items] for user, found in store.events_of(user_ids).items()}

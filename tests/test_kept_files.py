@@ -15,6 +15,7 @@ from foretaste.data import open_dataset
 from foretaste.export.formats import FILES, load
 from foretaste.runs import Run, verify
 from foretaste.serve.events import Event, EventStore
+from tests.databases import items_of
 from tests.docs.pages import page
 from tests.fixtures import write
 
@@ -110,9 +111,9 @@ def test_kept_events_are_read_and_added_to(path: Path, tmp_path: Path) -> None:
     store.create()
     store.start()
     try:
-        assert store.items_of(["100", "101"]) == {"100": ["502"]}
+        assert items_of(store, ["100", "101"]) == {"100": ["502"]}
         later = [Event(name, "101", "505", 3.0) for name in ("one", "two", "three")]
         assert store.add(later).result() == 1  # one is there, two was withdrawn
-        assert store.items_of(["100", "101"]) == {"100": ["502"], "101": ["505"]}
+        assert items_of(store, ["100", "101"]) == {"100": ["502"], "101": ["505"]}
     finally:
         store.close()

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import torch
     from _typeshed import DataclassInstance
 
+    from foretaste.data.histories import Histories
     from foretaste.keywords import ModelName, TrainKeywords
 
 _OF_VALIDATION = (
@@ -57,7 +58,8 @@ class FittedRecommender(Recommender):
 
         ``prepared`` is the manifest of the data.
         """
-        super().__init__(load_model(run, device), run.users, run.items, run.histories)
+        model, histories = load_model(run, device), run.histories
+        super().__init__(model, run.users, run.items, histories, seen=run.seen)
         self._config, self._prepared = run.config, prepared
         self._epoch = run.loaded_epoch
         self._files = {
@@ -215,8 +217,7 @@ def _without_one_item_each(dataset: Dataset, path: Path) -> Dataset:
 def _prepared(dataset: Dataset, path: Path, **settings: Any) -> Dataset:
     """A dataset of all interactions of another, without warnings, as the first one had them."""
     pairs = dataset.all_interactions()
-    users, items = dataset.users.table["id"], dataset.items.table["id"]
-    columns = {"user_id": users.take(pairs.row_index()), "item_id": items.take(pairs.item_index)}
+    columns = _ids_of(dataset, pairs)
     if pairs.position is not None:
         columns["time_rank"] = pa.array(pairs.position)
     weight = dataset.train_weights(range(dataset.manifest.num_train_users))
@@ -225,11 +226,27 @@ def _prepared(dataset: Dataset, path: Path, **settings: Any) -> Dataset:
         columns["weight"] = pa.array(weight)
         settings["weight_column"] = "weight"
     table = pa.table(columns)
+    if (seen := dataset.seen) is not None:
+        disliked = pa.table(_ids_of(dataset, seen))
+        for field in [*table.schema][2:]:  # a rank or a weight, which no row may lack
+            ones = pa.repeat(pa.scalar(1, field.type), len(disliked))
+            disliked = disliked.append_column(field, ones)
+        table = pa.concat_tables(
+            one.append_column("kind", pa.array([kind] * len(one), pa.string()))
+            for one, kind in ((table, "kept"), (disliked, "disliked"))
+        )
+        settings |= {"event_column": "kind", "events": ("kept", "disliked=seen")}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         prepared = prepare(table, path, **settings)
     prepared.name = dataset.name
     return prepared
+
+
+def _ids_of(dataset: Dataset, pairs: Histories) -> dict[str, Any]:
+    """The columns of ids of these pairs."""
+    users, items = dataset.users.table["id"], dataset.items.table["id"]
+    return {"user_id": users.take(pairs.row_index()), "item_id": items.take(pairs.item_index)}
 
 
 @contextmanager

@@ -246,7 +246,7 @@ CASES = {
             "min_rating": 2.5,
             "weight_column": "hours",
             "event_column": "event",
-            "events": ("view=0.3", "it's"),
+            "events": ("view=0.3", "it's", "cart=seen"),
             "half_life": "12h",
             "weight_scale": "log",
         },
@@ -265,7 +265,8 @@ def contents(dataset: Dataset) -> dict[str, Any]:
     """Everything that an engine decides of a dataset."""
     manifest = dataset.manifest
     names = ("counts", "notes", "columns", "id_types", "filters", "config", "source")
-    return {name: getattr(manifest, name) for name in names} | {"digest": manifest.digest}
+    digests = {name: getattr(manifest, name) for name in ("digest", "seen_digest")}
+    return {name: getattr(manifest, name) for name in names} | digests
 
 
 def test_both_engines_prepare_the_same(

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -46,7 +47,7 @@ def write(path: Path, users: range, *items: int) -> Path:
 
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A dataset of every kind of part, with weights but for the last two."""
+    """A dataset of every kind of part, with weights and dislikes but for the last two."""
     root = tmp_path_factory.mktemp("datasets")
     train = write(root / "train.csv", range(1, 31), 0, 1, 2, 3)
     titles = root / "titles.csv"
@@ -60,10 +61,11 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         test=write(root / "e.csv", new, 2),
         test_candidates=write(root / "f.csv", new, 0, 3),
     )
+    disliked: dict[str, Any] = {"rating_column": "timestamp", "min_rating": 1}
     made = [
         prepare(train, root / protocol, config, items=titles)
         for protocol in PROTOCOLS
-        for config in [PrepareConfig(protocol=protocol, weight_scale="linear")]
+        for config in [PrepareConfig(protocol=protocol, weight_scale="linear", **disliked)]
     ]
     kinds = root / "kinds.csv"
     kinds.write_text("item_id,title\n1,a\n2,a\n3,b\n4,b\n")

@@ -20,6 +20,7 @@ import pytest
 
 from foretaste.errors import SettingError
 from tests import programs
+from tests.databases import items_of
 
 pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed")
 from sqlalchemy import Connection
@@ -55,7 +56,7 @@ def events(*ids: str, user: str = "ana", item: str = "nocturne") -> list[Event]:
 def test_an_event_is_kept_once(store: EventStore) -> None:
     assert store.add(events("a", "b", "a")).result(30) == 2
     assert store.add(events("b", "c", item="bolero")).result(30) == 1
-    (found,) = store.items_of(["ana", "ben"]).values()
+    (found,) = items_of(store, ["ana", "ben"]).values()
     assert sorted(found) == ["bolero", "nocturne"]
 
 
@@ -95,19 +96,19 @@ def test_a_file_that_is_removed_or_replaced_acknowledges_nothing(
                 waiting.result(30)
             assert (caught.value.status, caught.value.code) == (503, "events_unavailable")
         with pytest.raises(ServiceError):
-            store.items_of(["ana"])
+            items_of(store, ["ana"])
     assert "events.db was removed or replaced" in capfd.readouterr().err
     with closing(EventStore(str(path))) as again:
         again.create()
         again.start()
         again.add(events("b")).result(30)
-        assert "nocturne" in again.items_of(["ana"])["ana"]
+        assert "nocturne" in items_of(again, ["ana"])["ana"]
 
 
 def test_of_what_is_withdrawn_the_id_alone_is_left(store: EventStore) -> None:
     store.add(events("a", "b", item="bolero") + events("c")).result(30)
     assert store.withdraw(["b", "a", "b", "late"]).result(30) == 2
-    assert store.items_of(["ana"]) == {"ana": ["nocturne"]}
+    assert items_of(store, ["ana"]) == {"ana": ["nocturne"]}
     with store.engine.connect() as connection:
         rows = connection.exec_driver_sql(
             "SELECT event_id, user_id, item_id, event_type, time FROM events ORDER BY event_id"
@@ -115,15 +116,15 @@ def test_of_what_is_withdrawn_the_id_alone_is_left(store: EventStore) -> None:
     gone = [(one, None, None, None, 0.0) for one in ("a", "b", "late")]
     assert sorted(map(tuple, rows)) == sorted([*gone, ("c", "ana", "nocturne", None, 1.7e9)])
     assert store.add(events("a", "late", "new", item="bolero")).result(30) == 1
-    assert sorted(store.items_of(["ana"])["ana"]) == ["bolero", "nocturne"]
+    assert sorted(items_of(store, ["ana"])["ana"]) == ["bolero", "nocturne"]
     assert store.withdraw(["a", "late", "new"]).result(30) == 1
-    assert store.items_of(["ana"]) == {"ana": ["nocturne"]}
+    assert items_of(store, ["ana"]) == {"ana": ["nocturne"]}
 
 
 def test_all_events_of_a_user_are_withdrawn(store: EventStore) -> None:
     store.add(events("a", "b", item="bolero") + events("c") + events("d", user="lou")).result(30)
     assert store.withdraw_users(["ana", "nobody"]).result(30) == 3
-    assert store.items_of(["ana", "lou"]) == {"lou": ["nocturne"]}
+    assert items_of(store, ["ana", "lou"]) == {"lou": ["nocturne"]}
     assert store.add(events("a", item="bolero")).result(30) == 0, "a late copy is not stored"
     assert store.withdraw_users(["ana"]).result(30) == 0
 
@@ -139,7 +140,7 @@ def test_events_and_their_withdrawals_at_once_end_withdrawn(place: str) -> None:
         for name in names:
             waiting += [one.add(events(name, user="eve")), other.withdraw([name])]
         added, withdrawn = ([f.result(60) for f in waiting[start::2]] for start in (0, 1))
-        assert one.items_of(["eve"]) == {}
+        assert items_of(one, ["eve"]) == {}
         assert added == withdrawn, "withdrawn are those that were kept before"
 
 
@@ -147,7 +148,7 @@ def test_more_are_withdrawn_than_one_statement_takes(store: EventStore) -> None:
     ids = [f"many {number}" for number in range(1_234)]
     assert store.add(events(*ids, user="lou")).result(30) == 1_234
     assert store.withdraw([*ids[1:], "none"]).result(30) == 1_233
-    assert store.items_of(["lou"]) == {"lou": ["nocturne"]}
+    assert items_of(store, ["lou"]) == {"lou": ["nocturne"]}
 
 
 def test_threads_that_send_the_same_events_count_each_once(store: EventStore) -> None:
@@ -161,10 +162,10 @@ def test_threads_that_send_the_same_events_count_each_once(store: EventStore) ->
 
 def test_what_is_acknowledged_is_read_by_others_at_once(store: EventStore, place: str) -> None:
     with closing(EventStore(place)) as other:
-        assert other.items_of(["ana"]) == {}
+        assert items_of(other, ["ana"]) == {}
         for number in range(5):
             store.add(events(str(number), item=f"item {number}")).result(30)
-            assert f"item {number}" in other.items_of(["ana"])["ana"]
+            assert f"item {number}" in items_of(other, ["ana"])["ana"]
 
 
 @contextmanager
@@ -224,7 +225,7 @@ def test_what_is_given_up_while_it_waits_is_not_written(tmp_path: Path) -> None:
             assert (first.cancel(), second.cancel()) == (False, True)
         assert first.result(10) == 1
         assert store.add(events("third")).result(10) == 1
-        assert store.items_of(["ana"]) == {"ana": ["nocturne"]}
+        assert items_of(store, ["ana"]) == {"ana": ["nocturne"]}
 
 
 def commits_in(log: Path) -> list[int]:
@@ -279,7 +280,7 @@ def test_no_acknowledged_event_is_lost_to_a_kill(place: str) -> None:
             acknowledged += [int(line.split()[1]) for line in lines]
             writer.wait(timeout=30)
             writer.stdout.close()
-            kept = reader.items_of(["ana"])["ana"]
+            kept = items_of(reader, ["ana"])["ana"]
             assert {str(number) for number in acknowledged} <= set(kept)
         with reader.engine.begin() as connection:
             counts = connection.exec_driver_sql(
@@ -293,7 +294,7 @@ def test_the_longest_ids_are_kept(store: EventStore) -> None:
     draw = random.Random(3)
     one, two = ("".join(draw.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=1024)) for _ in "ab")
     assert store.add(events(one, user=one, item=two)).result(30) == 1
-    assert store.items_of([one]) == {one: [two]}
+    assert items_of(store, [one]) == {one: [two]}
 
 
 def test_processes_that_start_together_make_one_table(place: str) -> None:
@@ -398,7 +399,7 @@ def test_a_server_that_was_restarted_is_asked_again(server: str) -> None:
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                 "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
             )
-        assert store.items_of(["zoe"]) == {"zoe": ["nocturne"]}
+        assert items_of(store, ["zoe"]) == {"zoe": ["nocturne"]}
         assert store.add(events("after", user="zoe", item="bolero")).result(30) == 1
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+import foretaste
 from foretaste import __version__
 from foretaste.data import open_dataset
 from foretaste.errors import SettingError
@@ -24,7 +25,8 @@ from foretaste.serve.events import EventStore
 from foretaste.serve.models import ServedModel
 from foretaste.serve.schemas import RecommendBody, User
 from tests.cli.conftest import call
-from tests.databases import require_adbc, write_sqlite
+from tests.data.test_seen import seen_of
+from tests.databases import items_of, require_adbc, write_sqlite
 from tests.runs.tiny import FIRST_USER, make_dataset, make_run
 from tests.serve import processes
 from tests.serve.conftest import serving
@@ -103,6 +105,71 @@ def test_what_is_withdrawn_is_in_no_list(runs: Path, tmp_path: Path) -> None:
         added = client.post("/v1/events", json={"events": [event]})
         for response in (added, withdraw("7")):
             assert (response.status_code, response.json()["error"]["code"]) == (404, "no_events")
+
+
+def test_a_dislike_is_in_no_list_and_teaches_nothing(runs: Path, tmp_path: Path) -> None:
+    def found(*users: object, **options: object) -> list[list[object]]:
+        body = {"users": [{"user_id": user} for user in users], "k": 1000, **options}
+        answers = client.post("/v1/recommend", json=body).json()["answers"]
+        return [items(answer) for answer in answers]
+
+    with serving(runs / "ease", events=str(tmp_path / "events.db")) as (client, _):
+        before, popular = found(KNOWN, 4001)
+        assert found(KNOWN) == [before], "from the cache"
+        first, second = before[0], popular[1]
+        kept(client, (KNOWN, first), (4001, second), event_type="dislike")
+        without = [[*before[1:]], [item for item in popular if item != second]]
+        assert found(KNOWN, 4001) == without
+        assert first in found(KNOWN, include_seen=True)[0]
+        history = client.get("/v1/history", params={"user_id": str(KNOWN)}).json()
+        assert first not in {item["item_id"] for item in history["items"]}
+        # The last event decides, whatever came before.
+        kept(client, (4001, second), event_type="purchase")
+        users = {"users": [{"history": [second]}], "k": 1000}
+        (folded,) = client.post("/v1/recommend", json=users).json()["answers"]
+        assert found(4001) == [items(folded)]
+        kept(client, (4001, second), event_type="dislike")
+        assert found(KNOWN, 4001) == without
+        client.post("/v1/events/withdraw", json={"user_ids": [KNOWN, 4001]})
+        assert found(KNOWN, 4001) == [before, popular]
+
+
+def test_dislikes_are_read_back_by_a_preparation(runs: Path, tmp_path: Path) -> None:
+    require_adbc()
+    place = tmp_path / "events.db"
+    with serving(runs / "ease", events=str(place)) as (client, _):
+        kept(client, (1, 5), (1, 6), (2, 5), (2, 6), event_type="purchase")
+        kept(client, (1, 7), (2, 6), event_type="dislike")
+        kept(client, (3, 7), event_type="purchase")
+        event = {"event_id": "gone", "user_id": 3, "item_id": 5, "event_type": "dislike"}
+        client.post("/v1/events", json={"events": [event]})
+        client.post("/v1/events/withdraw", json={"event_ids": ["gone"]})
+    query = "SELECT * FROM events WHERE user_id IS NOT NULL"
+    dataset = foretaste.prepare(
+        f"sqlite:///{place}", tmp_path / "data", query=query, protocol="none",
+        event_column="event_type", events=["purchase=4", "dislike=seen"],
+    )  # fmt: skip
+    assert seen_of(dataset) == {(1, 7)}
+
+
+def test_a_database_of_before_gets_the_index(tmp_path: Path) -> None:
+    place = tmp_path / "events.db"
+    with closing(EventStore(str(place))) as store:
+        store.create()
+    with closing(sqlite3.connect(place)) as database:
+        database.execute("DROP INDEX events_of_user")
+        database.execute("CREATE INDEX events_in_order ON events (user_id, time)")
+    with closing(EventStore(str(place))) as store:
+        store.create()
+    with closing(sqlite3.connect(place)) as database:
+        names = database.execute("SELECT name FROM sqlite_master WHERE type = 'index'").fetchall()
+        plan = database.execute(
+            "EXPLAIN QUERY PLAN SELECT user_id, item_id, event_type FROM events "
+            "WHERE user_id IN ('1') ORDER BY time, sequence"
+        ).fetchall()
+    assert ("events_of_user",) in names
+    assert ("events_in_order",) not in names
+    assert "COVERING INDEX events_of_user" in plan[0][-1]
 
 
 def test_events_are_of_their_user_alone(tmp_path: Path) -> None:
@@ -197,7 +264,7 @@ def test_ids_of_another_type_are_refused(runs: Path, tmp_path: Path) -> None:
             assert (response.status_code, error["code"], error["field"]) == (422, "invalid", field)
             kind = "user" if "user_id" in field else "item"
             assert f"the run's {kind} ids are integers such as" in error["message"]
-        assert service.event_store.items_of(["1", "007"]) == {}
+        assert items_of(service.event_store, ["1", "007"]) == {}
         assert kept(client, ("4001", "1"), ("4001", 999999))["unknown_items"] == 1
 
 
@@ -232,7 +299,7 @@ def test_users_without_a_name_are_answered_where_the_events_cannot_be_read(
     tries = []
 
     class Lost:
-        def items_of(self, user_ids: object) -> Any:
+        def events_of(self, user_ids: object) -> Any:
             tries.append(user_ids)
             raise events_unavailable()
 
@@ -285,7 +352,7 @@ def test_the_check_of_a_table_leaves_nothing_in_it(tmp_path: Path) -> None:
     store = EventStore(str(tmp_path / "events.db"))
     store.create()
     store.create()
-    assert store.items_of(["user"]) == {}
+    assert items_of(store, ["user"]) == {}
     store.close()
 
 

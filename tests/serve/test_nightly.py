@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from foretaste.recommend import load
 from foretaste.serve.events import EventStore
 from tests import programs
 from tests.cli.conftest import call
@@ -134,6 +135,34 @@ def test_a_product_that_came_overnight_is_listed_in_the_morning(
         assert counts == {"new": 1, "repeated": 0, "unknown_items": 0}
         _, after = served.ask("POST", "/v1/recommend", body)
         assert 200 not in {item["item_id"] for item in after["answers"][0]["items"]}
+
+
+def test_a_new_dislike_is_news(nightly: list[str]) -> None:
+    """No pair that trains changes, and yet the next model keeps one item more out of a list."""
+    Path("items.csv").write_text(ITEMS)
+    rated = "user_id,item_id,timestamp,rating\n" + "".join(f"{row},5\n" for row in ROWS.split())
+    Path("ratings.csv").write_text(rated)
+    prepare = "prepare ratings.csv --items items.csv --protocol none --min-rating 3"
+    assert call(*prepare.split(), "--output", "datasets/first").status == 0
+    assert (
+        call(*["train", "ease", "datasets/first", "--device", "cpu", "--run", "runs/first"]).status
+        == 0
+    )
+    Path("runs/current").symlink_to("first")
+    with closing(EventStore("events.db")) as store:
+        store.create()
+    script = Path("nightly.sh").read_text()
+    Path("nightly.sh").write_text(script.replace("SELECT *,", "SELECT *, 5 AS rating,"))
+    done = subprocess.run(nightly, capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "nothing new"), done.stderr
+    Path("ratings.csv").write_text(f"{rated}1,10,9,1\n")
+    # No service is there to load the new run, so the script ends with curl's error.
+    done = subprocess.run([*nightly, "http://127.0.0.1:9"], capture_output=True, text=True)
+    assert "nothing new to compare on" in done.stdout, done.stderr
+    assert Path("runs/current").readlink() != Path("first")
+    (before,), (after,) = (load(f"runs/{run}").recommend(1, k=12) for run in ("first", "current"))
+    assert after.item_ids == [item for item in before.item_ids if item != 10]
+    assert 10 in before.item_ids
 
 
 def test_a_trial_that_is_clearly_worse_stops_the_night(nightly: list[str]) -> None:

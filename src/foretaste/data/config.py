@@ -52,6 +52,13 @@ _SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 MOST_WEIGHT = 1e9
 """Largest weight of a row. A column of times in milliseconds is above it, so it is refused."""
 
+_SEEN = "seen"
+_ALLOWED_EVENTS = (
+    f"different names of events, each alone or with a weight above 0 and at most "
+    f"{MOST_WEIGHT:,.0f}, such as purchase=4 cart=2; dislike=seen leaves what somebody disliked "
+    "out of training and of that person's lists"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class FileFormat:
@@ -233,7 +240,8 @@ class PrepareConfig(InputConfig):
     """Keep items that at least this many users interacted with."""
 
     min_rating: float | None = None
-    """Keep rows rated at least this high; needs a rating column. Overrides ``filters``."""
+    """Keep rows rated at least this high; needs a rating column. What a user rated lower trains
+    nothing, and lists of that user leave it out. Overrides ``filters``."""
 
     weight_column: str | None = None
     """Column of weights above 0, such as plays or hours. The weights of a pair's rows are added.
@@ -243,8 +251,9 @@ class PrepareConfig(InputConfig):
     """Column of event types, such as view or purchase; needs ``events``."""
 
     events: tuple[str, ...] | None = None
-    """Event types to keep, each with an optional weight: ``purchase=4 cart=2 view=1``. Rows of
-    other types are left out and counted."""
+    """Event types to keep, each with an optional weight: ``purchase=4 cart=2 view=1``. A type such
+    as ``dislike=seen`` trains nothing, and lists leave its items out. Rows of other types are left
+    out and counted."""
 
     half_life: str | None = None
     """Time in which a row's weight halves, in hours, days or weeks: ``12h``, ``90d``, ``8w``. Ages
@@ -352,23 +361,30 @@ class PrepareConfig(InputConfig):
     @property
     def weight_of_event(self) -> dict[str, float | None]:
         """The weight of each event type that is kept; None for one without a weight."""
-        allowed = (
-            f"different names of events, each alone or with a weight above 0 and at most "
-            f"{MOST_WEIGHT:,.0f}, such as purchase=4 cart=2"
-        )
-        if self.events == ():
-            raise wrong("events", "", allowed)
+        return {name: weight for name, weight in self._events.items() if weight != 0}
+
+    @property
+    def seen_events(self) -> tuple[str, ...]:
+        """The event types that lists leave out and training does not learn from."""
+        return tuple(name for name, weight in self._events.items() if weight == 0)
+
+    @property
+    def _events(self) -> dict[str, float | None]:
+        """The weight of each event type; None for one without a weight, 0 for one that is seen."""
         found: dict[str, float | None] = {}
         for text in self.events or ():
-            name, equals, number = text.rpartition("=")
+            name, equals, said = text.rpartition("=")
+            name, is_seen = name if equals else text, equals and said == _SEEN
             try:
-                weight = float(number) if equals else None
+                weight = float(0 if is_seen else said) if equals else None
             except ValueError:
                 weight = math.nan
-            name = name if equals else text
-            if not name or name in found or not (weight is None or 0 < weight <= MOST_WEIGHT):
-                raise wrong("events", " ".join(self.events or ()), allowed)
+            is_weight = weight is None or is_seen or 0 < weight <= MOST_WEIGHT
+            if not name or name in found or not is_weight:
+                raise wrong("events", text, _ALLOWED_EVENTS)
             found[name] = weight
+        if self.events is not None and all(weight == 0 for weight in found.values()):
+            raise wrong("events", " ".join(self.events), _ALLOWED_EVENTS)
         return found
 
     @property

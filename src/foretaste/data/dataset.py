@@ -17,7 +17,7 @@ from foretaste.data.config import Progress
 from foretaste.data.features import Features
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
-from foretaste.data.manifest import FILE_NAME, UNSEEN, Manifest
+from foretaste.data.manifest import FILE_NAME, SEEN_FILE, UNSEEN, Manifest
 from foretaste.data.part_files import (
     FEATURE_COLUMNS,
     POSITION_COLUMN,
@@ -219,6 +219,12 @@ class Dataset:
             names=tuple(zip(columns, names, strict=True)),
         )
 
+    @property
+    def seen(self) -> Histories | None:
+        """Items that lists of each user leave out, and that no model learned: one row per user.
+        None if the data were prepared without dislikes."""
+        return self.pairs(SEEN_FILE) if SEEN_FILE in self.manifest.parts else None
+
     def pairs(self, name: str) -> Histories:
         """The pairs of one file other than the training files, with one row for every user."""
         # Only held-out interactions have items that are not listed.
@@ -331,7 +337,7 @@ class Dataset:
 
 
 _NOT_PAIRS = frozenset(
-    f"{name}.parquet" for name in ("users", "items", "features", "feature_values")
+    f"{name}.parquet" for name in ("users", "items", "features", "feature_values", "seen")
 )
 
 

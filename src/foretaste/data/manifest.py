@@ -35,12 +35,13 @@ _PART_NAMES = frozenset(
     f"{part}.parquet"
     for part in (
         *("users", "items", "train", "validation", "test", "test_candidates"),
-        *("features", "feature_values"),
+        *("features", "feature_values", "seen"),
         *("validation_fold_in", "validation_target", "test_fold_in", "test_target"),
     )
 )
 _OWN_NAMES = _PART_NAMES | {FILE_NAME, "train"}
 TRAIN_FILE = "train.parquet"
+SEEN_FILE = "seen.parquet"
 _TRAIN_PARTITION = re.compile(r"train/part-[0-9]{5,9}\.parquet", re.ASCII)
 _NAME_IN_STORE = re.compile(r"[a-z][a-z0-9+.-]+:/")
 
@@ -51,6 +52,7 @@ _MOST_TIED = 0.1
 _REPEATS = "num_repeated_pairs"
 _LEFT_OUT = {
     "num_rows_with_an_empty_id": "with an empty id",
+    "num_rows_of_seen_events": "of events that are seen",
     "num_rows_of_other_events": "of other events",
     "num_rows_rated_too_low": "rated too low",
     "num_rows_of_rare_items": "of items with too few users",
@@ -167,10 +169,11 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Content digest of the whole dataset; equal data have equal digests, from any engine."""
-        partitions = set(self.train_files) if self.train_digest else set()
+        """Content digest of the whole dataset but the pairs that are only seen; equal data have
+        equal digests, from any engine."""
+        others = {SEEN_FILE, *(self.train_files if self.train_digest else ())}
         digests = {
-            name: part.content_digest for name, part in self.parts.items() if name not in partitions
+            name: part.content_digest for name, part in self.parts.items() if name not in others
         }
         # Several training files count as the one they would be: how many an engine writes changes
         # no digest.
@@ -179,6 +182,11 @@ class Manifest:
         # Keys are sorted below: the order in which parts were written decides nothing.
         described = {"protocol": self.protocol, "seed": self.seed, "parts": digests}
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def seen_digest(self) -> str:
+        """Content digest of the pairs that are only seen; empty without such a part."""
+        return self.parts[SEEN_FILE].content_digest if SEEN_FILE in self.parts else ""
 
     @property
     def train_files(self) -> list[str]:
@@ -247,6 +255,8 @@ class Manifest:
 
     def write(self, directory: Path) -> None:
         document = asdict(self) | {"digest": self.digest}
+        if self.seen_digest:
+            document["seen_digest"] = self.seen_digest
         if self.mean_weight is None:
             del document["mean_weight"]
         if not self.feature_columns:
@@ -280,6 +290,7 @@ class Manifest:
         try:
             check_signed(text)
             del values[SHA256], values["digest"]
+            values.pop("seen_digest", None)
             return from_document(cls, values)
         except (KeyError, ValueError) as error:
             raise DatasetError(f"{path}: is damaged ({error}); prepare the dataset again") from None

@@ -66,6 +66,9 @@ class AskedUsers:
     histories: Sequence[Sequence[Id] | None] | None = None
     """Given items of each user, in addition to the run's; None if none are given."""
 
+    disliked: Sequence[Sequence[Id]] | None = None
+    """Items that lists of each user leave out, in addition to the run's; None if none are given."""
+
     notes: tuple[str, ...] = ()
     """Remarks on the given ids."""
 
@@ -79,6 +82,7 @@ class AskedUsers:
             ids=None if self.ids is None else self.ids[rows],
             user_index=self.user_index[rows],
             histories=None if self.histories is None else self.histories[rows],
+            disliked=None if self.disliked is None else self.disliked[rows],
         )
 
     @classmethod
@@ -118,15 +122,21 @@ class AskedUsers:
         users: IdTable,
         ids: Sequence[Id | None],
         histories: Sequence[Sequence[Id] | None],
+        disliked: Sequence[Sequence[Id]] = (),
     ) -> AskedUsers:
-        """Users by an id, a history or both."""
+        """Users by an id, a history or both, and what they disliked."""
         user_index = np.full(len(ids), len(users))
         named = [row for row, user_id in enumerate(ids) if user_id is not None]
         if named:
             found = users.lookup([user_id for user_id in ids if user_id is not None])
             user_index[named] = np.where(found < 0, len(users), found)
         is_by_id_alone = all(history is None for history in histories)
-        return cls(ids=ids, user_index=user_index, histories=None if is_by_id_alone else histories)
+        return cls(
+            ids=ids,
+            user_index=user_index,
+            histories=None if is_by_id_alone else histories,
+            disliked=disliked if any(disliked) else None,
+        )
 
 
 def lookup_all(table: IdTable, ids: Sequence[Id]) -> NDArray[np.int64]:

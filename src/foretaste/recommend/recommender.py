@@ -61,24 +61,29 @@ class Recommender:
         items: IdTable,
         histories: Histories | Callable[[], Histories],
         *,
+        seen: Histories | Callable[[], Histories | None] | None = None,
         run: Run | None = None,
     ) -> None:
         """Recommend with ``model``, whose rows are the first ones of ``users`` and of ``items``.
 
         ``histories`` has one row per entry of ``users``, or is a function that reads them on first
-        use. ``run`` is the run of all these, if there is one.
+        use. ``seen`` is of the same form, with the items that each user disliked; lists leave them
+        out. ``run`` is the run of all these, if there is one.
         """
         self.model = model
         self.users = users
         self.items = items
         self.run = run
         self._all_histories = histories
+        self._all_seen = seen
 
     def __getstate__(self) -> dict[str, Any]:
         """All attributes with the histories, so that what is pickled answers without the run's
         files."""
-        histories = self._all_histories
-        return self.__dict__ | {"_all_histories": histories() if callable(histories) else histories}
+        return self.__dict__ | {
+            name: rows() if callable(rows := getattr(self, name)) else rows
+            for name in ("_all_histories", "_all_seen")
+        }
 
     def __repr__(self) -> str:
         if self.run is None:
@@ -91,7 +96,8 @@ class Recommender:
         # A link is followed once: it may lead to another run before the first answer.
         opened = run if isinstance(run, Run) else Run.open(without_links(checked("run", run, Path)))
         model = load_model(opened, device)
-        return cls(model, opened.users, opened.items, lambda: opened.histories, run=opened)
+        histories, seen = (lambda: opened.histories), (lambda: opened.seen)
+        return cls(model, opened.users, opened.items, histories, seen=seen, run=opened)
 
     @with_keywords_of(ListOptions, ListRequest)
     def recommend(
@@ -393,6 +399,26 @@ class Recommender:
             histories = histories()
         return histories.within(self.model.num_items).padded(len(self.users) + 1)
 
+    @cached_property
+    def _known_seen(self) -> Histories | None:
+        """The items that each user disliked by the run's data, as `known_histories`; None if the
+        data have no dislikes."""
+        seen = self._all_seen() if callable(self._all_seen) else self._all_seen
+        if seen is None:
+            return None
+        return seen.within(self.model.num_items).padded(len(self.users) + 1)
+
+    def _left_out(self, users: AskedUsers, histories: Histories) -> Histories | None:
+        """These histories with the items that the users disliked; None if they disliked none."""
+        left_out, num_items = histories, self.model.num_items
+        if self._known_seen is not None:
+            left_out = left_out.union(self._known_seen.rows(users.user_index))
+        if users.disliked is not None:
+            nobody = [True] * len(users)
+            disliked, _ = known_items(users.disliked, self.items, num_items, nobody)
+            left_out = left_out.union(disliked)
+        return None if left_out.num_interactions == histories.num_interactions else left_out
+
     def _look_up(self, users: AskedUsers) -> UserHistories:
         """The users with their histories from the run and the given items."""
         user_index, given, num_items = users.user_index, users.histories, self.model.num_items
@@ -422,7 +448,7 @@ class Recommender:
                 remarks[row] = [NOTHING_KNOWN]
             else:
                 remarks[row] = [UNKNOWN_USER]
-        return UserHistories(user_index, histories, remarks)
+        return UserHistories(user_index, histories, remarks, self._left_out(users, histories))
 
     def _user_index(self, user_ids: Ids) -> NDArray[np.int64]:
         return lookup_all(self.users, as_ids("user_ids", user_ids))

@@ -26,6 +26,10 @@ NUM_REASONS = 3
 """Most items of the history that are named as reasons of a listed item."""
 
 
+_SEEN = ("in the history", "in the history or disliked")
+"""What a list leaves out, without and with dislikes."""
+
+
 def answer_requests(
     model: RecommenderModel,
     item_rules: ItemRules,
@@ -78,14 +82,15 @@ def _of_one_filter(
         filters = [item_rules.filter(one) if one.exclude else base for one in requests]
         request_index = np.repeat(np.arange(len(asked)), np.diff(ends))
         is_left_out = np.array([not request.include_seen for request in requests])[request_index]
-        left_out = users.histories.where(is_left_out[users.histories.row_index()])
+        seen = users.histories if users.left_out is None else users.left_out
+        left_out = seen.where(is_left_out[seen.row_index()])
         left_out = _with_excluded(left_out, request_index, [each.excluded for each in filters])
     top = UserRanker(model, base, common).rank(users, left_out)
     lists = []
     for request, each, rows in zip(requests, filters, pairwise(ends), strict=True):
         # Ties have one order, so a shorter list is the beginning of a longer one.
         part = top if len(asked) == 1 else top[slice(*rows)].first(request.k)
-        missing = [] if request.include_seen else ["in the history"]
+        missing = [] if request.include_seen else [_SEEN[users.left_out is not None]]
         missing += [] if base.max_per is None else [f"beyond {base.max_per}"]
         why = " or ".join(missing)
         remarks = list_reasons(part, request.k, each.size, each.contents, each.notes, why)

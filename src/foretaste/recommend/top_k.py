@@ -137,11 +137,14 @@ class UserHistories(NamedTuple):
     """Histories with catalogue items only."""
     remarks: Sequence[Sequence[str]]
     """Remarks on each history; mostly empty."""
+    left_out: Histories | None = None
+    """Items that lists leave out: the history and what a user disliked. None if nothing was."""
 
     def rows(self, rows: NDArray[np.int64]) -> UserHistories:
         """Some of the users."""
         remarks = [self.remarks[row] for row in rows]
-        return UserHistories(self.user_index[rows], self.histories.rows(rows), remarks)
+        left_out = None if self.left_out is None else self.left_out.rows(rows)
+        return UserHistories(self.user_index[rows], self.histories.rows(rows), remarks, left_out)
 
 
 class _Ranker:
@@ -209,11 +212,11 @@ class UserRanker(_Ranker):
     def rank(self, users: UserHistories, left_out: Histories | None = None) -> TopItems:
         """Lists for users.
 
-        Unless the request includes seen items, each list is without the user's history;
-        ``left_out`` replaces that history.
+        Unless the request includes seen items, each list is without the user's history and what
+        the user disliked; ``left_out`` replaces these.
         """
-        model, (user_index, histories, remarks) = self.model, users
-        remarks = [*remarks]
+        model, user_index, histories = self.model, users.user_index, users.histories
+        remarks, left_out = [*users.remarks], users.left_out if left_out is None else left_out
         top = TopItems.empty(self._length, histories.lengths(), remarks)
         if not self._length:
             return top

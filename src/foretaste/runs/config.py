@@ -66,6 +66,9 @@ class DatasetReference:
     num_listed_items: int = 0
     """Number of items that a model with features lists, the first ones. It is ``num_items``, and
     absent from the file, without features."""
+    seen_digest: str = ""
+    """Content digest of the pairs that lists leave out and no model learned, from its manifest.
+    Empty, and absent from the file, without dislikes."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -89,6 +92,7 @@ class DatasetReference:
             num_all_items=manifest.num_all_items,
             feature_columns=manifest.feature_columns,
             num_listed_items=manifest.num_listed_items,
+            seen_digest=manifest.seen_digest,
         )
 
 
@@ -176,6 +180,8 @@ class RunConfig:
         document = asdict(self)
         if not self.dataset.feature_columns:
             del document["dataset"]["feature_columns"], document["dataset"]["num_listed_items"]
+        if not self.dataset.seen_digest:
+            del document["dataset"]["seen_digest"]
         if not self.request:
             del document["request"]
         return document

@@ -32,6 +32,7 @@ USERS = "users.parquet"
 ITEMS = "items.parquet"
 HISTORIES = "histories.parquet"
 FEATURES = "features.parquet"
+SEEN = "seen.parquet"
 WEIGHTS = "best.safetensors"
 STATE = "resume.safetensors"
 

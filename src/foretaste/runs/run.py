@@ -26,7 +26,7 @@ from foretaste.data.features import Features
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME
-from foretaste.data.part_files import POSITION_COLUMN, buffer_of, numbers
+from foretaste.data.part_files import PAIR_COLUMNS, POSITION_COLUMN, buffer_of, numbers
 from foretaste.errors import DatasetError, RunError, SettingError
 from foretaste.models.registry import build_model, config_class
 from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
@@ -36,6 +36,7 @@ from foretaste.runs.files import (
     HISTORIES,
     ITEMS,
     METRICS,
+    SEEN,
     STATE,
     USERS,
     WEIGHTS,
@@ -113,6 +114,9 @@ class Run:
             if features is not None and model_config(config, directory / CONFIG).keeps_features:
                 pq.write_table(features.table(), directory / FEATURES, compression="zstd")
                 names.append(FEATURES)
+            if (seen := dataset.seen) is not None:
+                write_pairs(directory / SEEN, seen)
+                names.append(SEEN)
             files = {name: WrittenFile.of(directory / name) for name in names}
             config = replace(config, files=files)
             (directory / CONFIG).write_text(config.to_json(), encoding="utf-8", newline="\n")
@@ -158,6 +162,22 @@ class Run:
         """All interactions of the dataset, one row per entry of ``users``, with positions if the
         model uses the order."""
         return self._histories[0]
+
+    @cached_property
+    def seen(self) -> Histories | None:
+        """Items that lists of each user leave out, and that no model learned, one row per entry of
+        ``users``; None if the data were prepared without dislikes."""
+        if SEEN not in self.config.files:
+            return None
+        try:
+            table = pq.read_table(self._content(SEEN), use_threads=False)
+            return Histories.from_sorted(
+                *(numbers(table[name]) for name in PAIR_COLUMNS),
+                num_users=self.config.dataset.num_users,
+                num_items=self.config.dataset.num_all_items,
+            )
+        except (LookupError, ValueError, pa.ArrowException) as error:
+            raise RunError(f"{self.path / SEEN}: cannot be read: {error}") from error
 
     @cached_property
     def trained_pairs(self) -> Histories:
@@ -486,6 +506,13 @@ def check_weights(run: Run, model: RecommenderModel, weights: SavedTensors) -> N
         extremes = torch.aminmax(tensor) if tensor.numel() else ()
         if not all(torch.isfinite(extreme) for extreme in extremes):
             raise RunError(f"{path}: {name!r} holds numbers that are not finite")
+
+
+def write_pairs(path: Path, pairs: Histories) -> None:
+    """Write pairs without an order: ``user_index`` and ``item_index``, int32."""
+    columns = [pairs.row_index(), pairs.item_index]
+    table = pa.table([pa.array(column) for column in columns], names=PAIR_COLUMNS)
+    pq.write_table(table, real_path(path), ROW_GROUP, compression="zstd")
 
 
 def write_histories(path: Path, dataset: Dataset) -> None:

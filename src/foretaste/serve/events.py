@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -56,13 +56,14 @@ EVENTS = Table(
     Column("item_id", Text),
     Column("event_type", Text),
     Column("time", Double, nullable=False),
-    Index("events_in_order", "user_id", "time", "sequence", "item_id"),
+    # All that is read of a user, so that no row is looked up.
+    Index("events_of_user", "user_id", "time", "sequence", "item_id", "event_type"),
 )
 """The table of events; `foretaste prepare` finds its columns by their names. A withdrawn event
 keeps its id alone, so that a copy that is sent later is not stored."""
 
 _OF_USERS = (
-    select(EVENTS.c.user_id, EVENTS.c.item_id)
+    select(EVENTS.c.user_id, EVENTS.c.item_id, EVENTS.c.event_type)
     .where(EVENTS.c.user_id.in_(bindparam("user_ids", expanding=True)))
     .order_by(EVENTS.c.time, EVENTS.c.sequence)
 )
@@ -75,6 +76,10 @@ _WITHDRAW = _CLEAR.where(
     EVENTS.c.event_id.in_(bindparam("event_ids", expanding=True)), EVENTS.c.user_id.is_not(None)
 )
 _WITHDRAW_USERS = _CLEAR.where(EVENTS.c.user_id.in_(bindparam("user_ids", expanding=True)))
+_DROP_OLDER_INDEX = "DROP INDEX IF EXISTS events_in_order"
+"""The index of databases that were made before dislikes were read."""
+DISLIKE = "dislike"
+"""The type of an event whose item leaves the user's lists and says nothing of other items."""
 _IDS_AT_ONCE = 500
 """Ids in one statement; databases limit its parameters."""
 _BUSY_S = 5
@@ -125,6 +130,16 @@ class Event(NamedTuple):
     item_id: str | None
     time: float
     event_type: str | None = None
+
+
+class EventsOfUser(NamedTuple):
+    """The items of a user's events, in the order of each item's last event, by what that was."""
+
+    items: Sequence[str]
+    disliked: Sequence[str]
+
+
+NO_EVENTS = EventsOfUser((), ())
 
 
 class _Waiting(NamedTuple):
@@ -199,6 +214,7 @@ class EventStore:
                     connection.execute(CreateTable(EVENTS, if_not_exists=True))
                     for index in EVENTS.indexes:
                         connection.execute(CreateIndex(index, if_not_exists=True))
+                    connection.exec_driver_sql(_DROP_OLDER_INDEX)
                 return
             except DBAPIError as error:
                 # SQLite says at once that a file is locked that another process changes to WAL,
@@ -281,26 +297,27 @@ class EventStore:
         self._queue.put(waiting)
         return waiting.num_done
 
-    def items_of(self, user_ids: Iterable[str]) -> dict[str, list[str]]:
+    def events_of(self, user_ids: Iterable[str]) -> dict[str, EventsOfUser]:
         """The items of these users by the events stored until now, in the order of each item's
         last event: by time, then by arrival; for one thread only."""
 
-        def read() -> dict[str, list[str]]:
+        def read() -> dict[str, EventsOfUser]:
             self.check_file()
             # One connection is kept open: the pool's check-out and return take longer than the
             # query.
             self._reader = reader = self._reader or self._reads.connect()
-            found: dict[str, dict[str, None]] = {}
+            found: dict[str, dict[str, str | None]] = {}
             try:
-                for user_id, item_id in reader.execute(_OF_USERS, {"user_ids": [*user_ids]}):
-                    items = found.setdefault(user_id, {})
-                    items.pop(item_id, None)  # an item that comes again moves to the end
-                    items[item_id] = None
+                rows = reader.execute(_OF_USERS, {"user_ids": [*user_ids]})
+                for user_id, item_id, event_type in rows:
+                    last_type_of = found.setdefault(user_id, {})
+                    last_type_of.pop(item_id, None)  # an item that comes again moves to the end
+                    last_type_of[item_id] = event_type
             except SQLAlchemyError:
                 self._reader = None
                 reader.close()
                 raise
-            return {user_id: [*items] for user_id, items in found.items()}
+            return {user_id: _by_type(items) for user_id, items in found.items()}
 
         return _answered(read)
 
@@ -393,6 +410,15 @@ class EventStore:
             part = {"event_ids": ids[start : start + _IDS_AT_ONCE]}
             found |= set(connection.scalars(_WITHDRAW, part))
         return found
+
+
+def _by_type(last_type_of: Mapping[str, str | None]) -> EventsOfUser:
+    """The items of one user by the type of each item's last event."""
+    types = last_type_of.items()
+    return EventsOfUser(
+        [item for item, last_type in types if last_type != DISLIKE],
+        [item for item, last_type in types if last_type == DISLIKE],
+    )
 
 
 def _engine(place: str) -> Engine:

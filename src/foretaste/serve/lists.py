@@ -29,11 +29,13 @@ class WrittenList(NamedTuple):
     """True for a list from the cache."""
 
 
-def cache_key(request: ListRequest, user_id: Id | None, history: Sequence[Id]) -> CacheKey | None:
+def cache_key(
+    request: ListRequest, user_id: Id | None, history: Sequence[Id], disliked: Sequence[Id]
+) -> CacheKey | None:
     """The key of a list in the cache; None for a list that is not cached, since it depends on more
     than the run and its rules."""
     has_options = request.exclude or request.candidates is not None or request.include_seen
-    if user_id is None or history or has_options or request.reasons:
+    if user_id is None or history or disliked or has_options or request.reasons:
         return None
     return user_id, request
 

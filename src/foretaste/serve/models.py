@@ -26,7 +26,7 @@ from foretaste.recommend.inputs import AskedUsers, examples, named
 from foretaste.recommend.recommender import Recommender
 from foretaste.runs.run import Run
 from foretaste.serve.errors import ServiceError
-from foretaste.serve.events import EventStore
+from foretaste.serve.events import NO_EVENTS, EventStore
 from foretaste.serve.lists import ListCache, ListWriter, WrittenList, cache_key
 from foretaste.serve.schemas import (
     EventsBody,
@@ -44,6 +44,15 @@ CACHE_BYTES = 64 << 20
 """Bytes of cached lists of each run; a swapped run takes its cache with it."""
 
 _UNSEEN_ITEM = "never seen in training, so nothing is known of what it is similar to"
+
+
+class AskedUser(NamedTuple):
+    """One user of a body: the id, if there is one, the items behind the run's history, and what
+    the user disliked."""
+
+    user_id: Id | None
+    history: Sequence[Id]
+    disliked: Sequence[Id]
 
 
 class Asked(NamedTuple):
@@ -131,18 +140,20 @@ class ServedModel:
         ]
         everyone = set[str]().union(*named)
         try:
-            further = events.items_of(everyone) if events is not None and everyone else {}
+            further = events.events_of(everyone) if events is not None and everyone else {}
         except ServiceError as error:
             nameless = [body for body, ids in zip(bodies, named, strict=True) if not ids]
             answered = iter(self.recommend(nameless) if nameless else ())
             return [error if ids else next(answered) for ids in named]
-        asked = [
-            [
-                (user.user_id, [*further.get(user.kept_id or "", ()), *user.history])
-                for user in body.users
-            ]
-            for body in bodies
-        ]
+        asked = []
+        for body in bodies:
+            mine = [further.get(user.kept_id or "", NO_EVENTS) for user in body.users]
+            asked.append(
+                [
+                    AskedUser(user.user_id, [*own.items, *user.history], own.disliked)
+                    for user, own in zip(body.users, mine, strict=True)
+                ]
+            )
         head = to_json({"model": self.name, "digest": self.digest})[:-1]
         return [
             (b'%b,"answers":[%b]}' % (head, b",".join(one.content for one in lists)), lists)
@@ -152,7 +163,7 @@ class ServedModel:
     def lists(
         self,
         requests: Sequence[ListRequest],
-        asked: Sequence[Sequence[tuple[Id | None, Sequence[Id]]]],
+        asked: Sequence[Sequence[AskedUser]],
     ) -> list[list[WrittenList]]:
         """The lists of the users of each request, from the cache or scored together."""
         keys = [
@@ -164,14 +175,15 @@ class ServedModel:
             [user for user, one in zip(users, found, strict=True) if one is None]
             for users, found in zip(asked, cached, strict=True)
         ]
-        ids = [user_id for users in waiting for user_id, _ in users]
+        ids = [user.user_id for users in waiting for user in users]
         # None, and not an empty history, for a user with an id alone.
         histories = [
-            history if history or user_id is None else None
+            user.history if user.history or user.user_id is None else None
             for users in waiting
-            for user_id, history in users
+            for user in users
         ]
-        users = AskedUsers.mixed(self.recommender.users, ids, histories)
+        disliked = [user.disliked for users in waiting for user in users]
+        users = AskedUsers.mixed(self.recommender.users, ids, histories, disliked)
         is_known = (users.user_index < len(self.recommender.users)).tolist()
         written, start = [], 0
         for top in self.recommender.lists_together(
@@ -239,13 +251,13 @@ class ServedModel:
         """
         recommender = self.recommender
         users, items = recommender.users, recommender.items
-        further = {} if events is None else events.items_of({one.user_id for one in queries})
+        further = {} if events is None else events.events_of({one.user_id for one in queries})
         responses = []
         for query in queries:
             row = users.lookup([query.user_id])
             is_known = bool(row[0] >= 0)
             kept = recommender.known_histories.rows(np.where(row < 0, len(users), row))
-            added = items.lookup(further.get(query.user_id, ()))
+            added = items.lookup(further.get(query.user_id, NO_EVENTS).items)
             index = self._in_order(kept, added)
             content = {
                 "user_id": users.ids(row)[0] if is_known else query.user_id,

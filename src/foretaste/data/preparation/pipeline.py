@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from foretaste import __version__
 from foretaste._util.formatting import counted, option_words, shown
 from foretaste.data.config import MOST_WEIGHT, Progress
-from foretaste.data.manifest import NEW_ITEMS, NUM_TIED, UNSEEN, Manifest, Part
+from foretaste.data.manifest import NEW_ITEMS, NUM_TIED, SEEN_FILE, UNSEEN, Manifest, Part
 from foretaste.data.part_files import POSITION_COLUMN
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.candidates import Candidates
@@ -83,6 +83,7 @@ class Pipeline:
         self._plan = inputs.plan
         self._config = inputs.config
         self._tables_of_pairs = ["pairs"]
+        self._tables_of_seen: list[str] = []
 
     def run(self, directory: Path, progress: Progress) -> Manifest:
         """Run all steps and write the files of the dataset into ``directory``; returns its
@@ -146,6 +147,9 @@ class Pipeline:
         pairs = {part: f"(SELECT * FROM held WHERE part = '{part}')" for part in plan.held_parts}
         if candidates is not None:
             pairs["test_candidates"] = "candidates"
+        if self._tables_of_seen:
+            rows = " UNION ALL ".join(f"SELECT * FROM {table}" for table in self._tables_of_seen)
+            pairs["seen"] = steps.SEEN.format(rows=rows)
         written = write_parts(
             engine,
             directory,
@@ -203,7 +207,7 @@ class Pipeline:
 
     def keep_events(self, rows: str) -> str:
         """Drop and count the rows whose event type is not asked for; returns the name of the table
-        with the remaining rows. Raises InputError if an event type that is asked for is absent."""
+        with the remaining rows. Raises InputError if an event type to keep is absent."""
         engine, events = self._engine, self._plan.events
         if not events:
             return rows
@@ -216,14 +220,26 @@ class Pipeline:
                 f"{', '.join(map(shown, most))}{', ...' if len(found) > len(most) else ''}"
             )
         num_dropped = sum(found.values()) - sum(found[event] for event in events)
-        self._counts["num_rows_of_other_events"] = num_dropped
+        if seen := self._plan.seen_events:
+            num_seen = sum(found.get(event, 0) for event in seen)
+            if absent := [shown(event) for event in seen if event not in found]:
+                column = shown(self._plan.columns["event"])
+                self._notes["seen"] = f"column {column} has none of {' and '.join(absent)}"
+            self._counts["num_rows_of_seen_events"] = num_seen
+            self.keep_as_seen("seen_events", rows, _is_event(seen))
+            self._counts["num_rows_of_other_events"] = num_dropped - num_seen
+        else:
+            self._counts["num_rows_of_other_events"] = num_dropped
         if not num_dropped:
             return rows
-        listed = ", ".join(map(quoted, events))
-        kept = f"SELECT * FROM {rows} WHERE {steps.OF_EVENTS.format(events=listed)}"
-        engine.make("rows_of_events", kept)
+        engine.make("rows_of_events", f"SELECT * FROM {rows} WHERE {_is_event(events)}")
         engine.drop(rows)
         return "rows_of_events"
+
+    def keep_as_seen(self, table: str, rows: str, condition: str) -> None:
+        """Keep the users and items of the rows that meet the condition for the part ``seen``."""
+        self._engine.make(table, steps.SEEN_ROWS.format(previous=rows, condition=condition))
+        self._tables_of_seen.append(table)
 
     def filter_rows(self, rows: str) -> str:
         """Apply and count the filters; returns the name of the table with the remaining rows.
@@ -251,6 +267,8 @@ class Pipeline:
                 raise InputError(
                     f"every row is filtered away: {dropped}; the filters are {applied}"
                 )
+            if setting == "min_rating":
+                self.keep_as_seen("seen_ratings", rows, f"NOT ({condition})")
             # Rows are copied only if some are dropped: a copy takes as long as ten counts.
             if num_left < num_rows:
                 engine.make(f"rows_with_{setting}", f"SELECT * FROM {left}")
@@ -592,23 +610,23 @@ class Pipeline:
     def drop_unseen_targets(self) -> None:
         """Drop from ``held`` the targets that training never saw; count them and their users."""
         engine = self._engine
-        engine.make("seen", steps.SEEN)
-        held, seen = (
+        engine.make("findable", steps.FINDABLE)
+        held, findable = (
             {part: sizes for part, *sizes in engine.run(steps.SIZES_OF_PARTS.format(rows=rows))}
-            for rows in ("held", "seen")
+            for rows in ("held", "findable")
         )
         for split, part in self._plan.targets.items():
-            if part not in seen:
+            if part not in findable:
                 filters = {"filters": "none"} | self._plan.filters
                 raise InputError(
                     f"nothing is left of the {split} part: training has none of its items; "
                     f"{' '.join(option_words(filters))} counts them as misses"
                 )
-            num_dropped, num_left = (a - b for a, b in zip(held[part], seen[part], strict=True))
+            num_dropped, num_left = (a - b for a, b in zip(held[part], findable[part], strict=True))
             self._counts[f"num_{split}_targets_dropped_as_unseen"] = num_dropped
             self._counts[f"num_{split}_users_left_without_target"] = num_left
         engine.drop("held")
-        engine.rename("seen", "held")
+        engine.rename("findable", "held")
 
     def number(
         self,
@@ -717,6 +735,8 @@ class Pipeline:
         mean_weight: float | None,
     ) -> Manifest:
         plan, config, counts = self._plan, self._config, self._counts
+        if SEEN_FILE in parts:
+            counts["num_seen_pairs"] = parts[SEEN_FILE].num_rows
         validation: str = config.validation
         if plan.parts:
             validation = "hold-out" if plan.has_validation else "none"
@@ -745,6 +765,11 @@ class Pipeline:
             has_order=plan.has_order,
             notes=self._notes,
         )
+
+
+def _is_event(events: Iterable[str]) -> str:
+    """SQL that is true of rows of these event types."""
+    return steps.OF_EVENTS.format(events=", ".join(map(quoted, events)))
 
 
 def _double(value: float) -> str:

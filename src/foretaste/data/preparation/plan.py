@@ -55,6 +55,9 @@ class Plan:
     events: dict[str, float | None]
     """The weights of the event types that are kept; empty if all types are kept."""
 
+    seen_events: tuple[str, ...]
+    """The event types that lists leave out and training does not learn from."""
+
     weight_scale: WeightScale | None
     """The scale of the weights; None if interactions have no weights."""
 
@@ -75,6 +78,11 @@ class Plan:
     def has_order(self) -> bool:
         """True if times or rows order the interactions of a user."""
         return "time" in self.columns or self.is_by_rows
+
+    @property
+    def has_seen(self) -> bool:
+        """True if rows that are left out are kept as seen."""
+        return "min_rating" in self.filters or bool(self.seen_events)
 
     @property
     def weight(self) -> str:
@@ -150,6 +158,7 @@ def make_plan(
         drops_unseen_targets=config.filters == "reference" and protocol == "held-out-users",
         parts=parts,
         events=config.weight_of_event,
+        seen_events=config.seen_events,
         weight_scale=(config.weight_scale or "linear") if config.gives_weights else None,
         is_by_rows=config.order == "rows",
         may_lack_times=may_lack_times,

@@ -16,6 +16,17 @@ OF_EVENTS = "event IN ({events})"
 
 RATED = "rating >= {min_rating}"
 
+# What a user disliked: no model learns from these rows, and lists leave their items out.
+SEEN_ROWS = "SELECT user_id, item_id FROM {previous} WHERE {condition}"
+
+# The pairs of these rows without a kept row.
+SEEN = """
+(SELECT DISTINCT user_code, item_code
+ FROM ({rows}) JOIN users USING (user_id) JOIN items USING (item_id)
+ ANTI JOIN train USING (user_code, item_code)
+ ANTI JOIN held USING (user_code, item_code))
+"""
+
 FREQUENT_ITEMS = """
 SELECT item_id FROM {previous} GROUP BY item_id HAVING count(DISTINCT user_id) >= {min_item_users}
 """
@@ -351,7 +362,7 @@ TRAIN = """
 SELECT user_code, item_code{position} FROM pairs ANTI JOIN held USING (user_code, item_code)
 """
 
-SEEN = """
+FINDABLE = """
 SELECT * FROM held
 WHERE part LIKE '%_fold_in' OR item_code IN (SELECT item_code FROM train)
 """

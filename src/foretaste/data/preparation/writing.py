@@ -46,7 +46,9 @@ def write_parts(
     queries = {
         name: steps.PAIRS_FILE.format(
             rows=rows,
-            columns=f", {POSITION_COLUMN}" if has_order and name != "test_candidates" else "",
+            columns=f", {POSITION_COLUMN}"
+            if has_order and name not in ("test_candidates", "seen")
+            else "",
         )
         for name, rows in pairs.items()
     }
