@@ -211,8 +211,7 @@ def series(name: str, writer: Writer, output: Path, limit: int | None) -> None:
             if (name, call, fault, number) in done:
                 continue
             fresh()
-            # None: a training that has not ended, in the place of the run that it replaces.
-            result = outcome(writer, {str(before), str(None), after}, call, fault, number)
+            result = outcome(writer, {str(before), after}, call, fault, number)
             # A fault after the last step leaves nothing to do again.
             if result == "kept" and str(writer.state()) != after:
                 again = run(writer.command)

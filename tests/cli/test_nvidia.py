@@ -232,7 +232,8 @@ def test_old_words_replace_what_an_earlier_training_wrote(
     assert (first.status, first.err) == (0, "")
     again = foretaste(f"{line} --seed 2")
     assert again.status == 0
-    assert again.err == ("note: checkpoints, log.jsonl, results: replaced (--overwrite)\n")
+    done = "checkpoints (once the new training is finished), log.jsonl, results: replaced"
+    assert again.err == f"note: {done} (--overwrite)\n"
     assert "Run: checkpoints" in again.out
     assert Run.open("checkpoints").config.asked["seed"] == 2
     assert json.loads(Path("results", "args.json").read_text())["seed"] == 2

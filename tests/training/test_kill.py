@@ -1,4 +1,4 @@
-"""Trainings killed with SIGKILL at 20 random moments end as if nothing had been."""
+"""Trainings killed with SIGKILL end as if nothing had been."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,30 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.timeout(1200)
 def test_trainings_killed_at_random_moments_end_as_whole_ones(tmp_path: Path) -> None:
     """Every neural model in fp32 and bf16, one after the other, until there were enough kills."""
-    command = [sys.executable, "-m", "tests.training.kills", "--kills", str(NUM_KILLS)]
+    *lines, summary = said("kills", "--kills", str(NUM_KILLS), "--directory", str(tmp_path))
+    trainings = [line["same"] for line in lines if "same" in line]
+    assert summary["kills"] >= NUM_KILLS
+    assert len(trainings) == summary["trainings"] > 0
+    assert all(all(same.values()) for same in trainings)
+    assert len(summary["hits"]) > 1, "they all hit the same spot"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_night_killed_at_any_call_leaves_yesterdays_run_or_the_new_one() -> None:
+    lines = said("killed_nights")
+    assert sum("moment" in line for line in lines) == 4
+    for can_exchange in (True, False):
+        found = [line["found"] for line in lines if line.get("can_exchange") is can_exchange]
+        assert {"popularity", "ease"} <= {*found} <= {"popularity", "ease", None}
+        assert (None in found) is not can_exchange
+        assert found == sorted(found, key=["popularity", None, "ease"].index)
+
+
+def said(module: str, *arguments: str) -> list[dict[str, Any]]:
+    """The lines of JSON that a module of the tests prints."""
     done = subprocess.run(
-        [*command, "--directory", str(tmp_path)],
+        [sys.executable, "-m", f"tests.training.{module}", *arguments],
         check=False,
         capture_output=True,
         text=True,
@@ -28,9 +50,4 @@ def test_trainings_killed_at_random_moments_end_as_whole_ones(tmp_path: Path) ->
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
-    *lines, summary = map(json.loads, done.stdout.splitlines())
-    trainings = [line["same"] for line in lines if "same" in line]
-    assert summary["kills"] >= NUM_KILLS
-    assert len(trainings) == summary["trainings"] > 0
-    assert all(all(same.values()) for same in trainings)
-    assert len(summary["hits"]) > 1, "they all hit the same spot"
+    return [json.loads(line) for line in done.stdout.splitlines()]

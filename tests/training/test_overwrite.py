@@ -1,8 +1,9 @@
-"""A run that replaces another when its training begins."""
+"""A run that replaces another once its training is finished."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import pytest
 import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import ForetasteError, RunError, SettingError
-from foretaste.runs import Run
+from foretaste.runs import Run, list_runs
+from foretaste.runs.config import RunConfig
 from foretaste.runs.places import training_lock
-from foretaste.training import LogConfig, blend, resume
+from foretaste.runs.run import load_model
+from foretaste.training import Callback, LogConfig, blend, resume
+from foretaste.training.callbacks import EpochReport
 from tests.training.test_interruption import Killing
 from tests.training.trainings import contents, events, numbers_of, run_of, weights_of
 
@@ -30,51 +34,139 @@ def logs(place: Path) -> LogConfig:
     return LogConfig(log_path=place / "log.jsonl", results_dir=place / "results")
 
 
-def test_run_log_and_results_are_replaced_and_a_stopped_training_goes_on(
+def stopped_at(moment: str, dataset: Dataset, path: Path, **settings: Any) -> None:
+    """A training of `run_of` that Ctrl-C stops."""
+    with pytest.raises(KeyboardInterrupt):
+        run_of("gmf", dataset, path, callback=Killing(moment), batch_size=1000, **settings)
+
+
+def test_a_stopped_training_leaves_the_old_run_and_the_same_one_goes_on(
     dataset: Dataset, place: Path, tmp_path: Path
 ) -> None:
-    run_of("popularity", dataset, place / "run", logs=logs(place))
-    settings: dict[str, Any] = {"overwrite": True, "logs": logs(place), "batch_size": 1000}
-    with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, place / "run", callback=Killing("epoch 2"), **settings)
-    stopped = Run.open(place / "run")
-    assert stopped.config.model == "gmf"
-    assert (place / "log.jsonl").read_bytes() == stopped.log.path.read_bytes()
+    old = run_of("popularity", dataset, place / "run", logs=logs(place))
+    before = contents(old.path)
+    asked: dict[str, Any] = {"overwrite": True, "logs": logs(place)}
+    stopped_at("epoch 2", dataset, old.path, **asked)
+    assert contents(old.path) == before
+    begun = Run.open(place / "run.next")
+    assert (begun.config.model, begun.is_finished) == ("gmf", False)
+    assert begun.why_unfinished().endswith(f"go on with: foretaste train --resume {old.path}")
+    assert (place / "log.jsonl").read_bytes() == begun.log.path.read_bytes()
+    states = {listed.path.name: listed.state for listed in list_runs(place)}
+    assert states == {"run": "finished", "run.next": "not finished"}
+    stopped_at("step 3-1", dataset, old.path, **asked)
     with pytest.raises(SettingError, match="without --overwrite"):
-        resume(stopped, logs=logs(place))
-    run = resume(stopped, logs=logs(place), overwrite=True)
+        resume(old.path, logs=logs(place))
+    run = resume(old.path, logs=logs(place), overwrite=True)
     alone = run_of("gmf", dataset, tmp_path / "alone", batch_size=1000)
-    assert weights_of(run) == weights_of(alone)
+    assert run.path == old.path
+    assert weights_of(Run.open(run.path)) == weights_of(alone)
     assert numbers_of(run) == numbers_of(alone)
+    assert len(events(run, "resume")) == 2
     assert (place / "log.jsonl").read_bytes() == run.log.path.read_bytes()
-    assert len(json.loads((place / "results" / "metrics.json").read_text())["epoch"]) == 3
+    results = place / "results"
+    assert len(json.loads((results / "metrics.json").read_text())["epoch"]) == 3
+    assert json.loads((results / "args.json").read_text())["run"] == str(run.path)
     assert sorted(path.name for path in place.iterdir()) == ["log.jsonl", "results", "run"]
+    assert not (run.path / "training.lock").exists()
 
 
-def test_an_unfinished_run_is_replaced_too(dataset: Dataset, place: Path) -> None:
-    settings: dict[str, Any] = {"overwrite": True, "batch_size": 1000, "epochs": 2}
-    with pytest.raises(KeyboardInterrupt):
-        run_of("gmf", dataset, place / "run", callback=Killing("epoch 1"), **settings)
-    run = run_of("gmf", dataset, place / "run", seed=3, **settings)
-    assert (run.path, run.config.asked["seed"]) == (place / "run", 3)
-    assert len(events(run, "epoch")) == 2
-    assert [path.name for path in place.iterdir()] == ["run"]
+def test_another_request_begins_afresh_and_an_unfinished_run_is_replaced_too(
+    dataset: Dataset, place: Path
+) -> None:
+    path = place / "run"
+    stopped_at("epoch 1", dataset, path)  # at its place, where nothing was
+    before = contents(path)
+    stopped_at("epoch 1", dataset, path, overwrite=True, seed=2)
+    assert contents(path) == before
+    run = run_of("gmf", dataset, path, seed=3, batch_size=1000, overwrite=True)
+    assert (run.path, run.config.asked["seed"], events(run, "resume")) == (path, 3, [])
+    assert [one.name for one in place.iterdir()] == ["run"]
+    stopped_at("epoch 1", dataset, place / "first", overwrite=True)
+    assert run_of("gmf", dataset, place / "first", batch_size=1000, overwrite=True).is_finished
 
 
-def test_a_run_may_replace_one_that_it_consists_of_and_none_that_it_begins_with(
+def test_files_of_a_training_in_the_run_that_it_replaces_go_with_the_new_one(
+    dataset: Dataset, place: Path
+) -> None:
+    path = place / "run"
+    inside = LogConfig(log_path=path / "log.jsonl", results_dir=path)
+    run_of("popularity", dataset, path, logs=inside)
+    own = LogConfig(log_path=path / "metrics.jsonl")
+    for number, chosen in enumerate((inside, own), start=1):
+        before = contents(path)
+        stopped_at(f"epoch {number}", dataset, path, overwrite=True, logs=chosen)
+        assert contents(path) == before
+    run = run_of("gmf", dataset, path, logs=inside, overwrite=True)
+    assert (path / "log.jsonl").read_bytes() == run.log.path.read_bytes()
+    assert (path / "args.json").exists()
+
+
+def test_a_run_may_replace_one_that_it_consists_of_or_begins_with(
     dataset: Dataset, place: Path
 ) -> None:
     run = run_of("gmf", dataset, place / "run", epochs=1)
-    before = contents(place)
-    with pytest.raises(
-        SettingError,
-        match=r"cannot overwrite .*run: the training starts from its weights; choose another",
-    ):
-        run_of("gmf", dataset, place / "run", epochs=1, overwrite=True, start_from=run)
-    assert contents(place) == before
+    weights = run.open_weights().digest
+    again: dict[str, Any] = {"epochs": 2, "overwrite": True, "start_from": run}
+    stopped_at("step 1-1", dataset, run.path, **again)
+    run = run_of("gmf", dataset, run.path, batch_size=1000, **again)
+    assert run.config.start["from"]["weights_sha256"] == weights != run.open_weights().digest
     other = foretaste.train("popularity", dataset, run=place / "other")
     blended = blend([run, other], weights=(0.5, 0.5), run=other.path, overwrite=True)
     assert Run.open(other.path).config.model == blended.config.model == "blend"
+
+
+def test_the_lock_is_on_the_run_that_is_replaced(dataset: Dataset, place: Path) -> None:
+    run = foretaste.train("popularity", dataset, run=place / "run")
+
+    class Looking(Callback):
+        def epoch_done(self, report: EpochReport) -> None:
+            with pytest.raises(RunError, match="run is being trained by process"):
+                foretaste.train("ease", dataset, run=run.path, overwrite=True)
+            with pytest.raises(RunError, match="run is being trained by process"):
+                resume(run.path)
+            assert load_model(Run.open(run.path)).name == "popularity"
+
+    run_of("gmf", dataset, run.path, epochs=1, overwrite=True, callback=Looking())
+    assert load_model(Run.open(run.path)).name == "gmf"
+
+
+def test_room_for_both_runs_is_asked_for_before_the_first_epoch(
+    dataset: Dataset, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = foretaste.train("popularity", dataset, run=place / "run")
+    before = contents(place)
+    free = shutil.disk_usage(place)._replace(free=2**10)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
+    with pytest.raises(RunError, match=r"run.next takes up to 1 MiB beside the run that it repla"):
+        run_of("gmf", dataset, run.path, overwrite=True)
+    assert contents(place) == before
+
+
+@pytest.mark.parametrize("model", ["gmf", "popularity"])
+def test_a_finished_run_that_a_kill_kept_from_its_place_takes_it(
+    model: str, dataset: Dataset, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = foretaste.train("ease", dataset, run=place / "run")
+
+    def fail(run: Run) -> None:
+        raise RunError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "take_place", fail)
+        with pytest.raises(RunError, match="killed"):
+            run_of(model, dataset, old.path, overwrite=True)
+    waiting = contents(place / "run.next")
+    assert Run.open(old.path).config.model == "ease"
+    run = resume(old.path)
+    assert (run.path, contents(run.path)) == (old.path, waiting)
+    # A kill may leave the replaced run beside the new one: it is older.
+    stale = RunConfig(**vars(old.config) | {"created": "2020-01-01T00:00:00+00:00"})
+    Run.create(place / "run.next", config=stale, dataset=dataset)
+    with pytest.raises(RunError, match="is finished: there is nothing to go on with"):
+        resume(old.path)
+    assert run_of("ease", dataset, run.path, overwrite=True).config.model == "ease"
+    assert [path.name for path in place.iterdir()] == ["run"]
 
 
 def test_no_run_is_replaced_through_a_link(dataset: Dataset, place: Path) -> None:

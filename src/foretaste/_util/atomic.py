@@ -66,13 +66,26 @@ def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
             for file in temporary.rglob("*"):
                 flush(file)
             flush(temporary)
-            _put(temporary, path, replace=replace)
+            _put(temporary, path, temporary.with_name(_previous_name(path)), replace=replace)
             flush(path.parent)
     except BaseException:
         for parent in new_parents:
             with suppress(OSError):
                 parent.rmdir()  # fails, and may, if another process has written into it
         raise
+
+
+def replace_directory(new: Path, path: Path) -> None:
+    """Move the directory ``new``, which is beside ``path``, to ``path``; the directory there is
+    removed.
+
+    A kill at any moment leaves one of the two at ``path``, or what `remove_leftovers` puts back.
+    """
+    with _held(path) as held:
+        _put(new, path, held.with_name(_previous_name(path)), replace=True)
+        if new.exists():  # exchanged: the replaced directory goes with the holder
+            new.rename(held)
+        flush(path.parent)
 
 
 def is_empty_directory(path: Path) -> bool:
@@ -176,9 +189,9 @@ def _put_file(new: Path, path: Path) -> None:
         new.rename(path)  # the file system has no links
 
 
-def _put(new: Path, path: Path, *, replace: bool) -> None:
-    """Move a directory from a holder to ``path``, which may be absent, empty or, with ``replace``,
-    hold another directory. The replaced directory is then in the holder."""
+def _put(new: Path, path: Path, previous: Path, *, replace: bool) -> None:
+    """Move a directory to ``path``, which may be absent, empty or, with ``replace``, hold another
+    directory. The replaced directory is then at ``new``, or at ``previous`` in a holder."""
     try:
         new.rename(path)  # the system refuses to replace a directory that is not empty
     except OSError as error:
@@ -190,7 +203,6 @@ def _put(new: Path, path: Path, *, replace: bool) -> None:
             return
         # Without an exchange of names there is a gap between two renames. After a kill in it,
         # `remove_leftovers` puts the old directory back.
-        previous = new.with_name(_previous_name(path))
         try:
             path.rename(previous)
             new.rename(path)

@@ -90,15 +90,18 @@ def is_raw(place: str | None) -> bool:
 
 def replace_as_theirs(line: Line) -> None:
     """Overwrite run, log and results, as the scripts did, unless the run is of another model."""
+    from foretaste._util.atomic import remove_leftovers
     from foretaste.runs.config import read_run_config
     from foretaste.training.logs import results_in
 
     run_path, log, results = map(line.value_of, ("--run", "--log-path", "--results-dir"))
     taken = []
+    if run_path:
+        remove_leftovers(Path(run_path))  # puts a run back that a kill had between two names
     if run_path and (config := Path(run_path) / CONFIG).is_file():
         if read_run_config(config).model != line.command.model:
             return
-        taken.append(run_path)
+        taken.append(f"{run_path} (once the new training is finished)")
     if log and Path(log).is_file() and Path(log).stat().st_size > 0:
         taken.append(log)
     if results and results_in(Path(results)):

@@ -162,7 +162,7 @@ def resume(
     from foretaste.training.request import TrainRequest
 
     logs = logs or Logs()
-    opened = Run.open(run)
+    opened = Run.to_resume(run)
     with displayed(TrainRequest.of_run(opened).config, logs) as display:
         resumed = training.resume(
             opened,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -16,7 +17,7 @@ from typing import IO, Any
 
 from foretaste._util.atomic import atomic_directory, is_empty_directory, remove_leftovers
 from foretaste._util.files import SMALL_BYTES, followed, is_name_text, open_own, open_regular
-from foretaste._util.formatting import did_you_mean
+from foretaste._util.formatting import did_you_mean, memory
 from foretaste._util.settings import checked
 from foretaste._util.system import try_lock
 from foretaste.errors import RunError
@@ -57,7 +58,7 @@ def new_run_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     Raises RunError if ``path`` cannot be written, if it holds anything but a run to ``overwrite``,
     or if another process trains that run.
     """
-    path = place_to_train(path, overwrite=overwrite)
+    path = _writable_place(path, overwrite=overwrite)
     replaces = path.exists() and not is_empty_directory(path)
     try:
         with (
@@ -89,12 +90,36 @@ def unused_run_path(root: Path, name: str) -> Path:
     return path
 
 
+def next_to(path: Path) -> Path:
+    """``NAME.next``: where a run is trained that replaces the one at ``path`` in the end."""
+    return path.with_name(f"{path.name}.next")
+
+
 def place_to_train(path: Path, *, overwrite: bool) -> Path:
-    """The directory in which to train a run for ``path``: where that leads, if it is a link.
+    """The directory in which to train a run for ``path``: beside a run that is to be replaced, else
+    where ``path`` leads.
 
     Raises RunError if it holds anything but a run to ``overwrite``, or if another process trains
     that run.
     """
+    place = _writable_place(path, overwrite=overwrite)
+    if not place.exists() or is_empty_directory(place):
+        return place
+    return _writable_place(next_to(place), overwrite=True)
+
+
+def check_room(path: Path, num_bytes: int) -> None:
+    """Raise RunError if a new run at ``path`` finds too little room beside the one it replaces."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if num_bytes > (free := shutil.disk_usage(folder).free):
+        raise RunError(
+            f"{path} takes up to {memory(num_bytes)} beside the run that it replaces, and "
+            f"{folder} has {memory(free)} free; make room, or name a run on another disk"
+        )
+
+
+def _writable_place(path: Path, *, overwrite: bool) -> Path:
+    """Where ``path`` leads; RunError as `place_to_train`."""
     if path.is_symlink():
         try:
             link, path = path, followed(path)
@@ -105,15 +130,16 @@ def place_to_train(path: Path, *, overwrite: bool) -> Path:
         if overwrite and (path / CONFIG).exists():
             raise RunError(f"{link} is a link to {path}; to replace that run, name it")
     remove_leftovers(path)
-    if not overwrite or not path.exists() or is_empty_directory(path):
+    is_named = path.name not in ("", "..")  # the working directory is never replaced
+    if not (overwrite and is_named) or not path.exists() or is_empty_directory(path):
         check_is_new(path)
         return path
-    _check_is_run(path)
+    check_is_run(path)
     with training_lock(path):
         return path
 
 
-def _check_is_run(path: Path) -> None:
+def check_is_run(path: Path) -> None:
     """Raise RunError for anything but a run; other programs write files named config.json too."""
     with suppress(OSError), open_regular(path / CONFIG) as file:
         if _MARK in file.read(SMALL_BYTES):

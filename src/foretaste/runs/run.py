@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise, starmap
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from foretaste._util.atomic import remove_leftovers
+from foretaste._util.atomic import remove_leftovers, replace_directory
 from foretaste._util.files import open_regular, real_path
 from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import checked, from_document
@@ -49,8 +49,11 @@ from foretaste.runs.files import (
 )
 from foretaste.runs.log import MetricsLog, final_evaluation, history_of
 from foretaste.runs.places import (
+    LOCK,
+    check_is_run,
     lock_holder,
     new_run_directory,
+    next_to,
     resume_command,
     training_lock,
 )
@@ -141,6 +144,35 @@ class Run:
             run = cls.open(path)
             return None if run.is_finished else run
         return None
+
+    @classmethod
+    def next(cls, place: Path) -> Run | None:
+        """The run in ``NAME.next`` that is to replace the one at ``place``; None without one."""
+        with suppress(RunError):
+            run = cls.open(next_to(place))
+            if run.place != place:
+                return None
+            with suppress(RunError):
+                # A kill may have left the replaced run there, after the two had changed places.
+                return run if run.config.created >= read_config(place).created else None
+            return run
+        return None
+
+    @classmethod
+    def to_resume(cls, path: Path | str) -> Run:
+        """The run for `resume`: the one that is to replace the run at ``path``, else that run."""
+        path = checked("run", path, Path)
+        return cls.next(path) or cls.open(path)
+
+    @property
+    def place(self) -> Path:
+        """The directory that the run has in the end: ``NAME`` for one that is trained in
+        ``NAME.next``, to replace the run at ``NAME``."""
+        beside = self.config.request.get("beside", {})
+        if beside.get("overwrite") and beside.get("run"):
+            place = self.path.with_name(Path(beside["run"]).name)
+            return place if next_to(place) == self.path else self.path
+        return self.path
 
     @property
     def written_once(self) -> tuple[str, ...]:
@@ -261,7 +293,7 @@ class Run:
         last = self.log.read()[-1]
         if last["event"] == "failed":
             return f"the training failed: {last['stopped_because']}"
-        return f"the training is not finished; go on with: {resume_command(self.path)}"
+        return f"the training is not finished; go on with: {resume_command(self.place)}"
 
     @property
     def training_process(self) -> str | None:
@@ -300,14 +332,26 @@ class Run:
 
     @contextmanager
     def in_training(self) -> Iterator[None]:
-        """Lock the run against other trainings, and remove leftovers of a killed one.
+        """Lock the run, and the one that it replaces, against other trainings, and remove leftovers
+        of a killed one.
 
-        Raises RunError if another process trains it.
+        Raises RunError if another process trains one of them.
         """
-        with training_lock(self.path):
+        replaces = self.place != self.path and self.place.is_dir()
+        with training_lock(self.place) if replaces else nullcontext(), training_lock(self.path):
             for name in (WEIGHTS, STATE, METRICS):
                 remove_leftovers(self.path / name)
             yield
+
+    def take_place(self) -> None:
+        """Move a finished run, whose lock this process has, to its `place`; the run there goes."""
+        place = self.place
+        with writing(place):
+            if place.exists():
+                check_is_run(place)
+            self.discard_state()
+            (self.path / LOCK).unlink(missing_ok=True)
+            replace_directory(self.path, place)
 
     def begin_anew(self) -> None:
         """Discard weights and log of an earlier start. If the log is damaged, or the run is

@@ -94,7 +94,7 @@ def _check_has_end(run: Run) -> None:
         raise RunError(
             f"{run.log.path} has no summary, and there are weights and no {STATE}: its end was "
             "lost, or the training was killed before its first state; train it again: "
-            f"{resume_command(run.path)}"
+            f"{resume_command(run.place)}"
         )
 
 

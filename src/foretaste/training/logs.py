@@ -100,13 +100,14 @@ def check_logs(logs: LogConfig, *, has_epochs: bool, overwrite: bool = False) ->
 @contextmanager
 def logged(run: Run, logs: LogConfig, callback: Callback) -> Iterator[Callback]:
     """Write all logs of a training within; yields its callbacks, `RunLogging` the first."""
+    log_path, results_dir = (_kept(run, path) for path in (logs.log_path, logs.results_dir))
     with ExitStack() as stack:
         # The run's own log first: the others read what it has written.
         callbacks: list[Callback] = [RunLogging(run)]
-        if logs.log_path is not None and logs.log_path.resolve() != run.log.path.resolve():
-            callbacks.append(LogCopy(run, logs.log_path))
-        if logs.results_dir is not None:
-            callbacks.append(Results(run, logs.results_dir))
+        if log_path is not None and log_path.resolve() != run.log.path.resolve():
+            callbacks.append(LogCopy(run, log_path))
+        if results_dir is not None:
+            callbacks.append(Results(run, results_dir))
         if logs.tensorboard:
             callbacks.append(stack.enter_context(closing(TensorBoard(run))))
         callbacks.append(callback)
@@ -115,6 +116,14 @@ def logged(run: Run, logs: LogConfig, callback: Callback) -> Iterator[Callback]:
 
             callbacks.append(stack.enter_context(closing(Profiler(run.path / TRACE))))
         yield Callbacks(*callbacks)
+
+
+def _kept(run: Run, path: Path | None) -> Path | None:
+    """``path``; of a file in the run that is replaced, its place in the run that replaces it."""
+    if path is None or run.place == run.path:
+        return path
+    place, found = run.place.resolve(), path.resolve()
+    return run.path / found.relative_to(place) if found.is_relative_to(place) else path
 
 
 def check_log_path(path: Path, *, overwrite: bool = False) -> None:
@@ -216,7 +225,7 @@ class Results(Callback):
         about = {
             "model": config.model,
             "dataset": config.dataset.path,
-            "run": str(self.run.path.resolve()),
+            "run": str(self.run.place.resolve()),
         }
         with writing(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)

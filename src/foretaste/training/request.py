@@ -194,12 +194,6 @@ class TrainRequest:
             raise SettingError(
                 f"{self.model} is fitted in one pass: it has no first weights to begin with"
             )
-        for start in self.starts().values():
-            if self.overwrite and self.run and start.resolve() == self.run.resolve():
-                raise SettingError(
-                    f"cannot overwrite {self.run}: the training starts from its weights; choose "
-                    "another run"
-                )
 
 
 def rerun_request(run: Run) -> TrainRequest:

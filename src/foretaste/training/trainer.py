@@ -99,6 +99,9 @@ def make_trainer(
 class Trainer(ABC, Generic[Model]):
     """Trains a model on a dataset; `make_trainer` makes the one that suits the model."""
 
+    _num_copies = 1
+    """Files as large as the weights that the run has at the same time."""
+
     def __init__(
         self, dataset: Dataset, model: Model, config: TrainingConfig, strategy: Strategy
     ) -> None:
@@ -117,6 +120,13 @@ class Trainer(ABC, Generic[Model]):
         """
         return {}
 
+    def file_bytes(self) -> int:
+        """The most bytes of the run's files, about: ids and histories take what those of the
+        dataset do."""
+        weights = max(self.model.weight_bytes(), 4 * num_parameters(self.model))
+        files = sum(file.stat().st_size for file in self.dataset.path.iterdir() if file.is_file())
+        return files + weights * self._num_copies
+
     def train(self, run: Run, logs: LogConfig, callback: Callback) -> None:
         """Train from the state of the run to the end; no other process may train it.
 
@@ -125,7 +135,7 @@ class Trainer(ABC, Generic[Model]):
         """
         writes = self.strategy.writes
         with (
-            self.strategy.interruption(run.path) as interruption,
+            self.strategy.interruption(run.place) as interruption,
             logged(run, logs, callback) if writes else nullcontext(Callback()) as callbacks,
         ):
             # A signal is acted on between two batches of users, so no ranking has to end first.
@@ -215,6 +225,10 @@ class Trainer(ABC, Generic[Model]):
 
 class EpochTrainer(Trainer[IterativeModel]):
     """Trains a model epoch by epoch, up to the best epoch's weights."""
+
+    _num_copies = 9
+    """The best weights and two states: one is written beside the other. A state has the weights,
+    their average and the optimizer's two moments."""
 
     def __init__(
         self,

@@ -23,6 +23,7 @@ from foretaste.models.config import ModelConfig
 from foretaste.ops.device import computing_with
 from foretaste.runs.config import DatasetReference, RunConfig
 from foretaste.runs.places import (
+    check_room,
     default_run_name,
     place_to_train,
     resume_command,
@@ -94,9 +95,9 @@ def train(
         run: the run's directory, new or empty; by default a new one in ``runs_root``. An
             unfinished training there goes on where it asked for the same: model, settings, first
             weights and dataset.
-        overwrite: replace the run at ``run``, and the files at the places in ``logs``, when the
-            training begins. A training that is refused leaves them as they are; one that fails
-            later leaves the new, unfinished run.
+        overwrite: replace the run at ``run`` once the new one is finished. Until then the new run
+            is in ``RUN.next``, where a training of the same request goes on, and the old one
+            answers. Files at the places in ``logs`` are replaced when the training begins.
         logs: files to write beside the run's own log.
         callback: gets every event of the training; by default a display on stderr, with bars on a
             terminal and plain lines elsewhere. `foretaste.training.Callback()` shows nothing.
@@ -143,28 +144,44 @@ def train_run(request: TrainRequest, callback: Callback | None = None) -> Run:
 def _train(request: TrainRequest, callback: Callback | None, strategy: Strategy) -> Run:
     """Begin the training of a request, or resume the unfinished one at its place."""
     # What may be refused comes first: until the run is made, an error leaves nothing behind.
-    place = strategy.first(lambda: _place_of(request))
+    path = strategy.first(lambda: _place_of(request))
     with _displayed(callback, request.config, strategy) as display:
         data = partial(open_data, request.data, display)
         dataset = strategy.opened(data, open_dataset)
-        if place["is_begun"]:
-            begun = strategy.opened(lambda: Run.open(place["path"]), Run.open)
-            _check_same_request(begun, request, dataset)
-            display.resuming(begun.path)
-            return _resumed(begun, request, dataset, display, strategy)
-        return _begun(request, place["path"], dataset, display, strategy)
+        begun = strategy.first(lambda: _place_of_same(request, dataset))
+        if begun is not None:
+            run = strategy.opened(lambda: Run.open(begun), Run.open)
+            display.resuming(run.path)
+            return _resumed(run, request, dataset, display, strategy)
+        return _begun(request, path, dataset, display, strategy)
 
 
-def _place_of(request: TrainRequest) -> dict[str, Any]:
-    """The directory of the run, None for one with a new name, and whether it has a training that is
-    not finished."""
+def _place_of(request: TrainRequest) -> str | None:
+    """The directory of the run; None for one with a new name."""
     place, overwrite = request.run, request.overwrite
     if place is not None and not overwrite and Run.unfinished(place) is not None:
-        return {"path": str(place), "is_begun": True}
+        return str(place)
     has_epochs = type(request.model_config).has_epochs
     check_logs(request.logs, has_epochs=has_epochs, overwrite=overwrite)
-    path = None if place is None else str(place_to_train(place, overwrite=overwrite))
-    return {"path": path, "is_begun": False}
+    return None if place is None else str(place_to_train(place, overwrite=overwrite))
+
+
+def _place_of_same(request: TrainRequest, dataset: Dataset) -> str | None:
+    """The directory of the run of the same request that is not finished, or not in its place; None
+    without one. RunError if an unfinished run of another request may not be replaced."""
+    if (place := request.run) is None:
+        return None
+    beside = Run.next(place) if request.overwrite else None
+    for run in filter(None, (beside, Run.unfinished(place))):
+        if (difference := _difference(run, request, dataset)) is None:
+            return str(run.path)
+        if not request.overwrite:
+            raise RunError(
+                f"{run.path} has an unfinished training of other settings: {difference}; go on "
+                f"with that one by {resume_command(run.path)}, replace it with --overwrite "
+                "(overwrite=True in Python), or choose another directory"
+            )
+    return None
 
 
 def open_data(request: PrepareRequest, callback: Callback) -> Dataset:
@@ -202,11 +219,21 @@ def _begun(
     trainer = _trainer_of(resolved, dataset, device, strategy)
     trainer.search_s = search_s if search else 0.0
     record = _record(trainer, request, trainer.begin(WarmStart.of(request)), search)
+    if path is not None and request.overwrite:
+        strategy.first(lambda: check_room(Path(path), trainer.file_bytes()))
     made = partial(_made_run, record, dataset, request, None if path is None else Path(path))
     run = strategy.opened(made, Run.open)
     with _locked(run, strategy):
         trainer.train(run, request.logs, display)
-    return run
+        return _in_place(run, strategy)
+
+
+def _in_place(run: Run, strategy: Strategy) -> Run:
+    """The finished run, in the place of the one that it replaces."""
+    if run.place == run.path:
+        return run
+    strategy.first(run.take_place)
+    return Run(run.place, run.config)
 
 
 def _trainer_of(
@@ -273,7 +300,8 @@ def resume(
     """
     callback = checked("callback", callback, Callback | None)
     with computing_with(threads), strategy_here() as here:
-        found = here.opened(lambda: run if isinstance(run, Run) else Run.open(run), Run.open)
+        asked = run.path if isinstance(run, Run) else run
+        found = here.opened(lambda: Run.to_resume(asked), Run.open)
         request = replace(
             TrainRequest.of_run(found),
             overwrite=overwrite,
@@ -288,7 +316,7 @@ def resume(
                     has_epochs = type(request.model_config).has_epochs
                     with found.in_training():  # which another process may be writing
                         check_logs(request.logs, has_epochs=has_epochs, overwrite=request.overwrite)
-                if is_finished:
+                if is_finished and found.place == found.path:
                     raise _nothing_to_resume(found, request, strategy)
                 data = strategy.opened(
                     lambda: dataset_of(found, dataset), partial(dataset_of, found)
@@ -322,8 +350,10 @@ def _resumed(
     run: Run, request: TrainRequest, dataset: Dataset, display: Callback, strategy: Strategy
 ) -> Run:
     """Train a run to its end, by the settings that it began with; those of the request that change
-    no result are its own."""
+    no result are its own. A run that a kill kept from its place in the end only takes it."""
     with _locked(run, strategy):
+        if run.place != run.path and strategy.first(lambda: run.is_finished):
+            return _in_place(run, strategy)
         recorded = run.config.resolved["device"]
         try:
             # Another kind of device would give other numbers.
@@ -339,7 +369,7 @@ def _resumed(
             config = replace(config, **beside)
         resolved = replace(request, model_config=settings, config=config)
         _trainer_of(resolved, dataset, device, strategy).train(run, request.logs, display)
-    return run
+        return _in_place(run, strategy)
 
 
 def _carried_out(work: Callable[[Strategy], Run], kind: type[ModelConfig]) -> Run:
@@ -378,8 +408,8 @@ def _made_run(config: RunConfig, dataset: Dataset, request: TrainRequest, path: 
                 raise
 
 
-def _check_same_request(begun: Run, request: TrainRequest, dataset: Dataset) -> None:
-    """RunError with the first difference between the request of an unfinished run and another."""
+def _difference(begun: Run, request: TrainRequest, dataset: Dataset) -> str | None:
+    """The first difference between the request of a run and another; None if they are the same."""
     there = TrainRequest.of_run(begun).settings()
     there |= {
         "the dataset": begun.config.dataset.digest[:12],
@@ -388,10 +418,7 @@ def _check_same_request(begun: Run, request: TrainRequest, dataset: Dataset) -> 
     here = request.settings() | {"the dataset": dataset.manifest.digest[:12]}
     here |= weights_of_start(WarmStart.of(request).record())
     for name in [*there, *here]:
-        if there.get(name) != here.get(name):
-            raise RunError(
-                f"{begun.path} has an unfinished training of other settings: {name} is "
-                f"{shown(there.get(name))} there, and {shown(here.get(name))} is asked for; go on "
-                f"with that one by {resume_command(begun.path)}, replace it with --overwrite "
-                "(overwrite=True in Python), or choose another directory"
-            )
+        old, new = there.get(name), here.get(name)
+        if old != new:
+            return f"{name} is {shown(old)} there, and {shown(new)} is asked for"
+    return None
