@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every GPU measurement of docs/speed.md, after the tests that prove the kernels right.
+# Every GPU measurement of docs/results.md, after the tests that prove the kernels right.
 #
 #     bash benchmarks/gpu.sh              on a machine with a GPU, within nine minutes
 #     TINY=1 bash benchmarks/gpu.sh       the same commands at tiny size, on the CPU

@@ -1,4 +1,4 @@
-"""Preparing a dataset beside pandas as the reference systems write it: rows for docs/speed.md.
+"""Preparing a dataset beside pandas as the reference systems write it: rows for docs/results.md.
 
     python -m benchmarks.plain_prepare --output benchmarks/results/prepare.jsonl
     python -m benchmarks.plain_prepare --shape 692465x53488x100001315 --formats parquet \

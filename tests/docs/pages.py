@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from docs.hooks import with_files
+from docs.hooks import included
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -57,8 +57,8 @@ class Page:
 
     @cached_property
     def text(self) -> str:
-        """The page, with the files that it includes."""
-        return with_files(self.path.read_text(encoding="utf-8"))
+        """The page as the site has it: with examples and the help of commands."""
+        return included(self.path.read_text(encoding="utf-8"))
 
     @cached_property
     def prose(self) -> str:

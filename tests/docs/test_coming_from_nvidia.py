@@ -46,8 +46,8 @@ def test_every_name_of_ours_is_one_that_a_log_has() -> None:
         assert name in (Evaluation.__dataclass_fields__ if event == "evaluation" else UNITS), name
 
 
-def test_our_numbers_are_those_of_the_page_on_speed() -> None:
-    results = page("speed.md").section("Results")
+def test_our_numbers_are_those_of_the_results() -> None:
+    results = page("results.md").section("Seconds")
     numbers = [
         number
         for row in PAGE.rows("Their published numbers beside ours")

@@ -39,7 +39,7 @@ def test_every_model_has_a_row() -> None:
 @pytest.mark.parametrize("name", MODEL_NAMES)
 def test_a_row_is_true(name: str, dataset: Dataset, tmp_path: Path) -> None:
     assert name in ROWS, f"{name} has no row in docs/models.md, Features by model"
-    _, parallel, precision, _, starts, similar = ROWS[name]
+    parallel, precision, _, starts, similar = ROWS[name]
     epochs = {"epochs": 1, **SMALL[name]} if name in SMALL else {}
     run = foretaste.train(name, dataset, run=tmp_path / "run", **epochs)
     recommender = foretaste.load(run)
