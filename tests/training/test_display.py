@@ -269,6 +269,27 @@ def test_a_search_says_what_it_chose_and_what_that_gains(
     assert stream.getvalue().count("  search") == 2
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0.6, "--l2 5.0: ndcg@100 0.6000, by the rule 0.5000\n"),
+        (0.5, "--l2 5.0: ndcg@100 0.5000, by the rule 0.5000, which is kept\n"),
+        (None, "--l2 5.0 could not be fitted beside the rule, which is kept\n"),
+    ],
+)
+def test_a_search_on_a_sample_says_what_all_data_say(value: float | None, said: str) -> None:
+    out = io.StringIO()
+    settings = {"l2": 5.0}
+    sample = {"interactions": 1234, "settings": settings, "value": value, "value_by_rule": 0.5}
+    search = {"settings": settings, "fits": 7, "select_by": "ndcg@100", "value": 0.4}
+    with TrainingDisplay(Console(file=out, width=200), ASKED) as display:
+        display._say_search(search | {"value_by_rule": 0.3, "sample": sample})
+    assert out.getvalue() == (
+        "  searched    --l2 5.0, by 7 fits to 1,234 interactions on the validation part: "
+        f"ndcg@100 0.4000, by the rule 0.3000\n  on all data {said}"
+    )
+
+
 def test_settings_that_a_fit_ignores_are_named(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +14,15 @@ import torch
 import foretaste
 from foretaste.data import Dataset, prepare
 from foretaste.errors import RunError, SettingError, UnsupportedError
-from foretaste.models.base import RecommenderModel
-from foretaste.models.registry import config_class
+from foretaste.models.base import ClosedFormModel, RecommenderModel
+from foretaste.models.registry import build_model, config_class
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs import Run, load_model, verify
 from foretaste.training import Callback, TrainingConfig, TrainingStart, blend_weights, train
 from foretaste.training.auto import sized
+from foretaste.training.features import hand_features
 from foretaste.training.request import rerun_request
-from foretaste.training.search import chosen_settings
+from foretaste.training.search import Search, chosen_settings
 from tests.runs.tiny import flip_byte
 from tests.training.trainings import items_of, trained_again, weights_of
 
@@ -49,7 +51,39 @@ def trained(name: str, dataset: Dataset, place: Path, **settings: object) -> Run
 def found(name: str, dataset: Dataset, config: TrainingConfig | None = None) -> dict[str, object]:
     asked, config = config_class(name)(), config or TrainingConfig()
     device = torch.device("cpu")
-    return chosen_settings(dataset, name, asked, config, device, lambda *_: None)
+    return chosen_settings(dataset, name, asked, config, device, lambda *_: None).record
+
+
+@pytest.mark.parametrize("name", ["ease", "slist", "itemknn", "rp3beta"])
+@pytest.mark.parametrize("neighbors", [10, "all"])
+def test_twice_the_users_and_twice_their_numbers_give_equal_scores(
+    name: str, neighbors: int | str, old_items: Dataset
+) -> None:
+    """So a sample of the users stands for all of them, if these numbers are scaled."""
+    kind, num_items = config_class(name), old_items.manifest.num_items
+    device = torch.device("cpu")
+    if neighbors == "all" and name in ("itemknn", "rp3beta"):
+        pytest.skip("it has neighbours alone")
+    config = sized(kind(neighbors=neighbors), old_items)
+    once = Search(
+        old_items, name, kind(), TrainingConfig(), device, lambda *_: None
+    ).whole.histories
+    twice = HistoryTensors(
+        torch.cat((once.offsets, once.offsets[1:] + once.offsets[-1])),
+        once.item_index.repeat(2),
+        num_items,
+        position=None if once.position is None else once.position.repeat(2),
+    )
+    scores = []
+    for factor, histories in ((1, once), (2, twice)):
+        settings = {each: factor * getattr(config, each) for each in kind.counted_in_users}
+        model = build_model(name, replace(config, **settings), len(histories), num_items)
+        hand_features(old_items, model, device)
+        assert isinstance(model, ClosedFormModel)
+        model.fit(histories, lambda *_: None)
+        scores.append(model.score_catalogue(model.fold_in(once)).clamp(min=0))
+    first, second = scores
+    torch.testing.assert_close(first / first.max(), second / second.max(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from foretaste.data import Dataset
+from foretaste.evaluation.evaluator import evaluate
 from foretaste.models.config import ModelConfig
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.runs import Run, load_model
@@ -17,7 +19,7 @@ from foretaste.training import Callback, TrainingConfig, train
 from foretaste.training import search as search_module
 from foretaste.training.auto import sized
 from foretaste.training.request import rerun_request
-from foretaste.training.search import MOST_FITS, chosen_settings
+from foretaste.training.search import MOST_FITS, Fit, Part, Search, chosen_settings
 
 from .trainings import numbers_of, trained_again, weights_of
 
@@ -29,7 +31,7 @@ def found(
     name: str, dataset: Dataset, given: ModelConfig | None = None, **settings: Any
 ) -> dict[str, Any]:
     asked, config = given or config_class(name)(), TrainingConfig(**settings)
-    return chosen_settings(dataset, name, asked, config, CPU, lambda *_: None)
+    return chosen_settings(dataset, name, asked, config, CPU, lambda *_: None).record
 
 
 def trained(name: str, dataset: Dataset, run: Path, **settings: Any) -> Run:
@@ -126,23 +128,105 @@ def test_known_users_choose_too(dataset: Dataset) -> None:
     assert found("ials", dataset)["select_by"] == "ndcg@10"
 
 
-def test_large_data_are_sampled(
-    dataset: Dataset, heldout_users: Dataset, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def half(heldout_users: Dataset, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The interactions of a search that has half of the data."""
+    half = heldout_users.manifest.num_interactions // 2
+    monkeypatch.setattr(search_module, "_MOST_INTERACTIONS", half)
+    return half
+
+
+def searching(dataset: Dataset, name: str) -> Search:
+    asked = config_class(name)()
+    return Search(dataset, name, asked, TrainingConfig(), CPU, lambda *_: None)
+
+
+@pytest.mark.parametrize("name", ["slist", "itemknn"])
+def test_large_data_are_sampled(dataset: Dataset, half: int, name: str) -> None:
+    """Users outside the sample have no row, and choose as new users."""
+    search = searching(dataset, name)
+    sample, whole = search.sample, search.whole
+    assert abs(sample.histories.item_index.numel() - half) < half / 4
+    assert sample.share == sample.histories.item_index.numel() / dataset.manifest.num_interactions
+    assert (whole.share, len(whole.histories)) == (1.0, dataset.manifest.num_train_users)
+    assert sample.heldout.num_users == whole.heldout.num_users
+    for part, num_known in ((sample, len(sample.histories)), (whole, whole.heldout.num_users)):
+        assert part.heldout.num_train_users == len(part.histories)
+        assert (np.diff(part.heldout.user_index) > 0).all()
+        known = part.heldout.user_index[part.heldout.user_index < len(part.histories)]
+        assert len(known) == num_known < len(part.heldout.user_index) or part is whole
+        for row, user in enumerate(known):
+            history = part.heldout.history[row : row + 1].item_index
+            assert part.histories[user : user + 1].item_index.tolist() == history.tolist()
+
+
+def test_settings_in_users_are_scaled_to_the_sample(dataset: Dataset, half: int) -> None:
+    search = searching(dataset, "itemknn")
+    config = sized(search.asked, dataset)
+    for part in (search.sample, search.whole):
+        (model,) = search._fitted(config, part)
+        assert model.config.shrinkage == 10.0 * part.share
+        assert (model.config.user_power, model.num_users) == (0.5, len(part.histories))
+
+    search.value_of({"shrinkage": 30.0})
+    assert search.values["shrinkage"] in (10.0, 30.0), "as they are in all data"
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen", "is_better"),
+    [
+        ("ease", {"dropout": 0.2}, True),
+        ("ease", {"l2": 5.0}, False),
+        ("ease", {"l2": 200.0, "dropout": 0.5}, None),  # those of the rule
+        ("ials", {"regularization": 3.0}, True),
+    ],
+)
+def test_all_data_have_the_last_word(
+    name: str,
+    chosen: dict[str, float],
+    is_better: bool | None,
+    heldout_users: Dataset,
+    half: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Known users who are not fitted do not choose; new users do."""
-    for data, num_choosing in ((dataset, 30), (heldout_users, 10)):
-        whole = found("itemknn", data)
-        half = data.manifest.num_interactions // 2
-        with monkeypatch.context() as patch:
-            patch.setattr(search_module, "_MOST_INTERACTIONS", half)
-            asked = config_class("itemknn")()
-            search = search_module.Search(
-                data, "itemknn", asked, TrainingConfig(), CPU, lambda *_: None
-            )
-            assert abs(search.histories.item_index.numel() - half) < half / 4
-            assert len(search.histories) == data.manifest.num_train_users
-            assert search.heldout.num_users == num_choosing
-            assert found("itemknn", data)["value_by_rule"] != whole["value_by_rule"]
+    """The kept settings are those whose model is better on the validation part, and the model is
+    the one that a training with these settings gives."""
+
+    def climb(search: Search) -> None:
+        assert search.value_of(chosen) is not None
+        search.best = chosen
+
+    monkeypatch.setattr(Search, "climb", climb)
+    run = trained(name, heldout_users, tmp_path / "run")
+    search, sample = run.config.search, run.config.search["sample"]
+    if is_better is None:
+        assert sample.keys() == {"interactions"}
+        return
+    assert (sample["settings"], sample["value"] > sample["value_by_rule"]) == (chosen, is_better)
+    assert search["settings"] == (chosen if is_better else {})
+    kept = trained(name, heldout_users, tmp_path / "kept", **search["settings"], search=False)
+    assert weights_of(run) == weights_of(kept)
+    if name == "ease":
+        heldout = heldout_users.heldout("validation")
+        value = evaluate(load_model(kept), heldout, k=(100,))["ndcg@100"]
+        assert value == max(sample["value"], sample["value_by_rule"])
+
+
+def test_the_rule_is_kept_if_memory_has_no_room_for_two(
+    heldout_users: Dataset, half: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = Search._measured
+
+    def only_one(search: Search, config: ModelConfig, part: Part) -> Fit | None:
+        refused = part.share == 1.0 and config != sized(search.asked, heldout_users)
+        return None if refused else measured(search, config, part)
+
+    monkeypatch.setattr(Search, "_measured", only_one)
+    search = found("itemknn", heldout_users)
+    assert search["settings"] == {}
+    assert search["sample"]["settings"]
+    assert search["sample"]["value"] is None
 
 
 def test_one_metric_chooses(heldout_users: Dataset) -> None:

@@ -33,6 +33,7 @@ from foretaste.runs.places import LOCK
 from foretaste.training import Callback, train
 from foretaste.training.callbacks import EpochReport
 from foretaste.training.config import TrainingConfig
+from foretaste.training.search import Chosen
 from foretaste.tune import Search, compete, tune_model
 from foretaste.tune.directory import SETTINGS, trainings_at
 from foretaste.tune.study import Study
@@ -83,7 +84,8 @@ def test_the_command_has_the_rule_beside_a_chosen_value(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, chosen: Any
 ) -> None:
     """The neighbours of ease are chosen as well, and are no setting of a trial."""
-    monkeypatch.setattr("foretaste.tune.search.chosen_settings", lambda *_: {"settings": chosen})
+    found = Chosen(record={"settings": chosen})
+    monkeypatch.setattr("foretaste.tune.search.chosen_settings", lambda *_: found)
     search = tune_model(model, dataset, trials=1, output=tmp_path / "it", callback=Callback())
     done = call(*shlex.split(search.command())[1:], "--run", tmp_path / "again")
     assert done.status == 0, done.err

@@ -82,6 +82,10 @@ class ModelConfig:
     has_candidates: ClassVar[bool] = False
     """Some settings that are ``auto`` are chosen by fits on the validation part."""
 
+    counted_in_users: ClassVar[tuple[str, ...]] = ()
+    """Settings in numbers of users or interactions: on a share of the users, this share of each
+    does the same."""
+
     @property
     def takes_weights(self) -> bool:
         """The model learns from the weights of interactions, and not only from which there are."""

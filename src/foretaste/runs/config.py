@@ -135,7 +135,9 @@ class RunConfig:
     search: Mapping[str, Any] = field(default_factory=dict)
     """The settings that the validation part chose: ``settings``, the number of ``fits``,
     ``select_by``, its ``value`` and its ``value_by_rule``; with ``features`` their ``gain`` from
-    ``low`` to ``high`` and the share of ``lists`` with a new item. Empty without a search."""
+    ``low`` to ``high`` and the share of ``lists`` with a new item; with ``sample`` its number of
+    ``interactions``, and for ``settings`` that it chose the ``value`` and ``value_by_rule`` of fits
+    to all of them. Empty without a search."""
     start: Mapping[str, Any] = field(default_factory=dict)
     """The runs of a warm start, with the digests of their weights; empty for random weights."""
     versions: Mapping[str, str] = field(default_factory=installed_versions)

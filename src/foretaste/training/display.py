@@ -232,10 +232,14 @@ class TrainingDisplay(Callback):
             return
         words = shlex.join(option_words(search["settings"])) or "nothing better than the rule"
         gain = f"{search['select_by']} {search['value']:.4f}"
-        if search["settings"]:
+        sample = search.get("sample", {})
+        found = sample.get("settings", search["settings"])
+        if found:
             gain += f", by the rule {search['value_by_rule']:.4f}"
-        fits = f"{search['fits']} fits on the validation part"
+        to = f" to {sample['interactions']:,} interactions" if sample else ""
+        fits = f"{search['fits']} fits{to} on the validation part"
         self._say_labelled("searched", f"{words}, by {fits}: {gain}")
+        self._say_labelled("on all data", _on_all_data(search["select_by"], sample))
         self._say_labelled("features", _features_line(search))
 
     def _say_origins(self, started_from: Mapping[str, Any]) -> None:
@@ -341,6 +345,17 @@ class TrainingDisplay(Callback):
         if text.strip():
             _LOG.info(text.strip("\n"))
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _on_all_data(metric: str, sample: Mapping[str, Any]) -> str | None:
+    """What the settings that a sample chose have on all data; None if they are the rule's."""
+    if "settings" not in sample:
+        return None
+    words, by_rule = shlex.join(option_words(sample["settings"])), sample["value_by_rule"]
+    if (value := sample["value"]) is None:
+        return f"{words} could not be fitted beside the rule, which is kept"
+    kept = "" if value > by_rule else ", which is kept"
+    return f"{words}: {metric} {value:.4f}, by the rule {by_rule:.4f}{kept}"
 
 
 def _features_line(search: Mapping[str, Any]) -> str | None:

@@ -3,12 +3,16 @@
 A climb, setting by setting: from its value by the rule to the next candidate, and on while the
 metric grows; where the first step does not help, the other way. Features come last, and their fits
 on top. Fits are counted and never timed, so that equal commands choose equally.
+
+Large data are searched on a sample of the users, which may mislead: the best settings and those by
+the rule are then fitted to all data, and the better of both models is the one that is trained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
 from typing import Any
@@ -26,7 +30,7 @@ from foretaste.evaluation.config import parse_metric
 from foretaste.evaluation.evaluator import evaluate, validation_rows
 from foretaste.evaluation.ranking import to_device
 from foretaste.evaluation.result import Evaluation, paired_difference
-from foretaste.models.base import ClosedFormModel, RecommenderModel, SweepModel
+from foretaste.models.base import ClosedFormModel, FitProgress, RecommenderModel, SweepModel
 from foretaste.models.batches import WholeData
 from foretaste.models.config import ModelConfig
 from foretaste.models.memory import check_model_fits
@@ -50,7 +54,7 @@ _MOST_INTERACTIONS = 2_000_000
 """Interactions of a fit. Where there are more, a hash chooses users."""
 
 _MOST_USERS = 2_000
-"""Users of the validation part who are ranked. Where there are more, a hash chooses."""
+"""Users of the validation part who are ranked in a search. Where there are more, a hash chooses."""
 
 _SWEEPS = (2, 2, 4)
 """Sweeps of a fit of a model with epochs, which is evaluated after 2, 4 and 8 of them."""
@@ -59,31 +63,48 @@ _FAILED = -1.0
 """Value of settings that do not fit the machine or the data."""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fit:
+    """A model that was fitted, and its best evaluation."""
+
+    model: RecommenderModel
+    evaluation: Evaluation
+    fit_s: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chosen:
+    """The outcome of a search."""
+
+    record: dict[str, Any] = field(default_factory=dict)
+    """``settings`` by name, the number of ``fits``, ``select_by``, the ``value`` of the best fit
+    and the ``value_by_rule``; with features what `Search.choose_features` returns, and ``sample``,
+    which `Search.decide` describes. Empty if nothing is to be chosen, or nothing to choose by."""
+
+    fitted: Fit | None = None
+    """A model fitted in one pass that has these settings and all training data already."""
+
+
 def chosen_settings(
     dataset: Dataset,
     model: str,
     asked: ModelConfig,
     config: TrainingConfig,
     device: torch.device,
-    progress: Callable[[str, int, int], None],
-) -> dict[str, Any]:
-    """Values that the validation part chooses for settings of ``asked`` that are ``auto``.
-
-    Returns ``settings`` by name, the number of ``fits``, ``select_by``, and its ``value`` and
-    ``value_by_rule``; with features what `Search.choose_features` returns. An empty dict where
-    nothing is to be chosen, or nothing to choose by.
-    """
+    progress: FitProgress,
+) -> Chosen:
+    """Values that the validation part chooses for settings of ``asked`` that are ``auto``."""
     search = Search(dataset, model, asked, config, device, progress)
     is_open = search.candidates or search.feature_settings
     if not (config.search and is_open and dataset.has_split("validation")):
-        return {}
-    if not (dataset.manifest.num_interactions and search.heldout.num_users):
-        return {}
+        return Chosen()
+    if not (dataset.manifest.num_interactions and search.sample.heldout.num_users):
+        return Chosen()
     if (by_rule := search.value_of({})) == _FAILED:  # training says why
-        return {}
+        return Chosen()
     search.climb()
     features = search.choose_features()
-    return {
+    found = {
         "settings": search.best,
         "fits": search.num_fits,
         "select_by": search.select_by,
@@ -91,6 +112,21 @@ def chosen_settings(
         "value_by_rule": by_rule,
         **({"features": features} if features else {}),
     }
+    return Chosen(record=found) if search.sample.share == 1.0 else search.decide(asked, found)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Part:
+    """The users of a fit, one row each, and the held-out users who choose."""
+
+    histories: HistoryTensors
+    """With weights, if the data have some."""
+
+    heldout: HeldOut
+    """Users numbered by their rows; those without a row are folded in."""
+
+    share: float
+    """Share of all interactions."""
 
 
 class Search:
@@ -103,7 +139,7 @@ class Search:
         asked: ModelConfig,
         config: TrainingConfig,
         device: torch.device,
-        progress: Callable[[str, int, int], None],
+        progress: FitProgress,
     ) -> None:
         self.dataset, self.model = dataset, model
         self.config, self.device, self.progress = config, device, progress
@@ -171,8 +207,8 @@ class Search:
         self.best = self.best | {name: self.values[name] for name in self.feature_settings[0]}
         if self.chooses_weight and self.has_new_items:
             config = replace(self.asked, **others).without_features()
-            fitted = self._measured(sized(config, self.dataset))
-            without = None if fitted is None else fitted[1]
+            fitted = self._measured(sized(config, self.dataset), self.sample)
+            without = None if fitted is None else fitted.evaluation
         assert self.evaluation is not None
         found: dict[str, Any] = {}
         if self.chooses_weight and without is not None and self.select_by in without.per_user:
@@ -188,63 +224,89 @@ class Search:
         most_fits = MOST_FITS + len(self.feature_settings)
         self.progress("choosing settings", self.num_fits, most_fits)
         config = sized(replace(self.asked, **settings), self.dataset)
-        if (found := self._measured(config)) is None:
+        if (fit := self._measured(config, self.sample)) is None:
             return _FAILED
-        model, best = found
         # `_FAILED` is negative, so the first value is above it by any factor.
-        if (value := best[self.select_by]) > _LEAST_GAIN * self.value:
-            self.best, self.value, self.evaluation = settings, value, best
-            self.values = asdict(config) | followed_settings(model)
+        if (value := fit.evaluation[self.select_by]) > _LEAST_GAIN * self.value:
+            self.best, self.value, self.evaluation = settings, value, fit.evaluation
+            self.values = asdict(config) | followed_settings(fit.model)
         return value
 
-    def _measured(self, config: ModelConfig) -> tuple[RecommenderModel, Evaluation] | None:
+    def decide(self, asked: ModelConfig, found: dict[str, Any]) -> Chosen:
+        """Fit what the sample chose and what the rule says to all data, and keep the better.
+
+        Ties go to the rule. The record's ``sample`` has the ``interactions`` of each fit of the
+        search; if the sample chose other settings than the rule's, also these ``settings``, their
+        ``value`` on all data and the ``value_by_rule``. The value is None if memory has no room
+        for both models, or the settings cannot be fitted: the rule's are kept.
+        """
+        sample: dict[str, Any] = {"interactions": self.sample.histories.item_index.numel()}
+        record, settings = found | {"sample": sample}, found["settings"]
+        rule = sized(asked, self.dataset)
+        best = sized(replace(asked, **settings), self.dataset)
+        if best == rule:
+            return Chosen(record=record)
+        if (kept := self._measured(rule, self.whole)) is None:  # training says why
+            return Chosen(record=record | {"settings": {}})
+        sample |= {"settings": settings, "value": None}
+        sample["value_by_rule"] = kept.evaluation[self.select_by]
+        record["settings"] = {}
+        if (other := self._measured(best, self.whole)) is not None:
+            sample["value"] = other.evaluation[self.select_by]
+            if sample["value"] > sample["value_by_rule"]:
+                kept, record["settings"] = other, settings
+        is_trained = isinstance(kept.model, ClosedFormModel)
+        return Chosen(record=record, fitted=kept if is_trained else None)
+
+    def _measured(self, config: ModelConfig, part: Part) -> Fit | None:
         """A model of these settings and its best evaluation; None if it cannot be fitted."""
         self.num_fits += 1
         found: list[Evaluation] = []
+        began, fit_s = time.perf_counter(), 0.0
         try:
-            for model in self._fitted(config):
-                found.append(self._evaluated(model))
+            for model in self._fitted(config, part):
+                fit_s = fit_s or time.perf_counter() - began
+                found.append(self._evaluated(model, part.heldout))
         except Exception as error:  # memory that is refused too: a candidate may need more
             if isinstance(error, TrainingError | UnsupportedError) or was_refused(error):
                 return None
             raise
         # The best of 2, 4 and 8 sweeps: settings are compared, not the number of sweeps.
-        return model, max(found, key=lambda one: one[self.select_by])
+        best = max(found, key=lambda one: one[self.select_by])
+        return Fit(model=model, evaluation=best, fit_s=fit_s)
 
-    def _evaluated(self, model: RecommenderModel) -> Evaluation:
+    def _evaluated(self, model: RecommenderModel, heldout: HeldOut) -> Evaluation:
         kind, length = parse_metric(self.select_by)
         return evaluate(
             model.eval(),
-            self.heldout,
+            heldout,
             candidates=self.config.candidates,
             k=(length, _LIST_LENGTH) if self.counts_new_items else (length,),
             evaluation_batch=self.config.evaluation_batch,
             coverage=kind == "coverage" or self.counts_new_items,
         )
 
-    def _fitted(self, config: ModelConfig) -> Iterator[RecommenderModel]:
+    def _fitted(self, config: ModelConfig, part: Part) -> Iterator[RecommenderModel]:
         """A model of these settings, each time it is to be evaluated."""
-        manifest = self.dataset.manifest
-        num_items = config.num_listed(
-            self.dataset.manifest.num_items, self.dataset.manifest.num_listed_items
-        )
-        made_of = (self.model, config, manifest.num_train_users, num_items)
+        manifest, histories = self.dataset.manifest, part.histories
+        num_items = config.num_listed(manifest.num_items, manifest.num_listed_items)
+        counted = {name: getattr(config, name) * part.share for name in config.counted_in_users}
+        made_of = (self.model, replace(config, **counted), len(histories), num_items)
         check_model_fits(*made_of, self.device, to_train=True)
         model = build_model(*made_of).to(self.device)
         check_evaluation_fits(model, self.dataset, self.config)
         hand_features(self.dataset, model, self.device)
-        histories = replace(self.histories, num_items=num_items)
+        histories = histories.within(num_items)
         if not config.takes_weights:
             histories = replace(histories, weight=None)
         if isinstance(model, ClosedFormModel):
-            model.counts = self.counts
-            model.fit(histories, lambda *how_far: None)
+            is_sample = part is self.sample
+            model.counts = self.counts if is_sample else None
+            model.fit(histories, _quiet if is_sample else self.progress)
             yield model
             return
         assert isinstance(model, SweepModel)
-        # Of all interactions, of which `histories` may be a sample: what is auto gets the value of
-        # the training.
-        model.count_items(to_device(self.dataset.train.within(num_items), self.device))
+        model.count_items(histories)
         model.reset_parameters(self.config.seed)
         batch = model.make_batches(histories, batch_size=1, seed=self.config.seed)
         assert isinstance(batch, WholeData)
@@ -254,34 +316,47 @@ class Search:
             yield model
 
     @cached_property
-    def heldout(self) -> HeldOut:
-        """The users who choose; those known from training are fitted too."""
-        heldout = self.dataset.heldout("validation", order=self.asked.uses_order)
-        heldout = heldout.rows(validation_rows(heldout, _MOST_USERS))
-        is_fitted_U = np.ones(self.dataset.manifest.num_users, dtype=bool)
-        is_fitted_U[: len(self._is_fitted)] = self._is_fitted
-        return heldout.rows(np.flatnonzero(is_fitted_U[heldout.user_index]))
-
-    @cached_property
-    def _is_fitted(self) -> NDArray[np.bool_]:
-        """True of the training users who are fitted."""
+    def sample(self) -> Part:
+        """The data of the search: users drawn by hash, if there are too many interactions."""
         manifest = self.dataset.manifest
-        users = np.arange(manifest.num_train_users)
         share = min(1.0, _MOST_INTERACTIONS / manifest.num_interactions)
-        is_fitted_U = np.zeros(len(users), dtype=bool)
-        is_fitted_U[choose_users(users, round(share * len(users)), manifest.seed)] = True
-        return is_fitted_U
+        users = np.arange(manifest.num_train_users)
+        users = choose_users(users, round(share * len(users)), manifest.seed)
+        return self._part(users, _MOST_USERS)
 
     @cached_property
-    def histories(self) -> HistoryTensors:
-        """Histories of the users who are fitted, with weights if there are some.
+    def whole(self) -> Part:
+        """All data, with as many users to choose as a training has to choose its epoch."""
+        users = np.arange(self.dataset.manifest.num_train_users)
+        return self._part(users, self.config.validation_users)
 
-        Other users have empty histories, so users keep their numbers.
-        """
-        users = range(self.dataset.manifest.num_train_users)
-        train = self.dataset.train_part(users, order=self.asked.uses_order)
-        is_fitted_N = np.repeat(self._is_fitted, np.diff(train.offsets))
-        histories = to_device(train.where(is_fitted_N), self.device)
-        if (weight := self.dataset.train_weights(users)) is None:
-            return histories
-        return replace(histories, weight=torch.tensor(weight[is_fitted_N], device=self.device))
+    def _part(self, users: NDArray[np.int64], num_choosing: int) -> Part:
+        order, num_users = self.asked.uses_order, self.dataset.manifest.num_train_users
+        train = self.dataset.train_part(range(num_users), order=order)
+        histories = to_device(train.rows(users), self.device)
+        if (weight := self.dataset.train_weights(range(num_users))) is not None:
+            is_fitted_U = np.isin(np.arange(num_users), users)
+            is_fitted_N = np.repeat(is_fitted_U, train.lengths())
+            weight_N = torch.tensor(weight[is_fitted_N], device=self.device)
+            histories = replace(histories, weight=weight_N)
+        heldout = self.dataset.heldout("validation", order=order)
+        heldout = heldout.rows(validation_rows(heldout, num_choosing))
+        return Part(
+            histories=histories,
+            heldout=_numbered(heldout, users),
+            share=histories.item_index.numel() / max(1, train.num_interactions),
+        )
+
+
+def _numbered(heldout: HeldOut, users: NDArray[np.int64]) -> HeldOut:
+    """Held-out users by their places in ``users``; those without one come last, as new users."""
+    place_B = np.searchsorted(users, heldout.user_index)
+    is_known_B = np.isin(heldout.user_index, users)
+    number_B = np.where(is_known_B, place_B, len(users) + heldout.user_index)
+    row_B = np.argsort(number_B)
+    numbers = number_B[row_B].astype(np.int32)
+    return replace(heldout.rows(row_B), user_index=numbers, num_train_users=len(users))
+
+
+def _quiet(step: str, num_done: int, num_all: int) -> None:
+    """Report nothing: the fits of a search are counted."""

@@ -38,6 +38,7 @@ from foretaste.training.features import hand_features
 from foretaste.training.interruption import Interruption, errors_say_how_to_go_on
 from foretaste.training.logs import logged
 from foretaste.training.loop import fit
+from foretaste.training.search import Fit
 from foretaste.training.state import Clock, TrainingState
 from foretaste.training.strategy import ALONE, Strategy
 from foretaste.training.validation import Validation, check_evaluation_fits
@@ -52,12 +53,14 @@ def make_trainer(
     model_config: ModelConfig,
     config: TrainingConfig,
     strategy: Strategy = ALONE,
+    fitted: Fit | None = None,
 ) -> Trainer[Any]:
     """The trainer of a model on a dataset.
 
     Args:
         config: the settings of the training; for a model with epochs a `TrainingPlan`.
         strategy: how it is carried out; by default by this process alone.
+        fitted: a model of these settings that is fitted to the training part already.
 
     Raises TrainingError where there is nothing to learn from, UnsupportedError where the model
     would not fit the machine, SettingError where the device is not there.
@@ -76,6 +79,9 @@ def make_trainer(
     histories = to_device(trained, device)
     if model_config.takes_weights and (weight := dataset.train_weights(own)) is not None:
         histories = replace(histories, weight=torch.tensor(weight, device=device))
+    if fitted is not None:
+        assert isinstance(fitted.model, ClosedFormModel)
+        return OnePassTrainer(dataset, fitted.model, histories, config, strategy, fitted.fit_s)
     made_of = (model, model_config, num_users, num_items)
     check_model_fits(
         *made_of,
@@ -389,9 +395,11 @@ class OnePassTrainer(Trainer[ClosedFormModel]):
         histories: HistoryTensors,
         config: TrainingConfig,
         strategy: Strategy,
+        fit_s: float | None = None,
     ) -> None:
+        """With ``fit_s`` the model was fitted before, in so many seconds."""
         super().__init__(dataset, model, config, strategy)
-        self.histories = histories
+        self.histories, self.fit_s = histories, fit_s
         if isinstance(model, ComposedModel):
             runs = [Run.open(path) for path in model.run_paths()]
             for run in runs:
@@ -422,10 +430,13 @@ class OnePassTrainer(Trainer[ClosedFormModel]):
             callback.fitting(*how_far)
             interruption.check("while fitting, which begins anew")
 
-        clock.go()
-        self.model.fit(self.histories, progress)
+        if self.fit_s is None:
+            clock.go()
+            self.model.fit(self.histories, progress)
+            clock.stop()
+        else:
+            clock.running_s = self.fit_s
         interruption.check("while fitting, which begins anew")
-        clock.stop()
         clock.next_epoch()
         run.save_weights(self.model.state_dict())
         summary = self._summary(

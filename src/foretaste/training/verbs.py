@@ -47,7 +47,7 @@ from foretaste.training.config import (
 from foretaste.training.features import check_features
 from foretaste.training.logs import check_logs
 from foretaste.training.request import CHANGE_NO_RESULT, TrainRequest
-from foretaste.training.search import chosen_settings
+from foretaste.training.search import Fit, chosen_settings
 from foretaste.training.strategy import ALONE, Strategy, strategy_here
 from foretaste.training.trainer import Trainer, make_trainer
 from foretaste.training.warm_start import WarmStart, weights_of_start
@@ -208,17 +208,13 @@ def _begun(
     rule = sized(architecture, dataset)
     chosen = resolved_config(request.model, asked, dataset, rule, str(device))
     began = time.perf_counter()
-    search = strategy.first(
-        lambda: chosen_settings(
-            dataset, request.model, architecture, asked, device, display.fitting
-        )
-    )
-    search_s = time.perf_counter() - began
-    found = sized(replace(architecture, **search.get("settings", {})), dataset)
+    search = chosen_settings(dataset, request.model, architecture, asked, device, display.fitting)
+    search_s = time.perf_counter() - began - (search.fitted.fit_s if search.fitted else 0.0)
+    found = sized(replace(architecture, **search.record.get("settings", {})), dataset)
     resolved = replace(request, model_config=found, config=chosen)
-    trainer = _trainer_of(resolved, dataset, device, strategy)
-    trainer.search_s = search_s if search else 0.0
-    record = _record(trainer, request, trainer.begin(WarmStart.of(request)), search)
+    trainer = _trainer_of(resolved, dataset, device, strategy, search.fitted)
+    trainer.search_s = search_s if search.record else 0.0
+    record = _record(trainer, request, trainer.begin(WarmStart.of(request)), search.record)
     if path is not None and request.overwrite:
         strategy.first(lambda: check_room(Path(path), trainer.file_bytes()))
     made = partial(_made_run, record, dataset, request, None if path is None else Path(path))
@@ -237,7 +233,11 @@ def _in_place(run: Run, strategy: Strategy) -> Run:
 
 
 def _trainer_of(
-    resolved: TrainRequest, dataset: Dataset, device: torch.device, strategy: Strategy
+    resolved: TrainRequest,
+    dataset: Dataset,
+    device: torch.device,
+    strategy: Strategy,
+    fitted: Fit | None = None,
 ) -> Trainer[Any]:
     """The trainer of a request without ``auto``; RankError where ranks found other settings, or
     have other devices."""
@@ -245,7 +245,8 @@ def _trainer_of(
     name = torch.cuda.get_device_name(device) if is_gpu else torch.backends.cpu.get_cpu_capability()
     # Ranks may find other values for `auto`: tf32 is for GPUs that have it.
     strategy.check_alike(resolved.settings() | {"device": name})
-    return make_trainer(dataset, resolved.model, resolved.model_config, resolved.config, strategy)
+    made_of = (dataset, resolved.model, resolved.model_config, resolved.config)
+    return make_trainer(*made_of, strategy, fitted)
 
 
 def _record(

@@ -201,7 +201,7 @@ def _first(
     device = resolve_device(config.device)
     with displayed(callback, config) as shown:
         search = chosen_settings(data, name, request.model_config, config, device, shown.fitting)
-    found: dict[str, Any] = search.get("settings", {})
+    found: dict[str, Any] = search.record.get("settings", {})
     model = sized(replace(request.model_config, **found), data)
     resolved = resolved_config(name, config, data, model, str(device))
     usual = asdict(resolved) | asdict(model) | model.resolved_settings

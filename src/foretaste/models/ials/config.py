@@ -23,6 +23,7 @@ class IALSConfig(FeatureConfig):
     has_steps = False
     architecture = ("factors",)
     has_candidates = True
+    counted_in_users = ("feature_weight",)
     search_space = {  # noqa: RUF012 (a ClassVar of the parent)
         "unobserved_weight": Between(0.003, 1.0, log=True),
         "regularization": Between(0.0003, 0.1, log=True),

@@ -45,6 +45,7 @@ class _LinearConfig(ModelConfig):
 class RidgeConfig(FeatureConfig, _LinearConfig):
     """A ridge regression of every item on the others."""
 
+    counted_in_users = ("l2", "feature_weight")
     feature_candidates = {  # noqa: RUF012 (a ClassVar of the parent)
         "feature_power": (0.5, 0.0),
         "feature_weight": (30.0, 100.0, 10.0, 3.0),
@@ -182,6 +183,7 @@ class ItemKNNConfig(NeighborsConfig):
     Sarwar et al. 2001. It keeps a few neighbours of each item, for catalogues of any size.
     """
 
+    counted_in_users = ("shrinkage",)
     search_space = {  # noqa: RUF012 (a ClassVar of the parent)
         "neighbors": Between(20, 1000, log=True),
         "shrinkage": Between(0.0, 200.0),
