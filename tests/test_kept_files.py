@@ -64,7 +64,7 @@ def test_there_is_a_file_of_each_kind_and_model() -> None:
 
 
 def test_the_page_has_the_numbers() -> None:
-    rows = {row[0]: row[1] for row in page("files.md").rows("Versions")}
+    rows = {row[0]: row[1] for row in page("data.md").rows("Versions")}
     numbers = {kind: number for kind, number in write.FORMATS.items() if kind != "events"}
     assert rows == {**{kind: str(number) for kind, number in numbers.items()}, "events": "none"}
 

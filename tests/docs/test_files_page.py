@@ -1,4 +1,4 @@
-"""The page about files lists what is written, all of it and nothing else."""
+"""The page about data lists what is written, all of it and nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.cli.conftest import call
 from tests.data.partitions import in_partitions
 from tests.docs.pages import page
 
-FILES = page("files.md")
+FILES = page("data.md")
 PROTOCOLS: tuple[Protocol, ...] = ("leave-one-out", "held-out-users", "none")
 
 
