@@ -127,7 +127,7 @@ def test_a_default_is_shown_as_it_is_typed() -> None:
     ("line", "said"),
     [
         ("trian", 'Did you mean "train"?'),
-        ("train neumf data --lr 3", "Unknown option: --lr. Say --learning-rate."),
+        ("train neumf data --lr 3", "Unknown option: --lr. Did you mean --learning-rate?"),
         ("train ials data --lr 3", "Unknown option: --lr. Did"),
         ("train ratings.csv", "Name a model first, such as ease: neumf, "),
         ("train ease data --seed 3", "Unknown option: --seed."),

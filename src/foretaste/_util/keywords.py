@@ -8,6 +8,7 @@ from typing import Any
 
 import foretaste
 from foretaste._util.formatting import spelled_like
+from foretaste._util.other_names import translated
 from foretaste._util.settings import checked
 from foretaste.errors import SettingError
 
@@ -42,6 +43,8 @@ def assign_settings(
 def _misplaced(name: str, verb: str, known: Collection[str], kinds: Collection[type[Any]]) -> str:
     """The message about a setting that belongs to another verb, is misspelled or unknown."""
     begin = f"{verb} has no setting {name!r} here"
+    if there := translated(name, known):
+        return f"{begin}; did you mean {there}?"
     public = [getattr(foretaste, each) for each in dir(foretaste) if each.endswith("Config")]
     owners = [kind.__name__ for kind in public if name in {item.name for item in fields(kind)}]
     if owners:

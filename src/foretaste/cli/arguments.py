@@ -18,6 +18,7 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
+from foretaste._util.other_names import translated
 from foretaste._util.settings import Threads, checked
 from foretaste.models.registry import MODEL_NAMES
 
@@ -180,8 +181,9 @@ def explained(error: CycloptsError) -> str:
     if isinstance(error, UnknownOptionError):
         option = (error.token.keyword or error.token.value).replace("_", "-")
         names = {name for one in error.argument_collection for name in one.names if one.parse}
-        if option == "--lr" and "--learning-rate" in names:  # for which Cyclopts takes --l2
-            message = f"Unknown option: {option}. Say --learning-rate."
+        ours = {name.removeprefix("--").replace("-", "_"): name for name in names}
+        if there := translated(option.removeprefix("--").replace("-", "_"), ours):
+            message = f"Unknown option: {option}. Did you mean {ours[there]}?"
         elif words[1:2] in (["train"], ["tune"], ["compete"]) and option in _options_of_preparing():
             message = (
                 f"Unknown option: {option}, which belongs to foretaste prepare. Prepare the files "

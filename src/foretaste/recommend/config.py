@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from foretaste._util.keywords import assign_settings
 from foretaste._util.settings import Count, checked
+from foretaste.errors import SettingError
 
 if TYPE_CHECKING:
     from foretaste.data.ids import Id, Ids
@@ -89,6 +90,11 @@ class ListRequest:
 
         SettingError for a keyword that there is not, and for a value that does not fit.
         """
+        if hasattr(k, "tocoo"):
+            raise SettingError(
+                "k is a SciPy matrix; the users' histories are those that the model was fitted on: "
+                "recommend(user_ids, k=10); recommend_for(matrix) answers other histories"
+            )
         own = [item.name for item in fields(cls)]
         return cls(k=k, **assign_settings("ListRequest", options, own, {}))
 

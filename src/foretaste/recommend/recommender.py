@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -74,6 +75,8 @@ class Recommender:
         self.users = users
         self.items = items
         self.run = run
+        asked = {} if run is None else run.config.request.get("data", {})
+        self._is_of_matrix = any(one.startswith("a scipy") for one in asked.get("source", ()))
         self._all_histories = histories
         self._all_seen = seen
 
@@ -143,12 +146,24 @@ class Recommender:
 
         The last item is the newest, for a model that uses the order; an item that comes twice has
         its last place. A mapping names the users, ``{"anna": [1, 5]}``, and the answers have these
-        names. Items that training never saw are ignored, and the reason names them. A history
-        without other items is answered in popularity order. The other arguments are those of
-        `recommend`.
+        names. The rows of a SciPy matrix are histories if the model was fitted on a matrix. Items
+        that training never saw are ignored, and the reason names them. A history without other
+        items is answered in popularity order. The other arguments are those of `recommend`.
         """
-        users = AskedUsers.new(self.users, histories)
+        users = AskedUsers.new(self.users, self._given(histories))
         return self.answers(users, ListRequest.of(k, **options))
+
+    def _given(self, histories: GivenHistories) -> GivenHistories:
+        """Histories without a matrix: its rows are lists of the columns with an entry."""
+        if not hasattr(histories, "tocsr"):
+            return histories
+        if not self._is_of_matrix:
+            raise SettingError(
+                "histories is a SciPy matrix, and the model was not fitted on one, so its items "
+                "are not known by their columns; give lists of item ids"
+            )
+        matrix = histories.tocsr()
+        return [matrix.indices[slice(*ends)].tolist() for ends in pairwise(matrix.indptr)]
 
     def answers(self, users: AskedUsers, request: ListRequest) -> Answers:
         """Answer a request: one list per user, with ids and titles."""
@@ -196,7 +211,7 @@ class Recommender:
 
     def score_for(self, histories: GivenHistories, item_ids: Ids) -> NDArray[np.float32]:
         """Scores of the given items for each history: [histories, items], as `score`."""
-        _, given = given_histories(histories)
+        _, given = given_histories(self._given(histories))
         known, _ = known_items(given, self.items, self.model.num_items, [False] * len(given))
         return self._score(known, np.full(len(known), self.model.num_users), item_ids)
 
@@ -248,7 +263,7 @@ class Recommender:
 
     def query_vectors_for(self, histories: GivenHistories) -> NDArray[np.float32]:
         """Vectors [histories, D] of new users, as `query_vectors`."""
-        _, given = given_histories(histories)
+        _, given = given_histories(self._given(histories))
         known, _ = known_items(given, self.items, self.model.num_items, [False] * len(given))
         return self._queries(known, np.full(len(known), self.model.num_users))
 
@@ -338,7 +353,7 @@ class Recommender:
         The first column is user_id if a mapping names the users, otherwise history: 0, 1, 2, ...
         """
         file = Output.of(output, overwrite=overwrite, spreadsheet_safe=spreadsheet_safe)
-        users = AskedUsers.new(self.users, histories)
+        users = AskedUsers.new(self.users, self._given(histories))
         return self.write(users, ListRequest.of(k, **options), file, progress)
 
     def write(

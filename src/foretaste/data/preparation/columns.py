@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
 from foretaste._util.formatting import counted, shown, spelled_like
@@ -88,6 +88,9 @@ _OPTIONS = {
 
 # Columns of items with these names are left out, and so are repeats of a name in another case.
 _RESERVED = frozenset({"", "id", "item_id", "item_index", "described_id"})
+
+# RecBole writes the type of a column behind its name: user_id:token.
+_TYPE_IN_NAME = re.compile(r":(token|float)(_seq)?$")
 
 _TIME_LIKE = re.compile(r"(?<![a-z])([Tt]ime|[Dd]ate)|[a-z](Time|Date)|_(at|on)$")
 
@@ -180,13 +183,20 @@ def describe_unused(
     items: ItemDescriptions | None = None,
     *,
     has_weights: bool = False,
+    matrix: Any = None,
 ) -> dict[str, str]:
     """Notes on the columns that are not read; empty if all are. The column of titles counts as read
-    if ``items`` reads it."""
+    if ``items`` reads it. With ``matrix`` the columns are those of a SciPy matrix."""
     read = {*used, None if items is None else items.title}
     unused = list(dict.fromkeys(name for name in columns if name not in read))
     if not unused:
         return {}
+    if matrix is not None:
+        advice = (
+            'values other than 1; every entry counts as one (weight_column="rating" takes the '
+            'values for weights, rating_column="rating" with min_rating leaves low ones out)'
+        )
+        return {} if has_weights or (matrix.tocoo().data == 1).all() else {"not used": advice}
     reason = ""
     if not has_weights and not _STRENGTHS.isdisjoint(map(_plain, unused)):
         reason = (
@@ -527,4 +537,5 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _plain(name: str) -> str:
+    name = _TYPE_IN_NAME.sub("", name)
     return re.sub(r"[\W_]", "", name).lower()

@@ -201,7 +201,14 @@ class Pipeline:
             notes["order"] = f"unknown; {shown(name)} looks like times, which --time-column names"
         names = [name for source in sources for name in source.columns]
         has_weights = plan.weight_scale is not None
-        notes |= describe_unused(names, plan.columns.values(), items, has_weights=has_weights)
+        given = getattr(sources[0], "given", None)
+        notes |= describe_unused(
+            names,
+            plan.columns.values(),
+            items,
+            has_weights=has_weights,
+            matrix=given if hasattr(given, "tocoo") else None,
+        )
         notes |= describe_ids(engine, raw, plan.columns, self._config)
         notes |= items.describe_ids(engine) if items else {}
 

@@ -26,7 +26,7 @@ from foretaste.errors import InputError, SettingError
 _NCF_SUFFIX = ".rating"
 _NCF_COLUMNS = ("user_id", "item_id", "rating", "timestamp")
 
-_TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".dat", _NCF_SUFFIX)
+_TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".dat", ".inter", ".item", _NCF_SUFFIX)
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 
 TABLE = "table:"
