@@ -8,13 +8,14 @@ import pytest
 
 from tests.docs.pages import ROOT, page
 
+PAGE = page("reliability.md")
 HEADINGS = (
     "What is trusted",
     "Files are never trusted",
     "Requests are never trusted",
     "What is left to you",
 )
-ROWS = [row for heading in HEADINGS for row in page("security.md").rows(heading)]
+ROWS = [row for heading in HEADINGS for row in PAGE.rows(heading)]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
@@ -30,8 +31,8 @@ def test_a_sentence_names_its_tests(row: list[str]) -> None:
 
 def test_no_sentence_is_without() -> None:
     """Beside the tables there are headings and one paragraph, which says what the tables are."""
-    lines = page("security.md").text.split("\n## ", 1)[1].splitlines()
+    lines = PAGE.section("Security").split("\n### ", 1)[1].splitlines()
     assert [line for line in lines if line and not line.startswith("|")] == [
         HEADINGS[0],
-        *(f"## {heading}" for heading in HEADINGS[1:]),
+        *(f"### {heading}" for heading in HEADINGS[1:]),
     ]
