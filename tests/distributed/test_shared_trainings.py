@@ -27,7 +27,8 @@ from tests.runs.tiny import parameters
 from tests.training.trainings import CONFIGS, contents, events, numbers_of, run_of, weights_of
 
 SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 700, "callback": Callback()}
-OF_AUTOENCODERS: dict[str, Any] = {"batch_size": 20, "learning_rate": 0.003}
+OF_AUTOENCODER: dict[str, Any] = {"batch_size": 20, "learning_rate": 0.003}
+OWN = dict.fromkeys(("vae", "dae", "recvae"), OF_AUTOENCODER) | {"sasrec": {"batch_size": 100}}
 TOYS = {
     "toy-steps": ("tests.training.toys:ToyConfig", "tests.training.toys:ToySteps"),
     "toy-phases": ("tests.training.toys:ToyConfig", "tests.training.toys:ToyPhases"),
@@ -62,9 +63,8 @@ def trained(
 ) -> None:
     if stop_after:
         settings = settings | {"checkpoint_every_s": 0.0}
-    own = OF_AUTOENCODERS if name in ("vae", "dae", "recvae") else {}
     with stopping_after(stop_after):
-        run_of(name, data, path, **SMALL | own | settings)
+        run_of(name, data, path, **SMALL | OWN.get(name, {}) | settings)
 
 
 class Told(Callback):
@@ -120,10 +120,11 @@ def assert_alike(run: Run, expected: Run, tolerance: float) -> None:
     ],
 )
 def test_ranks_train_the_model_of_one_process(
-    name: str, size: int, precision: str, dataset: Dataset, tmp_path: Path
+    name: str, size: int, precision: str, shop: Dataset, tmp_path: Path
 ) -> None:
-    alone = run_by(1, name, dataset, tmp_path / "alone", precision=precision)
-    shared = run_by(size, name, dataset, tmp_path / "shared", precision=precision)
+    """With features, where the model learns from them."""
+    alone = run_by(1, name, shop, tmp_path / "alone", precision=precision)
+    shared = run_by(size, name, shop, tmp_path / "shared", precision=precision)
     # Adam's first steps are of one size, however small a gradient is: it amplifies rounding.
     in_half = 0.1 if name == "neumf" else 0.05
     assert_alike(shared, alone, 1e-3 if precision == "fp32" else in_half)
@@ -161,14 +162,21 @@ def test_ranks_train_its_halves(
 
 @pytest.mark.parametrize(
     ("name", "precision"),
-    [("neumf", "fp32"), ("neumf", "fp16"), ("vae", "fp32"), ("vae", "fp16"), ("recvae", "fp32")],
+    [
+        ("neumf", "fp32"),
+        ("neumf", "fp16"),
+        ("vae", "fp32"),
+        ("vae", "fp16"),
+        ("recvae", "fp32"),
+        ("sasrec", "fp32"),
+    ],
 )
 def test_ranks_go_on_as_if_nothing_had_been(
-    name: str, precision: str, dataset: Dataset, tmp_path: Path
+    name: str, precision: str, shop: Dataset, tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"precision": precision, "epochs": 3}
-    whole = run_by(2, name, dataset, tmp_path / "whole", **settings)
-    run_by(2, name, dataset, tmp_path / "run", stop_after=8, **settings)
+    whole = run_by(2, name, shop, tmp_path / "whole", **settings)
+    run_by(2, name, shop, tmp_path / "run", stop_after=8, **settings)
     run_ranks(resumed, 2, tmp_path / "run")
     run = Run.open(tmp_path / "run")
     assert [event["step"] for event in events(run, "resume")] == [8]

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from foretaste.data import Dataset, GenerateConfig, PrepareConfig, generate, prepare
+from tests.training.trainings import NEW, items_of
 
 SHAPE = GenerateConfig(num_users=60, num_items=40, num_interactions=900, num_genres=4)
 
@@ -20,6 +21,14 @@ def dataset(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Datase
     """Leave-one-out, with validation and test."""
     directory = tmp_path_factory.mktemp("data") / "small"
     return prepare(table, directory, PrepareConfig(protocol="leave-one-out"))
+
+
+@pytest.fixture(scope="session")
+def shop(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """The same with features, and with two items that nobody has."""
+    place = tmp_path_factory.mktemp("data") / "shop"
+    items = items_of(table, *NEW)
+    return prepare(table, place, protocol="leave-one-out", items=items, features=["kind"])
 
 
 @pytest.fixture(scope="session")

@@ -24,18 +24,9 @@ from foretaste.training.features import hand_features
 from foretaste.training.request import rerun_request
 from foretaste.training.search import Search, chosen_settings
 from tests.runs.tiny import flip_byte
-from tests.training.trainings import items_of, trained_again, weights_of
+from tests.training.trainings import NEW, items_of, trained_again, weights_of
 
-NEW = [(9_001, "a"), (9_002, "c")]
 MODELS = ["ease", "slist", "ials"]
-
-
-@pytest.fixture(scope="module")
-def shop(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """Leave-one-out, with two items that nobody has."""
-    place = tmp_path_factory.mktemp("data") / "shop"
-    items = items_of(table, *NEW)
-    return prepare(table, place, protocol="leave-one-out", items=items, features=["kind"])
 
 
 @pytest.fixture(scope="module")

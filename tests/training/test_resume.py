@@ -127,12 +127,12 @@ def assert_ends_alike(whole: Run, album: Path, moments: Iterable[str]) -> None:
 
 @pytest.mark.parametrize(("name", "precision"), EVERY)
 def test_a_killed_training_goes_on_as_if_nothing_had_been(
-    name: str, precision: str, dataset: Dataset, tmp_path: Path
+    name: str, precision: str, shop: Dataset, tmp_path: Path
 ) -> None:
     path, album = tmp_path / "run", tmp_path / "album"
     whole = train_small(
         name,
-        dataset,
+        shop,
         path,
         precision=precision,
         checkpoint_every_s=0.0,

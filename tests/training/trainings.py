@@ -101,6 +101,10 @@ def _timeless(value: Any) -> Any:
     return value
 
 
+NEW = [(9_001, "a"), (9_002, "c")]
+"""Items that nobody has, with their kind."""
+
+
 def items_of(table: pa.Table, *new: tuple[int, str]) -> pa.Table:
     """Items of one of three kinds, and new ones with theirs."""
     old = [(item, "abc"[item % 3]) for item in sorted(set(table["item_id"].to_pylist()))]
