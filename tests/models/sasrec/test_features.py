@@ -119,3 +119,15 @@ def test_an_own_part_begins_at_zero() -> None:
     assert not model.item_table.any()
     assert model.values is not None
     assert 0.015 < model.values.value_table.std().item() < 0.025
+
+
+def test_a_program_has_the_sums_of_own_parts_and_values() -> None:
+    """It computes no mean of values for a request."""
+    model = model_of().eval()
+    scorer = model.scorer(known_users=False)
+    expected_BI = model.score_catalogue(model.fold_in(in_order([[4, NUM_ITEMS]], NUM_LISTED)))
+    assert model.values is not None
+    model.values.value_table.data.zero_()
+    pads = [0] * (int(model.longest_row) - 2)
+    scores_BI = scorer(torch.tensor([[4, NUM_ITEMS, *pads]]), torch.tensor([2]))
+    torch.testing.assert_close(scores_BI, expected_BI, rtol=1e-5, atol=1e-5)

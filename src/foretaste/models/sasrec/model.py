@@ -215,24 +215,26 @@ class SASRec(NeuralModel):
     @torch.no_grad()
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor]:
         num_B = histories.lengths().clamp(max=int(self.longest_row))  # sync
-        newest_N = newest_items(histories, num_B)
+        newest_N, vectors_ID = newest_items(histories, num_B), self.item_vectors()
         if len(histories) == 1 and len(newest_N):
-            return (self.last_places(newest_N[None].long(), None),)
+            return (self.last_places(newest_N[None].long(), None, vectors_ID),)
         start_B = num_B.cumsum(0) - num_B
         state_BD = self.item_table.new_zeros(len(num_B), self.config.factors)
         for rows_R, width in _pieces(num_B):
             last_R = num_B[rows_R] - 1
             place_W = torch.arange(width, device=self.device)
             entry_RW = start_B[rows_R, None] + torch.minimum(place_W, last_R[:, None])
-            state_BD[rows_R] = self.last_places(newest_N[entry_RW].long(), last_R)
+            state_BD[rows_R] = self.last_places(newest_N[entry_RW].long(), last_R, vectors_ID)
         return (state_BD,)
 
-    def last_places(self, item_index_RW: Tensor, last_R: Tensor | None) -> Tensor:
+    def last_places(
+        self, item_index_RW: Tensor, last_R: Tensor | None, vectors_ID: Tensor
+    ) -> Tensor:
         """The vectors [R, D] of rows' last places; what stands behind these changes nothing.
 
         Rows without pads need no ``last_R``.
         """
-        hidden_RWD = self._embedded(item_index_RW, self.item_vectors())
+        hidden_RWD = self._embedded(item_index_RW, vectors_ID)
         *blocks, last = self.blocks
         for block in blocks:
             hidden_RWD = block(hidden_RWD, _nothing)
@@ -272,11 +274,16 @@ class _LastPlaceScorer(OrderedScorer):
         super().__init__()
         self.model = model
         self.max_length = int(model.longest_row)
+        self.vectors_ID: Tensor
+        # A program has the sums of own parts and values, not the parts.
+        self.register_buffer("vectors_ID", model.item_vectors().detach())
 
     def forward(self, item_index_BT: Tensor, length_B: Tensor) -> Tensor:
         # Users without an item are read at their first pad: popularity answers them.
-        state_BD = self.model.last_places(item_index_BT, length_B.clamp(min=1) - 1)
-        return linear(state_BD, self.model.item_vectors())
+        last_B = length_B.clamp(min=1) - 1
+        return linear(
+            self.model.last_places(item_index_BT, last_B, self.vectors_ID), self.vectors_ID
+        )
 
 
 class _Block(nn.Module):
