@@ -6,9 +6,8 @@ Shape suffixes: U users with a row, R rows of a batch, W places of its longest r
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -58,23 +57,6 @@ class StepBatch:
 
     parts: Parts
     """The ranks that share the batch."""
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Every tensor of the batch."""
-        places = self.item_index_RW, self.step_index_S, self.target_S
-        return *places, self.dropout_key, self.first_row
-
-    def with_tensors(self, tensors: tuple[Tensor, ...]) -> Self:
-        """The batch with `tensors` in place of its own."""
-        item_index_RW, step_index_S, target_S, dropout_key, first_row = tensors
-        return replace(
-            self,
-            item_index_RW=item_index_RW,
-            step_index_S=step_index_S,
-            target_S=target_S,
-            dropout_key=dropout_key,
-            first_row=first_row,
-        )
 
 
 class StepBatches:
