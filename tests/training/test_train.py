@@ -18,6 +18,7 @@ from foretaste.evaluation.result import Evaluation, compare_evaluations
 from foretaste.measure import evaluate_run
 from foretaste.models.neumf.config import MLPConfig
 from foretaste.models.registry import config_class
+from foretaste.recommend import Recommender
 from foretaste.runs import Run, load_model
 from foretaste.training import Callback, LogConfig, TrainingConfig, train
 from foretaste.training.callbacks import EpochReport, TrainingStart, TrainingSummary
@@ -338,3 +339,20 @@ def test_what_is_held_out_trains_nothing(name: str, tmp_path: Path) -> None:
         settings = {"epochs": 2, "eval_every": 2} if name == "sasrec" else {"search": False}
         found.append(weights_of(train(name, data, run=tmp_path / f"run-{number}", **settings)))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", ["sasrec", "slist", "itemknn"])
+def test_people_with_one_item_are_counted(name: str, tmp_path: Path) -> None:
+    """They have no step to learn from, and are answered."""
+    users, items = zip(*((user, item) for user in range(9) for item in range(3)), strict=True)
+    table = pa.table({"user_id": [*users, 20, 21], "item_id": [*items, 1, 2]})
+    started: list[TrainingStart] = []
+    told = Callback()
+    told.started = started.append  # type: ignore[method-assign]
+    settings: dict[str, Any] = {"epochs": 1} if name == "sasrec" else {}
+    data = prepare(table, tmp_path / "data", protocol="none", order="rows")
+    run = train(name, data, run=tmp_path / "run", callback=told, **settings)
+    expected = None if name == "itemknn" else "2 users with one item, which nothing follows"
+    assert started[0].order == expected
+    (answer,) = Recommender.open(run).recommend(20, k=1)
+    assert answer.reason is None

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from foretaste._util.formatting import memory
+from foretaste._util.formatting import counted, memory
 from foretaste._util.memory import require_memory
 from foretaste._util.system import peak_of_process, reset_peak_of_process
 from foretaste.data.dataset import Dataset
@@ -109,12 +109,18 @@ class Trainer(ABC, Generic[Model]):
     """Files as large as the weights that the run has at the same time."""
 
     def __init__(
-        self, dataset: Dataset, model: Model, config: TrainingConfig, strategy: Strategy
+        self,
+        dataset: Dataset,
+        model: Model,
+        histories: HistoryTensors,
+        config: TrainingConfig,
+        strategy: Strategy,
     ) -> None:
         self.dataset = dataset
         self.model = model
         self.config = config
         self.strategy = strategy
+        self.order = self._order(histories)
         self.search_s = 0.0
         """Seconds of the search for its settings."""
         self.hardware = {**hardware_of(model.device), **strategy.hardware}
@@ -175,11 +181,20 @@ class Trainer(ABC, Generic[Model]):
             num_parameters=num_parameters(self.model),
             selection_split=validation.selection_split,
             search=run.config.search,
-            order=manifest.notes.get("ties") if self.model.config.uses_order else None,
+            order=self.order,
             weights=self._weights(),
             new_items=self._new_items(),
             **own,
         )
+
+    def _order(self, histories: HistoryTensors) -> str | None:
+        """A line on what the order cannot tell; None if the model ignores it, or it tells all."""
+        if not self.model.config.uses_order:
+            return None
+        doubts = [self.dataset.manifest.notes.get("ties")]
+        if num_single := int((histories.lengths() == 1).sum()):
+            doubts.append(f"{counted(num_single, 'user')} with one item, which nothing follows")
+        return "; ".join(filter(None, doubts)) or None
 
     def _new_items(self) -> str | None:
         """A line on the items that nobody has touched; None where the data have none."""
@@ -244,7 +259,7 @@ class EpochTrainer(Trainer[IterativeModel]):
         plan: TrainingPlan,
         strategy: Strategy,
     ) -> None:
-        super().__init__(dataset, model, plan, strategy)
+        super().__init__(dataset, model, histories, plan, strategy)
         self.plan = plan
         self.has_begun = False
         self.started_from: dict[str, Any] = {}
@@ -398,7 +413,7 @@ class OnePassTrainer(Trainer[ClosedFormModel]):
         fit_s: float | None = None,
     ) -> None:
         """With ``fit_s`` the model was fitted before, in so many seconds."""
-        super().__init__(dataset, model, config, strategy)
+        super().__init__(dataset, model, histories, config, strategy)
         self.histories, self.fit_s = histories, fit_s
         if isinstance(model, ComposedModel):
             runs = [Run.open(path) for path in model.run_paths()]
