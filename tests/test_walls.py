@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,26 @@ def test_arrows_point_one_way() -> None:
         if target not in BELOW[room] and not is_door:
             wrong.append(str(found))
     assert not wrong, "\n".join(wrong)
+
+
+def test_modules_import_in_no_circle() -> None:
+    names = {file: module_of(file) for file in sources()}
+    graph: dict[str, set[str]] = {name: set() for name in names.values()}
+    for _, found in all_imports():
+        if found.is_typing_only or str(found.file.relative_to(PACKAGE)) == DOOR:
+            continue
+        module = found.module
+        while module and module not in graph:
+            module = module.rpartition(".")[0]
+        # Packages hand names on, so a module may import its package.
+        if module and not names[found.file].startswith(module):
+            graph[names[found.file]].add(module)
+    TopologicalSorter(graph).prepare()  # raises CycleError with the modules of a circle
+
+
+def module_of(file: Path) -> str:
+    path = file.relative_to(PACKAGE.parent).with_suffix("")
+    return ".".join(path.parts).removesuffix(".__init__")
 
 
 def test_the_host_is_set_by_commands_and_the_service() -> None:

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from foretaste._util.formatting import labelled_lines
 from foretaste._util.settings import checked
-from foretaste.data.dataset import Dataset, open_or_prepare
+from foretaste.data.dataset import Dataset
 from foretaste.data.manifest import Manifest
-from foretaste.data.preparation import prepare
+from foretaste.data.preparation import open_or_prepare, prepare
 from foretaste.data.request import PrepareRequest
 from foretaste.errors import (
     DataWarning,

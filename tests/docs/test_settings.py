@@ -11,7 +11,7 @@ from cyclopts import App
 
 import foretaste
 from foretaste.cli.app import app
-from foretaste.data.preparation.columns import find_spelling
+from foretaste.data.spellings import find_spelling
 from foretaste.models.registry import MODEL_NAMES, config_class
 from tests.docs.pages import Block, Page, page, pages
 

@@ -152,7 +152,7 @@ def test_a_rule_that_does_not_end_stops_nothing(runs: Path, tmp_path: Path) -> N
 SLOW = """
 import time
 from foretaste.serve.store import ModelStore
-from foretaste.serve.telemetry import log
+from foretaste.serve.log import log
 load = ModelStore.load
 def load_slowly(self):
     if self.models:

@@ -3,11 +3,11 @@ from .config import PrepareConfig as PrepareConfig
 from .dataset import Dataset as Dataset
 from .dataset import HeldOut as HeldOut
 from .dataset import open_dataset as open_dataset
-from .dataset import open_or_prepare as open_or_prepare
 from .features import Features as Features
 from .histories import Histories as Histories
 from .ids import IdTable as IdTable
 from .manifest import Manifest as Manifest
+from .preparation import open_or_prepare as open_or_prepare
 from .preparation import prepare as prepare
 from .preparation import prepare_dataset as prepare_dataset
 from .preparation import read_histories as read_histories

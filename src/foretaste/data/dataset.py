@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from foretaste._util.formatting import did_you_mean, labelled_lines
 from foretaste._util.settings import checked
-from foretaste.data.config import Progress
 from foretaste.data.features import Features
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
@@ -25,8 +24,7 @@ from foretaste.data.part_files import (
     PartFiles,
     numbers,
 )
-from foretaste.data.request import PrepareRequest
-from foretaste.errors import DatasetError, NothingLeftError, SettingError
+from foretaste.errors import DatasetError, NothingLeftError
 
 Split = Literal["validation", "test"]
 
@@ -358,25 +356,3 @@ def open_dataset(path: Path | str) -> Dataset:
     dataset = Dataset(path, Manifest.read(path))
     dataset.check()
     return dataset
-
-
-def open_or_prepare(request: PrepareRequest, progress: Progress | None = None) -> Dataset:
-    """The dataset of a request, whose source may also be a Dataset or its directory.
-
-    Raw interactions are prepared once, under ``root/<name>-<digest of source and settings>``, and
-    found there the next time. Raises SettingError if settings of preparation are given for a
-    prepared dataset, and the errors of ``prepare`` and ``open_dataset``.
-    """
-    if not request.is_prepared:
-        # Imported here: a prepared dataset opens without DuckDB.
-        from foretaste.data.preparation import prepare_dataset
-
-        return prepare_dataset(request, progress)
-    source = request.source
-    prepared: Dataset = source if isinstance(source, Dataset) else open_dataset(source)
-    if request.changes_dataset:
-        raise SettingError(
-            f"{prepared.path}: is prepared already, so settings of preparation and items cannot "
-            "change it; give the raw file instead"
-        )
-    return prepared

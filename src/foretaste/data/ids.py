@@ -21,6 +21,7 @@ from foretaste._util.formatting import shown
 from foretaste._util.settings import wrong
 from foretaste.data.config import InputConfig
 from foretaste.data.part_files import numbers
+from foretaste.data.spellings import PAIR, find_spelling
 from foretaste.errors import DatasetError, SettingError
 
 Kind = Literal["user", "item"]
@@ -120,8 +121,6 @@ def _refuse_frame(name: str, given: Any) -> None:
         )
     if not hasattr(given, "iloc"):
         return
-    from foretaste.data.preparation.columns import PAIR, find_spelling
-
     of_index, of_values = (
         isinstance(part.name, str) and any(find_spelling([part.name], role, "") for role in PAIR)
         for part in (given.index, given)

@@ -12,8 +12,10 @@ from foretaste._util.formatting import without_secrets
 from foretaste._util.keywords import assign_settings
 from foretaste._util.settings import check_settings, to_document
 from foretaste.data.config import PrepareConfig, settings_to_repeat
+from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.data.manifest import Manifest, is_dataset
 from foretaste.data.movielens import named_set
+from foretaste.errors import SettingError
 
 DATASETS = Path("datasets")
 """Where datasets are prepared that are given no directory."""
@@ -72,11 +74,22 @@ class PrepareRequest:
     @property
     def is_prepared(self) -> bool:
         """True if the source is a dataset or its directory, and not raw interactions."""
-        from foretaste.data.dataset import Dataset  # which reads requests itself
-
         if isinstance(self.source, str | Path):
             return is_dataset(Path(self.source))
         return isinstance(self.source, Dataset)
+
+    def open_prepared(self) -> Dataset:
+        """The dataset that is the source, or that its directory holds.
+
+        Raises SettingError if settings of preparation are given, and the errors of `open_dataset`.
+        """
+        prepared = self.source if isinstance(self.source, Dataset) else open_dataset(self.source)
+        if self.changes_dataset:
+            raise SettingError(
+                f"{prepared.path}: is prepared already, so settings of preparation and items "
+                "cannot change it; give the raw file instead"
+            )
+        return prepared
 
     def check_names(self) -> None:
         """Raise InputError for a word that names neither a set nor a file or folder."""

@@ -20,6 +20,7 @@ from foretaste._util.settings import checked, given_or_default
 from foretaste.data.config import PairsConfig
 from foretaste.data.histories import Histories
 from foretaste.data.ids import Id, Ids, IdTable, as_ids, as_list, is_id
+from foretaste.data.spellings import PAIR, find_spelling
 from foretaste.errors import InputError, SettingError, UnknownIdError
 from foretaste.recommend.config import Unknown
 
@@ -305,8 +306,6 @@ def _column_of_ids(
     path: Path | str, columns: Sequence[str], table: IdTable, config: PairsConfig
 ) -> str:
     """The column with the ids of a table's users or items; InputError if there is none."""
-    from foretaste.data.preparation.columns import PAIR, find_spelling
-
     role, option = f"{table.kind}_id", f"{table.kind}_column"
     # Not an error if it is absent: the option may be meant for another file of the same command.
     if (asked := getattr(config, option)) in columns:

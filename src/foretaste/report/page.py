@@ -6,6 +6,7 @@ import html
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import altair as alt
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,7 +17,9 @@ from foretaste._util.atomic import atomic_file
 from foretaste._util.terminal import printable
 from foretaste.report import plots, records, sections
 from foretaste.report.blocks import Section
-from foretaste.report.contents import RunsReport
+
+if TYPE_CHECKING:
+    from foretaste.report.contents import RunsReport  # which writes pages itself
 
 
 def write_page(report: RunsReport, path: Path, *, overwrite: bool) -> None:

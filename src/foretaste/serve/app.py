@@ -27,6 +27,7 @@ from foretaste.serve.config import ServeConfig
 from foretaste.serve.errors import HANDLERS, ServiceError, overloaded
 from foretaste.serve.events import Event, EventStore
 from foretaste.serve.guard import Guard
+from foretaste.serve.log import log
 from foretaste.serve.models import ServedModel
 from foretaste.serve.openapi import ENDPOINTS, document
 from foretaste.serve.schemas import (
@@ -39,7 +40,7 @@ from foretaste.serve.schemas import (
     WithdrawBody,
 )
 from foretaste.serve.store import ModelStore
-from foretaste.serve.telemetry import Metrics, Telemetry, log
+from foretaste.serve.telemetry import Metrics, Telemetry
 
 # Constants, and no options: nothing that was measured was answered sooner with others.
 _BATCH_USERS = 256

@@ -46,6 +46,7 @@ from foretaste._util.formatting import without_secrets
 from foretaste.data.sources.database import is_database
 from foretaste.errors import MissingExtraError, SettingError
 from foretaste.serve.errors import events_unavailable
+from foretaste.serve.log import log
 
 EVENTS = Table(
     "events",
@@ -252,8 +253,6 @@ class EventStore:
             found = now.st_dev, now.st_ino
         self._identity = self._identity or found
         if found != self._identity:
-            from foretaste.serve.telemetry import log  # here, as this module imports the models
-
             log("events_failed", message=f"{self._file} was removed or replaced: start anew")
             raise events_unavailable()
 
@@ -477,8 +476,6 @@ def _answered(work: Callable[[], _Found], tries: int = 2) -> _Found:
     except SQLAlchemyError as error:
         if tries > 1 and isinstance(error, DBAPIError) and error.connection_invalidated:
             return _answered(work, tries - 1)
-        from foretaste.serve.telemetry import log  # here, as this module imports the models
-
         log("events_failed", message=_reason(error))
         raise events_unavailable() from error
 

@@ -48,8 +48,8 @@ def serve(
         from foretaste.serve.app import Service
         from foretaste.serve.connections import BoundedProtocol
         from foretaste.serve.events import EventStore
+        from foretaste.serve.log import log_by_lines
         from foretaste.serve.store import ModelStore
-        from foretaste.serve.telemetry import log_by_lines
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"the service needs {error.name}, which is not installed; pip install httptools "

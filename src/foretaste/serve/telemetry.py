@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import random
 import re
-import sys
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -20,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from foretaste.serve.errors import NO_STORE, NOSNIFF
 from foretaste.serve.lists import WrittenList
+from foretaste.serve.log import log
 from foretaste.serve.store import ModelStore
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -163,33 +161,6 @@ class Telemetry:
                 elapsed_ms=round(1000 * elapsed_s, 3),
                 **entry,
             )
-
-
-def log(event: str, **fields: Any) -> None:
-    """Write a line of JSON to stderr; it is lost if stderr cannot be written."""
-    now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    try:
-        sys.stderr.write(json.dumps({"time": now, "event": event, **fields}) + "\n")
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        pass
-
-
-class LogLines(logging.Handler):
-    """Handler that writes the log records of libraries as lines of JSON."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        if record.exc_info:
-            message += "\n" + "".join(traceback.format_exception(*record.exc_info))
-        log("log", level=record.levelname.lower(), logger=record.name, message=message)
-
-
-def log_by_lines(level: int) -> None:
-    """Write Uvicorn's log, from a level on, as lines of JSON."""
-    logger = logging.getLogger("uvicorn")
-    logger.handlers, logger.propagate = [LogLines(level)], False
-    logger.setLevel(level)
 
 
 def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 from foretaste.data.dataset import Dataset
 from foretaste.evaluation.result import Evaluation
 from foretaste.training.auto import TrainingPlan
-from foretaste.training.config import TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,23 +195,3 @@ class Callbacks(Callback):
     def finished(self, summary: TrainingSummary) -> None:
         for callback in self.callbacks:
             callback.finished(summary)
-
-
-@contextmanager
-def displayed(
-    callback: Callback | None, asked: TrainingConfig, searched: Mapping[str, Any] | None = None
-) -> Iterator[Callback]:
-    """Yield ``callback`` or, without one, a display of the training on stderr.
-
-    ``searched`` are the settings that a search chose.
-    """
-    if callback is not None:
-        yield callback
-        return
-    from rich.console import Console
-
-    from foretaste.training.display import TrainingDisplay
-
-    console = Console(stderr=True, highlight=False, emoji=False)
-    with TrainingDisplay(console, asked, searched=searched) as display:
-        yield display

@@ -16,7 +16,7 @@ import torch
 
 from foretaste._util.formatting import shown
 from foretaste._util.settings import checked, given_or_default
-from foretaste.data.dataset import Dataset, open_dataset, open_or_prepare
+from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.data.request import PrepareRequest
 from foretaste.errors import RunError, SettingError
 from foretaste.models.config import ModelConfig
@@ -37,13 +37,14 @@ from foretaste.training.auto import (
     resolved_config,
     sized,
 )
-from foretaste.training.callbacks import Callback, displayed
+from foretaste.training.callbacks import Callback
 from foretaste.training.config import (
     LogConfig,
     PretrainingConfig,
     TrainingConfig,
     acting,
 )
+from foretaste.training.display import displayed
 from foretaste.training.features import check_features
 from foretaste.training.logs import check_logs
 from foretaste.training.request import CHANGE_NO_RESULT, TrainRequest
@@ -186,10 +187,12 @@ def _place_of_same(request: TrainRequest, dataset: Dataset) -> str | None:
 
 def open_data(request: PrepareRequest, callback: Callback) -> Dataset:
     """The dataset of a request; raw interactions are prepared first, and the callback is told."""
-    is_prepared = request.is_prepared
-    dataset = open_or_prepare(request, callback.preparing)
-    if not is_prepared:
-        callback.prepared(", ".join(request.sources), dataset)
+    if request.is_prepared:
+        return request.open_prepared()
+    from foretaste.data.preparation import prepare_dataset  # which a prepared dataset needs not
+
+    dataset = prepare_dataset(request, callback.preparing)
+    callback.prepared(", ".join(request.sources), dataset)
     return dataset
 
 

@@ -31,8 +31,9 @@ from foretaste.ops.device import computing_with
 from foretaste.runs.run import Run
 from foretaste.training.auto import selected_metric
 from foretaste.training.blending import blend, blend_weights
-from foretaste.training.callbacks import Callback, displayed
+from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
+from foretaste.training.display import displayed
 from foretaste.training.request import TrainRequest
 from foretaste.training.verbs import open_data
 from foretaste.tune.config import COMPETITIONS

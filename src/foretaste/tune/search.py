@@ -27,8 +27,9 @@ from foretaste.training.auto import (
     selected_metric,
     sized,
 )
-from foretaste.training.callbacks import Callback, Callbacks, displayed
+from foretaste.training.callbacks import Callback, Callbacks
 from foretaste.training.config import TrainingConfig, acting, acts
+from foretaste.training.display import displayed
 from foretaste.training.request import TrainRequest
 from foretaste.training.search import chosen_settings
 from foretaste.training.verbs import open_data

@@ -23,12 +23,10 @@ from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.data.like import Like
 from foretaste.data.manifest import FILE_NAME, UNSEEN, check_output, holds_dataset
 from foretaste.data.preparation.columns import (
-    PAIR,
     ItemDescriptions,
     check_columns,
     check_time_format,
     find_columns,
-    find_spelling,
 )
 from foretaste.data.preparation.engine import Engine
 from foretaste.data.preparation.features import FEATURE
@@ -37,6 +35,7 @@ from foretaste.data.preparation.pipeline import Pipeline
 from foretaste.data.preparation.reading import read_raw
 from foretaste.data.request import PrepareRequest
 from foretaste.data.sources import check_format_acts, open_items, open_sources
+from foretaste.data.spellings import PAIR, find_spelling
 from foretaste.errors import DatasetError, DataWarning, InputError, MissingExtraError, SettingError
 
 if TYPE_CHECKING:
@@ -127,6 +126,18 @@ def prepare_dataset(request: PrepareRequest, progress: Progress | None = None) -
             raise
         taken = " ".join(Like.of(request.like).features or ())
         raise type(error)(f"{error} (--like {request.like} has features {taken})") from None
+
+
+def open_or_prepare(request: PrepareRequest, progress: Progress | None = None) -> Dataset:
+    """The dataset of a request, whose source may also be a Dataset or its directory.
+
+    Raw interactions are prepared once, under ``root/<name>-<digest of source and settings>``, and
+    found there the next time. Raises SettingError if settings of preparation are given for a
+    prepared dataset, and the errors of ``prepare`` and ``open_dataset``.
+    """
+    if request.is_prepared:
+        return request.open_prepared()
+    return prepare_dataset(request, progress)
 
 
 def _dataset_of(request: PrepareRequest, progress: Progress | None) -> Dataset:

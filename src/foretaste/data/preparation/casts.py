@@ -7,14 +7,12 @@ floating point if some are no integers.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from foretaste.data.config import IdType
 from foretaste.data.ids import MAX_BYTES
 from foretaste.data.sources.source import Column, Storage, quoted
-
-if TYPE_CHECKING:
-    from foretaste.data.preparation.engine import Spellings
 
 Kind = Literal["short", "integer", "real", "text", "moment", "instant"]
 """The kind of value in a column. ``short`` are integers of 32 bits, in half the memory of others.
@@ -48,6 +46,27 @@ EMPTY_IDS = ("", '=""', "'")
 """Texts that are no id: spreadsheets write an empty cell as any of them."""
 
 _NULLS: dict[Kind, str] = {"text": "STRING", "real": "DOUBLE"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spellings:
+    """SQL that engines spell differently; ``str.format`` fills in the names in braces."""
+
+    matches: str
+    """True where all of ``text`` matches a ``pattern``."""
+
+    each: str
+    """One row for each element of the list ``values``, in the columns of a query."""
+
+    split: str
+    """List of the parts of ``text`` between the signs ``mark``, a SQL literal."""
+
+    num_bytes: str
+    """The number of bytes of ``text`` in UTF-8."""
+
+    micros: str
+    """Microseconds since 1970 of a ``value`` that is a date or time. ``type`` is TIMESTAMP for one
+    without a time zone, and TIMESTAMPTZ for one with a zone."""
 
 
 def cast(sql: Spellings, column: Column, kind: Kind) -> str:

@@ -21,76 +21,24 @@ from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.shape import hint_lists
 from foretaste.data.sources.source import TIMES, Source, identifier, refuse_nul
 from foretaste.data.sources.text import NO_DELIMITER, TextFile, rewrite_command, start_of_text
+from foretaste.data.spellings import (
+    EVENTS,
+    KNOWN,
+    OPTIONS,
+    PAIR,
+    STRENGTHS,
+    TITLES,
+    find_spelling,
+    flag,
+    plain,
+)
 from foretaste.errors import InputError, SettingError
 
 if TYPE_CHECKING:
     from foretaste.data.preparation.engine import Engine
 
-# Compared without case and punctuation, so userId, user_id and "User ID" are one; best first.
-SPELLINGS: dict[str, tuple[str, ...]] = {
-    "user_id": (
-        # Olist's customer_id is another for each order.
-        "userid", "user", "uid", "customeruniqueid", "customerid", "customer", "customerno",
-        "customernumber", "customercode", "memberid", "member", "visitorid", "visitor", "accountid",
-        "shopperid", "householdkey", "householdid", "reviewerid", "reviewer", "profileid",
-        "playerid", "clientid", "client", "buyerid", "buyer", "personid", "username",
-    ),
-    "item_id": (
-        "itemid", "item", "iid", "movieid", "movie", "productid", "product", "asin", "parentasin",
-        "articleid", "article", "bookid", "book", "isbn", "artistid", "artist", "trackid", "track",
-        "songid", "song", "gameid", "game", "appid", "videoid", "newsid", "businessid", "sku",
-        "stockcode", "itemcode", "productcode", "articlecode", "itemno", "productno", "articleno",
-        "itemsku", "productsku", "lineitemsku", "animeid", "beerid", "listingid", "contentid",
-        "documentid", "docid", "recipeid", "itemnumber", "productnumber", "articlenumber",
-        "partnumber", "productref", "variantid", "ean", "ean13", "gtin", "upc", "barcode",
-    ),
-    "rating": (
-        "rating", "ratings", "stars", "starrating", "score", "overall", "userrating", "bookrating",
-    ),
-    "time": (
-        "timestamp", "time", "datetime", "date", "ts", "unixtime", "unixreviewtime", "eventtime",
-        "eventtimestamp", "eventdate", "invoicedate", "orderdate", "ordertime", "orderedat",
-        "purchasedate", "purchasetime", "orderpurchasetimestamp", "purchasedat",
-        "transactiondate", "transactiontime", "reviewdate", "reviewtime", "ratingdate",
-        "ratingtime", "createdat", "createdtime", "ratedat", "playedat", "viewedat", "watchedat",
-        "usertimerank", "timerank",
-    ),
-    "weight": (
-        "weight", "count", "counts", "playcount", "plays", "listens", "listencount", "numplays",
-        "playtime", "hours", "hoursplayed", "views", "viewcount", "clicks", "quantity", "qty",
-        "units", "frequency", "freq", "strength", "confidence",
-    ),
-    "title": (
-        "title", "name", "itemtitle", "movietitle", "itemname", "productname", "producttitle",
-        "booktitle", "description", "itemdescription", "productdescription",
-    ),
-}  # fmt: skip
-
-_EVENTS = frozenset((
-    "event", "eventtype", "eventname", "action", "actiontype", "interaction", "interactiontype",
-    "behavior", "behaviour", "behaviortype", "behaviourtype", "activity", "activitytype",
-))  # fmt: skip
-
-# Without "name": in interactions it may be the user's.
-_TITLES = frozenset(SPELLINGS["title"]) - {"name"}
-_STRENGTHS = frozenset(SPELLINGS["rating"] + SPELLINGS["weight"])
-_KNOWN = frozenset(spelling for spellings in SPELLINGS.values() for spelling in spellings)
-
-PAIR = ("user_id", "item_id")
-"""The roles that every input must have a column for."""
-
-NAMED = ("weight", "event")
-"""The roles whose column is read only if a setting names it."""
-
-_OPTIONS = {
-    role: f"{role.removesuffix('_id')}_column" for role in (*PAIR, "rating", "time", *NAMED)
-} | {"clock": "time_column"}
-
 # Columns of items with these names are left out, and so are repeats of a name in another case.
 _RESERVED = frozenset({"", "id", "item_id", "item_index", "described_id"})
-
-# RecBole writes the type of a column behind its name: user_id:token.
-_TYPE_IN_NAME = re.compile(r":(token|float)(_seq)?$")
 
 _TIME_LIKE = re.compile(r"(?<![a-z])([Tt]ime|[Dd]ate)|[a-z](Time|Date)|_(at|on)$")
 
@@ -111,7 +59,7 @@ def find_columns(
     roles.
     """
     columns = [*source.columns, *source.repeated]
-    named = {role: name for role in roles if (name := getattr(config, _OPTIONS[role])) is not None}
+    named = {role: name for role in roles if (name := getattr(config, OPTIONS[role])) is not None}
     if "clock" in roles:
         named["time"], named["clock"] = named["time"]
     if items is not None and named.get("item_id") in items.columns.keys() - set(columns):
@@ -126,12 +74,12 @@ def find_columns(
             name := find_spelling(columns if role in PAIR else free, role, source.name)
         ):
             found[role] = name
-    absent = {_OPTIONS[role]: name for role, name in named.items() if role not in found}
+    absent = {OPTIONS[role]: name for role, name in named.items() if role not in found}
     missing = [role for role in PAIR if role not in found and role not in named]
     if absent or missing:
         looks_for_time = "time" in roles and "time" not in found | named
         error = InputError(_not_found(source, absent, missing, looks_for_time=looks_for_time))
-        if type(source) is TextFile and _KNOWN.isdisjoint(map(_plain, columns)):
+        if type(source) is TextFile and KNOWN.isdisjoint(map(plain, columns)):
             error = hint_lists(error, source.path, start_of_text(source.path, source.format))
         raise error
     _refuse_repeated(source, found.values())
@@ -141,7 +89,7 @@ def find_columns(
             continue
         if role in found and by_column.setdefault(found[role], role) != role:
             raise SettingError(
-                f"{_OPTIONS[by_column[found[role]]]} and {_OPTIONS[role]} are both "
+                f"{OPTIONS[by_column[found[role]]]} and {OPTIONS[role]} are both "
                 f"{shown(found[role])}; they must be different columns"
             )
     return {role: found[role] for role in roles if role in found}
@@ -198,34 +146,17 @@ def describe_unused(
         )
         return {} if has_weights or (matrix.tocoo().data == 1).all() else {"not used": advice}
     reason = ""
-    if not has_weights and not _STRENGTHS.isdisjoint(map(_plain, unused)):
+    if not has_weights and not STRENGTHS.isdisjoint(map(plain, unused)):
         reason = (
             "; every row counts as one (--weight-column takes ratings or counts for weights, "
             "--rating-column with --min-rating leaves low ones out)"
         )
-    if events := [name for name in unused if _plain(name) in _EVENTS]:
+    if events := [name for name in unused if plain(name) in EVENTS]:
         reason += f"; --events with --event-column {shlex.quote(events[0])} takes some of its kinds"
-    titles = [name for name in unused if _plain(name) in _TITLES]
+    titles = [name for name in unused if plain(name) in TITLES]
     if titles and items is None:
         reason += f"; --items with this file takes titles from {shown(titles[0])}"
     return {"not used": _few(unused) + reason}
-
-
-def find_spelling(
-    columns: Sequence[str], role: str, where: str, advice: str | None = None
-) -> str | None:
-    """The column with the best spelling of ``role``, or None; InputError, with ``advice``, if two
-    are equally good."""
-    for spelling in SPELLINGS[role]:
-        matches = [column for column in columns if _plain(column) == spelling]
-        if len(matches) > 1:
-            raise InputError(
-                f"{where}: columns {' and '.join(map(shown, matches))} could both be {role}; "
-                f"{advice or f'say which with {_flag(_OPTIONS[role])}'}"
-            )
-        if matches:
-            return matches[0]
-    return None
 
 
 def find_time_like(source: Source) -> str | None:
@@ -238,7 +169,7 @@ def find_time_like(source: Source) -> str | None:
 
 def is_rank(name: str) -> bool:
     """True for a column of times whose name says rank: it orders the interactions of one user."""
-    return _plain(name).endswith("rank")
+    return plain(name).endswith("rank")
 
 
 class ItemDescriptions:
@@ -252,7 +183,7 @@ class ItemDescriptions:
         self.source = self.registered = source
         columns = [*source.columns, *source.repeated]
         # foretaste serve has no such option, so renaming comes first.
-        named = f"name it with {_flag('item_column')}"
+        named = f"name it with {flag('item_column')}"
         advice = f"rename one, or {named}"
         key = (
             config.item_column
@@ -280,7 +211,7 @@ class ItemDescriptions:
         self.title = config.title_column
         """The column of the titles; None if there is none."""
         if self.title is None:
-            advice = f"say which with {_flag('title_column')}"
+            advice = f"say which with {flag('title_column')}"
             self.title = find_spelling(self._others, "title", source.name, advice)
         elif self.title not in self._others:
             raise InputError(has_no_column(source, {"title_column": self.title}))
@@ -458,7 +389,7 @@ def _not_found(
     hint = _header_hint(source) + _index_hint(source)
     if not missing:
         return has_no_column(source, absent, hint)
-    roles, flags = " or ".join(missing), _flag(*(_OPTIONS[role] for role in missing))
+    roles, flags = " or ".join(missing), flag(*(OPTIONS[role] for role in missing))
     advice = f"{'Name it' if len(missing) == 1 else 'Name them'} with {flags}"
     if looks_for_time:
         advice += ", and a column of times, if there is one, with --time-column"
@@ -471,7 +402,7 @@ def has_no_column(source: Source, absent: Mapping[str, str], hint: str = "") -> 
     """The message about columns that are named by options and absent from a source."""
     columns = _names(source)
     asked = ", nor ".join(
-        f"{shown(name)}, asked for with {_flag(option)}" for option, name in absent.items()
+        f"{shown(name)}, asked for with {flag(option)}" for option, name in absent.items()
     )
     message = f"{source.name}: has no column {asked}; its columns are {_listed(columns)}"
     meant = [match for name in absent.values() for match in spelled_like(name, columns)]
@@ -495,7 +426,7 @@ def _header_hint(source: Source) -> str:
     if not isinstance(source, TextFile) or source.format.columns is not None:
         return ""
     _, second = next(source.rows(), (0, []))
-    has_no_name = _KNOWN.isdisjoint(map(_plain, source.names))
+    has_no_name = KNOWN.isdisjoint(map(plain, source.names))
     is_like_second = has_no_name and not any(map(_VALUE.match, second))
     if not any(map(_VALUE.fullmatch, source.names)) and not is_like_second:
         return ""
@@ -505,7 +436,7 @@ def _header_hint(source: Source) -> str:
     has_none = len(source.columns) == 1 and source.format.delimiter is None
     return (
         " The first line may be data: where there is no line of column names, give them with "
-        f"{_flag('columns')}, in order, such as user_id,item_id,rating,timestamp."
+        f"{flag('columns')}, in order, such as user_id,item_id,rating,timestamp."
         f"{f' It {NO_DELIMITER}.' if has_none else ''}"
     )
 
@@ -518,12 +449,6 @@ def _index_hint(source: Source) -> str:
     return f" Its index has {names}: frame.reset_index() makes columns of it."
 
 
-def _flag(*options: str) -> str:
-    """Options in the spelling of the command line, then of Python."""
-    words = " and ".join(f"--{option.replace('_', '-')}" for option in options)
-    return f"{words} ({', '.join(f'{option}=...' for option in options)} in Python)"
-
-
 def _listed(names: Sequence[str], most: int = 20) -> str:
     """Names; of many the first ones, and the number of the others."""
     if len(names) <= most + 1:  # the last name takes no more room than "and 1 more"
@@ -534,8 +459,3 @@ def _listed(names: Sequence[str], most: int = 20) -> str:
 def _few(names: Sequence[str]) -> str:
     """Names for a line of a summary."""
     return _listed(names, 5)
-
-
-def _plain(name: str) -> str:
-    name = _TYPE_IN_NAME.sub("", name)
-    return re.sub(r"[\W_]", "", name).lower()

@@ -16,7 +16,8 @@ from foretaste._util.files import real_path
 from foretaste._util.system import free_bytes
 from foretaste.data.config import memory_bytes
 from foretaste.data.manifest import TRAIN_FILE
-from foretaste.data.preparation.engine import Engine, Found, Spellings
+from foretaste.data.preparation.casts import Spellings
+from foretaste.data.preparation.engine import Engine, Found
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.source import Source, quoted
 from foretaste.data.sources.text import TextFile

@@ -1,4 +1,4 @@
-"""The interface of an engine of preparation, and the SQL spellings in which engines differ."""
+"""The interface of an engine of preparation."""
 
 from __future__ import annotations
 
@@ -8,29 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from foretaste.data.preparation.casts import Kind, cast
+from foretaste.data.preparation.casts import Kind, Spellings, cast
 from foretaste.data.sources.source import Source
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spellings:
-    """SQL that engines spell differently; ``str.format`` fills in the names in braces."""
-
-    matches: str
-    """True where all of ``text`` matches a ``pattern``."""
-
-    each: str
-    """One row for each element of the list ``values``, in the columns of a query."""
-
-    split: str
-    """List of the parts of ``text`` between the signs ``mark``, a SQL literal."""
-
-    num_bytes: str
-    """The number of bytes of ``text`` in UTF-8."""
-
-    micros: str
-    """Microseconds since 1970 of a ``value`` that is a date or time. ``type`` is TIMESTAMP for one
-    without a time zone, and TIMESTAMPTZ for one with a zone."""
 
 
 @dataclass(frozen=True, kw_only=True)

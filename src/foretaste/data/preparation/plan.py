@@ -9,16 +9,14 @@ from foretaste._util.formatting import shown
 from foretaste.data.config import PrepareConfig, WeightScale
 from foretaste.data.manifest import NEW_ITEMS, RANDOM, UNSEEN
 from foretaste.data.preparation.columns import (
-    NAMED,
-    PAIR,
     check_columns,
     check_time_format,
     find_columns,
-    find_spelling,
     is_rank,
 )
 from foretaste.data.sources.database import Database
 from foretaste.data.sources.source import Source, quoted
+from foretaste.data.spellings import NAMED, PAIR, find_spelling
 from foretaste.errors import InputError, SettingError
 
 _REFERENCE_MIN_INTERACTIONS = 20

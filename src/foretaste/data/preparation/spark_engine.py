@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from foretaste._util.files import real_path
-from foretaste.data.preparation.engine import Engine, Found, Spellings
+from foretaste.data.preparation.casts import Spellings
+from foretaste.data.preparation.engine import Engine, Found
 from foretaste.data.preparation.spark_session import Spark, translated
 from foretaste.data.preparation.spark_sources import View, registered, with_backslashes
 from foretaste.data.sources.arrow import Frame
