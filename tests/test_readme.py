@@ -69,7 +69,6 @@ def test_the_commands_run_in_order(directory: Path, capsys: pytest.CaptureFixtur
         if words[0] != "serve":
             main(words)
             assert capsys.readouterr().out
-    assert (directory / "recommendations.parquet").is_file()
     check_the_shop(directory)
 
 
