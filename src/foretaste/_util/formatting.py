@@ -11,7 +11,6 @@ from difflib import get_close_matches
 from html import escape
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 _LONGEST_SHOWN = 200
 
@@ -73,7 +72,7 @@ def without_secrets(text: str) -> str:
     return text
 
 
-def option_words(settings: Mapping[str, Any]) -> list[str]:
+def option_words(settings: Mapping[str, object]) -> list[str]:
     """Settings as the words of command-line options; None is a default and has no option."""
     words = []
     for name, value in settings.items():

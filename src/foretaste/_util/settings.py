@@ -93,9 +93,9 @@ def changed(settings: Any) -> dict[str, Any]:
     return {name: value for name, value in asdict(settings).items() if value != defaults[name]}
 
 
-def check_settings(settings: Any) -> None:
+def check_settings(settings: object) -> None:
     """Convert every field of a dataclass to its type hint; SettingError if one does not fit."""
-    kind: Any = type(settings)
+    kind: Any = type(settings)  # hashable, which mypy does not see
     for name, hint in _hints(kind).items():
         value = getattr(settings, name)
         converted = checked(name, value, hint)
@@ -104,10 +104,10 @@ def check_settings(settings: Any) -> None:
 
 
 @overload
-def checked(name: str, value: Any, hint: type[Settings]) -> Settings: ...
+def checked(name: str, value: object, hint: type[Settings]) -> Settings: ...
 @overload
-def checked(name: str, value: Any, hint: Any) -> Any: ...
-def checked(name: str, value: Any, hint: Any) -> Any:
+def checked(name: str, value: object, hint: Any) -> Any: ...
+def checked(name: str, value: object, hint: Any) -> Any:
     """``value`` converted to the type hint; SettingError if it does not fit."""
     try:
         return _converted(value, hint, _ANY)
@@ -125,7 +125,7 @@ def given_or_default(name: str, given: Settings | None, kind: type[Settings]) ->
     return kind() if given is None else checked(name, given, kind)
 
 
-def from_document(kind: type[Settings], document: Mapping[str, Any]) -> Settings:
+def from_document(kind: type[Settings], document: Mapping[str, object]) -> Settings:
     """A dataclass, with nested ones, from a JSON object.
 
     Raises SettingError for a value that is missing, unknown or does not fit its field.
@@ -141,7 +141,7 @@ def from_document(kind: type[Settings], document: Mapping[str, Any]) -> Settings
     return kind(**{name: _built(value, hints[name]) for name, value in document.items()})
 
 
-def to_document(value: Any) -> Any:
+def to_document(value: object) -> Any:
     """Settings as JSON values: dataclasses as objects, paths as text, all text without secrets."""
     if is_dataclass(value) and not isinstance(value, type):
         return {item.name: to_document(getattr(value, item.name)) for item in fields(value)}
@@ -157,7 +157,7 @@ def fields_of(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     return {item.name: values[item.name] for item in fields(kind) if item.name in values}
 
 
-def _built(value: Any, hint: Any) -> Any:
+def _built(value: object, hint: object) -> object:
     """``value`` with its JSON objects turned into the dataclasses of the hint."""
     if not isinstance(value, dict):
         return value
@@ -169,12 +169,12 @@ def _built(value: Any, hint: Any) -> Any:
 
 
 @cache  # `get_type_hints` takes 0.2 ms, and a config is built at every read
-def _hints(kind: Any) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, object]:
     hints = get_type_hints(kind, include_extras=True)
     return {item.name: hints[item.name] for item in fields(kind)}
 
 
-def _converted(value: Any, hint: Any, allowed: Range) -> Any:
+def _converted(value: object, hint: Any, allowed: Range) -> object:
     """``value`` converted to ``hint``, with numbers in range; _UnfitError if it does not fit."""
     if hint is Any:
         return value
@@ -212,11 +212,11 @@ def _converted(value: Any, hint: Any, allowed: Range) -> Any:
     raise _UnfitError
 
 
-def _range(annotated: tuple[Any, ...], otherwise: Range) -> Range:
+def _range(annotated: tuple[object, ...], otherwise: Range) -> Range:
     return next((extra for extra in annotated[1:] if isinstance(extra, Range)), otherwise)
 
 
-def _members(value: Any) -> list[Any]:
+def _members(value: object) -> list[object]:
     """The members of a value that is given for a list; a set has no order and is refused."""
     if isinstance(value, Real):
         return [value]
@@ -225,11 +225,11 @@ def _members(value: Any) -> list[Any]:
     return list(value)
 
 
-def _number(value: Any, kind: Any, allowed: Range) -> Any:
+def _number(value: object, kind: Any, allowed: Range) -> float:
     # True is an Integral in Python, and cyclopts reads nan and 1e400 as floats.
     if isinstance(value, bool) or not isinstance(value, Integral if kind is int else Real):
         raise _UnfitError
-    number = kind(value)
+    number: float = kind(value)
     if (kind is float and not math.isfinite(number)) or not allowed.holds(number):
         raise _UnfitError
     return number

@@ -6,8 +6,8 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 
+from foretaste._util.documents import Json
 from foretaste._util.formatting import shown
 
 SHA256 = "sha256"
@@ -16,7 +16,7 @@ SHA256 = "sha256"
 _ENDING = re.compile(rf'"{SHA256}": "([0-9a-f]{{64}})"\n?\}}\n\Z')
 
 
-def signed_text(document: Mapping[str, Any], *, indent: int | None = None) -> str:
+def signed_text(document: Mapping[str, Json], *, indent: int | None = None) -> str:
     """A JSON object as text, on one line or indented, with the key `SHA256` last and a newline."""
     unsigned = {**document, SHA256: ""}
     text = json.dumps(unsigned, indent=indent, ensure_ascii=False, allow_nan=False)

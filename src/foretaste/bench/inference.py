@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from foretaste._util.documents import Document
 from foretaste.bench.config import InferenceBench
 from foretaste.bench.measure import PeakMemory, latencies, timed
 from foretaste.bench.rows import OURS
@@ -41,7 +42,7 @@ class Call:
 class Case:
     """Inputs of one size, and the calls that answer them."""
 
-    case: Mapping[str, Any]
+    case: Document
     inputs: Sequence[tuple[Any, ...]]
     calls: list[Call]
 
@@ -86,14 +87,12 @@ def record_calls(session: Session, options: InferenceBench, case: Case) -> None:
         session.add(call.side, case.case, call.clock, numbers)
 
 
-def measure_calls(
-    session: Session, options: InferenceBench, case: Case
-) -> dict[Call, dict[str, Any]]:
+def measure_calls(session: Session, options: InferenceBench, case: Case) -> dict[Call, Document]:
     """Warm up the calls of a case, then time them in turns; returns a row's numbers by call."""
     num_users = case.case["batch_size"]
     session.log(f"timing calls of {num_users:,} users")
     calls = {call: partial(case.answer, call) for call in case.calls}
-    first: dict[Call, dict[str, Any]] = {}
+    first: dict[Call, Document] = {}
     for call, function in calls.items():
         memory = PeakMemory(session.device)
         first_s = timed(partial(function, 0), session.device)

@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
+from foretaste._util.documents import Document
 from foretaste._util.system import peak_of_process, reset_peak_of_process, resident_bytes
 from foretaste.ops.torch_internals import Adam
 
@@ -34,7 +35,7 @@ class Spread:
         """Rates: ``amount`` divided by these seconds."""
         return Spread(tuple(amount / seconds for seconds in self.values))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Document:
         """Median, extremes and all measurements."""
         return {
             "median": statistics.median(self.values),
@@ -151,7 +152,7 @@ class PeakMemory:
             peak = resident_bytes("VmHWM") if self.is_reset else peak_of_process() or 0
         return max(0.0, peak - self._before) / 2**20
 
-    def as_numbers(self) -> dict[str, Any]:
+    def as_numbers(self) -> Document:
         """The entries of a row."""
         return {"peak_memory_mib": self.rise_mib(), "peak_memory_is": self.meaning}
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from foretaste._util.documents import Document
 from foretaste.bench.config import RecommendBench
 from foretaste.bench.inference import Call, Case, record_calls
 from foretaste.bench.rows import OURS
@@ -78,7 +79,7 @@ def recommend_cases(
             rng = np.random.default_rng(options.seed)
             num_inputs = max(2, min(_MAX_INPUTS, _MAX_ROWS // size))
             drawn = [rng.integers(histories.num_users, size=size) for _ in range(num_inputs)]
-            case: dict[str, Any] = {"precision": "fp32", "users": kind}
+            case: Document = {"precision": "fp32", "users": kind}
             case |= {"batch_size": size, "k": options.k}
             if options.history_length is not None:
                 case["history_length"] = options.history_length

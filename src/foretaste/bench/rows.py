@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 import foretaste
+from foretaste._util.documents import Document
 from foretaste._util.formatting import compact
 from foretaste._util.system import cpu_name
 
@@ -86,15 +87,15 @@ class Row:
     model: str
     side: str
     """foretaste, or the baseline of the comparison."""
-    case: Mapping[str, Any]
+    case: Document
     """Settings that distinguish the rows: precision, batch size, ..."""
     clock: str
     """Extent of the clock, in words."""
-    measured: Mapping[str, Any]
+    measured: Document
     """Numbers by name with unit; a spread has median, min, max and values."""
 
 
-def environment(device: torch.device) -> dict[str, Any]:
+def environment(device: torch.device) -> Document:
     """Commit, versions, hardware and date, as JSON values."""
     versions: dict[str, str | None] = {
         "foretaste": foretaste.__version__,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from foretaste._util.documents import Document
 from foretaste._util.files import why_not_written
 from foretaste.bench.config import BenchConfig
 from foretaste.bench.measure import load_libraries
@@ -205,11 +206,11 @@ class Session:
     def add(
         self,
         side: str,
-        case: Mapping[str, Any],
+        case: Document,
         clock: str,
-        measured: Mapping[str, Any],
+        measured: Document,
         *,
-        shape: Mapping[str, Any] | None = None,
+        shape: Document | None = None,
     ) -> None:
         """Add and write one measurement; ``shape`` is by default that of the session's data."""
         if not self.ranks.is_first:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 
+from foretaste._util.documents import Document
 from foretaste.bench.config import TrainBench
 from foretaste.bench.measure import PeakMemory, Spread, timed
 from foretaste.bench.rows import OURS
@@ -53,7 +53,7 @@ def bench_train(session: Session, options: TrainBench) -> None:
     ranks, histories = session.ranks, session.histories()
     rate = f"{session.unit}_per_s"
 
-    def measured(case: Case, ranks: Ranks) -> tuple[dict[str, Any], dict[str, Any]]:
+    def measured(case: Case, ranks: Ranks) -> tuple[Document, Document]:
         found, epochs = measure_training(session, *case, options.warmup, ranks=ranks)
         return found, epochs.as_numbers(session.unit)
 
@@ -166,12 +166,12 @@ class Epochs:
     """Seconds of the epochs of the warm-up."""
     build_s: float = 0.0
     """Seconds for tables, optimizer and index of the data."""
-    memory: dict[str, Any] = field(default_factory=dict)
+    memory: Document = field(default_factory=dict)
     """Peak until the end of the first epoch; the largest of all ranks."""
     sent_mib_per_update: float | None = None
     """MiB sent by a rank's collectives per update, in the last epoch; None for one process."""
 
-    def add(self, seconds: float, is_warmup: bool, memory: dict[str, Any]) -> None:
+    def add(self, seconds: float, is_warmup: bool, memory: Document) -> None:
         """Add an epoch; the memory is that of the first one."""
         self.memory = self.memory or memory
         if is_warmup:
@@ -179,7 +179,7 @@ class Epochs:
         else:
             self.seconds.append(seconds)
 
-    def as_numbers(self, unit: str) -> dict[str, Any]:
+    def as_numbers(self, unit: str) -> Document:
         """The entries of a row."""
         seconds = Spread.of(self.seconds)
         return {
@@ -201,7 +201,7 @@ def measure_training(
     num_warmup: int,
     after_epoch: Callable[[bool], None] = lambda _: None,
     ranks: Ranks = ALONE,
-) -> tuple[dict[str, Any], Epochs]:
+) -> tuple[Document, Epochs]:
     """Train the epochs of a plan; returns the case of a row, and the times.
 
     ``after_epoch`` is a callback after each epoch, with True in the warm-up. ``ranks`` train
@@ -238,7 +238,7 @@ def measure_training(
     return case, epochs
 
 
-def _largest(memory: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
+def _largest(memory: Document, ranks: Ranks) -> Document:
     """The memory of the rank with the largest peak."""
     own = memory["peak_memory_mib"]
     if ranks.size == 1 or own is None:

@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from foretaste._util.documents import Json
 from foretaste._util.formatting import counted
 from foretaste._util.terminal import print_data, printable
 from foretaste.cli.arguments import FLAG
@@ -91,7 +92,7 @@ class AnswerOptions:
         elif self.format == "json":
             separator = "["
             for answer in answers:
-                items: list[dict[str, Any]] = list(map(asdict, answer.items))
+                items: list[dict[str, Json]] = list(map(asdict, answer.items))
                 for item, nearest in zip(items, answer.because or (), strict=False):
                     item["because"] = list(map(asdict, nearest))
                 entry = {answer.column: answer.id, "items": items, "reason": answer.reason}

@@ -46,7 +46,7 @@ def _short_name(field: FieldInfo, taken: frozenset[str]) -> str | None:
     return None if name in taken else name
 
 
-def _as_typed(default: Any) -> str | None:
+def _as_typed(default: object) -> str | None:
     """A default in the form of the command line; None, which is not shown, for no default."""
     if isinstance(default, tuple):
         return " ".join(map(str, default)) or None
@@ -133,10 +133,10 @@ def unset(config: type[Any], *, without: Collection[str] = ()) -> Any:
     So options that are given can be told from defaults. Those ``without`` are no options.
     """
     hints: dict[str, Any] = get_type_hints(config, include_extras=True)
-    annotations: dict[str, Any] = {}
+    annotations: dict[str, object] = {}
     for item in fields(config):
         hint = hints[item.name]
-        rules: tuple[Any, ...] = getattr(hint, "__metadata__", ())
+        rules: tuple[object, ...] = getattr(hint, "__metadata__", ())
         plain = get_args(hint)[0] if rules else hint
         default = Parameter(show_default=_as_typed(item.default) or False)
         if item.default is False:
@@ -154,7 +154,7 @@ def unset(config: type[Any], *, without: Collection[str] = ()) -> Any:
     begin = made.__init__
 
     @wraps(begin)
-    def remember(self: Any, **given: Any) -> None:
+    def remember(self: object, **given: object) -> None:
         begin(self, **given)
         object.__setattr__(self, _GIVEN, given)
 
@@ -162,14 +162,14 @@ def unset(config: type[Any], *, without: Collection[str] = ()) -> Any:
     return made
 
 
-def given_settings(options: Any) -> dict[str, Any]:
+def given_settings(options: object) -> dict[str, Any]:
     """The given settings among options, by name. Of options of `unset` also those given as none."""
     found = {} if options is None else vars(options)
     given = {name: one for name, one in found.items() if one is not None}
     return dict(found.get(_GIVEN, given))
 
 
-def kinds_of(hint: Any) -> set[Any]:
+def kinds_of(hint: object) -> set[object]:
     """The types and values in a hint: ``int | Literal["auto"]`` has int and auto."""
     return {hint}.union(*(kinds_of(inner) for inner in get_args(hint)))
 

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 from rich.text import Text
 
+from foretaste._util.documents import Json
 from foretaste._util.pace import Pace, PlainProgress
 from foretaste._util.terminal import print_data, printable, printable_lines
 
@@ -78,7 +79,7 @@ def say_next(console: Console, *commands: tuple[object, ...], heading: str = "Ne
 
 
 def print_metrics(
-    records: Sequence[Mapping[str, Any]],
+    records: Sequence[Mapping[str, Json]],
     grids: Sequence[tuple[str, Grid]],
     notes: Sequence[str],
     format: MetricsFormat,

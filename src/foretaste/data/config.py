@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from foretaste._util.documents import Document
 from foretaste._util.formatting import shown
 from foretaste._util.settings import Count, Seed, Threads, check_settings, wrong
 from foretaste.errors import SettingError
@@ -307,7 +308,7 @@ class PrepareConfig(InputConfig):
     """Threads of the preparation; all cores by default. They never change the result."""
 
     def __post_init__(self) -> None:
-        events: Any = self.events
+        events: object = self.events
         if isinstance(events, Mapping):
             form = [f"{event}={weight}" for event, weight in events.items()]
             raise wrong("events", events, f"a list of text, such as {form}")
@@ -405,7 +406,7 @@ class PrepareConfig(InputConfig):
         given = (self.weight_column, self.half_life, self.weight_scale)
         return given != (None, None, None) or any(self.weight_of_event.values())
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> Document:
         """The settings that decide the content of the dataset, as JSON values. Memory and threads
         are not among them."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
@@ -456,7 +457,7 @@ _NOT_REPEATED = {
 }
 
 
-def settings_to_repeat(content: Mapping[str, Any]) -> dict[str, Any]:
+def settings_to_repeat(content: Mapping[str, Any]) -> Document:
     """The settings of a preparation that a later one repeats, from ``content`` or its JSON: those
     that differ from the defaults, but for the split and the types of ids."""
     settings = {

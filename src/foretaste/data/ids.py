@@ -67,7 +67,7 @@ def as_ids(name: str, ids: Ids, *, single: bool = True) -> list[Id]:
     return values if is_sound else [_as_id(name, *one) for one in enumerate(values)]
 
 
-def as_list(values: Any) -> list[Any]:
+def as_list(values: Iterable[Any]) -> list[Any]:
     """The values of any iterable, as a list of Python objects."""
     for to_list in ("tolist", "to_pylist"):
         if hasattr(values, to_list):
@@ -85,7 +85,7 @@ def is_id(value: object) -> TypeGuard[Id]:
     return bool(_LEAST <= value <= _MOST)
 
 
-def _int64(values: Sequence[Any]) -> NDArray[np.int64]:
+def _int64(values: Sequence[Id]) -> NDArray[np.int64]:
     """An array of integers of 64 bits; SettingError with the first that has more bits."""
     try:
         return np.array(values, dtype=np.int64)
@@ -152,10 +152,10 @@ class IdTable:
     """Column ``id`` (int64 or string) first, then further columns: ``part``, ``title``, ..."""
 
     @classmethod
-    def from_ids(cls, kind: Kind, ids: Iterable[Id], **columns: Iterable[Any]) -> IdTable:
+    def from_ids(cls, kind: Kind, ids: Iterable[Id], **columns: Iterable[object]) -> IdTable:
         """A table of ids and further columns. The ids are text if any of them is text."""
         arrays = {"id": id_array(as_ids(f"{kind}_ids", ids))} | {
-            name: pa.array(list[Any](values)) for name, values in columns.items()
+            name: pa.array(list(values)) for name, values in columns.items()
         }
         return cls(kind=kind, table=pa.table(arrays))
 

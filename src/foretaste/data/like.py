@@ -6,11 +6,11 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from foretaste._util.documents import Document
 from foretaste._util.files import read_document
 from foretaste._util.formatting import did_you_mean, option_words
 from foretaste.data.config import PREPARE_DEFAULTS, PrepareConfig, settings_to_repeat
@@ -27,7 +27,7 @@ class Like:
     """The types of both ids."""
     features: tuple[str, ...] | None
     """The columns of features; None without any."""
-    settings: dict[str, Any] | None
+    settings: Document | None
     """The settings to repeat; None for a run that was made before runs kept them."""
 
     @classmethod
@@ -56,7 +56,7 @@ class Like:
         self, given: PrepareConfig, *, has_items: bool = True, takes_features: bool = True
     ) -> PrepareConfig:
         """The settings ``given``, with those of the data in place of defaults."""
-        taken = self.id_types | (self.settings or {})
+        taken: Document = {**self.id_types, **(self.settings or {})}
         if not has_items:
             taken.pop("title_column", None)
         if takes_features and self.features:
@@ -93,9 +93,9 @@ class Like:
         return {"like": note}
 
 
-def _described(directory: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def _described(directory: Path) -> tuple[Document, Document | None]:
     """What a run says of its dataset or a dataset of itself, and the settings to repeat."""
-    document: dict[str, Any] = {}
+    document: Document = {}
     if (directory / FILE_NAME).is_file():
         with suppress(OSError, ValueError):
             document = json.loads(read_document(directory / FILE_NAME))

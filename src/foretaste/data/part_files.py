@@ -12,7 +12,7 @@ from functools import cached_property
 from io import BufferedReader
 from itertools import accumulate, groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,9 @@ place among all of the user's interactions, held-out ones too. 0 is the oldest."
 
 WEIGHT_COLUMN = "weight"
 """Last column of the training part, if interactions have weights."""
+
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 
 class _Group(NamedTuple):
@@ -105,7 +108,7 @@ class PartFiles:
             offsets=np.cumsum(lengths), item_index=found, num_items=self.manifest.num_listed_items
         )
 
-    def read_column(self, name: str, users: range, dtype: Any) -> NDArray[Any]:
+    def read_column(self, name: str, users: range, dtype: type[_Number]) -> NDArray[_Number]:
         """Another column of the pairs of `read_train`, also read one row group at a time."""
         found = self._taken(users, dtype)
         num_found = 0
@@ -122,12 +125,12 @@ class PartFiles:
             if group.first_user < users.stop and group.last_user >= users.start
         ]
 
-    def _taken(self, users: range, dtype: Any) -> NDArray[Any]:
+    def _taken(self, users: range, dtype: type[_Number]) -> NDArray[_Number]:
         """An empty array for one number per pair of these users, or somewhat larger."""
         # The system hands out memory as it is written to, so the surplus costs none.
         return np.empty(sum(group.num_rows for group in self._groups_of(users)), dtype=dtype)
 
-    def _rows_of(self, users: range, columns: list[str]) -> Iterator[tuple[NDArray[Any], ...]]:
+    def _rows_of(self, users: range, columns: list[str]) -> Iterator[tuple[NDArray[np.int32], ...]]:
         """The columns, users first, of the training pairs of these users, one row group after the
         other; empty ones are left out."""
         for name, groups_of_file in groupby(self._groups_of(users), lambda group: group.file):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from foretaste._util.documents import Document
 from foretaste._util.formatting import without_secrets
 from foretaste._util.keywords import assign_settings
 from foretaste._util.settings import check_settings, to_document
@@ -31,7 +32,7 @@ class PrepareRequest:
     config: PrepareConfig = field(default_factory=PrepareConfig)
     """The columns to read, the interactions to keep, and their split."""
 
-    items: Any = None
+    items: object = None
     """A file, frame or database with the item id and further columns such as a title."""
 
     source_dir: Path | None = None
@@ -58,7 +59,7 @@ class PrepareRequest:
             object.__setattr__(self, "source", source)
 
     @classmethod
-    def of(cls, source: Any, **keywords: Any) -> PrepareRequest:
+    def of(cls, source: object, **keywords: Any) -> PrepareRequest:
         """The request of the keywords of `prepare`: the fields above, and settings by name."""
         names = [item.name for item in fields(cls) if item.name not in ("source", "config")]
         given = assign_settings("prepare", keywords, names, {"config": PrepareConfig})
@@ -101,14 +102,14 @@ class PrepareRequest:
         """The names of the sources for a message or a record, without passwords."""
         return [_named(one) for one in _each(self.source)]
 
-    def record(self, manifest: Manifest) -> dict[str, Any]:
+    def record(self, manifest: Manifest) -> Document:
         """The request as JSON values, without passwords; ``manifest`` is that of the dataset.
 
         A frame is there by its kind, and a query, which may have a password, by its digest. The
         digests of what was read are those of the manifest, and so is the ``preparation`` that
         ``like`` repeats: the dataset may have been prepared before.
         """
-        document: dict[str, Any] = to_document(replace(self, source=None, items=None))
+        document: Document = to_document(replace(self, source=None, items=None))
         document["source"] = self.sources
         document["items"] = None if self.items is None else _named(self.items)
         if (query := self.config.query) is not None:
@@ -120,11 +121,11 @@ class PrepareRequest:
         return document
 
 
-def _each(source: Any) -> Sequence[Any]:
+def _each(source: object) -> Sequence[object]:
     return source if isinstance(source, list | tuple) else [source]
 
 
-def _named(source: Any) -> str:
+def _named(source: object) -> str:
     if isinstance(source, str | Path):
         return without_secrets(str(source))
     return f"a {type(source).__module__.partition('.')[0]} {type(source).__name__}"

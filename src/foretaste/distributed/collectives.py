@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from socket import gethostname
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -38,11 +38,14 @@ _PIECE_BYTES = 1 << 24
 """Bytes that are sent to the first rank at a time: the memory beside the tensors themselves."""
 
 
+_Value = TypeVar("_Value")
+
+
 class Pending:
     """An all-reduce under way."""
 
     def __init__(self) -> None:
-        self._works: Sequence[Any] = ()
+        self._works: Sequence[dist.Work] = ()
         self._bucket: Tensor | None = None
         self._small: list[Tensor] = []
 
@@ -200,11 +203,14 @@ class Ranks(Parts):
         """Wait until all ranks have come here."""
         self.sum_(torch.zeros(1))
 
-    def agreed(self, value: Any) -> Any:
+    def agreed(self, value: _Value) -> _Value:
         """The JSON value of the first rank, on every rank."""
-        return value if self.size == 1 else self._of_first(value, None)
+        if self.size == 1:
+            return value
+        agreed: _Value = self._of_first(value, None)
+        return agreed
 
-    def _of_first(self, value: Any, group: ProcessGroup | None) -> Any:
+    def _of_first(self, value: object, group: ProcessGroup | None) -> Any:
         # JSON, and not `broadcast_object_list`: that unpickles what another process sends.
         text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
         # The length goes first: a broadcast takes tensors of one shape on all ranks.
@@ -217,7 +223,7 @@ class Ranks(Parts):
         self.num_bytes["broadcast"] += text.nbytes
         return json.loads(bytes(text.tolist()))
 
-    def on_first(self, action: Callable[[], Any]) -> Any:
+    def on_first(self, action: Callable[[], _Value]) -> _Value:
         """The JSON value of ``action``, which the first rank alone does, however long it takes.
 
         Where it raises, all raise: the others a RankError, or Interrupted as it is. A rank that
@@ -237,7 +243,8 @@ class Ranks(Parts):
                 raise _repeated(f"rank 0: {found['error']}")
             if caught.last is not None:
                 os.kill(os.getpid(), caught.last)
-            return found["value"]
+            done: _Value = found["value"]
+            return done
         try:
             value = action()
         except Interrupted as error:
@@ -249,7 +256,7 @@ class Ranks(Parts):
         self._of_first({"value": value}, self.patient)
         return value
 
-    def on_each(self, action: Callable[[], Any]) -> list[Any]:
+    def on_each(self, action: Callable[[], _Value]) -> list[_Value]:
         """The JSON values of ``action`` on all ranks, in their order.
 
         Where it raises on one, all do: the others a RankError.
@@ -258,7 +265,7 @@ class Ranks(Parts):
             return [action()]
         failure = None
         try:
-            answer = {"value": action()}
+            answer: dict[str, Any] = {"value": action()}
         except BaseException as error:
             names_it = isinstance(error, RankError)
             message = str(error) if names_it else f"rank {self.rank}: {error}"
@@ -273,7 +280,7 @@ class Ranks(Parts):
                 raise _repeated(answer["error"])
         return [answer["value"] for answer in answers]
 
-    def check_alike(self, facts: Mapping[str, Any]) -> None:
+    def check_alike(self, facts: Mapping[str, object]) -> None:
         """RankError, on all ranks, where a JSON value of one differs from that of the first."""
         if self.size == 1:
             return
@@ -306,11 +313,13 @@ class Ranks(Parts):
             dist.recv(tensor, rank, self.patient)
         return tensor
 
-    def _reduce(self, tensor: Tensor, operation: Any, *, wait: bool = True) -> Any:
+    def _reduce(
+        self, tensor: Tensor, operation: dist.ReduceOp.RedOpType, *, wait: bool = True
+    ) -> dist.Work:
         self.num_bytes["all-reduce"] += tensor.nbytes
         with _explained():
-            work = dist.all_reduce(tensor, operation, async_op=True)
-            if wait and work is not None:
+            work: dist.Work = dist.all_reduce(tensor, operation, async_op=True)
+            if wait:
                 work.wait()
         return work
 
@@ -339,7 +348,7 @@ def union_bytes(size: int, at_most: int) -> int:
     return min(size, 4 * at_most)
 
 
-def difference(facts: Sequence[Mapping[str, Any]], names: Sequence[object]) -> str | None:
+def difference(facts: Sequence[Mapping[str, object]], names: Sequence[object]) -> str | None:
     """Facts in which a rank differs from the first, for people; None where all are alike."""
     found = []
     for name, value in facts[0].items():

@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import version
-from typing import Any
 from uuid import uuid4
 
 import torch
@@ -275,7 +274,7 @@ def _check_backend() -> None:
         )
 
 
-def _facts() -> dict[str, Any]:
+def _facts() -> dict[str, object]:
     """Versions and settings of this process that all ranks must share."""
     return {
         "foretaste": foretaste.__version__,

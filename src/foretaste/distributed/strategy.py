@@ -37,6 +37,7 @@ SEEN_WITHIN_S = 30.0
 
 _ONE_FILE_SYSTEM = "all nodes need one file system with the dataset and the run"
 
+_Value = TypeVar("_Value")
 RunOrDataset = TypeVar("RunOrDataset", bound=Dataset | Run)
 
 
@@ -88,10 +89,10 @@ class Shared(Strategy):
     def recorded_device(self, name: str) -> torch.device:
         return self.ranks.device(name.partition(":")[0])
 
-    def check_alike(self, facts: Mapping[str, Any]) -> None:
+    def check_alike(self, facts: Mapping[str, object]) -> None:
         self.ranks.check_alike(facts)
 
-    def first(self, action: Callable[[], Any]) -> Any:
+    def first(self, action: Callable[[], _Value]) -> _Value:
         return self.ranks.on_first(action)
 
     def opened(

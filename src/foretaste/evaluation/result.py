@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from itertools import chain
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foretaste._util.documents import Document
 from foretaste._util.formatting import compact, counted, html_table
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import (
@@ -266,7 +266,7 @@ class Evaluation:
         note = "; ".join([*self._as_trained(""), *self._circumstances(""), *self._fallback("")])
         return html_table(self._about(), ["metric", "value", "95 % interval"], rows, note)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Document:
         """Everything but what only comparisons need, as plain JSON-safe values."""
         kept = {name: getattr(self, name) for name in _JSON_FIELDS}
         if not self.num_new_targets:  # absent from the files of data without new items
@@ -279,7 +279,7 @@ class Evaluation:
         }
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Evaluation:
+    def from_dict(cls, values: Document) -> Evaluation:
         """The evaluation that `as_dict` wrote down; entries it does not know are passed over."""
         kept = {name: values[name] for name in _JSON_FIELDS if name in values}
         matching = values["matching"] and Matching(**values["matching"])
@@ -388,7 +388,7 @@ class Evaluation:
         return lines
 
 
-def _metrics_of(values: Mapping[str, Any]) -> dict[str, Metric]:
+def _metrics_of(values: Document) -> dict[str, Metric]:
     """The metrics that `as_dict` wrote down, of all users or of a group."""
     return {name: Metric(**metric) for name, metric in values["metrics"].items()}
 

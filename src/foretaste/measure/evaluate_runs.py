@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
+from foretaste._util.documents import Document
 from foretaste._util.formatting import counted, html_table
 from foretaste._util.settings import checked, wrong
 from foretaste._util.signatures import with_keywords_of
@@ -239,7 +240,7 @@ class Comparison:
             for caption, grid in grids.items()
         )
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Document]:
         """One flat record per run, metric and group, with the difference to the first run.
 
         ``difference`` and its interval are None for the first run itself, for coverage, and for

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from foretaste._util.documents import Document
 from foretaste._util.formatting import html_table
 from foretaste._util.terminal import printable
 from foretaste.evaluation.config import METRICS, default_metric, metric_name, parse_metric
@@ -195,7 +196,7 @@ def _group_grid(found: Mapping[str, Sequence[Group]], by: str, metrics: Sequence
     return Grid(headings=("", *names), rows=tuple(rows))
 
 
-def metric_rows(run: Path, label: str, evaluation: Evaluation) -> list[dict[str, Any]]:
+def metric_rows(run: Path, label: str, evaluation: Evaluation) -> list[Document]:
     """One flat record per metric, for all users and for each group, with its conditions."""
     whole = (None, None, evaluation.num_users, evaluation.metrics)
     groups = [(group.by, group.name, group.num_users, group.metrics) for group in evaluation.groups]

@@ -9,7 +9,7 @@ Shape suffixes: B users, K candidates per user, I items of the catalogue, D widt
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from foretaste.errors import UnsupportedError
 from foretaste.models.batches import Batch, Batches, WholeData
-from foretaste.models.config import ModelConfig, TrainingSize
+from foretaste.models.config import ModelConfig, Setting, TrainingSize
 from foretaste.models.parts import WHOLE, Parts
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.forks import survive_forks
@@ -278,7 +278,7 @@ class IterativeModel(RecommenderModel):
 
     @classmethod
     @abstractmethod
-    def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
+    def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Setting]:
         """Values of those training settings that may be ``auto``, for data of a size and a
         `resolved` config."""
 
@@ -311,7 +311,7 @@ class IterativeModel(RecommenderModel):
 
     def choose_fold_in(
         self, value: Callable[[], float], best: float
-    ) -> tuple[dict[str, Any], float]:
+    ) -> tuple[dict[str, Setting], float]:
         """Take the settings of its fold-in that are best for new users; returns them by name, none
         where nothing is to be chosen, and the metric with them.
 
@@ -401,7 +401,7 @@ class SweepModel(IterativeModel):
 class ClosedFormModel(RecommenderModel):
     """A model fitted in one pass over the training histories."""
 
-    counts: dict[Any, Any] | None = None
+    counts: dict[Hashable, Any] | None = None
     """What earlier fits to the same histories have counted, for models that fit from counts. None
     if nobody fits again."""
 

@@ -3,8 +3,9 @@
 It imports no torch: importing that takes a second, for which ``--help`` would have to wait.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from foretaste._util.settings import Range, check_settings
 
@@ -29,10 +30,13 @@ class Between:
     true."""
 
 
-SearchSpace = dict[str, Between | tuple[Any, ...]]
+Setting = float | str | bool | tuple[int, ...] | None
+"""The value of a setting."""
+
+SearchSpace = dict[str, Between | tuple[Setting, ...]]
 """Settings to search, by name: their ranges or their choices."""
 
-Candidates = list[tuple[str, float | tuple[Any, ...]]]
+Candidates = list[tuple[str, float | tuple[Setting, ...]]]
 """Settings that ``auto`` chooses, in this order. A tuple has the values to try; a number is the
 factor from one value to the next."""
 
@@ -97,7 +101,7 @@ class ModelConfig:
         return {}
 
     @property
-    def resolved_settings(self) -> dict[str, Any]:
+    def resolved_settings(self) -> dict[str, Setting]:
         """The values of those settings that follow other settings unless they are given."""
         return {}
 
@@ -105,6 +109,11 @@ class ModelConfig:
         """The same settings, with a value for every ``auto`` that depends on the number of items or
         on the mean number of items of a user."""
         return self
+
+    def _by_rule(self, rule: Mapping[str, Setting]) -> Self:
+        """The same settings, with the values of ``rule`` in the place of ``auto``."""
+        chosen = {name: value for name, value in rule.items() if getattr(self, name) == "auto"}
+        return replace(self, **chosen)
 
     def without_features(self) -> Self:
         """The same settings for data that have no features."""
@@ -138,13 +147,12 @@ class FeatureConfig(ModelConfig):
         return self.feature_weight != 0
 
     def without_features(self) -> Self:
-        without: dict[str, Any] = {"feature_weight": 0.0}
+        without: dict[str, Setting] = {"feature_weight": 0.0}
         return replace(self, **without)
 
     def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
-        tried = self.feature_candidates.items()
-        rule = {name: values[0] for name, values in tried if getattr(self, name) == "auto"}
-        return super(FeatureConfig, replace(self, **rule)).resolved(num_items, items_per_user)
+        chosen = self._by_rule({name: one[0] for name, one in self.feature_candidates.items()})
+        return super(FeatureConfig, chosen).resolved(num_items, items_per_user)
 
 
 @dataclass(frozen=True, kw_only=True)

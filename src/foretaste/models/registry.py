@@ -81,10 +81,8 @@ def build_model(
     """
     expected = config_class(name)
     assert isinstance(config, expected), f"{name} takes {expected.__name__}, got {config!r}"
-    kind: Any = model_class(name)
     part = {} if users is None else {"users": users}
-    model: RecommenderModel = kind(config, num_users, num_items, **part)
-    return model
+    return model_class(name)(config, num_users, num_items, **part)
 
 
 def _load(name: str, which: int) -> Any:

@@ -10,13 +10,14 @@ c users of a chunk.
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from foretaste.ops.autograd import Context, Gradients
 from foretaste.ops.torch_internals import (
     fused_linear,
     has_fused_linear,
@@ -33,10 +34,17 @@ _CANDIDATES_AT_ONCE = 1 << 24
 """Numbers in memory at once: of the candidates' rows where these are gathered, else of products."""
 
 
+class _DenseContext(Context):
+    activation: Activation | None
+    dtypes: tuple[torch.dtype, torch.dtype]
+    """Of the values and of the parameters."""
+    has_bias: bool
+
+
 class _Dense(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: _DenseContext,
         input_SN: Tensor,
         weight_MN: Tensor,
         bias_M: Tensor | None,
@@ -54,7 +62,7 @@ class _Dense(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *upstream: Any) -> Any:
+    def backward(ctx: _DenseContext, *upstream: Tensor) -> Gradients:
         input_SN, weight_MN, result_SM = ctx.saved_tensors
         input_dtype, weight_dtype = ctx.dtypes
         gradient_SM = slope(upstream[0], result_SM, ctx.activation)
@@ -88,7 +96,7 @@ def dense(
 class _Activated(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: _DenseContext,
         value_SM: Tensor,
         bias_M: Tensor,
         activation: Activation | None,
@@ -101,7 +109,7 @@ class _Activated(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *upstream: Any) -> Any:
+    def backward(ctx: _DenseContext, *upstream: Tensor) -> Gradients:
         (result_SM,) = ctx.saved_tensors
         value_dtype, bias_dtype = ctx.dtypes
         gradient_SM = slope(upstream[0], result_SM, ctx.activation)

@@ -9,12 +9,13 @@ Shape suffixes: B users, N interactions, n those that dropout keeps, I items, H 
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from foretaste.ops.autograd import Context, Gradients
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.dropout import ENTRY_BITS, keep_entries, keep_rate
 from foretaste.ops.histories import HistoryTensors
@@ -69,19 +70,29 @@ def encode(
     return cast(Tensor, result)
 
 
+class _BagsContext(Context):
+    histories: HistoryTensors
+    weight_B1: Tensor
+    buffers: Buffers
+
+
 class _Bags(torch.autograd.Function):
     """Sums of each user's table rows, times the user's weight."""
 
     @staticmethod
     def forward(
-        ctx: Any, table_IH: Tensor, histories: HistoryTensors, weight_B1: Tensor, buffers: Buffers
+        ctx: _BagsContext,
+        table_IH: Tensor,
+        histories: HistoryTensors,
+        weight_B1: Tensor,
+        buffers: Buffers,
     ) -> Tensor:
         ctx.histories, ctx.weight_B1, ctx.buffers = histories, weight_B1, buffers
         return sum_bags(table_IH, histories.item_index, histories.offsets).mul_(weight_B1)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *upstream: Any) -> Any:
+    def backward(ctx: _BagsContext, *upstream: Tensor) -> Gradients:
         sums_IH = Segments(ctx.histories.item_index, ctx.histories.num_items).sum(
             # The user's factor goes into [B, H] once, not into a row for each interaction.
             upstream[0] * ctx.weight_B1,

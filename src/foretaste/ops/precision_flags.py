@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from threading import Lock
-from typing import Any
 
 import torch
 
@@ -24,7 +23,7 @@ class _Flag:
 
     # A thread that restores the value it found would leave another thread's value behind.
 
-    def __init__(self, backend: Any, name: str, exact: object) -> None:
+    def __init__(self, backend: object, name: str, exact: object) -> None:
         self._backend, self._name, self._exact = backend, name, exact
         self._lock = Lock()
         self._wanted: list[object] = []

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from foretaste.ops.autograd import Context, Gradients
+
+
+class _PrecomputedContext(Context):
+    gradients: list[Tensor | None]
+    dtypes: list[torch.dtype]
+
 
 class _WithGradients(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, value: Tensor, gradients: list[Tensor | None], *inputs: Tensor) -> Tensor:
+    def forward(
+        ctx: _PrecomputedContext, value: Tensor, gradients: list[Tensor | None], *inputs: Tensor
+    ) -> Tensor:
         ctx.gradients, ctx.dtypes = gradients, [tensor.dtype for tensor in inputs]
         return value.clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *upstream: Any) -> Any:
-        gradients, ctx.gradients = ctx.gradients, None
+    def backward(ctx: _PrecomputedContext, *upstream: Tensor) -> Gradients:
+        gradients, ctx.gradients = ctx.gradients, []
         # a GPU is not asked for the factor: that would stall it
         if upstream[0].device.type != "cpu" or upstream[0].item() != 1.0:
             for gradient in gradients:

@@ -8,12 +8,13 @@ Shape suffixes: B users, L latent width, C twice that, M components of a mixture
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from foretaste.ops.autograd import Context, Gradients
 from foretaste.ops.precomputed_gradients import with_gradients
 
 _STANDARD_SHARE, _EARLIER_SHARE, _WIDE_SHARE = 3 / 20, 3 / 4, 1 / 10
@@ -23,12 +24,12 @@ _WIDE_LOG_VARIANCE = 10.0
 class _Reparameterize(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, code_BC: Tensor, noise_BL: Tensor, weight_B: Tensor | None
+        ctx: Context, code_BC: Tensor, noise_BL: Tensor, weight_B: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         mean_BL, log_variance_BL = code_BC.chunk(2, dim=1)
 
         deviation_BL = (0.5 * log_variance_BL).exp_()
-        ctx.save_for_backward(mean_BL, deviation_BL, noise_BL, weight_B)
+        ctx.save_for_backward(mean_BL, deviation_BL, noise_BL, weight_B)  # type: ignore[arg-type]
         # Zeros would be made and added where the divergence, or the sample, is not asked for.
         ctx.set_materialize_grads(False)
         # KL(N(m, s²) || N(0, 1)) = (s² + m² - log s² - 1) / 2 for each coordinate.
@@ -42,7 +43,7 @@ class _Reparameterize(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *upstream: Any) -> Any:
+    def backward(ctx: Context, *upstream: Tensor | None) -> Gradients:
         latent_BL, divergence = upstream
         mean_BL, deviation_BL, noise_BL, weight_B = ctx.saved_tensors
         if latent_BL is None:

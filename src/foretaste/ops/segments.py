@@ -11,13 +11,14 @@ gathered.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from foretaste.ops.autograd import Context, Gradients
 from foretaste.ops.buffers import Buffers
 
 _BYTES_AT_ONCE = 10 * 2**20
@@ -139,10 +140,16 @@ def sum_bags(
     )
 
 
+class _GatherContext(Context):
+    buffers: Buffers | None
+    name: str
+    num_rows: int
+
+
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, index_B: Tensor, buffers: Buffers | None, name: str, *tables_ND: Tensor
+        ctx: _GatherContext, index_B: Tensor, buffers: Buffers | None, name: str, *tables_ND: Tensor
     ) -> tuple[Tensor, ...]:
         ctx.save_for_backward(index_B)
         ctx.buffers, ctx.name = buffers, name
@@ -151,7 +158,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients_BD: Tensor) -> Any:
+    def backward(ctx: _GatherContext, *gradients_BD: Tensor) -> Gradients:
         (index_B,), num_rows, buffers = ctx.saved_tensors, ctx.num_rows, ctx.buffers or Buffers()
         is_cpu, is_half = index_B.device.type == "cpu", any(g.itemsize == 2 for g in gradients_BD)
         are_few = is_cpu and not is_half and len(index_B) <= _FEW_SUMMANDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,9 @@ from foretaste._util.terminal import printable
 from foretaste.data.ids import Id, id_array
 
 if TYPE_CHECKING:
+    import pandas
+    import polars
+
     from foretaste.data.ids import IdTable
     from foretaste.recommend.top_k import TopItems
 
@@ -34,15 +37,16 @@ class ConvertibleAnswers:
         """An Arrow table."""
         return to_table(self._answers())
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pandas.DataFrame:
         """A pandas DataFrame."""
-        return self.to_arrow().to_pandas()
+        frame: pandas.DataFrame = self.to_arrow().to_pandas()
+        return frame
 
-    def to_polars(self) -> Any:
+    def to_polars(self) -> polars.DataFrame:
         """A Polars DataFrame."""
         import polars
 
-        return polars.from_arrow(self.to_arrow())
+        return polars.DataFrame(self.to_arrow())
 
 
 @dataclass(frozen=True)
@@ -173,7 +177,7 @@ def to_table(answers: Sequence[Answer], first: int = 0) -> pa.Table:
     lengths = [len(answer.item_ids) for answer in answers]
     about = [number if one.id is None else one.id for number, one in enumerate(answers, first)]
     ranks = [np.arange(1, length + 1, dtype=np.int32) for length in lengths]
-    columns: dict[str, Any] = {
+    columns: dict[str, pa.Array] = {
         column: id_array(about).take(pa.array(np.repeat(np.arange(len(answers)), lengths))),
         "rank": pa.array(np.concatenate([*ranks, np.zeros(0, np.int32)])),
         "item_id": pa.array([*chain.from_iterable(answer.item_ids for answer in answers)]),

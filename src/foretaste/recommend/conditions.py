@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from foretaste._util.documents import Document
 from foretaste._util.formatting import shown
 from foretaste.errors import SettingError
 
@@ -64,7 +65,7 @@ class ItemColumns:
         self._notes: dict[str, str] = {}
         """What to know of columns, by name, if a condition on them fails."""
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # A database is not pickled; it is made again from the texts.
         return {name: value for name, value in self.__dict__.items() if name != "_database"}
 
@@ -143,10 +144,10 @@ class ItemColumns:
         is_met[found["item_index"]] = np.ma.filled(found["is_met"], False)
         return is_met
 
-    def _by_deadline(self, condition: str) -> tuple[str, dict[str, Any]]:
+    def _by_deadline(self, condition: str) -> tuple[str, Document]:
         """The type of a condition and its values by item_index; TimeoutError if that takes long."""
         cursor = self._database.cursor()
-        outcome: Future[tuple[str, dict[str, Any]]] = Future()
+        outcome: Future[tuple[str, Document]] = Future()
 
         def work() -> None:
             try:
@@ -178,7 +179,7 @@ def _query(condition: str) -> str:
     return f"SELECT item_index, (\n{condition}\n) AS is_met FROM items"
 
 
-def _evaluate(cursor: Any, condition: str) -> tuple[str, dict[str, Any]]:
+def _evaluate(cursor: Any, condition: str) -> tuple[str, Document]:
     """The type of a condition and its values by item_index, if its parse tree is allowed."""
     _check(cursor, condition)
     result = cursor.execute(_query(condition))
@@ -239,12 +240,12 @@ def _parsed(cursor: Any, condition: str) -> tuple[Any, Any]:
     return expression, tree
 
 
-def _without_places(node: dict[str, Any]) -> dict[str, Any]:
+def _without_places(node: Document) -> Document:
     """A node of a parse tree without its position in the text."""
     return {name: value for name, value in node.items() if not name.startswith("query_location")}
 
 
-def _expressions(tree: Any) -> Iterator[dict[str, Any]]:
+def _expressions(tree: Any) -> Iterator[Document]:
     """All expressions of a parse tree."""
     waiting = [tree]
     while waiting:

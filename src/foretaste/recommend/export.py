@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -247,7 +247,7 @@ def _lists_table(about: pa.Table, items: IdTable, top: TopItems, schema: pa.Sche
     """A table with one row per recommended item."""
     row, column = np.nonzero(top.filled())
     item_index = top.item_index[row, column]
-    columns: list[Any] = [
+    columns: list[pa.Array] = [
         about.column(0).take(row),
         pa.array((column + 1).astype(np.int32)),
         items.table.column("id").take(item_index),

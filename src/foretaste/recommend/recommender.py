@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Unpack, cast
 
 import numpy as np
 import pyarrow as pa
@@ -80,7 +80,7 @@ class Recommender:
         self._all_histories = histories
         self._all_seen = seen
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """All attributes with the histories, so that what is pickled answers without the run's
         files."""
         return self.__dict__ | {
@@ -387,7 +387,7 @@ class Recommender:
     def read_rules(
         self,
         rules_file: Path | str | None = None,
-        items: Any = None,
+        items: object = None,
         files: PairsConfig | None = None,
     ) -> None:
         """Read the rules of a file, by name; they replace those read before.

@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -58,7 +57,7 @@ class ItemRules:
         items: IdTable,
         num_items: int,
         rules_file: Path | str | None,
-        described: Any,
+        described: object,
         files: PairsConfig | None = None,
     ) -> ItemRules:
         """The rules of a file, on the columns of ``items`` and of ``described``. That is a file or
@@ -153,7 +152,7 @@ def _conditions(path: Path) -> dict[str, str]:
 
 
 def _described(
-    items: IdTable, num_items: int, described: Any, files: PairsConfig | None
+    items: IdTable, num_items: int, described: object, files: PairsConfig | None
 ) -> pa.Table:
     """The items with the columns of a file or frame added."""
     from foretaste.data.preparation import read_items

@@ -9,6 +9,7 @@ from typing import Any
 import altair as alt
 import vl_convert
 
+from foretaste._util.documents import Document
 from foretaste._util.terminal import printable
 
 Row = Mapping[str, Any]
@@ -164,7 +165,7 @@ def _color(names: Sequence[str], kind: str = "run") -> alt.Color:
     return alt.Color(f"{kind}:N", legend=None, scale=alt.Scale(domain=list(names), range=shades))
 
 
-def _drawn(spec: Mapping[str, Any]) -> str:
+def _drawn(spec: Document) -> str:
     themed = {**_printable(spec), "config": _THEME, "background": None}
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     drawn = vl_convert.vegalite_to_svg(themed, vl_version=version)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from foretaste._util.documents import Document
 from foretaste._util.formatting import compact
 from foretaste.measure.tables import Cell, Grid
 from foretaste.report import plots
@@ -161,9 +162,9 @@ def _training_grid(runs: Mapping[str, Run], evaluations: Mapping[str, Evaluation
     return Grid(headings=(*headings, "memory, MiB", "users ranked a second"), rows=tuple(rows))
 
 
-def _validation_curves(runs: Mapping[str, Run]) -> dict[str, list[dict[str, Any]]]:
+def _validation_curves(runs: Mapping[str, Run]) -> dict[str, list[Document]]:
     """The values of the metric that chose the epoch, at each evaluated epoch, by metric."""
-    curves: dict[str, list[dict[str, Any]]] = {}
+    curves: dict[str, list[Document]] = {}
     for label, run in runs.items():
         selected = run.config.resolved.get("select_by")
         # Of one part only: the best epoch has a value of the test part besides.
@@ -191,13 +192,13 @@ def _origin_of(run: Run) -> dict[str, str]:
     }
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     """A setting as text; lists and mappings as JSON."""
     if value is None:
         return "-"
     return json.dumps(value) if isinstance(value, Mapping | list | tuple | bool) else str(value)
 
 
-def _last(events: Sequence[Mapping[str, Any]], kind: str) -> Mapping[str, Any]:
+def _last(events: Sequence[Document], kind: str) -> Document:
     """The last event of a kind; empty if there is none."""
     return next((event for event in reversed(events) if event["event"] == kind), {})

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from foretaste._util.documents import Document
 from foretaste.evaluation.config import GROUPS, LIST_METRICS, METRICS, metric_name, parse_metric
+from foretaste.evaluation.result import Difference, Metric
 from foretaste.measure.tables import (
     GROUP_HEADINGS,
     LENGTHS,
@@ -187,13 +189,13 @@ def _measured(evaluations: Mapping[str, Evaluation], name: str) -> bool:
     return all(name in found.metrics for found in evaluations.values())
 
 
-def _of_runs(evaluations: Mapping[str, Evaluation], name: str) -> list[dict[str, Any]]:
+def _of_runs(evaluations: Mapping[str, Evaluation], name: str) -> list[Document]:
     return [
         {"run": label, **_interval(found.metrics[name])} for label, found in evaluations.items()
     ]
 
 
-def _of_groups(evaluations: Mapping[str, Evaluation], by: str, focus: str) -> list[dict[str, Any]]:
+def _of_groups(evaluations: Mapping[str, Evaluation], by: str, focus: str) -> list[Document]:
     return [
         {
             "run": label,
@@ -215,5 +217,5 @@ def _group_tables(
             yield Table(caption=heading.rstrip(":"), grid=grid)
 
 
-def _interval(number: Any) -> dict[str, float | None]:
+def _interval(number: Metric | Difference) -> dict[str, float | None]:
     return {"value": number.value, "low": number.low, "high": number.high}

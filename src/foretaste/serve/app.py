@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from foretaste._util.documents import Json
 from foretaste.errors import SettingError
 from foretaste.serve import page
 from foretaste.serve.batching import Batcher, Job, expired
@@ -426,5 +427,5 @@ def _valid(validate: Callable[[], _Body]) -> _Body:
         raise ServiceError.invalid(error) from error
 
 
-def _response(content: Any) -> Response:
+def _response(content: Json) -> Response:
     return Response(to_json(content), media_type=_JSON)

@@ -38,6 +38,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
@@ -106,7 +107,7 @@ _ON_WRITE = {
         "WHERE current_setting('statement_timeout') = '0'",
     ),
 }
-_CONNECT_WITH: dict[str, dict[str, Any]] = {
+_CONNECT_WITH: dict[str, dict[str, float | None]] = {
     "sqlite+pysqlite": {"timeout": _BUSY_S},
     # A server that vanishes without closing the connection must not block requests for minutes.
     "postgresql+psycopg": {
@@ -456,7 +457,7 @@ def _engine(place: str) -> Engine:
             raise SettingError(f"events {place} cannot be stored: there is no directory {folder}")
 
     @event.listens_for(engine, "connect")
-    def _(connection: Any, record: object) -> None:
+    def _(connection: DBAPIConnection, record: object) -> None:
         cursor = connection.cursor()
         for statement in _ON_CONNECT[engine.name]:
             cursor.execute(statement)

@@ -7,10 +7,11 @@ import logging
 import sys
 import traceback
 from datetime import UTC, datetime
-from typing import Any
+
+from foretaste._util.documents import Json
 
 
-def log(event: str, **fields: Any) -> None:
+def log(event: str, **fields: Json) -> None:
     """Write a line of JSON to stderr; it is lost if stderr cannot be written."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     try:

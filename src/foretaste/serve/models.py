@@ -8,7 +8,7 @@ from copy import copy
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unicodedata import normalize
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
+from foretaste._util.documents import Json
 from foretaste.data.histories import Histories
 from foretaste.data.ids import Id
 from foretaste.errors import UnsupportedError
@@ -102,7 +103,7 @@ class ServedModel:
         is_same = own is not None and own.config == run.config
         return is_same and run.open_weights().digest.startswith(self.digest)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Json]:
         """The fields of its `ModelInfo`."""
         run = self.recommender.run
         assert run is not None
@@ -283,10 +284,10 @@ class ServedModel:
         flags: list[bool] = ((index >= 0) & (index < self.recommender.model.num_items)).tolist()
         return flags
 
-    def _response(self, **content: Any) -> bytes:
+    def _response(self, **content: Json) -> bytes:
         return to_json({"model": self.name, "digest": self.digest, **content})
 
-    def _titled(self, index: NDArray[np.integer]) -> list[dict[str, Any]]:
+    def _titled(self, index: NDArray[np.integer]) -> list[dict[str, Json]]:
         """Ids and titles of items."""
         items = self.recommender.items
         ids, titles = items.ids(index), items.titles(index)
@@ -333,7 +334,7 @@ def _has_text(texts: Sequence[pa.ChunkedArray], query: SearchQuery) -> NDArray[n
     return has_text
 
 
-def _items(answer: Answer) -> list[dict[str, Any]]:
+def _items(answer: Answer) -> list[dict[str, Json]]:
     pairs = zip(answer.item_ids, answer.scores, strict=True)
     if answer.titles is None:
         return [{"item_id": item_id, "score": score} for item_id, score in pairs]

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from foretaste import __version__
+from foretaste._util.documents import Document
 from foretaste.serve import schemas
 
 _REF = "#/components/schemas/{model}"
@@ -36,7 +37,7 @@ class Endpoint(NamedTuple):
     response: type[BaseModel]
     asked: type[BaseModel] | None = None
     """The class of the body if there is an example of it, otherwise of the parameters."""
-    example: dict[str, Any] | None = None
+    example: Document | None = None
     errors: tuple[int, ...] = ()
 
     @property
@@ -107,7 +108,7 @@ ENDPOINTS = {
 """The endpoints by the names of the methods that answer them."""
 
 
-def document(runs: Sequence[str]) -> dict[str, Any]:
+def document(runs: Sequence[str]) -> Document:
     """The OpenAPI document of a service with runs of these names."""
     described: list[tuple[type[BaseModel], Any]] = [(schemas.ErrorResponse, "serialization")]
     for endpoint in ENDPOINTS.values():
@@ -136,11 +137,11 @@ def document(runs: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _operation(endpoint: Endpoint, components: dict[str, Any]) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, components: Document) -> Document:
     answers = {200: ("Answered.", endpoint.response)}
     errors = (401, 421, *endpoint.errors)
     answers |= {status: (_ERRORS[status], schemas.ErrorResponse) for status in errors}
-    operation: dict[str, Any] = {
+    operation: Document = {
         "summary": endpoint.summary,
         "responses": {
             str(status): {

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from time import time
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -46,7 +46,7 @@ _AHEAD_S = 86_400
 """Seconds that an event may lie ahead of this clock, which may be late, or in another zone."""
 
 
-def _as_one(union: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+def _as_one(union: object, handler: GetCoreSchemaHandler) -> CoreSchema:
     """The schema of an id, with one error message for both of its types."""
     # pydantic's error for a union shows the first branch: text that is too long would be called no
     # valid integer.
@@ -68,7 +68,7 @@ def _kept(value: int | str) -> int | str:
     return value
 
 
-def _seconds(value: Any) -> Any:
+def _seconds(value: object) -> object:
     if not isinstance(value, str):
         return value
     with suppress(ValueError):

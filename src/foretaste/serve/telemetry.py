@@ -8,13 +8,13 @@ import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from time import perf_counter
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from foretaste._util.documents import Document
 from foretaste.serve.errors import NO_STORE, NOSNIFF
 from foretaste.serve.lists import WrittenList
 from foretaste.serve.log import log
@@ -63,7 +63,7 @@ class Metrics:
         self.events = Counter(
             "foretaste_events", "Events, by what became of them.", ("outcome",), registry=registry
         )
-        self._by_route: dict[tuple[str, int], tuple[Any, Any]] = {}
+        self._by_route: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self._known = {flag: self.users.labels(str(flag).lower()) for flag in (True, False)}
 
     def note_request(self, route: str, status: int, seconds: float) -> None:
@@ -128,7 +128,7 @@ class Telemetry:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started, status = perf_counter(), 500
         request_id = _request_id(scope["headers"])
-        entry: dict[str, Any] = {}
+        entry: Document = {}
         scope["foretaste"] = entry
 
         async def send_named(message: Message) -> None:

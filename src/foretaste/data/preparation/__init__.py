@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from foretaste._util.atomic import atomic_directory
 from foretaste._util.files import real_path, why_not_written
@@ -55,11 +55,11 @@ GROUP BY user_id
 
 
 def prepare(
-    source: Any,
+    source: object,
     output: Path | str | None = None,
     config: PrepareConfig | None = None,
     *,
-    items: Any = None,
+    items: object = None,
     source_dir: Path | str | None = None,
     like: Path | str | None = None,
     overwrite: bool = False,
@@ -172,7 +172,7 @@ def warn_of(dataset: Dataset) -> None:
 
 
 def read_histories(
-    source: Any, config: PairsConfig | None = None
+    source: object, config: PairsConfig | None = None
 ) -> dict[int | str, list[int | str]]:
     """The items of each user in rows of users and items, oldest first and without repeats; users
     are sorted.
@@ -207,7 +207,7 @@ def read_histories(
         return dict(sorted(engine.run(_HISTORIES)))
 
 
-def read_items(source: Any, config: PairsConfig | None = None) -> pa.Table:
+def read_items(source: object, config: PairsConfig | None = None) -> pa.Table:
     """The columns of items in a file or frame as a table of text: one row per item,
     ``described_id`` first.
 

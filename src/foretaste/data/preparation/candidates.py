@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from foretaste._util.formatting import counted, shown
 from foretaste.data.config import PairsConfig, PrepareConfig
@@ -25,7 +25,7 @@ _NCF_LINE = r"\(([^(),\t]+),([^(),\t]+)\)(\t[^\t]+)+\t?"
 
 
 def open_candidates(
-    source: Any, config: PrepareConfig, items: Source | None, opener: Opener | None
+    source: object, config: PrepareConfig, items: Source | None, opener: Opener | None
 ) -> list[Source]:
     """Files of (user, item) rows, or of the lines of a ``.negative`` file of the NCF paper.
     ``items`` may have the column of ``item_column``, as in `find_columns`."""

@@ -8,7 +8,6 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
@@ -17,7 +16,7 @@ from foretaste._util.system import free_bytes
 from foretaste.data.config import memory_bytes
 from foretaste.data.manifest import TRAIN_FILE
 from foretaste.data.preparation.casts import Spellings
-from foretaste.data.preparation.engine import Engine, Found
+from foretaste.data.preparation.engine import Engine, Found, Row
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.source import Source, quoted
 from foretaste.data.sources.text import TextFile
@@ -66,7 +65,7 @@ class DuckDBEngine(Engine):
     ) -> None:
         self._num_copies = 0
         self._scratch = scratch
-        options: dict[str, Any] = {
+        options: dict[str, str | int | bool] = {
             "temp_directory": real_path(scratch),
             # A kept order takes memory (the process reached 2.4 GB under a limit of 2 GB). Without
             # it only COPY with ORDER BY is sorted: fetched as Arrow, it was not, 6 times of 6.
@@ -118,7 +117,7 @@ class DuckDBEngine(Engine):
                     raise InputError(f"{source.name}: cannot be read: {problem}") from None
         return registered
 
-    def run(self, sql: str) -> list[tuple[Any, ...]]:
+    def run(self, sql: str) -> list[Row]:
         try:
             return list(self._connection.execute(sql).fetchall())
         except duckdb.OutOfMemoryException as error:

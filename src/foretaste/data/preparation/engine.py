@@ -11,6 +11,9 @@ from typing import Any, ClassVar, Self
 from foretaste.data.preparation.casts import Kind, Spellings, cast
 from foretaste.data.sources.source import Source
 
+Row = tuple[Any, ...]
+"""A row of a query's result."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
@@ -51,7 +54,7 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def run(self, sql: str) -> list[tuple[Any, ...]]:
+    def run(self, sql: str) -> list[Row]:
         """The rows of a query; their order is not defined, even with ORDER BY.
 
         Raises InputError for malformed input, SettingError if the memory limit is too low, OSError
@@ -96,7 +99,7 @@ class Engine(ABC):
     def write_train(self, query: str, directory: Path, num_rows: int) -> list[str]:
         """Write the training pairs into a directory; returns the names of their files, in order."""
 
-    def row(self, sql: str) -> tuple[Any, ...]:
+    def row(self, sql: str) -> Row:
         """The one row that a query returns."""
         (row,) = self.run(sql)
         return row

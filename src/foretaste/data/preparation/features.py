@@ -186,7 +186,7 @@ class ItemFeatures:
     def _describe(self, engine: Engine, most: int) -> dict[str, str]:
         """A note on each column; InputError for one without a value that two items share."""
         sizes = {number: found for number, *found in engine.run(steps.SIZES_OF_COLUMNS)}
-        num_with = dict(engine.run(steps.ITEMS_WITH_VALUE))
+        num_with: dict[int, int] = dict(engine.run(steps.ITEMS_WITH_VALUE))
         frequent: dict[int, list[str]] = {}
         too_many = f"SELECT column_number, value FROM sizes_of_values WHERE size > {most}"
         for number, value in sorted(engine.run(too_many)):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from foretaste._util.documents import Document
 from foretaste._util.formatting import shown
 from foretaste.data.config import FileFormat, PrepareConfig, Progress
 from foretaste.data.like import Like
@@ -51,22 +51,22 @@ class GivenSplit:
     parts.
     """
 
-    train: Any
+    train: object
     """Interactions to learn from."""
 
-    validation_fold_in: Any = None
+    validation_fold_in: object = None
     """Known interactions of validation users who are in no other part."""
 
-    validation: Any = None
+    validation: object = None
     """Interactions that choose the best epoch."""
 
-    test_fold_in: Any = None
+    test_fold_in: object = None
     """Known interactions of test users who are in no other part."""
 
-    test: Any = None
+    test: object = None
     """Interactions to evaluate on."""
 
-    test_candidates: Any = None
+    test_candidates: object = None
     """Candidates ``fixed`` of each test user, against which the test items are ranked: a file or
     frame of (user, item) rows, or a ``.negative`` file of the NCF paper."""
 
@@ -89,7 +89,7 @@ class GivenSplit:
                     f"{_flag(part)} is given without the items to be found, {_flag(needed)}"
                 )
 
-    def parts(self) -> dict[str, Any]:
+    def parts(self) -> dict[str, object]:
         """The sources by the names that their parts have in the dataset; training first."""
         found = {"train": self.train}
         for split in ("validation", "test"):
@@ -105,7 +105,7 @@ def _flag(part: str) -> str:
     return f"--{part.replace('_', '-')} (GivenSplit({part}=...) in Python)"
 
 
-def as_given_split(source: Any) -> GivenSplit | None:
+def as_given_split(source: object) -> GivenSplit | None:
     """The given split that ``source`` is or names; None for a source that is still to be split.
 
     ``X.train.rating`` names the NCF paper's split: also ``X.test.rating`` and, if it exists,
@@ -150,7 +150,7 @@ class Inputs:
     items: Source | None
     """The description of the items, if there is one."""
 
-    provenance: list[dict[str, Any]]
+    provenance: list[Document]
     """For each source: its part, name, size and checksum, and the format of text."""
 
     name: str
@@ -244,7 +244,7 @@ class Inputs:
 
 
 def _open_parts(
-    source: Any, split: GivenSplit | None, config: PrepareConfig, opener: Opener | None
+    source: object, split: GivenSplit | None, config: PrepareConfig, opener: Opener | None
 ) -> tuple[list[Source], tuple[str, ...]]:
     """The sources of all interactions, and the names of their parts; no names if the source is
     still to be split, or if protocol none trains on all parts."""
@@ -282,7 +282,7 @@ def _name_of(source: Source) -> str:
     return Path(source.name).name.split(".")[0]
 
 
-def _key(source: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> str:
+def _key(source: Sequence[Document], settings: Document) -> str:
     """The content and settings that determine a dataset, as text."""
     key = {
         "format_version": FORMAT_VERSION,
@@ -294,7 +294,7 @@ def _key(source: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> st
     return json.dumps(key, sort_keys=True)
 
 
-def _check_settings_act(config: PrepareConfig, items: Any) -> None:
+def _check_settings_act(config: PrepareConfig, items: object) -> None:
     """Raise SettingError for a setting of an input that is not given."""
     for name in ("title_column", "features") if items is None else ():
         if (value := getattr(config, name)) is not None:

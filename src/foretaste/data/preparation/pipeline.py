@@ -218,7 +218,9 @@ class Pipeline:
         engine, events = self._engine, self._plan.events
         if not events:
             return rows
-        found = dict(engine.run(f"SELECT event, count(*) FROM {rows} GROUP BY event"))
+        found: dict[str, int] = dict(
+            engine.run(f"SELECT event, count(*) FROM {rows} GROUP BY event")
+        )
         if missing := [shown(event) for event in events if event not in found]:
             most = sorted(found, key=lambda event: (-found[event], event))[:_MOST_EVENTS]
             raise InputError(

@@ -6,7 +6,6 @@ import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pyarrow.parquet as pq
@@ -16,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from foretaste._util.files import real_path
 from foretaste.data.preparation.casts import Spellings
-from foretaste.data.preparation.engine import Engine, Found
+from foretaste.data.preparation.engine import Engine, Found, Row
 from foretaste.data.preparation.spark_session import Spark, translated
 from foretaste.data.preparation.spark_sources import View, registered, with_backslashes
 from foretaste.data.sources.arrow import Frame
@@ -68,7 +67,7 @@ class SparkEngine(Engine):
         with translated():
             return registered(self._spark.session, sources)
 
-    def run(self, sql: str) -> list[tuple[Any, ...]]:
+    def run(self, sql: str) -> list[Row]:
         with translated():
             return [tuple(row) for row in self._query(sql).collect()]
 

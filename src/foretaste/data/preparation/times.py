@@ -193,7 +193,7 @@ class Times:
             "written in another form"
         }
 
-    def date_of(self, time: Any) -> str:
+    def date_of(self, time: float) -> str:
         """The day of a time, in UTC; the year if it is out of the calendar."""
         assert self.per_second is not None
         seconds = float(time) / self.per_second
@@ -209,7 +209,7 @@ def _months_now() -> int:
     return now.year * 12 + now.month - 1
 
 
-def _plain(number: Any) -> str:
+def _plain(number: float) -> str:
     return str(int(number)) if number == int(number) else str(number)
 
 

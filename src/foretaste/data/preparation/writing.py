@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -121,7 +121,7 @@ def content_digest(*files: Path) -> str:
     for name in schema.names:
         sha256.update(f"{name}:{num_rows}\n".encode())
         if pa.types.is_primitive(schema.field(name).type):
-            arrays: Iterable[Any] = _values(files, name)
+            arrays: Iterable[pa.Array] = _values(files, name)
         else:
             # For text: the length of each value, -1 for NULL, then the bytes of all values.
             tables = [file.read(columns=[name]) for file in _opened(files)]
@@ -143,7 +143,7 @@ def _opened(files: Iterable[Path]) -> Iterator[pq.ParquetFile]:
             yield opened
 
 
-def _values(files: Iterable[Path], name: str) -> Iterator[Any]:
+def _values(files: Iterable[Path], name: str) -> Iterator[pa.Array]:
     """The values of a column of numbers, one array per row group; empty ones are left out."""
     for file in _opened(files):
         for group in range(file.num_row_groups):

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from foretaste._util.files import is_name_text
 from foretaste._util.formatting import counted, did_you_mean, shown
@@ -40,7 +39,7 @@ Opener = Callable[[str, FileFormat], Source]
 
 
 def open_sources(
-    source: Any, format: FileFormat, table: str = "table", opener: Opener | None = None
+    source: object, format: FileFormat, table: str = "table", opener: Opener | None = None
 ) -> list[Source]:
     """The files of a path, a folder, a pattern or a sequence of these; the rows of a database; or a
     frame.
@@ -77,7 +76,7 @@ def open_lines(path: Path, name: str, format: FileFormat) -> Source:
     return TextFile.open(path, whole_lines(format, name))
 
 
-def open_items(source: Any, format: FileFormat, opener: Opener | None = None) -> Source:
+def open_items(source: object, format: FileFormat, opener: Opener | None = None) -> Source:
     """The one file, table or frame that describes items, with all columns; InputError if ``source``
     names several."""
     opened = open_sources(source, format, "items table", opener)

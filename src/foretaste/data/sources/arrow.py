@@ -61,14 +61,14 @@ class Frame(Source):
     table: pa.Table = field(repr=False)
     """The columns that are read, by their names in a query and in types that DuckDB reads."""
 
-    given: Any = field(repr=False)
+    given: object = field(repr=False)
     """The frame or matrix itself."""
 
     index_names: tuple[str, ...] = ()
     """The names of a pandas frame's index, which is not read."""
 
     @classmethod
-    def open(cls, source: Any, name: str) -> Frame:
+    def open(cls, source: object, name: str) -> Frame:
         """The source of a frame or a sparse matrix; errors call it ``name``.
 
         In a SciPy sparse matrix the row number is ``user_id``, the column number ``item_id``, and
@@ -132,7 +132,7 @@ class Frame(Source):
         return sink.sha256.hexdigest()
 
 
-def refuse_rows(source: Sequence[Any]) -> None:
+def refuse_rows(source: Sequence[object]) -> None:
     """Raise InputError for a sequence of rows in place of a sequence of paths."""
     # A list of two names looks like a list of two paths.
     rows = (part for part in source if isinstance(part, Sequence | Mapping | np.ndarray))
@@ -147,7 +147,7 @@ def _index_names(source: Any) -> tuple[str, ...]:
     return tuple(str(name) for name in names if name is not None)
 
 
-def _as_frame(source: Any) -> str:
+def _as_frame(source: object) -> str:
     """The advice to make a frame from rows, or from columns by name."""
     if not isinstance(source, Sequence | Mapping | np.ndarray):
         return ""
@@ -177,7 +177,7 @@ def _names_and_columns(source: Any) -> tuple[list[str], Callable[[str], pa.Table
     return names, lambda name: table.select([names.index(name)])
 
 
-def _check_offsets(times: Iterable[Any]) -> None:
+def _check_offsets(times: Iterable[object]) -> None:
     """Raise ValueError if some times have a UTC offset and some have none, which Arrow takes for
     UTC."""
     # NaT is not equal to itself.
@@ -299,7 +299,7 @@ class _HashSink:
     def __init__(self) -> None:
         self.sha256 = hashlib.sha256()
 
-    def write(self, data: Any) -> int:
+    def write(self, data: bytes) -> int:
         self.sha256.update(data)
         return len(data)
 

@@ -11,11 +11,13 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import NamedTemporaryFile, gettempdir
+from types import ModuleType
 from typing import Any, Self
 from urllib.parse import quote
 
 import pyarrow as pa
 
+from foretaste._util.documents import Json
 from foretaste._util.files import NO_ROOM, open_regular, real_path, why_not_written
 from foretaste._util.formatting import did_you_mean, shown, without_secrets
 from foretaste.data.sources.arrow import Frame, by_position
@@ -151,7 +153,7 @@ class Database(Frame):
             return file_identity(Path(self.name.removeprefix(_SQLITE)))
         return self.name
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> dict[str, Json]:
         return super().provenance() | {"query": self.query, "num_rows": self.table.num_rows}
 
 
@@ -222,7 +224,7 @@ def _connected(url: str, dialect: _Dialect) -> Iterator[Any]:
             f"{url}: is read through ADBC, which is missing: "
             f"pip install {dialect.driver.replace('_', '-')}"
         )
-    driver: Any = import_module(f"{dialect.driver}.dbapi")
+    driver = import_module(f"{dialect.driver}.dbapi")
     try:
         with (
             _place(url, driver) as place,
@@ -240,7 +242,7 @@ def _connected(url: str, dialect: _Dialect) -> Iterator[Any]:
 
 
 @contextmanager
-def _place(url: str, driver: Any) -> Iterator[str]:
+def _place(url: str, driver: ModuleType) -> Iterator[str]:
     """Yield the name by which the driver opens a database, SQLite to read only."""
     if not url.startswith(_SQLITE):
         yield url

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
+from foretaste._util.documents import Json
 from foretaste._util.formatting import shown
 from foretaste.data.config import SKIPPED, FileFormat
 from foretaste.data.sources.source import Column, quoted, unreadable
@@ -81,7 +81,7 @@ class JsonLinesFile(TextFile):
         with suppress(OSError):
             deque(self._objects(), maxlen=0)
 
-    def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _objects(self) -> Iterator[tuple[int, dict[str, Json]]]:
         return _objects(self.path, ((number, line) for number, (line,) in self.rows()))
 
 
@@ -103,7 +103,7 @@ def _keys_beside(usual: Sequence[str], lines: TextFile) -> list[str]:
         return []  # the engine reads these lines too, and its error is explained
 
 
-def _objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Json]]]:
     """Every object with the number of its line; InputError for a line that is no object."""
     for number, line in lines:
         if not line.strip():

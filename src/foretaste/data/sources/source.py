@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
+from foretaste._util.documents import Json
 from foretaste._util.files import file_sha256, real_path
 from foretaste._util.formatting import shown, without_secrets
 from foretaste.errors import InputError
@@ -148,13 +149,13 @@ class Source:
         assert self.path is not None
         return file_sha256(self.path)
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> dict[str, Json]:
         """The source's name, size and checksum, and the format of text."""
         try:
             sha256 = self.sha256()
         except OSError as error:
             raise unreadable(self.name, error) from None
-        described: dict[str, Any] = {"path": self.name, "num_bytes": self.size, "sha256": sha256}
+        described: dict[str, Json] = {"path": self.name, "num_bytes": self.size, "sha256": sha256}
         if self.read_as:
             described["read_as"] = self.read_as
         return described

@@ -7,14 +7,13 @@ Shape suffixes: B users, K candidates per user, U users, I items, D width, R row
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from foretaste.models.base import SweepModel, UserState
 from foretaste.models.batches import WholeData
-from foretaste.models.config import TrainingSize
+from foretaste.models.config import Setting, TrainingSize
 from foretaste.models.ials.config import IALSConfig
 from foretaste.models.ials.scorer import FoldInScorer, VectorScorer
 from foretaste.models.scorer import Scorer
@@ -89,12 +88,12 @@ class IALS(SweepModel):
         self._features = features
 
     @classmethod
-    def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
+    def auto_settings(cls, size: TrainingSize, config: IALSConfig) -> dict[str, Setting]:
         settings = {"epochs": 20, "batch_size": size.num_users, "eval_every": 1, "patience": 3}
         # Settings of gradient steps, which a sweep has none of.
         return settings | {"learning_rate": 1.0, "beta1": 0.0, "beta2": 0.0}
 
-    def make_batches(self, histories: HistoryTensors, **settings: Any) -> BothSides:
+    def make_batches(self, histories: HistoryTensors, **settings: object) -> BothSides:
         features = self._features
         if features is None:
             return BothSides(histories, histories.transposed(), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from foretaste._util.settings import Count, Range
 from foretaste.models.config import (
@@ -13,6 +13,7 @@ from foretaste.models.config import (
     Dropout,
     FeatureConfig,
     ModelConfig,
+    Setting,
 )
 
 _MOST_OF_ALL_PAIRS = 6_000
@@ -32,13 +33,12 @@ class _LinearConfig(ModelConfig):
     has_large_products = False
     has_candidates = True
 
-    def rule(self, num_items: int, items_per_user: float) -> dict[str, Any]:
+    def rule(self, num_items: int, items_per_user: float) -> dict[str, Setting]:
         """The values in the place of ``auto``."""
         raise NotImplementedError
 
     def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
-        rule = self.rule(num_items, items_per_user)
-        return replace(self, **{name: rule[name] for name in rule if getattr(self, name) == "auto"})
+        return self._by_rule(self.rule(num_items, items_per_user))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ class EaseConfig(RidgeConfig):
     ignore_weights: bool = False
     """Learn from every interaction alike, whatever its weight."""
 
-    def rule(self, num_items: int, items_per_user: float) -> dict[str, Any]:
+    def rule(self, num_items: int, items_per_user: float) -> dict[str, Setting]:
         # Fewer weights overfit less. Of all pairs a user_power of 0.3 gained on one of four sets
         # and nearly lost on another; of a few neighbours it gained on two of five and lost on none.
         l2, user_power = (200.0, 0.0) if self.neighbors == "all" else (20.0, 0.3)
@@ -156,7 +156,7 @@ class SlistConfig(RidgeConfig):
     """Weight of the squared weights against the squared errors: the higher, the more often two
     items must follow each other. The rule of auto: 100."""
 
-    def rule(self, num_items: int, items_per_user: float) -> dict[str, Any]:
+    def rule(self, num_items: int, items_per_user: float) -> dict[str, Setting]:
         return {"recency": 0.7, "set_weight": 0.3, "l2": 100.0}
 
     def candidates(self) -> Candidates:
@@ -201,7 +201,7 @@ class ItemKNNConfig(NeighborsConfig):
     ignore_weights: bool = False
     """Learn from every interaction alike, whatever its weight."""
 
-    def rule(self, num_items: int, items_per_user: float) -> dict[str, Any]:
+    def rule(self, num_items: int, items_per_user: float) -> dict[str, Setting]:
         return {"neighbors": 100, "shrinkage": 10.0, "user_power": 0.5}
 
     def candidates(self) -> Candidates:
@@ -242,7 +242,7 @@ class RP3betaConfig(NeighborsConfig):
     ignore_weights: bool = False
     """Learn from every interaction alike, whatever its weight."""
 
-    def rule(self, num_items: int, items_per_user: float) -> dict[str, Any]:
+    def rule(self, num_items: int, items_per_user: float) -> dict[str, Setting]:
         cut = self.cut
         if cut == "auto":
             cut = "source" if items_per_user < _SHORT_HISTORIES else "target"

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappush, heapreplace
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-_Loop = TypeVar("_Loop", bound=Callable[..., Any])
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class Entries(NamedTuple):
@@ -63,26 +64,27 @@ class Strength(NamedTuple):
     shrinkage: float
 
 
-def _compiled(function: _Loop) -> _Loop:
+def _compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """A loop that is compiled when it is first called; later processes read it from a cache."""
-    plain = njit(nogil=True)(function)
+    plain: Callable[_P, _R] = njit(nogil=True)(function)
     try:
-        cached = njit(nogil=True, cache=True)(function)
+        cached: Callable[_P, _R] = njit(nogil=True, cache=True)(function)
     except RuntimeError:  # Numba found no folder to write to
-        return cast(_Loop, plain)
+        return plain
 
-    def call(*arguments: Any) -> Any:
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
-            return cached(*arguments)
+            return cached(*args, **kwargs)
         except OSError:  # a full disk, before the loop has begun
-            return plain(*arguments)
+            return plain(*args, **kwargs)
 
-    return cast(_Loop, call)
+    return call
 
 
-def _inner(function: _Loop) -> _Loop:
+def _inner(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """A part of other loops, compiled with each of them."""
-    return cast(_Loop, njit(nogil=True)(function))
+    compiled: Callable[_P, _R] = njit(nogil=True)(function)
+    return compiled
 
 
 @_inner

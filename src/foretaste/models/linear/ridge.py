@@ -6,9 +6,9 @@ Shape suffixes: I items of the catalogue.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -37,6 +37,8 @@ from foretaste.ops.workers import of_each
 if TYPE_CHECKING:
     from foretaste.models.linear.kernels import Entries, PopularPairs
 
+
+_Counts = TypeVar("_Counts")
 
 _NUMBERS_AT_ONCE = 1 << 20
 """Numbers of the systems that a thread has at once, or those of one system."""
@@ -145,7 +147,7 @@ class RidgeModel(LinearModel):
         weight, power = factor * self.config.feature_weight, self.config.feature_power
         return entries_of_features(features, self.num_items, weight, power)
 
-    def _counted(self, key: Any, count: Callable[[], Any]) -> Any:
+    def _counted(self, key: Hashable, count: Callable[[], _Counts]) -> _Counts:
         """The counts of an earlier fit whose settings for them were the same, else new ones.
 
         Those of the last fit alone are kept. Of a few neighbours they are of one ``set_weight``:
@@ -158,7 +160,8 @@ class RidgeModel(LinearModel):
         if key not in self.counts:
             self.counts.clear()
             self.counts[key] = count()
-        return deepcopy(self.counts[key])
+        counts: _Counts = deepcopy(self.counts[key])
+        return counts
 
     def _fit_all_pairs(self, entries: Entries, progress: FitProgress) -> None:
         table_3II = self._counted("all", lambda: count_tables(entries, progress))

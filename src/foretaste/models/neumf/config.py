@@ -5,11 +5,19 @@ does not have their names.
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from foretaste._util.settings import Count, Range, wrong
 from foretaste.errors import SettingError
-from foretaste.models.config import Auto, Between, Dropout, ModelConfig, SearchSpace, Widths
+from foretaste.models.config import (
+    Auto,
+    Between,
+    Dropout,
+    ModelConfig,
+    SearchSpace,
+    Setting,
+    Widths,
+)
 
 BatchLayout = Literal["grouped", "shuffled"]
 
@@ -173,7 +181,7 @@ class GMFConfig(NegativesConfig, _Factors):
         return (self.temperature or _TEMPERATURE) if self.scores_cosines else 1.0
 
     @property
-    def resolved_settings(self) -> dict[str, Any]:
+    def resolved_settings(self) -> dict[str, Setting]:
         return {"temperature": self.divisor if self.scores_cosines else None}
 
     def __post_init__(self) -> None:

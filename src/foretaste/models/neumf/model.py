@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +20,9 @@ from torch.nn import functional as F
 from foretaste._util.climb import climb
 from foretaste.models.base import Implementation, NeuralModel, UserState
 from foretaste.models.batches import Batch, power_of_two
-from foretaste.models.config import ModelConfig, TrainingSize
+from foretaste.models.config import ModelConfig, Setting, TrainingSize
 from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
-from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
+from foretaste.models.neumf.config import GMFConfig, MLPConfig, NegativesConfig, NeuMFConfig
 from foretaste.models.neumf.fold_in import UserPrior, fit_users
 from foretaste.models.parts import WHOLE, Parts
 from foretaste.ops import neumf_loss
@@ -97,7 +97,7 @@ class NeuMF(NeuralModel):
         self._frozen_inputs: InteractionInputs | None = None
 
     @classmethod
-    def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
+    def auto_settings(cls, size: TrainingSize, config: NegativesConfig) -> dict[str, Setting]:
         """NVIDIA's settings from 10 M interactions on, for large batches of few negatives.
 
         Smaller data get a lower rate, and batches that grow with the negatives. The rate is lower
@@ -107,7 +107,7 @@ class NeuMF(NeuralModel):
         """
         samples_each: int = 1 + config.num_negatives
         every = 2 if size.protocol == "held-out-users" else 1  # where it costs more than an epoch
-        settings: dict[str, Any] = {"epochs": 40, "eval_every": every, "patience": 5}
+        settings: dict[str, Setting] = {"epochs": 40, "eval_every": every, "patience": 5}
         # Adam's 0.25 and 0.5 forget too fast for the noise of smaller batches.
         is_large = size.num_interactions >= _MANY and (size.batch_size or 1 << 20) >= 1 << 18
         if is_large and samples_each <= 16:
@@ -153,7 +153,7 @@ class NeuMF(NeuralModel):
 
     def choose_fold_in(
         self, value: Callable[[], float], best: float
-    ) -> tuple[dict[str, Any], float]:
+    ) -> tuple[dict[str, Setting], float]:
         """The weight of the prior of new users, unless one was given.
 
         A climb from the weight of training, in factors of 0.3.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from foretaste._util.settings import Count, Range, wrong
-from foretaste.models.config import Auto, Between, Dropout, ModelConfig
+from foretaste.models.config import Auto, Between, Dropout, ModelConfig, Setting
 
 LONG_HISTORIES = 60.0
 """Mean number of items of a user from which histories count as long."""
@@ -74,14 +74,14 @@ class SASRecConfig(ModelConfig):
     def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
         is_long = items_per_user >= LONG_HISTORIES
         width = 96 if is_long else 64
-        rule: dict[str, Any] = {
+        rule: dict[str, Setting] = {
             "factors": -(-width // self.heads) * self.heads,
             "max_length": 200 if is_long else 50,
             "dropout": 0.2 if is_long else 0.5,
             "sampled_softmax": 1024 if num_items > MANY_ITEMS else None,
             "feature_weight": 1.0,
         }
-        return replace(self, **{name: rule[name] for name in rule if getattr(self, name) == "auto"})
+        return self._by_rule(rule)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,12 +5,13 @@ Shape suffixes: V values, I items, N pairs of a value and an item that has it, D
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from foretaste.ops.autograd import Context, Gradients
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.segments import sum_bags
 
@@ -45,7 +46,7 @@ class ItemValues(nn.Module):
 class _Means(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: Context,
         value_table: Tensor,
         share_I1: Tensor,
         value_N: Tensor,
@@ -58,6 +59,6 @@ class _Means(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *upstream: Any) -> Any:
+    def backward(ctx: Context, *upstream: Tensor) -> Gradients:
         share_I1, item_N, first_item_V = ctx.saved_tensors
         return sum_bags(upstream[0] * share_I1, item_N, first_item_V), *[None] * 5

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from foretaste.errors import TrainingError
 from foretaste.models.base import Implementation, NeuralModel, UserState
 from foretaste.models.batches import Batches, power_of_two
-from foretaste.models.config import ModelConfig, TrainingSize
+from foretaste.models.config import ModelConfig, Setting, TrainingSize
 from foretaste.models.layers import Layer
 from foretaste.models.parts import WHOLE, Parts
 from foretaste.models.sasrec.batches import StepBatch, StepBatches, newest_items
@@ -93,9 +93,14 @@ class SASRec(NeuralModel):
         self.register_buffer("longest_row", torch.zeros((), dtype=torch.int64))
 
     @classmethod
-    def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
+    def auto_settings(cls, size: TrainingSize, config: SASRecConfig) -> dict[str, Setting]:
         batch_size = power_of_two(size.num_interactions // 64, 32, 2048)
-        shape = {"epochs": 40, "batch_size": batch_size, "eval_every": 5, "patience": 0}
+        shape: dict[str, Setting] = {
+            "epochs": 40,
+            "batch_size": batch_size,
+            "eval_every": 5,
+            "patience": 0,
+        }
         adam = {"learning_rate": 0.003, "beta1": 0.9, "beta2": 0.98}
         if size.constant_rate:
             return shape | adam | {"patience": 5}

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from foretaste.models.config import ModelConfig, TrainingSize
+from foretaste.models.config import ModelConfig, Setting, TrainingSize
 from foretaste.models.layers import Layer
 from foretaste.models.vae.autoencoder import HistoryAutoencoder
 from foretaste.models.vae.batches import HistoryBatch, small_batch
@@ -59,13 +59,13 @@ class MultVAE(HistoryAutoencoder):
         self.output = Layer(decoder[-1], num_items)
 
     @classmethod
-    def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
+    def auto_settings(cls, size: TrainingSize, config: VAEConfig | DAEConfig) -> dict[str, Setting]:
         """NVIDIA's settings from 100,000 users on; below, small batches at a rate that falls to 0.
 
         With a constant rate there, steps are smaller and weights are averaged.
         """
         if size.num_users >= MANY_USERS:
-            shape: dict[str, Any] = {"epochs": 400, "batch_size": 24_576, "eval_every": 10}
+            shape: dict[str, Setting] = {"epochs": 400, "batch_size": 24_576, "eval_every": 10}
             adam = {"learning_rate": 0.004, "beta1": 0.9, "beta2": 0.9}
             return shape | adam | {"patience": 5}
         adam = {"beta1": 0.9, "beta2": 0.999}

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foretaste.models.batches import Batch, Batches
-from foretaste.models.config import ModelConfig, TrainingSize
+from foretaste.models.config import ModelConfig, Setting, TrainingSize
 from foretaste.models.layers import Layer
 from foretaste.models.parts import WHOLE, Parts
 from foretaste.models.vae.autoencoder import HistoryAutoencoder
@@ -64,7 +64,7 @@ class RecVAE(HistoryAutoencoder):
         self.output = Layer(config.latent, num_items)
 
     @classmethod
-    def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Any]:
+    def auto_settings(cls, size: TrainingSize, config: RecVAEConfig) -> dict[str, Setting]:
         """The authors' batches and steps from 50,000 users on.
 
         Below, small batches at a rate that falls to 0, or averaged weights where a constant rate is
@@ -72,7 +72,7 @@ class RecVAE(HistoryAutoencoder):
         """
         adam = {"beta1": 0.9, "beta2": 0.999}
         if size.num_users >= _MANY_USERS:
-            shape: dict[str, Any] = {"epochs": 50, "batch_size": 500, "eval_every": 1}
+            shape: dict[str, Setting] = {"epochs": 50, "batch_size": 500, "eval_every": 1}
             return shape | adam | {"learning_rate": 0.0005, "patience": 5}
         if size.constant_rate:
             batch_size = small_batch(size.num_users, 1 << 8)

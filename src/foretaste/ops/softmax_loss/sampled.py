@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from foretaste.ops.autograd import Context, Gradients
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import bounded, hash_words
@@ -97,12 +98,17 @@ def sample_others(
     return item_S, length_S.float().log_()
 
 
+class _RowsContext(Context):
+    shape: torch.Size
+    buffers: Buffers
+
+
 class _Rows(torch.autograd.Function):
     """Some items' weights and biases; ``index_C`` holds no item twice."""
 
     @staticmethod
     def forward(
-        ctx: Any, index_C: Tensor, weight_ID: Tensor, bias_I: Tensor, buffers: Buffers
+        ctx: _RowsContext, index_C: Tensor, weight_ID: Tensor, bias_I: Tensor, buffers: Buffers
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(index_C)
         ctx.shape, ctx.buffers = weight_ID.shape, buffers
@@ -113,7 +119,7 @@ class _Rows(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *upstream: Any) -> Any:
+    def backward(ctx: _RowsContext, *upstream: Tensor) -> Gradients:
         (index_C,) = ctx.saved_tensors
         weight_CD, bias_C = upstream
         name, device = "sampled weight gradient", weight_CD.device

@@ -10,7 +10,7 @@ Shape suffixes: B users, N interactions, I items, H width, E entries of a block.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import torch
 import triton
@@ -18,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from foretaste.ops.autograd import Context, Gradients
 from foretaste.ops.dropout import ENTRY_BITS, drop_threshold, keep_rate
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import key_on
@@ -38,10 +39,20 @@ def encode(
     return cast(Tensor, result)
 
 
+class _BagsContext(Context):
+    histories: HistoryTensors
+    dropout: float
+    stays_N: Tensor
+
+
 class _Bags(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, table_IH: Tensor, histories: HistoryTensors, dropout: float, key: int | Tensor
+        ctx: _BagsContext,
+        table_IH: Tensor,
+        histories: HistoryTensors,
+        dropout: float,
+        key: int | Tensor,
     ) -> Tensor:
         ctx.histories, ctx.dropout = histories, dropout
         # Zeros, as no program visits the entries of padding: they must not stay.
@@ -69,7 +80,7 @@ class _Bags(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *upstream: Any) -> Any:
+    def backward(ctx: _BagsContext, *upstream: Tensor) -> Gradients:
         histories, num_items = ctx.histories, ctx.histories.num_items
         position_N = torch.arange(histories.item_index.numel(), device=histories.device)
         row_index_N = torch.searchsorted(histories.offsets, position_N, right=True) - 1

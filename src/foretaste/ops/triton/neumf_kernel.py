@@ -12,7 +12,7 @@ first and last layer.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import triton.language as tl
 
@@ -29,68 +29,68 @@ from foretaste.ops.triton.support import kernel
 class Tables(NamedTuple):
     """Tables that samples gather their rows from."""
 
-    user_product_BF: Any
-    item_product_IF: Any
-    user_tower_BH: Any
-    item_tower_IH: Any
+    user_product_BF: tl.tensor
+    item_product_IF: tl.tensor
+    user_tower_BH: tl.tensor
+    item_tower_IH: tl.tensor
 
 
 class Weights(NamedTuple):
     """Weights of the network; the scale of dropout is within ``hidden`` and ``output_tower_D``."""
 
-    output_product_F: Any
-    output_tower_D: Any
-    output_bias_1: Any
-    hidden: Any
-    biases: Any
+    output_product_F: tl.tensor
+    output_tower_D: tl.tensor
+    output_bias_1: tl.tensor
+    hidden: tl.tuple
+    biases: tl.tuple
 
 
 class Tile(NamedTuple):
     """The samples of a tile: rows, items, numbers, and False where they are padding."""
 
-    row_S: Any
-    item_S: Any
-    sample_S: Any
-    valid_S: Any
+    row_S: tl.tensor
+    item_S: tl.tensor
+    sample_S: tl.tensor
+    valid_S: tl.tensor
 
 
 class Shape(NamedTuple):
     """Sizes that a kernel is compiled for: every field a `tl.constexpr`, or a tuple of them."""
 
-    candidates: Any
-    factors: Any
-    padded_factors: Any
-    widths: Any
+    candidates: tl.constexpr
+    factors: tl.constexpr
+    padded_factors: tl.constexpr
+    widths: tl.tuple
     """Widths of the tower's layers, the first included."""
-    padded: Any
+    padded: tl.tuple
     """Each of them padded to a power of two."""
-    chunk: Any
+    chunk: tl.constexpr
     """Columns of the first layer in a chunk; all of them where it is the only layer."""
-    threshold: Any
+    threshold: tl.constexpr
     """Random bytes below this drop an activation."""
-    block: Any
+    block: tl.constexpr
     """Samples of a tile at most: it holds whole rows."""
-    padded_rows: Any
+    padded_rows: tl.constexpr
     """Rows of a tile, padded to a power of two."""
-    dtype: Any
+    dtype: tl.constexpr
     """Of the products and of the activations kept between them."""
-    precision: Any
+    precision: tl.constexpr
     """Of float32 products: ``ieee`` or ``tf32``."""
-    product_precision: Any
+    product_precision: tl.constexpr
     """The same for the product side's sums over candidates; their terms are float32."""
-    num_sums: Any
+    num_sums: tl.constexpr
     """Sums kept of each tile."""
 
 
 class Compared(NamedTuple):
     """The samples; labels and weights with their strides (`tl.constexpr`), by row and candidate."""
 
-    item_index_BK: Any
-    label_BK: Any
-    label_strides: Any
-    weight_BK: Any
-    weight_strides: Any
-    loss_scale_2: Any
+    item_index_BK: tl.tensor
+    label_BK: tl.tensor
+    label_strides: tl.tuple
+    weight_BK: tl.tensor
+    weight_strides: tl.tuple
+    loss_scale_2: tl.tensor
     """Factor of the weights that keeps gradients from vanishing in half precision; its inverse."""
 
 
@@ -98,15 +98,15 @@ class Written(NamedTuple):
     """Results of the kernel. ``slope_S``, ``gradients`` and ``sums`` are multiplied by the loss
     scale, but for the losses in ``sums``."""
 
-    user_product_BF: Any
-    user_tower_BH: Any
-    activations: Any
+    user_product_BF: tl.tensor
+    user_tower_BH: tl.tensor
+    activations: tl.tuple
     """Of every layer but the last, [samples, width]."""
-    slope_S: Any
+    slope_S: tl.tensor
     """Gradient of the logits."""
-    gradients: Any
+    gradients: tl.tuple
     """Of every layer's preactivations, [samples, width], last layer first."""
-    sums: Any
+    sums: tl.tensor
     """Losses, slopes and gradients of output weights and biases, added up for each tile."""
 
 

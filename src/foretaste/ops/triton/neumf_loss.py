@@ -31,7 +31,6 @@ Shape suffixes: B rows, K candidates per row, S samples, I items, F factors, H a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 import triton.language as tl
@@ -284,7 +283,7 @@ def _gradient_of(tensor: Tensor) -> Tensor:
     )
 
 
-def _constants(values: Iterable[int]) -> tuple[Any, ...]:
+def _constants(values: Iterable[int]) -> tuple[tl.constexpr, ...]:
     """Each value as a `tl.constexpr`."""
     return tuple(tl.constexpr(value) for value in values)
 

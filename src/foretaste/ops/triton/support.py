@@ -47,7 +47,9 @@ def kernel(function: _Function) -> _Function:
     return compiled
 
 
-def launch(function: Callable[..., Any], num_programs: int, *args: Any, **options: Any) -> None:
+def launch(
+    function: Callable[..., Any], num_programs: int, *args: object, **options: object
+) -> None:
     """Queue ``num_programs`` programs of a kernel on the current stream of its tensors' device.
 
     ``options`` are the kernel's compile-time constants and ``num_warps``, ``num_stages``. Raises
@@ -78,7 +80,7 @@ def launch(function: Callable[..., Any], num_programs: int, *args: Any, **option
             ) from error
 
 
-def _tensors(args: Iterable[Any]) -> Iterator[Tensor]:
+def _tensors(args: Iterable[object]) -> Iterator[Tensor]:
     """Tensors among arguments, and in tuples among them."""
     for arg in args:
         if isinstance(arg, Tensor):
