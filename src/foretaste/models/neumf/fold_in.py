@@ -114,86 +114,88 @@ def _mean_of_rows(
     return parts.total(sum_D).double() / (scale * num_rows)
 
 
-@torch.no_grad()
-def fit_users(
-    prior: UserPrior,
-    project: Project,
-    project_back: ProjectBack,
-    frozen: InteractionInputs,
-    histories: HistoryTensors,
-    objective: Objective,
-    num_negatives: int,
-) -> tuple[Tensor, ...]:
-    """A row of each user table, [B, width], fitted to the histories.
+@dataclass(frozen=True, kw_only=True)
+class UserFit:
+    """A fit of rows to the histories of new users, with the rest of the model frozen."""
 
-    Args:
-        prior: of the trained rows; its mean is the start.
-        project: the model's, of rows.
-        project_back: its backward.
-        frozen: items and weights of the loss, fixed; its user sides are replaced.
-        histories: the new users' items.
-        objective: the loss of training.
-        num_negatives: of each item. Long histories draw fewer, so that a history has at most
-            327,680 samples; each then weighs more. At least one is drawn.
-    """
-    parts = []
-    for start, stop in _shares(histories, max(1, _SAMPLES_AT_ONCE // (1 + num_negatives))):
-        part = histories[start:stop]
-        # Fewer are drawn where one history alone is too long for all.
-        fitting = max(1, _SAMPLES_AT_ONCE // max(1, len(part.item_index)) - 1)
-        turns = _turns(part, objective, num_negatives, min(num_negatives, fitting))
-        num_losses = 1 + num_negatives if objective.name == "bce" else 1
-        strength_B1 = prior.weight / (num_losses * part.lengths().clamp(min=1)[:, None])
-        parts.append(_fit(prior, strength_B1, project, project_back, frozen, part, turns))
-    if not parts:
-        return tuple(mean[:0] for mean in prior.means)
-    return tuple(torch.cat(rows) for rows in zip(*parts, strict=True))
+    prior: UserPrior
+    """The prior from the trained rows; its mean is the start."""
 
+    project: Project
+    """The model's projection of rows."""
 
-def _fit(
-    prior: UserPrior,
-    strength_B1: Tensor,
-    project: Project,
-    project_back: ProjectBack,
-    frozen: InteractionInputs,
-    histories: HistoryTensors,
-    turns: Sequence[Samples],
-) -> tuple[Tensor, ...]:
-    """Rows by Adam, written out: PyTorch's and autograd take several times as long for one user."""
-    standardized = [mean.new_zeros(len(histories), mean.shape[1]) for mean in prior.means]
-    if histories.item_index.numel() == 0:
-        return tuple(prior.rows(standardized))
-    row_index_N = histories.row_index()
-    position_N = torch.arange(len(row_index_N), device=row_index_N.device)
-    moments = [(torch.zeros_like(row), torch.zeros_like(row)) for row in standardized]
-    for step in range(NUM_STEPS):
-        rows = prior.rows(standardized)
-        sides = project(rows)
-        of_interactions = (side.index_select(0, row_index_N) for side in sides)
-        inputs = with_users(frozen, *of_interactions)
-        _, found = chunked.value_and_gradients(inputs, turns[step % len(turns)])
-        by_sides = [
-            # Without the factor that `logit_adjustment` has added to the items
-            # (`with_item_scores`).
-            sum_bags(by_interaction, position_N, histories.offsets)[:, : side.shape[1]]
-            for by_interaction, side in zip(
-                (found.user_product_BF, found.user_tower_BH), sides, strict=True
-            )
-        ]
-        # Adam (Kingma & Ba 2015, algorithm 1) with a rate that falls linearly to 0, and the
-        # correction of the first moment in it.
-        rate = LEARNING_RATE * (1.0 - step / NUM_STEPS) / (1.0 - BETA1 ** (step + 1))
-        for row, by_row, deviation, (mean, square) in zip(
-            standardized, project_back(rows, by_sides), prior.deviations, moments, strict=True
-        ):
-            # The row is in deviations from the mean: the chain rule gives the first term, and the
-            # Gaussian prior -log N = row² / 2 the second.
-            gradient = by_row * deviation + row * strength_B1
-            mean.lerp_(gradient, 1.0 - BETA1)
-            square.lerp_(gradient.square(), 1.0 - BETA2)
-            root = square.div(1.0 - BETA2 ** (step + 1)).sqrt_().add_(_EPSILON)
-            row.addcdiv_(mean, root, value=-rate)
-    return tuple(prior.rows(standardized))
+    project_back: ProjectBack
+    """The backward of `project`."""
+
+    frozen: InteractionInputs
+    """Items and weights of the loss; its user sides are replaced."""
+
+    objective: Objective
+    """The loss of training."""
+
+    num_negatives: int
+    """Negatives of each item. Long histories draw fewer, so that a history has at most 327,680
+    samples; each then weighs more. At least one is drawn."""
+
+    @torch.no_grad()
+    def rows(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
+        """A row of each user table, [B, width], fitted to the histories."""
+        prior, num_negatives, parts = self.prior, self.num_negatives, []
+        for start, stop in _shares(histories, max(1, _SAMPLES_AT_ONCE // (1 + num_negatives))):
+            part = histories[start:stop]
+            # Fewer are drawn where one history alone is too long for all.
+            fitting = max(1, _SAMPLES_AT_ONCE // max(1, len(part.item_index)) - 1)
+            turns = _turns(part, self.objective, num_negatives, min(num_negatives, fitting))
+            num_losses = 1 + num_negatives if self.objective.name == "bce" else 1
+            strength_B1 = prior.weight / (num_losses * part.lengths().clamp(min=1)[:, None])
+            parts.append(self._rows(part, strength_B1, turns))
+        if not parts:
+            return tuple(mean[:0] for mean in prior.means)
+        return tuple(torch.cat(rows) for rows in zip(*parts, strict=True))
+
+    def _rows(
+        self, histories: HistoryTensors, strength_B1: Tensor, turns: Sequence[Samples]
+    ) -> tuple[Tensor, ...]:
+        """Rows by Adam, written out: PyTorch's and autograd take several times as long for one
+        user."""
+        standardized = [mean.new_zeros(len(histories), mean.shape[1]) for mean in self.prior.means]
+        if histories.item_index.numel() == 0:
+            return tuple(self.prior.rows(standardized))
+        row_index_N = histories.row_index()
+        position_N = torch.arange(len(row_index_N), device=row_index_N.device)
+        moments = [(torch.zeros_like(row), torch.zeros_like(row)) for row in standardized]
+        for step in range(NUM_STEPS):
+            rows = self.prior.rows(standardized)
+            sides = self.project(rows)
+            of_interactions = (side.index_select(0, row_index_N) for side in sides)
+            inputs = with_users(self.frozen, *of_interactions)
+            _, found = chunked.value_and_gradients(inputs, turns[step % len(turns)])
+            by_sides = [
+                # Without the factor that `logit_adjustment` has added to the items
+                # (`with_item_scores`).
+                sum_bags(by_interaction, position_N, histories.offsets)[:, : side.shape[1]]
+                for by_interaction, side in zip(
+                    (found.user_product_BF, found.user_tower_BH), sides, strict=True
+                )
+            ]
+            # Adam (Kingma & Ba 2015, algorithm 1) with a rate that falls linearly to 0, and the
+            # correction of the first moment in it.
+            rate = LEARNING_RATE * (1.0 - step / NUM_STEPS) / (1.0 - BETA1 ** (step + 1))
+            for row, by_row, deviation, (mean, square) in zip(
+                standardized,
+                self.project_back(rows, by_sides),
+                self.prior.deviations,
+                moments,
+                strict=True,
+            ):
+                # The row is in deviations from the mean: the chain rule gives the first term, and
+                # the Gaussian prior -log N = row² / 2 the second.
+                gradient = by_row * deviation + row * strength_B1
+                mean.lerp_(gradient, 1.0 - BETA1)
+                square.lerp_(gradient.square(), 1.0 - BETA2)
+                root = square.div(1.0 - BETA2 ** (step + 1)).sqrt_().add_(_EPSILON)
+                row.addcdiv_(mean, root, value=-rate)
+        return tuple(self.prior.rows(standardized))
 
 
 def _turns(

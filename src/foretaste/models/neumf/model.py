@@ -23,7 +23,7 @@ from foretaste.models.batches import Batch, power_of_two
 from foretaste.models.config import ModelConfig, Setting, TrainingSize
 from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NegativesConfig, NeuMFConfig
-from foretaste.models.neumf.fold_in import UserPrior, fit_users
+from foretaste.models.neumf.fold_in import UserFit, UserPrior
 from foretaste.models.parts import WHOLE, Parts
 from foretaste.ops import neumf_loss
 from foretaste.ops.histories import HistoryTensors
@@ -329,15 +329,15 @@ class NeuMF(NeuralModel):
         return tuple(self.rows_of_users(table.detach(), user_index_B) for table in tables)
 
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
-        return fit_users(
-            self._prior(),
-            self._projected_users,
-            self._projected_back,
-            self._adjusted(self._frozen()),
-            histories,
-            self.objective,
-            self.config.num_negatives,
+        fit = UserFit(
+            prior=self._prior(),
+            project=self._projected_users,
+            project_back=self._projected_back,
+            frozen=self._adjusted(self._frozen()),
+            objective=self.objective,
+            num_negatives=self.config.num_negatives,
         )
+        return fit.rows(histories)
 
     def _prior(self) -> UserPrior:
         """The prior of new users from the trained rows; kept as `_frozen` is."""
