@@ -81,10 +81,7 @@ def test_files_in_another_order_are_found(tmp_path: Path) -> None:
 def test_a_training_part_may_have_more_files_than_can_be_open(tmp_path: Path) -> None:
     with few_open_files():
         engine = cast(Any, ManyFiles())
-        parts, digest = write_parts(
-            engine, tmp_path, {}, {"user_id": "text", "item_id": "text"}, (), {},
-            has_weights=False, has_order=False,
-        )  # fmt: skip
+        parts, digest = write_parts(engine, tmp_path, "", {"users": "", "items": ""})
     files = sorted((tmp_path / "train").iterdir())
     assert len(parts) == len(files) + 2
     whole = pa.concat_tables(pq.read_table(file) for file in files)

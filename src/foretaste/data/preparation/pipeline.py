@@ -13,7 +13,7 @@ from foretaste import __version__
 from foretaste._util.formatting import counted, option_words, shown
 from foretaste.data.config import MOST_WEIGHT, Progress
 from foretaste.data.manifest import NEW_ITEMS, NUM_TIED, SEEN_FILE, UNSEEN, Manifest, Part
-from foretaste.data.part_files import POSITION_COLUMN
+from foretaste.data.part_files import POSITION_COLUMN, WEIGHT_COLUMN
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.candidates import Candidates
 from foretaste.data.preparation.casts import Kind
@@ -32,7 +32,7 @@ from foretaste.data.preparation.reading import (
     read_raw,
 )
 from foretaste.data.preparation.times import OPTION, Times
-from foretaste.data.preparation.writing import write_parts
+from foretaste.data.preparation.writing import queries_of_ids, query_of_pairs, write_parts
 from foretaste.data.sources import describe_files
 from foretaste.data.sources.source import Source, quoted
 from foretaste.errors import InputError, SettingError
@@ -144,22 +144,22 @@ class Pipeline:
         progress("number")
         self.number(items, features, candidates, raw.kinds["item_id"])
         progress("write")
-        pairs = {part: f"(SELECT * FROM held WHERE part = '{part}')" for part in plan.held_parts}
+        position = [POSITION_COLUMN] if plan.has_order else []
+        queries = {
+            part: query_of_pairs(f"(SELECT * FROM held WHERE part = '{part}')", *position)
+            for part in plan.held_parts
+        }
         if candidates is not None:
-            pairs["test_candidates"] = "candidates"
+            queries["test_candidates"] = query_of_pairs("candidates")
         if self._tables_of_seen:
             rows = " UNION ALL ".join(f"SELECT * FROM {table}" for table in self._tables_of_seen)
-            pairs["seen"] = steps.SEEN.format(rows=rows)
-        written = write_parts(
-            engine,
-            directory,
-            pairs,
-            raw.kinds,
-            item_columns,
-            {} if features is None else features.queries(),
-            has_order=plan.has_order,
-            has_weights=mean_weight is not None,
-        )
+            queries["seen"] = query_of_pairs(steps.SEEN.format(rows=rows))
+        queries |= queries_of_ids(raw.kinds, item_columns)
+        if features is not None:
+            queries |= features.queries()
+        weight = [] if mean_weight is None else [WEIGHT_COLUMN]
+        train = query_of_pairs("train", *position, *weight)
+        written = write_parts(engine, directory, train, queries)
         return self._manifest(raw.kinds, *written, mean_weight)
 
     def read(self) -> Raw:

@@ -17,8 +17,6 @@ from foretaste.data.manifest import TRAIN_FILE, Part
 from foretaste.data.part_files import (
     FEATURE_COLUMNS,
     PAIR_COLUMNS,
-    POSITION_COLUMN,
-    WEIGHT_COLUMN,
     numbers,
 )
 from foretaste.data.preparation import steps
@@ -30,42 +28,12 @@ if TYPE_CHECKING:
 
 
 def write_parts(
-    engine: Engine,
-    directory: Path,
-    pairs: Mapping[str, str],
-    kinds: Mapping[str, Kind],
-    item_columns: Sequence[str],
-    features: Mapping[str, str],
-    *,
-    has_order: bool,
-    has_weights: bool,
+    engine: Engine, directory: Path, train: str, queries: Mapping[str, str]
 ) -> tuple[dict[str, Part], str]:
-    """Write all Parquet files. ``pairs`` has the rows of each part but the training part, and
-    ``features`` the queries of the files of features. Returns the descriptions by file name, and
-    the digest of a training part in several files."""
-    queries = {
-        name: steps.PAIRS_FILE.format(
-            rows=rows,
-            columns=f", {POSITION_COLUMN}"
-            if has_order and name not in ("test_candidates", "seen")
-            else "",
-        )
-        for name, rows in pairs.items()
-    }
-    # Files have integer ids of 64 bits, also if 32 were enough while preparing.
-    ids = {
-        role: f"CAST({role} AS BIGINT)" if kind == "integer" else role
-        for role, kind in kinds.items()
-    }
-    queries["users"] = steps.USERS_FILE.format(user_id=ids["user_id"])
-    queries["items"] = steps.ITEMS_FILE.format(
-        item_id=ids["item_id"],
-        item_columns="".join(f", {name}" for name in item_columns),
-        described=steps.DESCRIBED if item_columns else "",
-    )
-    queries |= features
-    columns = f", {POSITION_COLUMN}" * has_order + f", {WEIGHT_COLUMN}" * has_weights
-    train = steps.PAIRS_FILE.format(rows="train", columns=columns)
+    """Write the training part by its query, and a Parquet file by the query of each name.
+
+    Returns the descriptions by file name, and the digest of a training part in several files.
+    """
     train_files = engine.write_train(train, directory, engine.count("train"))
     parts = _described(directory, *train_files)
     train_digest = ""
@@ -75,6 +43,26 @@ def write_parts(
         engine.write(query, directory / f"{name}.parquet")
         parts |= _described(directory, f"{name}.parquet")
     return parts, train_digest
+
+
+def query_of_pairs(rows: str, *further: str) -> str:
+    """The query of a file of pairs, with further columns."""
+    return steps.PAIRS_FILE.format(rows=rows, columns="".join(f", {name}" for name in further))
+
+
+def queries_of_ids(kinds: Mapping[str, Kind], item_columns: Sequence[str]) -> dict[str, str]:
+    """The queries of the files of users and items."""
+    # Files have integer ids of 64 bits, also if 32 were enough while preparing.
+    ids = {
+        role: f"CAST({role} AS BIGINT)" if kind == "integer" else role
+        for role, kind in kinds.items()
+    }
+    items = steps.ITEMS_FILE.format(
+        item_id=ids["item_id"],
+        item_columns="".join(f", {name}" for name in item_columns),
+        described=steps.DESCRIBED if item_columns else "",
+    )
+    return {"users": steps.USERS_FILE.format(user_id=ids["user_id"]), "items": items}
 
 
 def _described(directory: Path, *names: str) -> dict[str, Part]:
