@@ -6,7 +6,6 @@ A library call makes none of them. Two settings have to be there before another 
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from typing import NoReturn
@@ -63,12 +62,6 @@ def keep_freed_memory() -> bool:
 def silence_profiler() -> None:
     """Keep PyTorch's profiler from printing on stderr that it starts and stops, and its errors."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
-
-
-def collect_no_more() -> None:
-    """Leave the objects that live now out of garbage collections."""
-    gc.collect()
-    gc.freeze()
 
 
 def switch_threads_often() -> None:

@@ -65,11 +65,7 @@ def serve(
         address, port = listener.getsockname()[:2]
         url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
-        def when_ready() -> None:
-            host.collect_no_more()
-            announce(url)
-
-        service = Service(store, config, when_ready=when_ready)
+        service = Service(store, config, when_ready=lambda: announce(url))
         served = uvicorn.Config(
             service.app(),
             http=BoundedProtocol,
