@@ -13,7 +13,13 @@ from foretaste.errors import UnsupportedError
 from foretaste.models.ials.config import IALSConfig
 from foretaste.models.memory import check_model_fits
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
-from foretaste.models.registry import MODEL_NAMES, build_model, config_class, model_class
+from foretaste.models.registry import (
+    MODEL_NAMES,
+    Definition,
+    build_model,
+    config_class,
+    model_class,
+)
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.models.vae.recvae import RecVAE
 
@@ -34,10 +40,10 @@ def test_the_size_is_that_of_the_model_that_is_made(
         (model.training_bytes(CPU), True),
     ):
         monkeypatch.setattr("foretaste.models.memory.free_on", lambda *_, free=free: free)
-        check_model_fits(name, config, 50, 30, CPU, to_train=to_train)
+        check_model_fits(Definition(name, config, 50, 30), CPU, to_train=to_train)
         monkeypatch.setattr("foretaste.models.memory.free_on", lambda *_, free=free: free - 1)
         with pytest.raises(UnsupportedError, match=rf"{name} for 50 users and 30 items with "):
-            check_model_fits(name, config, 50, 30, CPU, to_train=to_train)
+            check_model_fits(Definition(name, config, 50, 30), CPU, to_train=to_train)
 
 
 @pytest.mark.parametrize("size", [2**63 - 1, 2**62, 2**31])
@@ -62,7 +68,7 @@ def test_no_size_is_too_large_to_be_checked(
     config = make(size)
     (name,) = [name for name in MODEL_NAMES if config_class(name) is type(config)]
     with pytest.raises(UnsupportedError, match=f"{name} for 50 .* are free; choose smaller sizes"):
-        check_model_fits(name, config, 50, 30, CPU, to_train=to_train)
+        check_model_fits(Definition(name, config, 50, 30), CPU, to_train=to_train)
 
 
 def test_processes_of_one_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,9 +76,9 @@ def test_processes_of_one_machine_share_its_memory(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("foretaste.models.memory.launch", lambda: Launch(0, 8, 0, 8))
     needed = build_model("ease", config := config_class("ease")(), 50, 30).training_bytes(CPU)
     monkeypatch.setattr("foretaste.models.memory.free_bytes", lambda: 8 * needed - 1)
-    check_model_fits("ease", config, 50, 30, CPU, to_train=True, num_processes=1)
+    check_model_fits(Definition("ease", config, 50, 30), CPU, to_train=True, num_processes=1)
     with pytest.raises(UnsupportedError, match="ease for 50 users"):
-        check_model_fits("ease", config, 50, 30, CPU, to_train=True)
+        check_model_fits(Definition("ease", config, 50, 30), CPU, to_train=True)
 
 
 @pytest.mark.parametrize("name", NEURAL)
@@ -98,9 +104,9 @@ def test_an_average_of_the_weights_is_counted(monkeypatch: pytest.MonkeyPatch) -
     model = build_model("gmf", config := config_class("gmf")(), 50, 30)
     free = model.training_bytes(CPU) + model.weight_bytes()
     monkeypatch.setattr("foretaste.models.memory.free_on", lambda *where: free - 1)
-    check_model_fits("gmf", config, 50, 30, CPU, to_train=True)
+    check_model_fits(Definition("gmf", config, 50, 30), CPU, to_train=True)
     with pytest.raises(UnsupportedError, match="training gmf for 50 users"):
-        check_model_fits("gmf", config, 50, 30, CPU, to_train=True, has_average=True)
+        check_model_fits(Definition("gmf", config, 50, 30), CPU, to_train=True, has_average=True)
 
 
 def test_every_model_says_what_to_do_where_it_does_not_fit() -> None:

@@ -30,7 +30,7 @@ from foretaste.models.base import NeuralModel
 from foretaste.models.config import TrainingSize
 from foretaste.models.memory import check_model_fits
 from foretaste.models.neumf.config import NeuMFConfig
-from foretaste.models.registry import build_model, model_class
+from foretaste.models.registry import Definition, build_model, model_class
 from foretaste.models.vae.config import VAEConfig
 from foretaste.training.auto import TrainingPlan, resolve
 from foretaste.training.config import TrainingConfig
@@ -170,9 +170,10 @@ class Session:
 
         With ``users`` it is the part of these users out of ``num_users``; ``histories`` are theirs.
         """
-        sizes = (self.name, self.model, num_users or histories.num_users, histories.num_items)
-        check_model_fits(*sizes, self.device, users=users)
-        model = build_model(*sizes, users)
+        num_users = num_users or histories.num_users
+        definition = Definition(self.name, self.model, num_users, histories.num_items)
+        check_model_fits(definition, self.device, users=users)
+        model = build_model(*definition, users)
         assert isinstance(model, NeuralModel)
         model.to(self.device).count_items(to_device(histories, self.device))
         model.reset_parameters(self.options.seed)

@@ -8,8 +8,7 @@ from foretaste._util.memory import require_memory
 from foretaste._util.process import launch
 from foretaste._util.system import free_bytes
 from foretaste.models.base import RecommenderModel
-from foretaste.models.config import ModelConfig
-from foretaste.models.registry import build_model, model_class
+from foretaste.models.registry import Definition, build_model, model_class
 
 _UNCOUNTABLE = 2**63
 """Bytes of what has more elements than PyTorch can count."""
@@ -42,10 +41,7 @@ def num_parameters(model: RecommenderModel) -> int:
 
 
 def check_model_fits(
-    name: str,
-    config: ModelConfig,
-    num_users: int,
-    num_items: int,
+    definition: Definition,
     device: torch.device,
     *,
     users: range | None = None,
@@ -59,12 +55,13 @@ def check_model_fits(
     try:
         # A model without memory: its sizes are known before anything is allocated.
         with torch.device("meta"):
-            model = build_model(name, config, num_users, num_items, users)
+            model = build_model(*definition, users)
         needed = training_bytes(model, device, has_average) if to_train else model.weight_bytes()
     except (RuntimeError, TypeError) as error:  # which one: by how far it is beyond counting
         if "overflow" not in str(error).lower():
             raise
         needed = _UNCOUNTABLE
+    name, config, num_users, num_items = definition
     size = f"{name} for {num_users:,} users and {num_items:,} items with {config}"
     what = f"training {size}" if to_train else size
     advice = model_class(name).memory_advice

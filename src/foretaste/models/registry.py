@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from foretaste._util.formatting import spelled_like
 from foretaste._util.settings import wrong
@@ -69,6 +69,15 @@ def model_class(name: str) -> type[RecommenderModel]:
     """The class of model ``name``, made of settings and the numbers of users and items."""
     kind: type[RecommenderModel] = _load(name, 1)
     return kind
+
+
+class Definition(NamedTuple):
+    """A model before its weights: its name and settings, and the numbers of users and items."""
+
+    name: str
+    config: ModelConfig
+    num_users: int
+    num_items: int
 
 
 def build_model(

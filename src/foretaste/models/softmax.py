@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from foretaste.models.base import NeuralModel
@@ -38,7 +37,6 @@ def catalogue_loss(
     weight_ID: Tensor,
     bias_I: Tensor,
     targets: HistoryTensors,
-    compute_dtype: torch.dtype | None,
 ) -> Tensor:
     """``-log softmax`` of the targets of each row, over the samples of the whole batch.
 
@@ -59,7 +57,7 @@ def catalogue_loss(
         bias_I,
         targets,
         scale=1.0 / batch.num_samples,
-        compute_dtype=compute_dtype,
+        compute_dtype=model.compute_dtype if model.training else None,
         buffers=model._memory,
         implementation=model.implementation,
     )

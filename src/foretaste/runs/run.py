@@ -28,7 +28,7 @@ from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME
 from foretaste.data.part_files import PAIR_COLUMNS, POSITION_COLUMN, buffer_of, numbers
 from foretaste.errors import DatasetError, RunError, SettingError
-from foretaste.models.registry import build_model, config_class
+from foretaste.models.registry import Definition, build_model, config_class
 from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
 from foretaste.runs.files import (
     CONFIG,
@@ -497,8 +497,8 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
     if not isinstance(device, torch.device):
         device = resolve_device(device)
     config = model_config(run.config, run.path / CONFIG)
-    definition = (run.config.model, config, run.num_train_users, run.num_items)
-    check_model_fits(*definition, device)
+    definition = Definition(run.config.model, config, run.num_train_users, run.num_items)
+    check_model_fits(definition, device)
     model = empty_model(run)
     weights = run.open_weights()
     check_weights(run, model, weights)

@@ -34,7 +34,7 @@ from foretaste.models.base import ClosedFormModel, FitProgress, RecommenderModel
 from foretaste.models.batches import WholeData
 from foretaste.models.config import ModelConfig
 from foretaste.models.memory import check_model_fits
-from foretaste.models.registry import build_model
+from foretaste.models.registry import Definition, build_model
 from foretaste.ops.histories import HistoryTensors
 from foretaste.training.auto import followed_settings, selected_metric, sized
 from foretaste.training.config import TrainingConfig
@@ -291,8 +291,8 @@ class Search:
         manifest, histories = self.dataset.manifest, part.histories
         num_items = config.num_listed(manifest.num_items, manifest.num_listed_items)
         counted = {name: getattr(config, name) * part.share for name in config.counted_in_users}
-        made_of = (self.model, replace(config, **counted), len(histories), num_items)
-        check_model_fits(*made_of, self.device, to_train=True)
+        made_of = Definition(self.model, replace(config, **counted), len(histories), num_items)
+        check_model_fits(made_of, self.device, to_train=True)
         model = build_model(*made_of).to(self.device)
         check_evaluation_fits(model, self.dataset, self.config)
         hand_features(self.dataset, model, self.device)

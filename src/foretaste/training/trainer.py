@@ -26,7 +26,7 @@ from foretaste.models.base import (
 )
 from foretaste.models.config import ModelConfig
 from foretaste.models.memory import check_model_fits, free_on, num_parameters, training_bytes
-from foretaste.models.registry import build_model
+from foretaste.models.registry import Definition, build_model
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs.config import installed_versions
 from foretaste.runs.run import Run, load_model
@@ -82,9 +82,9 @@ def make_trainer(
     if fitted is not None:
         assert isinstance(fitted.model, ClosedFormModel)
         return OnePassTrainer(dataset, fitted.model, histories, config, strategy, fitted.fit_s)
-    made_of = (model, model_config, num_users, num_items)
+    made_of = Definition(model, model_config, num_users, num_items)
     check_model_fits(
-        *made_of,
+        made_of,
         device,
         users=users,
         to_train=True,

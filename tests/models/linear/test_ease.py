@@ -7,6 +7,7 @@ from foretaste.models.linear import ridge, weights
 from foretaste.models.linear.config import EaseConfig
 from foretaste.models.linear.ease import Ease
 from foretaste.models.memory import check_model_fits
+from foretaste.models.registry import Definition
 from foretaste.ops.histories import HistoryTensors
 from tests.ops.cases import of_matrix
 
@@ -135,7 +136,7 @@ def test_a_catalogue_too_large_is_refused() -> None:
     cpu, config = torch.device("cpu"), EaseConfig(neighbors="all")
     said = r"ease for 10 users and 3,000,000 items .* about 33,527.6 GiB .* \(--neighbors 100\)"
     with pytest.raises(UnsupportedError, match=said):
-        check_model_fits("ease", config, 10, 3_000_000, cpu)
+        check_model_fits(Definition("ease", config, 10, 3_000_000), cpu)
 
 
 def test_the_memory_of_fitting_is_noted_beforehand() -> None:

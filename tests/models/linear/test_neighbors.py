@@ -13,7 +13,7 @@ from foretaste.errors import UnsupportedError
 from foretaste.models.linear import pairs, weights
 from foretaste.models.linear.neighbors import NeighborsModel
 from foretaste.models.memory import check_model_fits
-from foretaste.models.registry import build_model, config_class
+from foretaste.models.registry import Definition, build_model, config_class
 from tests.models.linear.conftest import NUM_ITEMS
 from tests.ops.cases import of_matrix
 
@@ -159,10 +159,10 @@ def test_a_million_items_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
     monkeypatch.setattr("foretaste.models.memory.free_on", lambda *_: 4 * 2**30)
     for name in ("itemknn", "rp3beta"):
-        check_model_fits(name, config_class(name)(), 10, 1_000_000, cpu, to_train=True)
+        check_model_fits(Definition(name, config_class(name)(), 10, 1_000_000), cpu, to_train=True)
     many = config_class("itemknn")(neighbors=10_000)
     with pytest.raises(UnsupportedError, match=r"keep fewer neighbours of each item \(--neighbors"):
-        check_model_fits("itemknn", many, 10, 1_000_000, cpu)
+        check_model_fits(Definition("itemknn", many, 10, 1_000_000), cpu)
 
 
 def test_weights_far_below_one_are_kept() -> None:

@@ -14,7 +14,7 @@ from foretaste.models.linear import pairs, ridge
 from foretaste.models.linear.config import EaseConfig
 from foretaste.models.linear.ease import Ease
 from foretaste.models.memory import check_model_fits
-from foretaste.models.registry import build_model
+from foretaste.models.registry import Definition, build_model
 from foretaste.ops.histories import HistoryTensors
 from tests.models.linear.conftest import NUM_ITEMS
 from tests.models.linear.tables import neighbor_weights
@@ -189,10 +189,12 @@ def test_fitting_tells_its_progress(dense: np.ndarray) -> None:
 def test_a_million_items_fit_where_all_pairs_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.get_num_threads", lambda: 2)
     monkeypatch.setattr("foretaste.models.memory.free_on", lambda *_: 4 * 2**30)
-    check_model_fits("ease", EaseConfig(neighbors=100), 10**6, 10**6, CPU, to_train=True)
+    check_model_fits(
+        Definition("ease", EaseConfig(neighbors=100), 10**6, 10**6), CPU, to_train=True
+    )
     many = EaseConfig(neighbors=10_000)
     with pytest.raises(UnsupportedError, match=r"keep fewer neighbours of each item \(--neighbors"):
-        check_model_fits("ease", many, 10**6, 10**6, CPU, to_train=True)
+        check_model_fits(Definition("ease", many, 10**6, 10**6), CPU, to_train=True)
     item_N = torch.zeros(10**6, dtype=torch.int32)
     histories = HistoryTensors(torch.zeros(1, dtype=torch.int64), item_N, 41_000)
     model = build_model("ease", EaseConfig(neighbors=100), 10**6, 41_000)

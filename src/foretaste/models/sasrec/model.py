@@ -196,7 +196,6 @@ class SASRec(NeuralModel):
             vectors_ID[:num_items],
             vectors_ID.new_zeros(num_items),
             HistoryTensors(offsets, batch.target_S, num_items),
-            self.compute_dtype if self.training else None,
         )
 
     def _vectors(self) -> Tensor:

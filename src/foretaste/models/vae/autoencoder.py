@@ -137,7 +137,6 @@ class HistoryAutoencoder(NeuralModel):
             weight_ID if trains_output else weight_ID.detach(),
             bias_I if trains_output else bias_I.detach(),
             batch.histories,
-            self.compute_dtype,
         )
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor]:
