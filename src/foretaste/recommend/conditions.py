@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import cached_property
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from foretaste._util.documents import Document
 from foretaste._util.formatting import shown
 from foretaste.errors import SettingError
+
+if TYPE_CHECKING:
+    import duckdb
 
 DEADLINE_S = 10.0
 """Longest evaluation of one condition. A million items take well below a second."""
@@ -70,7 +73,7 @@ class ItemColumns:
         return {name: value for name, value in self.__dict__.items() if name != "_database"}
 
     @cached_property
-    def _database(self) -> Any:
+    def _database(self) -> duckdb.DuckDBPyConnection:
         """A connection to a database with the view ``items``, whose columns have types."""
         import duckdb
 
@@ -179,14 +182,14 @@ def _query(condition: str) -> str:
     return f"SELECT item_index, (\n{condition}\n) AS is_met FROM items"
 
 
-def _evaluate(cursor: Any, condition: str) -> tuple[str, Document]:
+def _evaluate(cursor: duckdb.DuckDBPyConnection, condition: str) -> tuple[str, Document]:
     """The type of a condition and its values by item_index, if its parse tree is allowed."""
     _check(cursor, condition)
     result = cursor.execute(_query(condition))
     return str(result.description[1][1]), result.fetchnumpy()
 
 
-def _check(cursor: Any, condition: str) -> None:
+def _check(cursor: duckdb.DuckDBPyConnection, condition: str) -> None:
     """Raise SettingError unless a condition is one expression over the columns of one item."""
     # EXPLAIN would be no such check: it binds, which runs table functions and folds constants.
     expression, statement = _parsed(cursor, condition)
@@ -200,7 +203,7 @@ def _check(cursor: Any, condition: str) -> None:
         raise SettingError("is no condition, but several expressions or statements")
 
 
-def _check_function(cursor: Any, name: str) -> None:
+def _check_function(cursor: duckdb.DuckDBPyConnection, name: str) -> None:
     """Raise SettingError unless a function gives one value for one item, the same each time."""
     rows = cursor.execute(
         "SELECT function_type, stability, macro_definition FROM functions "
@@ -224,7 +227,7 @@ def _refuse(what: str) -> None:
     )
 
 
-def _parsed(cursor: Any, condition: str) -> tuple[Any, Any]:
+def _parsed(cursor: duckdb.DuckDBPyConnection, condition: str) -> tuple[Any, Any]:
     """The parse trees of a condition, and of the statement around it; nothing is bound or run."""
     (text,) = cursor.execute("SELECT json_serialize_sql(?)", [_query(condition)]).fetchone()
     try:
