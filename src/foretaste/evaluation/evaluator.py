@@ -27,9 +27,12 @@ from foretaste.evaluation.config import (
     EvaluationOptions,
     metric_name,
 )
+from foretaste.evaluation.groups import activity_groups, history_groups, popularity_groups
+from foretaste.evaluation.lists import ListMeasures
 from foretaste.evaluation.metrics import TargetRanks, user_metrics
 from foretaste.evaluation.ranking import (
     ABSENT,
+    TopK,
     check_ranking_fits,
     mask_items_,
     scoring,
@@ -47,7 +50,6 @@ from foretaste.ops.spans import span
 
 if TYPE_CHECKING:
     from foretaste.data.dataset import HeldOut
-    from foretaste.evaluation.lists import ListMeasures
     from foretaste.ops.histories import HistoryTensors
 
 _CANDIDATES_AT_ONCE = 1 << 16
@@ -90,73 +92,47 @@ def evaluate(
     given = assign_settings("evaluate", {"config": config, **settings}, (), parts)
     config = given.get("config", EvaluationConfig())
     started = time.perf_counter()
-    rule, lengths, history_lengths = config.rule, config.k, config.history_lengths
-    measured = new_targets(heldout) if rule.kind == "new" else heldout
-    # A user without a target would have 0 / 0 and make every mean nan: left out, and counted.
-    counted = measured.rows(np.flatnonzero(measured.target.lengths()))
-    _check(model, counted, rule)
-    counted = counted.read_by(model.num_items)
-    new_users = counted.rows(np.flatnonzero(counted.user_index >= heldout.num_train_users))
-    if history_lengths is not None and not new_users.num_users:
-        raise SettingError(
-            f"history_lengths are of users unseen in training, and the {heldout.split} part "
-            f"(protocol {heldout.protocol}) has none; prepare the dataset with --protocol "
-            "held-out-users"
-        )
-    lists = None
+    counted = _counted(model, heldout, config)
+    new_users = _new_users(counted, config)
+    lists, has_lists = None, config.rule.kind == "full"  # sampled candidates say nothing of lists
+    coverage = coverage and has_lists
     if config.more:
-        from foretaste.evaluation.lists import ListMeasures
-
-        has_lists = rule.kind == "full"
-        lists = ListMeasures(model, lengths, heldout.num_train_users, has_lists=has_lists)
+        lists = ListMeasures(model, config.k, heldout.num_train_users, has_lists=has_lists)
     rank = partial(ranking or Ranking, model, config)
-    coverage = coverage and rule.kind == "full"  # sampled candidates say nothing of it
     ranker = rank(counted, lists, coverage)
     ranks = ranker.run(progress)
     # Up to here: metrics, groups and shorter histories are outside the clock.
     elapsed_s = time.perf_counter() - started
-    per_user = user_metrics(ranks, lengths)
+    per_user = user_metrics(ranks, config.k)
     groups: list[Group] = []
     if lists is not None:
-        from foretaste.evaluation.groups import activity_groups, popularity_groups
-
         lists.gather(ranker.gathered)
         groups += activity_groups(per_user, lists.history_lengths(), ranks.num_targets_U)
-        groups += popularity_groups(ranks, counted, lists.item_groups, lengths)
+        groups += popularity_groups(ranks, counted, lists.item_groups, config.k)
         per_user |= lists.per_user()
-    if history_lengths is not None:
-        from foretaste.evaluation.groups import history_groups
+    if config.history_lengths is not None:
 
-        groups += history_groups(
-            lambda users: rank(users, None, False).run(progress),
-            new_users,
-            history_lengths,
-            lengths,
-        )
-    if coverage and counted.has_new_items:
-        for length in lengths:
-            has_new_U = ranker.first_new_U.cpu().numpy() < length
-            per_user[metric_name("new_items", length)] = has_new_U.astype(np.float64)
-    metrics = mean_metrics(per_user, ranks.num_targets_U)
-    known = ranker.known_U.cpu().numpy() > 0
+        def rank_again(users: HeldOut) -> TargetRanks:
+            return rank(users, None, False).run(progress)
+
+        groups += history_groups(rank_again, new_users, config.history_lengths, config.k)
+    if coverage:
+        per_user |= ranker.new_items()
+    is_known_U = ranker.known_U.cpu().numpy() > 0
+    of_known: dict[str, Metric] = {}
+    if is_known_U.any() and not is_known_U.all():
+        values = {name: found[is_known_U] for name, found in per_user.items()}
+        of_known = mean_metrics(values, ranks.num_targets_U[is_known_U])
     num_as_trained = 0
     if model.keeps_user_rows and counted.is_grown is not None:
         is_trained = counted.user_index < counted.num_train_users
         num_as_trained = int((is_trained & counted.is_grown).sum())
-    of_known: dict[str, Metric] = {}
-    if known.any() and not known.all():
-        values = {name: found[known] for name, found in per_user.items()}
-        of_known = mean_metrics(values, ranks.num_targets_U[known])
-    if coverage:
-        for length in lengths:
-            share = float((ranker.best_rank_I.cpu().numpy() < length).mean())
-            name = metric_name("coverage", length)
-            metrics[name] = Metric(name=name, value=share, low=None, high=None)
     return Evaluation(
         split=heldout.split,
         protocol=heldout.protocol,
         candidates=config.candidates,
-        metrics=metrics,
+        metrics=mean_metrics(per_user, ranks.num_targets_U)
+        | (ranker.coverages() if coverage else {}),
         num_users=counted.num_users,
         num_users_without_target=heldout.num_users - counted.num_users,
         num_unseen_targets=counted.target.num_interactions - len(ranks.user_T),
@@ -164,7 +140,7 @@ def evaluate(
         num_short_candidate_lists=int(ranker.num_short),
         num_samples=int(ranker.num_samples),
         elapsed_s=elapsed_s,
-        num_users_unknown=int((~known).sum()),
+        num_users_unknown=int((~is_known_U).sum()),
         num_users_as_trained=num_as_trained,
         of_known=of_known,
         user_index=counted.user_index,
@@ -172,6 +148,27 @@ def evaluate(
         groups=tuple(groups),
         dataset_digest=heldout.dataset_digest,
     )
+
+
+def _counted(model: RecommenderModel, heldout: HeldOut, config: EvaluationConfig) -> HeldOut:
+    """The users that metrics are means over; DatasetError if they cannot be measured."""
+    measured = new_targets(heldout) if config.rule.kind == "new" else heldout
+    # A user without a target would have 0 / 0 and make every mean nan: left out, and counted.
+    counted = measured.rows(np.flatnonzero(measured.target.lengths()))
+    _check(model, counted, config.rule)
+    return counted.read_by(model.num_items)
+
+
+def _new_users(counted: HeldOut, config: EvaluationConfig) -> HeldOut:
+    """The users unseen in training; SettingError if history lengths are asked of none."""
+    found = counted.rows(np.flatnonzero(counted.user_index >= counted.num_train_users))
+    if config.history_lengths is not None and not found.num_users:
+        raise SettingError(
+            f"history_lengths are of users unseen in training, and the {counted.split} part "
+            f"(protocol {counted.protocol}) has none; prepare the dataset with --protocol "
+            "held-out-users"
+        )
+    return found
 
 
 def validation_rows(heldout: HeldOut, limit: int = 10_000) -> NDArray[np.int64]:
@@ -236,6 +233,7 @@ class Ranking:
         self._heldout = heldout
         self._rule = rule
         self._k = k
+        self._lengths = config.k
         self._key = candidates_key(heldout.seed, heldout.split)
         self._lists = lists
         self._coverage = coverage
@@ -303,6 +301,21 @@ class Ranking:
             num_targets_U=heldout.target.lengths(),
         )
 
+    def new_items(self) -> dict[str, NDArray[np.float64]]:
+        """By metric, 1 for each user with an item in the list that training never saw; empty if
+        the catalogue has no such items."""
+        lengths = self._lengths if self._heldout.has_new_items else ()
+        first_U = self.first_new_U.cpu().numpy()
+        return {metric_name("new_items", k): (first_U < k).astype(np.float64) for k in lengths}
+
+    def coverages(self) -> dict[str, Metric]:
+        """The share of the catalogue in any user's list, by metric."""
+        best_I, found = self.best_rank_I.cpu().numpy(), {}
+        for k in self._lengths:
+            name, share = metric_name("coverage", k), float((best_I < k).mean())
+            found[name] = Metric(name=name, value=share, low=None, high=None)
+        return found
+
     def begin(self) -> None:
         """Called once the model is to score, before the first batch."""
 
@@ -369,19 +382,22 @@ class Ranking:
         has_lists = self._rule.kind == "full" and (self._coverage or self._lists is not None)
         top = top_k(score_BC, self._k) if has_lists else None
         if top is not None and self._coverage:
-            rank_K = torch.arange(top.score_BK.shape[1], device=device)
-            # A place without an item has rank k, which is in no list.
-            rank_BK = torch.where(top.score_BK == ABSENT, self._k, rank_K)
-            is_new_BK = top.candidate_BK >= batch.num_train_items
-            if is_new_BK.shape[1]:
-                first_B = torch.where(is_new_BK, rank_BK, self._k).amin(1)
-                self.first_new_U[own_B] = first_B
-            # One best rank for each item gives the coverage of every list length.
-            self.best_rank_I.scatter_reduce_(
-                0, top.candidate_BK.flatten(), rank_BK.flatten(), reduce="amin"
-            )
+            self._note_ranks(top, own_B)
         if self._lists is not None:
             self._lists.add(rows[own], batch.history[own], top)
+
+    def _note_ranks(self, top: TopK, own_B: Tensor) -> None:
+        """Keep the best ranks of the items of some users' lists."""
+        rank_K = torch.arange(top.score_BK.shape[1], device=own_B.device)
+        # A place without an item has rank k, which is in no list.
+        rank_BK = torch.where(top.score_BK == ABSENT, self._k, rank_K)
+        is_new_BK = top.candidate_BK >= self._heldout.num_train_items
+        if is_new_BK.shape[1]:
+            self.first_new_U[own_B] = torch.where(is_new_BK, rank_BK, self._k).amin(1)
+        # One best rank for each item gives the coverage of every list length.
+        self.best_rank_I.scatter_reduce_(
+            0, top.candidate_BK.flatten(), rank_BK.flatten(), reduce="amin"
+        )
 
     def _negatives(self, batch: HeldOut, own: slice) -> tuple[Tensor, Tensor]:
         """Items [B, N] that came with the dataset or are drawn by the rule.
