@@ -1,7 +1,7 @@
 """Memory used again: the large tensors of one training step after another.
 
-The operating system clears every page that the allocator maps anew: on Linux 0.3 s a gigabyte, ten
-times what writing to it costs afterwards.
+The operating system clears every page that the allocator maps again: on Linux 0.3 s a gigabyte, ten
+times the cost of a later write.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from foretaste.ops.torch_internals import storage_use_count
 
 # glibc in its place (`M_MMAP_MAX` 0 while a model is trained) took as long, and up to 15 % more
 # memory in all: PyTorch asks for 64-byte alignment, so a freed block often does not fit the same
-# tensor again, and what is kept has no bound. In a thread, it mapped tensors of 64 MiB anew.
+# tensor again, and what is kept has no bound. A thread mapped tensors of 64 MiB again.
 class Buffers:
     """Large CPU tensors by name; memory is given out again once no tensor looks at it any more.
 
@@ -31,7 +31,7 @@ class Buffers:
     def empty(
         self, name: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device
     ) -> Tensor:
-        """A contiguous tensor of whatever values were there."""
+        """A contiguous tensor whose values are undefined."""
         if device.type != "cpu":
             return torch.empty(*shape, dtype=dtype, device=device)
         num_bytes = math.prod(shape) * dtype.itemsize

@@ -1,13 +1,13 @@
 """Implicit least squares of many rows by two steps of conjugate gradients: a half-sweep of iALS.
 
-A row's system is that of `foretaste.ops.least_squares`: in the eigenbasis of the fixed vectors'
+`foretaste.ops.least_squares` has a row's system: in the eigenbasis of the fixed vectors'
 Gramian, with X the vectors of the row's items times the roots t of their weights and C the diagonal
 of all other terms,
 
     (C + X'X) w = X' t
 
 C is the preconditioner (Saad 2003, "Iterative Methods for Sparse Linear Systems", algorithm 9.1).
-Where the weights are 1, X'X is at most the Gramian. The preconditioned system then has a condition
+If all weights are 1, X'X is at most the Gramian. The preconditioned system then has a condition
 number of at most ``1 + 1 / a``, for a the weight of unobserved pairs. No row is multiplied by the
 Gramian. Without the eigenbasis each step would do that (Takács, Pilászy & Tikk 2011, doi
 10.1145/2043932.2043987).
@@ -72,7 +72,7 @@ def improve_rows(
         histories: of the R rows, items being numbers of fixed vectors.
         unobserved_weight: a.
         ridge_R: weight of each row's squared vector, float64, above 0.
-        start_RD: a vector for each row; those of the sweep before are near already.
+        start_RD: a vector for each row; the vectors of the last sweep are near already.
     """
     improved_RD = torch.empty_like(start_RD)
     shared_D = unobserved_weight * fixed.eigenvalue_D
@@ -110,7 +110,7 @@ class _Interactions:
             cuts = torch.arange(0, len(index_S), TERMS_AT_ONCE, device=index_S.device)
             offsets = torch.cat([cuts, offsets[1:]])
         self.piece_offsets = offsets
-        """Of the rows or, where there is one row alone, of pieces of it."""
+        """Entries of the rows or, if there is one row alone, of its pieces."""
 
     def weighted(self, number_S: Tensor) -> Tensor:
         """A number for each interaction, times its weight."""
@@ -148,7 +148,7 @@ def _improved(
     interactions: _Interactions, diagonal_cD: Tensor, start_cD: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The vectors after the steps, and the loss of all."""
-    # Of a row without items the system is C w = 0: it starts at its solution and stays there.
+    # The system of a row without items is C w = 0: it starts at its solution and stays there.
     vector_cD = start_cD * (interactions.lengths_c > 0)[:, None]
     # What each interaction's score lacks to 1. It is kept up to date below with the products that
     # a step makes anyway, so the loss at the end costs no further pass.
@@ -176,7 +176,7 @@ def _improved(
 
 
 def _chunks(offsets: list[int], at_once: int) -> Iterator[_Chunk]:
-    """All rows, in turn, each chunk of so many interactions at most or of one row."""
+    """All rows, in turn, in chunks with at most that many interactions or one row."""
     start = 0
     while start < len(offsets) - 1:
         fitting = bisect_right(offsets, offsets[start] + at_once) - 1

@@ -173,20 +173,20 @@ def linear(
 ) -> Tensor:
     """``activation(input @ weight.T + bias)``, [S, M].
 
-    Where `_fuses`, all of it is computed in float32 and rounded once.
+    If `_fuses`, the whole layer is computed in float32 and rounded once.
     """
     # In float32 PyTorch's own reached 210 GFLOP/s on these shapes and oneDNN 407 to 496, in bf16
     # 760 to 960. `set_float32_matmul_precision` is no way there: it rounds to tf32 on CUDA.
     # One row reads every weight once. There a BLAS took 43 us for 600 x 400 and 0.8 ms for
     # 600 x 3,706 numbers, and oneDNN 100 us and 1.2 ms. `_fuses` comes first: it is False in an
-    # export, where a look at the rows would fix their number.
+    # export, which a look at the rows would fix to their number.
     if _fuses(input_SN) and not (len(input_SN) == 1 and input_SN.dtype == torch.float32):
         return fused_linear(input_SN, weight_MN, bias_M, activation or "none")
     return activate_(F.linear(input_SN, weight_MN, bias_M), activation)
 
 
 def _fuses(tensor: Tensor) -> bool:
-    """True if oneDNN multiplies such a tensor, with bias and activation in the same pass.
+    """True if oneDNN multiplies the tensor, with bias and activation in the same pass.
 
     Exported programs have public operations alone.
     """
@@ -225,7 +225,7 @@ def sum_of_samples(rows_SM: Tensor, dtype: torch.dtype) -> Tensor:
 
 def product(left: Tensor, right: Tensor) -> Tensor:
     """``left @ right``; either may be a transposed view."""
-    # oneDNN is twice as fast in float32, even where it has to copy a view; in bfloat16 `@` reaches
+    # oneDNN is twice as fast in float32, even if it has to copy a view; in bfloat16 `@` reaches
     # the same kernels. `linear` leaves one row to a BLAS. oneDNN refuses a product over no columns.
     if left.device.type == "cpu" and left.dtype == torch.float32 and left.numel():
         return linear(left, right.T)

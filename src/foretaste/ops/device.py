@@ -15,10 +15,10 @@ from foretaste.errors import SettingError
 
 @contextmanager
 def computing_with(threads: int | None) -> Iterator[None]:
-    """Within, PyTorch computes with so many CPU threads, if a number is given.
+    """Set the number of CPU threads of PyTorch for a block, if a number is given.
 
-    Threads that begin to compute meanwhile get the number too, and keep it; those that have
-    computed before keep theirs.
+    Threads that begin to compute meanwhile get the number too, and keep it; threads that have
+    computed before keep their own.
     """
     before = torch.get_num_threads()
     if threads is not None:
@@ -33,8 +33,8 @@ def computing_with(threads: int | None) -> Iterator[None]:
 def resolve_device(name: str) -> torch.device:
     """The device called ``name``: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
 
-    ``auto`` is the current CUDA GPU where there is one that this PyTorch was built for, and the CPU
-    otherwise; a warning says so where there is a GPU. CUDA devices always carry their index, so
+    ``auto`` is the current CUDA GPU if this PyTorch was built for it, and the CPU otherwise; a
+    warning says so if there is another GPU. CUDA devices always carry their index, so
     that the result equals the ``device`` of a tensor placed on it, and become the current device.
     Raises SettingError for another name and for a GPU that is not there.
     """
@@ -54,8 +54,8 @@ def resolve_device(name: str) -> torch.device:
 
 
 def computes_tf32(device: torch.device) -> bool:
-    """True of a GPU that computes float32 products in tf32 unless they are to be exact: from
-    compute capability 8.0 on, where NVIDIA's NVIDIA_TF32_OVERRIDE=0 does not forbid it."""
+    """True if a GPU computes float32 products in tf32 unless exact ones are asked for: from
+    compute capability 8.0 on, if NVIDIA's NVIDIA_TF32_OVERRIDE=0 does not forbid it."""
     return (
         device.type == "cuda"
         and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"

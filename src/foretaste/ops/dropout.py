@@ -22,7 +22,7 @@ _SIGNS = 0x8000_8000_8000_8000 - (1 << 64)
 
 
 def drop_threshold(rate: float, num_bits: int = ACTIVATION_BITS) -> int:
-    """The least random number of so many bits that keeps: ``rate`` quantised, below 1."""
+    """The least random number of ``num_bits`` bits that keeps: ``rate`` quantised, below 1."""
     num_levels = 1 << num_bits
     # One level keeps at least, even at a rate of 0.999: what is kept is divided by the keep rate.
     return min(round(rate * num_levels), num_levels - 1)
@@ -63,8 +63,8 @@ def keep_entries(histories: HistoryTensors, rate: float, key: int | Tensor) -> T
     num_words_B = (lengths_B + 3) // 4
     first_word_B = num_words_B.cumsum(0) - num_words_B
     row_B = torch.arange(len(histories), device=offsets.device)
-    # A word's number in its row is its place among all words less that of the row's first. Adding
-    # the place below gives r * 2**32 + number.
+    # A word's number in its row is its place among all words less the place of the row's first.
+    # Adding the place below gives r * 2**32 + number.
     counter_B = (row_B << 32) - first_word_B
     counter_W = torch.repeat_interleave(counter_B, num_words_B)
     counter_W += torch.arange(counter_W.numel(), device=offsets.device)
@@ -87,7 +87,7 @@ _SIGNED = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 class LayerMasks:
     """The dropout masks of every layer's activations, for one chunk of samples after another.
 
-    The decisions are those of `keep_mask` with each layer's key and width. The words of all layers
+    The decisions are as by `keep_mask` with each layer's key and width. The words of all layers
     are hashed together, and applied as bits: and-ing an activation with all ones or all zeros
     costs a tenth of comparing bytes and multiplying by the outcome. All of it happens in memory
     that is used again for every chunk, and so stays in a cache.

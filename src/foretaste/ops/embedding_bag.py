@@ -1,7 +1,7 @@
 """The first layer of an autoencoder over histories, without their dense [users, items] rows.
 
-`encode_dense` is the definition. Else table rows are summed straight from the histories, and
-entries that dropout takes are never read. Backward sorts the kept entries by item and sums each
+`encode_dense` is the definition. The other form sums table rows straight from the histories, and
+never reads entries that dropout takes. Backward sorts the kept entries by item and sums each
 item's segment. So every row of the table's gradient is written once, in the same order each time.
 
 Shape suffixes: B users, N interactions, n those that dropout keeps, I items, H width.
@@ -57,7 +57,8 @@ def encode(
     weight_B = histories.lengths().clamp_(min=1).to(table_IH.dtype).rsqrt_()
     if dropout > 0.0:
         item_index_N = histories.item_index
-        # nonzero() waits for a GPU, as the number kept decides a shape. Triton's form has no wait.
+        # nonzero() waits for a GPU, because the number kept decides a shape. Triton's form has no
+        # wait.
         kept_n = keep_entries(histories, dropout, key).nonzero().squeeze(1)
         # The number of entries kept before an offset is its offset among those kept.
         offsets = torch.searchsorted(kept_n, histories.offsets)
@@ -108,7 +109,7 @@ def encode_dense(
 ) -> Tensor:
     """``dropout(x / |x|) @ table`` for each user's 0/1 history x, [B, H].
 
-    An entry is dropped where its 16 bits of the stream ``key`` (`keep_entries`) are below
+    An entry is dropped if its 16 bits of the stream ``key`` (`keep_entries`) are below
     ``dropout * 2**16``; what stays is divided by the quantised keep rate, as the
     reference systems' dropout on the normalised input does. An empty history encodes to zero.
     """

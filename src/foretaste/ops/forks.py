@@ -13,9 +13,9 @@ _is_to_say = False
 
 
 def survive_forks() -> None:
-    """Have the children that this process forks from now on compute with one thread.
+    """Limit the children that this process forks from now on to one thread.
 
-    In such a child a warning says so, the first time that this is called.
+    A warning in the child says so when this is first called.
     """
     global _is_to_say
     _register()

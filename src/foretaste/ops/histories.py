@@ -22,7 +22,7 @@ class HistoryTensors:
     """The items of B users: row b holds ``item_index[offsets[b]:offsets[b + 1]]``, ascending.
 
     ``offsets`` is int64 [B + 1], ``item_index`` int32 [N] with values in [0, num_items); ``weight``
-    is float32 [N], above 0, or None where each interaction has weight 1. ``position`` is int32 [N],
+    is float32 [N], above 0, or None if each interaction has weight 1. ``position`` is int32 [N],
     the place of each item in its user's history, the oldest lowest, or None without an order.
     Places may have gaps; no two items of a row share one.
     Slicing (``histories[a:b]``) gives consecutive rows, ``rows(index)`` any rows.

@@ -1,6 +1,6 @@
 """Inverse of a large symmetric positive definite matrix, in its place and with its progress.
 
-Shape suffixes: N rows of the matrix, b rows of a block, n rows from a block on.
+Shape suffixes: N rows of the matrix, b rows of a block, n rows from the start of a block.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BLOCK = 256
 def invert_(matrix_NN: Tensor, progress: Callable[[int], None]) -> None:
     """Invert a symmetric positive definite matrix in its place; only its lower part is read.
 
-    ``progress`` is called with the number of rows done. Raises `torch.linalg.LinAlgError` where the
+    ``progress`` is called with the number of rows done. Raises `torch.linalg.LinAlgError` if the
     matrix is not positive definite.
 
     Block by block the matrix is swept (Goodnight 1979, *A Tutorial on the SWEEP Operator*). A sweep

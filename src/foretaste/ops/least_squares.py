@@ -36,8 +36,8 @@ _NUMBERS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 26}
 _ROWS_OF_BLOCK = 1 << 12
 
 TERMS_AT_ONCE = 1 << 14
-"""Most terms of a long row's float32 sum: 2^24 terms of one sign, added up in turn, come to a
-standstill."""
+"""Most terms of a long row's float32 sum: a sum of 2^24 terms of one sign, added
+in turn, no longer grows."""
 
 _Chunk = tuple[int, int]
 """The first row and the end, among rows in the order of their lengths."""
@@ -60,11 +60,11 @@ class FixedVectors:
     @classmethod
     def of(cls, vector_ND: Tensor, others_MD: Tensor | None = None) -> FixedVectors:
         """These vectors and behind them ``others_MD``, which are not in the Gramian; TrainingError
-        where they are not finite."""
+        if they are not finite."""
         gramian_DD, device = gramian(vector_ND), vector_ND.device
         if not bool(gramian_DD.isfinite().all()):  # sync
             raise TrainingError("the weights became infinite or nan; raise --regularization")
-        # In float64, as the Gramian is; the vectors go back to their own dtype below.
+        # The Gramian is float64; the vectors go back to their own dtype below.
         eigenvalue_D, basis_DD = alone(lambda: torch.linalg.eigh(gramian_DD), device)
         basis_DD = basis_DD.to(vector_ND.dtype)
         num_others = 0 if others_MD is None else len(others_MD)
@@ -102,7 +102,7 @@ def solve_rows(
 ) -> Tensor:
     """The solution of each row, [R, D] float32.
 
-    A row without items is zero. Raises TrainingError where a system cannot be factorized.
+    A row without items is zero. Raises TrainingError if a system cannot be factorized.
 
     Args:
         histories: of the R rows, items being numbers of fixed vectors.
@@ -212,7 +212,8 @@ def _gathered(vector_ND: Tensor, index_cl: Tensor) -> Tensor:
 
 
 def solve_systems(system_css: Tensor, right_cs: Tensor) -> tuple[Tensor, Tensor]:
-    """The solutions of positive definite systems, and for each 0, or above 0 where it is none.
+    """The solutions of positive definite systems, and for each 0, or above 0 if it is not positive
+    definite.
 
     Only the upper triangles are read. The systems may be overwritten.
     """

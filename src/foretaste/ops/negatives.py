@@ -77,7 +77,7 @@ def sample_negatives(
     for rows, word_NK in _words(key, number_N, negatives_NK):
         row_n = row_index_N[rows].long()
         item_nK = complement.select(row_n[:, None], bounded(word_NK, size_B[row_n, None]))
-        # Of a user who has every item, rank 0 is one past the last item.
+        # Rank 0 of a user who has every item is one past the last item.
         negatives_NK[rows] = item_nK.clamp_(max=complement.num_items - 1)
     return negatives_NK
 

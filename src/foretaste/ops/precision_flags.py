@@ -1,8 +1,8 @@
 """PyTorch's flags of how exact products are, set while the package computes.
 
 PyTorch has no switch for a single call: the flags belong to the process. While the package
-computes, they are as it needs them, for the application's other threads too; afterwards they are as
-the application had chosen.
+computes, they have the values that it needs, for the application's other threads too; afterwards
+they have the application's values again.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ _ROUGH_SUMS = [
         "allow_bf16_reduced_precision_reduction",
     )
 ]
-"""By PyTorch's defaults, half-precision products may add up in half precision."""
+"""PyTorch's defaults: half-precision products may add up in half precision."""
 
 
 @contextmanager
 def float32_products(device: torch.device, precision: str = EXACT) -> Iterator[None]:
-    """Within, float32 products on ``device`` are computed in ``precision``: ``ieee`` or ``tf32``.
+    """Compute float32 products on ``device`` in ``precision``, ``ieee`` or ``tf32``, for a block.
 
     They are exact while another thread asks for exact ones.
     """
@@ -80,7 +80,7 @@ def float32_products(device: torch.device, precision: str = EXACT) -> Iterator[N
 
 @contextmanager
 def exact_half_sums(device: torch.device) -> Iterator[None]:
-    """Within, products of half precision add up in float32; so they do on a CPU anyway."""
+    """Add products of half precision up in float32 for a block, as a CPU always does."""
     with ExitStack() as stack:
         for flag in _ROUGH_SUMS if device.type == "cuda" else ():
             stack.enter_context(flag.held(False))

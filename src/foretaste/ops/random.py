@@ -42,7 +42,8 @@ class Purpose(IntEnum):
 
 
 def stream_key(seed: int, purpose: Purpose, *parts: int) -> int:
-    """The 64-bit key of one stream, as a signed integer; ``parts`` are epoch, step, layer..."""
+    """The 64-bit key of one stream, as a signed integer; ``parts`` are epoch, step, layer and
+    more."""
     key = seed
     for part in (int(purpose), *parts):
         key = _next_key(key, part)
@@ -50,13 +51,15 @@ def stream_key(seed: int, purpose: Purpose, *parts: int) -> int:
 
 
 def stream_keys(key: int | Tensor, purpose: Purpose, *parts: int | Tensor) -> Tensor:
-    """As `stream_key`, on a device: int64 of the shape that ``key`` and ``parts`` broadcast to.
+    """As `stream_key`, on a device: int64, in the broadcast shape of ``key`` and ``parts``.
 
-    At least one of them is an int64 tensor. Steps captured as a CUDA graph take their keys so.
+    One of ``key`` and ``parts`` is an int64 tensor. Steps captured as a CUDA graph take their keys
+    so.
     """
     for part in (int(purpose), *parts):
         if isinstance(part, Tensor):
-            # A stream's key is the hash of its parent's key and a part: parts are hashed in turn.
+            # A stream's key is the hash of its parent's key and a part; the parts are hashed in
+            # turn.
             key = mix_(key + (part + 1) * GOLDEN)
         elif isinstance(key, Tensor):
             key = mix_(key + _signed((part + 1) * GOLDEN & _MASK_64))
@@ -69,7 +72,7 @@ def stream_keys(key: int | Tensor, purpose: Purpose, *parts: int | Tensor) -> Te
 def key_on(device: torch.device, key: int | Tensor) -> Tensor:
     """A key as int64 [1] on the device: filled there, for copying it would wait for the device.
 
-    In memory of its own: kernels are compiled anew for a pointer that is aligned otherwise.
+    The tensor has memory of its own: kernels are compiled again for a pointer of another alignment.
     """
     if isinstance(key, Tensor):
         return key.view(1).clone()
@@ -119,7 +122,7 @@ def mix_(word: Tensor, spare: Tensor | None = None) -> Tensor:
 
 
 def _xor_shifted_(word: Tensor, bits: int, spare: Tensor) -> None:
-    """``word ^= word >> bits`` with zeros shifted in."""
+    """``word ^= word >> bits``, which shifts zeros in."""
     word ^= logical_shift_right(word, bits, out=spare)
 
 
@@ -198,7 +201,7 @@ class Permutation:
         # Walking on until a point is inside has an inverse at each index. Counting the points
         # inside has none, and was uneven below about 700 positions.
         beyond = torch.arange(size, sides[0] * sides[1], device=rounds[0][1].device)
-        # no walk meets one of them twice, so it ends after as many steps at most
+        # no walk meets one of them twice, so their number bounds its steps
         self._landing = beyond
         for _ in range(beyond.numel()):
             landing = self._landing
@@ -244,8 +247,8 @@ class Permutation:
         width = self.sides[1]
         point = [index // width, index % width]
         for side, table in self.rounds:
-            # What is added depends on the other coordinate alone, so subtracting it undoes the
-            # round, whatever the table holds.
+            # The summand depends on the other coordinate alone, so subtracting it undoes the round
+            # for every table.
             point[side].add_(table[point[1 - side]]).remainder_(self.sides[side])
         return point[0].mul_(width).add_(point[1])
 

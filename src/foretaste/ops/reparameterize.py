@@ -30,7 +30,7 @@ class _Reparameterize(torch.autograd.Function):
 
         deviation_BL = (0.5 * log_variance_BL).exp_()
         ctx.save_for_backward(mean_BL, deviation_BL, noise_BL, weight_B)  # type: ignore[arg-type]
-        # Zeros would be made and added where the divergence, or the sample, is not asked for.
+        # Zeros would be made and added if the divergence, or the sample, is not asked for.
         ctx.set_materialize_grads(False)
         # KL(N(m, s²) || N(0, 1)) = (s² + m² - log s² - 1) / 2 for each coordinate.
         divergence_BL = torch.addcmul(deviation_BL.square(), mean_BL, mean_BL)
@@ -113,8 +113,8 @@ def divergence_from_mixture(
         share_MBL = log_density_MBL.sub_(prior_BL).exp_()
         slope_BL = offset_BL.mul_(precision_BL).mul_(share_MBL[1])
         slope_BL.addcmul_(latent_BL, share_MBL[0].add_(share_MBL[2], alpha=wide_precision))
-        # d log q / dv = -1/2 for v the log variance, as the noise stays. Backward scales gradients
-        # in place, so the expanded one becomes memory of its own.
+        # d log q / dv = -1/2 for v the log variance, because the noise stays. Backward scales
+        # gradients in place, so the expanded one becomes memory of its own.
         weight_B1 = weight_B[:, None]
         gradients = [slope_BL.mul_(weight_B1), (-0.5 * weight_B1).expand_as(slope_BL).clone()]
     return with_gradients(value, inputs, gradients)

@@ -25,8 +25,8 @@ _BYTES_AT_ONCE = 10 * 2**20
 # Bits of a nonnegative int16, which NumPy's stable sort orders by radix.
 _DIGIT_BITS = 15
 _FEW_SUMMANDS = 1 << 10
-"""At most so many are added up in turn on a CPU; more are sorted. Half precision is always sorted:
-there each addition in turn would be rounded."""
+"""Most summands that a CPU adds up in turn; more are sorted. Half precision is always sorted:
+each addition in turn would be rounded."""
 _FEW = 1 << 15
 """PyTorch sorts fewer numbers by comparing them, which takes up to ten times as long as digit by
 digit."""
@@ -56,7 +56,7 @@ class Segments:
         least.
 
         Args:
-            rows_ND: the S summands, or the rows that they are among.
+            rows_ND: the S summands, or rows that contain them.
             row_index_S: which row each summand is; none means one for one.
             weight_S: factors of the summands.
             buffers: where a large result is kept, as ``name``.
@@ -121,7 +121,7 @@ def stable_order(index_S: Tensor, largest: int) -> Tensor:
 def sum_bags(
     rows_ND: Tensor, index_S: Tensor, offsets: Tensor, weight_S: Tensor | None = None
 ) -> Tensor:
-    """The sum of the rows of each bag, bag b being those of ``index_S[offsets[b]:offsets[b + 1]]``.
+    """The sum of the rows of each bag, bag b having rows ``index_S[offsets[b]:offsets[b + 1]]``.
 
     [number of bags, D] of the rows' dtype; the last offset is the length of ``index_S``, and
     ``weight_S`` are factors of the summands.

@@ -1,4 +1,4 @@
-"""Named spans of a training, for profilers; nothing where none is listening."""
+"""Named spans of a training, for profilers; they do nothing if no profiler is listening."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Private parts of PyTorch and of the libraries that it is linked to.
+"""Private parts of PyTorch and of its linked libraries.
 
 Nothing else in the package reaches into them, so a new release of PyTorch is reviewed here. What
 depends on the processor is probed before it is used.
@@ -21,13 +21,13 @@ _MISSING = (AttributeError, RuntimeError, TypeError)
 
 
 def compute_alone() -> None:
-    """Have this thread compute what it does alone; other threads keep their numbers of threads.
+    """Limit this thread to computing alone; other threads keep their numbers of threads.
 
-    `torch.set_num_threads` also sets the number of every thread that begins to compute later. Where
-    a library has another name for its setting, this thread goes on with as many threads as others.
+    `torch.set_num_threads` also sets the number of every thread that begins to compute later. If
+    a library has another name for its setting, this thread keeps the number that others have.
     """
-    torch.get_num_threads()  # the first call in a thread sets it to the others' number
-    libraries = ctypes.CDLL(torch._C.__file__)  # and all that it is linked to
+    torch.get_num_threads()  # the first call in a thread sets the others' number
+    libraries = ctypes.CDLL(torch._C.__file__)  # and all linked libraries
     for name in ("omp_set_num_threads", "MKL_Set_Num_Threads_Local"):
         if set_number := getattr(libraries, name, None):
             set_number(1)
@@ -47,7 +47,7 @@ def storage_use_count(storage: torch.UntypedStorage) -> int:
 def fused_linear(
     input_SN: Tensor, weight_MN: Tensor, bias_M: Tensor | None, activation: str
 ) -> Tensor:
-    """oneDNN's product, bias and activation (or ``none``) in one; only where `has_fused_linear`."""
+    """oneDNN's product, bias and activation (or ``none``) in one; only if `has_fused_linear`."""
     result: Tensor = torch.ops.mkldnn._linear_pointwise(
         input_SN, weight_MN, bias_M, activation, [], ""
     )
@@ -74,9 +74,9 @@ def sampled_products(
 
     Row b has the products of ``index_S[offsets[b]:offsets[b + 1]]``; ``offsets`` and ``index_S``
     are of one dtype. Only on a CPU, in float32 or float64, for no more products in all than rows
-    and items have pairs, and where `has_sampled_products`. The sparse matrix that says which
-    products are wanted is in beta. By the book its columns ascend without repeats, but nothing
-    looks at that.
+    and items have pairs, and if `has_sampled_products`. The sparse matrix that says which
+    products are wanted is in beta. PyTorch documents columns that ascend without repeats, but
+    does not check it.
     """
     shape = (len(vector_BD), len(table_ID))
     # torch 2.11 warns at each tensor that is made with `check_invariants=False`.

@@ -16,7 +16,7 @@ Chunk = TypeVar("Chunk")
 Result = TypeVar("Result")
 
 _POOLS: dict[tuple[int, int], ThreadPoolExecutor] = {}
-"""By process and number of threads."""
+"""Pools, by process and number of threads."""
 
 
 def of_each(

@@ -45,7 +45,7 @@ def loss(
             gradient if tensor.requires_grad else None
             for tensor, gradient in zip(tensors, gradients.tensors(), strict=True)
         ]
-        # The pass that made the value has made the gradients too: backward only hands them over.
+        # The pass that made the value has made the gradients too: backward only returns them.
         return with_gradients(value, tensors, wanted)
     if samples.objective.name != "bce":
         raise UnsupportedError(
@@ -56,7 +56,7 @@ def loss(
 
     if not triton_loss.supports(inputs, samples, compute_dtype or inputs.item_tower_IH.dtype):
         raise UnsupportedError(
-            "kernels is triton, and its kernel does not take layers of these widths, or so many "
-            "negatives; use --kernels chunked"
+            "kernels is triton, and its kernel does not take layers of these widths, or this "
+            "number of negatives; use --kernels chunked"
         )
     return triton_loss.loss(inputs, samples, dropout, compute_dtype=compute_dtype)

@@ -34,7 +34,7 @@ _SAMPLES_PER_BLOCK = {"cpu": 1 << 16, "cuda": 1 << 20}
 _SAMPLES_PER_ITEM = 4
 """A block grows to this many samples per item, as its sums pass over all items once."""
 _MOST_SAMPLES_PER_BLOCK = 1 << 18
-"""But by that rule to no more than these, as a block's gradients are stored."""
+"""The rule allows no more than these, because a block's gradients are stored."""
 
 
 @torch.no_grad()
@@ -46,7 +46,7 @@ def value_and_gradients(
     compute_dtype: torch.dtype | None = None,
     buffers: Buffers | None = None,
 ) -> tuple[Tensor, InteractionInputs]:
-    """The loss and its gradient by each input; by items and weights only where they ask for one."""
+    """The loss and its gradient by each input; by items and weights only if they ask for one."""
     if inputs.item_tower_IH.shape[1]:
         dtype = compute_dtype or inputs.item_tower_IH.dtype
         return _Pass(inputs, samples, dropout, dtype, buffers or Buffers()).run()
@@ -82,8 +82,8 @@ def catalogue_logits(inputs: InteractionInputs) -> Tensor:
     tower_SH = inputs.item_tower_IH.new_empty(num_pairs, tower.width)
     for rows in _slices(inputs.num_rows, inputs.num_items, pairs_at_once):
         for items in _slices(inputs.num_items, rows.stop - rows.start, pairs_at_once):
-            # Several rows are one chunk of all items, and a row is cut only where it is alone: both
-            # are contiguous, as `_add_tower_logits` needs.
+            # Several rows are one chunk of all items, and a row is cut only if it is alone:
+            # `_add_tower_logits` needs both contiguous.
             logits_cK = logits_BI[rows, items]
             tower_cKH = tower_SH[: logits_cK.numel()].view(*logits_cK.shape, tower.width)
             item_tower_KH, user_tower_cH = inputs.item_tower_IH[items], inputs.user_tower_BH[rows]
@@ -93,7 +93,7 @@ def catalogue_logits(inputs: InteractionInputs) -> Tensor:
 
 
 def _add_tower_logits(tower: Tower, activation_cKH: Tensor, logits_cK: Tensor) -> None:
-    """Add the tower's share to contiguous logits; the activations are written over."""
+    """Add the tower's share to contiguous logits; the activations are overwritten."""
     activation_SD = tower.forward(activation_cKH.flatten(0, 1))[-1]
     logits_cK.view(-1).addmv_(activation_SD.to(tower.output_D.dtype), tower.output_D)
 
@@ -165,7 +165,7 @@ class _Pass:
     def _block(self, rows: slice) -> tuple[Tensor, ...]:
         """Run the chunks of a block, then sum what they wrote down by user row and by item.
 
-        Returns the gradients of the items' product and tower sides, where they are needed.
+        Returns the gradients of the items' product and tower sides, if they are needed.
         """
         num_rows, total = rows.stop - rows.start, self.total
         shape = (num_rows, self.num_candidates)

@@ -114,13 +114,14 @@ class Objective:
 
     ``bce`` is every sample's binary cross-entropy (He et al. 2017, eq. 7). ``softmax`` is the
     cross-entropy of a row's positive, its first candidate, among all its candidates. The weights of
-    a row add up to that of its loss, and negatives of weight zero are left out.
+    a row add up to the weight of its loss, and negatives of weight zero are left out.
     """
 
     name: Literal["bce", "softmax"] = "bce"
 
     negative_shift: float = 0.0
-    """Added to the logits of softmax's negatives: the logarithm of how many each stands for."""
+    """Added to the logits of softmax's negatives: the logarithm of how many items each
+    represents."""
 
     def loss(self, logits_BK: Tensor, label_BK: Tensor, weight_BK: Tensor) -> Tensor:
         """The weighted sum over rows, a differentiable scalar: the plain definition."""
@@ -138,7 +139,7 @@ class Objective:
     def with_slopes(
         self, logits_BK: Tensor, label_BK: Tensor, weight_BK: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """`loss` and its gradient by the logits [B, K], which are written over."""
+        """`loss` and its gradient by the logits [B, K], which are overwritten."""
         if self.name == "bce":
             # -y log s(z) - (1 - y) log(1 - s(z)) = softplus(z) - y z, for s the sigmoid: no
             # logarithm of 0.
@@ -183,7 +184,7 @@ class TowerDropout:
 
     rate: float
     key: int | Tensor
-    """A tensor where the step is to be recorded once and replayed with other keys."""
+    """A tensor if the step is recorded once and replayed with other keys."""
 
     first_sample: int | Tensor = 0
     """Samples of the whole batch before these, which may be a slice of its rows."""

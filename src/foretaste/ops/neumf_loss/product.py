@@ -20,8 +20,8 @@ _SAMPLES_AT_ONCE = {"cpu": 1 << 19, "cuda": 1 << 20}
 """Samples of a block. Each block sorts its samples by item and passes over all items once."""
 
 _DENSE_ITEMS = 8
-"""With at most so many items of the catalogue for each candidate of a row, a slope is written for
-every item. A product with so many zeros takes a CPU about as long as sorting the candidates."""
+"""Items of the catalogue for each candidate of a row up to which a slope is written for every item.
+A product with that share of zeros takes a CPU about as long as sorting the candidates."""
 
 
 def value_and_gradients(

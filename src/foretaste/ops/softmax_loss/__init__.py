@@ -35,8 +35,8 @@ def loss(
     """``-scale * sum_ui x_ui log softmax(W h_u + b)_i``, a scalar: `reference.loss`.
 
     Args:
-        hidden_BD: the last hidden layer, in the dtype of ``weight_ID`` and ``bias_I`` or that of
-            the products.
+        hidden_BD: the last hidden layer, in the dtype of ``weight_ID`` and ``bias_I`` or of the
+            products.
         targets: the histories x of the B users; one without items adds 0.
         compute_dtype: of the products and of the logits between them; the weights' by default. The
             reference knows only the weights'.

@@ -87,13 +87,13 @@ def _chunks(num_rows: int, weight_ID: Tensor) -> list[slice]:
 
 
 def logits_bytes(num_rows: int, weight_ID: Tensor) -> int:
-    """Memory of the logits of the largest chunk of so many rows."""
+    """Memory of the logits of the largest chunk of a batch with that number of rows."""
     rows = max(one.stop - one.start for one in _chunks(num_rows, weight_ID))
     return int(rows * len(weight_ID) * weight_ID.itemsize)
 
 
 class _Pass:
-    """One pass over a batch: the loss, and the gradients of its inputs where they are wanted."""
+    """One pass over a batch: the loss, and the gradients of its inputs if they are wanted."""
 
     def __init__(
         self,
@@ -245,7 +245,8 @@ class _Pass:
             both_tE = product(slope_cI[:, items].T, weighted_cE)[: num_items - items.start]
             if self.bias_gradient_I is not None:
                 self.bias_gradient_I[items] += both_tE[:, width]
-            # The first chunk writes where the others add: memory that is used again needs no zeros.
+            # The first chunk writes and the others add, so memory that is used again needs no
+            # zeros.
             if rows.start == 0:
                 weight_gradient_ID[items] = both_tE[:, :width]
             else:

@@ -11,8 +11,8 @@ from torch import Tensor
 from foretaste.ops.histories import HistoryTensors
 
 _VALUES_AT_ONCE = {"cpu": 1 << 17, "cuda": 1 << 26}
-"""Logits whose exponentials are taken at a time: on a CPU, what fits a core's cache, for each
-thread; on a GPU, what outlasts the launch of its operations."""
+"""Logits whose exponentials are taken at a time: on a CPU as many as fit a core's cache, for each
+thread; on a GPU enough to outlast the launch of an operation."""
 
 
 class Exponentials:

@@ -1,11 +1,11 @@
 """The multinomial likelihood over a sample of the catalogue: an approximation.
 
 For catalogues where even one pass over the items for every batch is too much. The items that
-anyone in the batch has are always there. Of the others one is drawn from each of equally long
+anyone in the batch has are always there. One of the others is drawn from each of equally long
 ranges, and stands for the whole range (Horvitz & Thompson 1952). Its logit grows by the log of the
 range's length, the "logQ correction" of sampled softmax (Bengio & Senécal 2008). The estimate of
-each user's total is unbiased, that of its logarithm is not: the loss is too low on average, and
-less so with more samples. With as many samples as items it is exact.
+each user's total is unbiased, the estimate of its logarithm is not: the loss is too low on
+average, by less with more samples. With as many samples as items it is exact.
 
 Shape suffixes: B users, I items, D width of the last hidden layer, U items that the batch has,
 S sampled items, C both together, in ascending order within each part.
@@ -45,11 +45,11 @@ def sampled_loss(
     """An approximation of ``scale * reference.loss`` that looks at a sample of the items.
 
     Products and logits grow with the items of the batch and the samples; the gradients of
-    ``weight_ID`` and ``bias_I`` stay dense, with zeros for items that were not looked at.
+    ``weight_ID`` and ``bias_I`` stay dense, with zeros for items that were not drawn.
     Differentiable once. Waits for the device: how many items the batch has decides shapes.
 
     Args:
-        num_samples: how many of the items that nobody in the batch has are drawn.
+        num_samples: the number of items drawn, among the items that nobody in the batch has.
         key: stream of random words that decides which, from `foretaste.ops.random.stream_key`.
         all_items: from the distinct items of ``targets``, ascending, to those of the whole batch,
             ascending. For ranks that have a part of a batch: all look at the same items.
@@ -80,7 +80,7 @@ def sampled_loss(
 def sample_others(
     owned_U: Tensor, num_items: int, num_samples: int, key: int | Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Items that are not among the ascending ``owned_U``, and the log of how many each stands for.
+    """Items that are not among the ascending ``owned_U``, and the log of how many each represents.
 
     Distinct and ascending, int64 and float32 [min(num_samples, what there is)]. The items left are
     cut into that many ranges whose lengths differ by at most one, and one is drawn from each, by

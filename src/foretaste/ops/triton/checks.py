@@ -1,5 +1,5 @@
 """Checks of the kernels on small ragged cases: value and gradients must be as near to float64's as
-those of the plain code in the same dtype.
+the plain code's in the same dtype.
 
 A kernel that compiles may still be wrong on an architecture that nobody tried, so each passes its
 check before it is used.
@@ -28,10 +28,10 @@ Case = Callable[[_Side, torch.dtype, torch.device], list[Tensor]]
 
 _BUDGET = 1.5
 _ROUNDINGS = 4.0
-"""Of the result's size, allowed beside the plain code's own error, which may happen to be 0."""
+"""Roundings of the result's size allowed beside the plain code's own error, which may be 0."""
 
 _TF32_ROUNDING = 2.0**-10
-"""Products may be rounded to it in the kernel and in the plain code, or in one of them."""
+"""The kernel and the plain code, or one of them, may round products to it."""
 
 _LARGEST = 8.0
 """The largest error of one value, in errors of all: rounding stays far below."""
@@ -40,7 +40,7 @@ _LARGEST = 8.0
 def require_right(
     dtypes: Mapping[str, torch.dtype], device: torch.device, float32: str = EXACT
 ) -> None:
-    """UnsupportedError where a kernel is wrong on ``device``, or does not run there.
+    """Raise UnsupportedError if a kernel is wrong on ``device``, or does not run there.
 
     ``dtypes`` has the dtype of each operation, by its name in `CASES`; ``float32`` is the precision
     of float32 products, ``ieee`` or ``tf32``.
@@ -140,7 +140,7 @@ def likelihood(implementation: _Side, dtype: torch.dtype, device: torch.device) 
 
 
 def interaction(implementation: _Side, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
-    """Of 29 rows with five candidates each, of 17 items."""
+    """Samples of 29 rows with five candidates each, of 17 items."""
     tables: list[tuple[int, ...]] = [(29, 20), (17, 20), (29, 70), (17, 70)]
     layers: list[tuple[int, ...]] = [(20,), (24,), (1,), (40, 70), (40,), (24, 40), (24,)]
     weights = _leaves([*tables, *layers], torch.promote_types(dtype, torch.float32), device)
@@ -165,4 +165,4 @@ CASES: dict[str, Case] = {
     "neumf_loss": interaction,
     "softmax_loss": likelihood,
 }
-"""By the names of the operations that have a kernel."""
+"""The checks, by the names of the operations that have a kernel."""

@@ -55,7 +55,7 @@ class _Bags(torch.autograd.Function):
         key: int | Tensor,
     ) -> Tensor:
         ctx.histories, ctx.dropout = histories, dropout
-        # Zeros, as no program visits the entries of padding: they must not stay.
+        # Zeros, because no program visits the entries of padding, which must not stay.
         ctx.stays_N = torch.zeros_like(histories.item_index, dtype=torch.bool)
         num_items, width = table_IH.shape
         encoded_BH = table_IH.new_empty(len(histories), width)

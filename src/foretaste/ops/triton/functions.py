@@ -10,7 +10,7 @@ import triton.language as tl
 from foretaste.ops.random import Purpose
 from foretaste.ops.triton.support import kernel
 
-# Of a module's globals a kernel may read only those that are `tl.constexpr`.
+# A kernel may read a module's globals only if they are `tl.constexpr`.
 _GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
 _MIX_1 = tl.constexpr(0xBF58476D1CE4E5B9)
 _MIX_2 = tl.constexpr(0x94D049BB133111EB)
@@ -88,7 +88,7 @@ def keep_mask(
     COLUMNS: tl.constexpr,
     THRESHOLD: tl.constexpr,
 ) -> tl.tensor:
-    """Bit for bit `foretaste.ops.dropout.keep_mask`, of ``COLUMNS`` columns from ``FIRST`` on.
+    """The bits of `foretaste.ops.dropout.keep_mask`, for ``COLUMNS`` columns from ``FIRST``.
 
     Both are multiples of eight; bool [S, COLUMNS].
     """

@@ -27,7 +27,7 @@ from foretaste.ops.triton.support import kernel
 
 
 class Tables(NamedTuple):
-    """Tables that samples gather their rows from."""
+    """Tables whose rows the samples gather."""
 
     user_product_BF: tl.tensor
     item_product_IF: tl.tensor
@@ -46,7 +46,7 @@ class Weights(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """The samples of a tile: rows, items, numbers, and False where they are padding."""
+    """The samples of a tile: rows, items, numbers, and False for padding."""
 
     row_S: tl.tensor
     item_S: tl.tensor
@@ -65,7 +65,7 @@ class Shape(NamedTuple):
     padded: tl.tuple
     """Each of them padded to a power of two."""
     chunk: tl.constexpr
-    """Columns of the first layer in a chunk; all of them where it is the only layer."""
+    """Columns of the first layer in a chunk; all of them if it is the only layer."""
     threshold: tl.constexpr
     """Random bytes below this drop an activation."""
     block: tl.constexpr
@@ -73,9 +73,9 @@ class Shape(NamedTuple):
     padded_rows: tl.constexpr
     """Rows of a tile, padded to a power of two."""
     dtype: tl.constexpr
-    """Of the products and of the activations kept between them."""
+    """Dtype of the products and of the activations kept between them."""
     precision: tl.constexpr
-    """Of float32 products: ``ieee`` or ``tf32``."""
+    """Precision of float32 products: ``ieee`` or ``tf32``."""
     product_precision: tl.constexpr
     """The same for the product side's sums over candidates; their terms are float32."""
     num_sums: tl.constexpr
@@ -101,11 +101,11 @@ class Written(NamedTuple):
     user_product_BF: tl.tensor
     user_tower_BH: tl.tensor
     activations: tl.tuple
-    """Of every layer but the last, [samples, width]."""
+    """Activations of every layer but the last, [samples, width]."""
     slope_S: tl.tensor
     """Gradient of the logits."""
     gradients: tl.tuple
-    """Of every layer's preactivations, [samples, width], last layer first."""
+    """Gradients of every layer's preactivations, [samples, width], last layer first."""
     sums: tl.tensor
     """Losses, slopes and gradients of output weights and biases, added up for each tile."""
 
@@ -273,7 +273,7 @@ def _write_first_layer(
 ) -> None:
     """Send the gradient through to the first layer, for samples and added up by row.
 
-    ``gradient_SW`` is that of the second layer's preactivation, or of the only layer's activation.
+    ``gradient_SW`` belongs to the second layer's preactivation, or to the only layer's activation.
     Activations are read again, once all threads have written them: keeping them costs registers
     that the products need.
     """
@@ -298,7 +298,7 @@ def _write_first_layer(
 
 @kernel
 def _by_row(values_SW: tl.tensor, PRECISION: tl.constexpr, shape: tl.tuple) -> tl.tensor:
-    """Sums over the candidates of each row, [R, W] float32, as a product with zeros and ones."""
+    """Sums over the candidates of each row, [R, W] float32, by a product with zeros and ones."""
     if shape.candidates == 1:
         return values_SW.to(tl.float32)
     position_R = tl.arange(0, shape.padded_rows)
@@ -360,12 +360,12 @@ def relu_dropped(
     first: tl.tensor,
     shape: tl.tuple,
 ) -> tl.tensor:
-    """Relu, then dropout, of a layer's columns from ``first`` on.
+    """Relu, then dropout, of a layer's columns that begin at ``first``.
 
-    ``key`` is the step's key of dropout, and what takes a stream to its first sample. Where
+    ``key`` is the step's key of dropout, and what takes a stream to its first sample. If
     anything is dropped, ``first`` is a `tl.constexpr`.
     """
-    # A nan goes on, as in PyTorch's relu: it must reach the loss, which shows the divergence.
+    # A nan passes, as in PyTorch's relu: it must reach the loss, which shows the divergence.
     activation_SC = tl.maximum(preactivation_SC, 0.0, propagate_nan=tl.PropagateNan.ALL)
     if shape.threshold > 0:
         keep_SC = keep_mask(

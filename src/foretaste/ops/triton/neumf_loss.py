@@ -294,7 +294,7 @@ def _widths_of(inputs: InteractionInputs) -> list[int]:
 
 
 def _padded(width: int) -> int:
-    """The least power of two that kernels can hold ``width`` columns in."""
+    """The least power of two that holds ``width`` columns, as kernels need."""
     return max(_NARROWEST, 1 << (width - 1).bit_length())
 
 

@@ -39,7 +39,7 @@ class Pieces(NamedTuple):
 
     @classmethod
     def of(cls, index_S: Tensor, num_segments: int) -> Pieces:
-        """Of rows that belong to ``index_S``, integer; ``num_segments`` and above: nowhere."""
+        """The segments of the rows ``index_S``, integer; ``num_segments`` and above is none."""
         segments = Segments(index_S, num_segments)
         num_pieces_I = (segments.offsets.diff() + (_PIECE_LENGTH - 1)) // _PIECE_LENGTH
         first_piece = torch.nn.functional.pad(num_pieces_I.cumsum(0), (1, 0))
@@ -61,7 +61,7 @@ def sum_rows(
 ) -> Tensor:
     """Sums [I, W] of ``weight_S[s] * rows[s // samples_per_row]`` by segment, times ``scale_W``.
 
-    Added up in float32, whatever ``rows`` and the result (``dtype``) are.
+    The sums are float32 for every dtype of ``rows`` and of the result (``dtype``).
     """
     num_segments, width = pieces.offsets.numel() - 1, rows.shape[1]
     partial_PW = rows.new_empty(pieces.segment_P.numel(), width, dtype=torch.float32)

@@ -1,7 +1,7 @@
-"""Triton, an optional dependency: where it can be used, and kernels that type checkers understand.
+"""Triton, an optional dependency: whether it can be used, and kernels for type checkers.
 
 Only modules and folders called ``triton`` import Triton; all others ask `can_run` first. It
-comes with PyTorch's CUDA builds for Linux. Where ``TRITON_INTERPRET=1`` was set before Triton was
+comes with PyTorch's CUDA builds for Linux. If ``TRITON_INTERPRET=1`` was set before Triton was
 first imported, kernels are interpreted and take CPU tensors: slow, and meant for tests.
 """
 
@@ -21,7 +21,7 @@ from foretaste.errors import UnsupportedError
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _OLDEST_CAPABILITY = (8, 0)
-"""Of NVIDIA GPUs that current releases of Triton compile for."""
+"""Least compute capability of the NVIDIA GPUs that current releases of Triton support."""
 
 
 @cache
@@ -31,7 +31,7 @@ def is_installed() -> bool:
 
 
 def can_run(device: torch.device) -> bool:
-    """True if kernels can run on a device: Triton is here, and compiles for such a GPU."""
+    """True if kernels can run on a device: Triton is here, and supports the GPU."""
     return (
         device.type == "cuda"
         and is_installed()
@@ -53,7 +53,7 @@ def launch(
     """Queue ``num_programs`` programs of a kernel on the current stream of its tensors' device.
 
     ``options`` are the kernel's compile-time constants and ``num_warps``, ``num_stages``. Raises
-    UnsupportedError where this Triton does not compile the kernel for the GPU, or where it then
+    UnsupportedError if this Triton does not compile the kernel for the GPU, or if the kernel
     needs more shared memory than there is: both differ between GPUs and between versions of Triton.
     """
     import triton
@@ -61,7 +61,7 @@ def launch(
 
     grid: Any = function
     tensor = next(_tensors(args))
-    # kernels run on the current GPU, which each thread has its own of
+    # kernels run on the current GPU; each thread has its own
     is_elsewhere = tensor.is_cuda and tensor.device.index != torch.cuda.current_device()
     with torch.cuda.device(tensor.device) if is_elsewhere else nullcontext():
         try:
