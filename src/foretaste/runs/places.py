@@ -40,10 +40,20 @@ def resume_command(path: Path) -> str:
     return shlex.join(["foretaste", "train", "--resume", str(path)])
 
 
+def has_tensorflow(path: Path) -> bool:
+    """True for a directory with checkpoints of TensorFlow and no run."""
+    return any(path.glob("*.ckpt*.index")) and not (path / CONFIG).exists()
+
+
 def check_is_new(path: Path) -> None:
     """Raise RunError if ``path`` exists and is no empty directory, or is no UTF-8 text."""
     if not is_name_text(path):
         raise RunError(f"{path} cannot be written: its name is not UTF-8 text; name another")
+    if has_tensorflow(path):
+        raise RunError(
+            f"{path} has checkpoints of TensorFlow, which cannot be read here and are kept; name "
+            "another directory for the run"
+        )
     if path.exists() and not is_empty_directory(path):
         raise RunError(
             f"{path} exists already; choose another directory, or replace a run with --overwrite "

@@ -51,6 +51,7 @@ from foretaste.runs.log import MetricsLog, final_evaluation, history_of
 from foretaste.runs.places import (
     LOCK,
     check_is_run,
+    has_tensorflow,
     lock_holder,
     new_run_directory,
     next_to,
@@ -450,6 +451,11 @@ def no_run(path: Path) -> RunError:
     if not path.is_dir():
         meant = did_you_mean(path, holding=CONFIG)
         return RunError(f"{path} is not a run: there is no such directory{meant}")
+    if has_tensorflow(path):
+        return RunError(
+            f"{path} has checkpoints of TensorFlow, which cannot be read here: train the model "
+            "again, on the same data, and name the run's directory"
+        )
     inside = [str(config.parent) for config in sorted(path.glob(f"*/{CONFIG}"))]
     meant = f"; name a run in it: {', '.join(inside[:5])}" if inside else ""
     return RunError(f"{path} is neither a run nor a dataset: it has no {CONFIG}{meant}")

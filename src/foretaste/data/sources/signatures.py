@@ -16,6 +16,7 @@ _NUM_SHOWN = 60
 _UNPACK, _SAVE = "unpack it", "save it as CSV or Parquet"
 _AS_PARQUET = "write its rows as Parquet"
 _ARRAYS = "load it in Python and give a frame or a sparse matrix"
+_ON_PAGE = "docs/coming-from-nvidia.md has the ten lines that convert it"
 _ZIP = rb"PK\x03\x04.{26}"
 _READ = {"a .gz file": (".gz",), "a .zst file": (".zst",), "a .parquet file": PARQUET_SUFFIXES}
 """Endings of names under which a kind of file is read."""
@@ -41,10 +42,17 @@ _SIGNATURES = (
     (rb"Obj\x01", "an Avro file", _AS_PARQUET),
     (rb"\x89HDF\r\n\x1a\n", "an HDF5 file", _AS_PARQUET),
     (rb"\x93NUMPY", "a .npy file", _ARRAYS),
-    (rb"\x80[\x02-\x05]", "a pickle", "have it saved as Parquet: a pickle can run any program"),
-)
+    (
+        rb"\x80[\x02-\x05]", "a pickle, as NCF's and VAE-CF's prepared data are",
+        f"foretaste loads none, because a pickle can run any program; {_ON_PAGE}",
+    ),
+)  # fmt: skip
 _JSON = "JSON"
 _WORDS = (
+    (
+        r"model_checkpoint_path: ", "TensorFlow's list of checkpoints",
+        "foretaste reads none: train the model again, on the same data",
+    ),
     (r"version https://git-lfs\.", "a pointer of Git LFS", "get the file with git lfs pull"),
     (
         r"\s*<(?:!doctype html|html|head|body)\b", "a page of HTML",
