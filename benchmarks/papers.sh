@@ -10,7 +10,8 @@
 # are split so is not checked.
 #
 # SEED is 1 and PRECISION is fp32 unless set. Each pair has runs of its own; gmf and ials, which compute
-# in fp32 alone, have one for each SEED. The end of a training says its seconds, those of all epochs
+# in fp32 alone, have one for each SEED. SEEDS=5 trains five seeds from SEED on, and prints the mean, the
+# minimum and the maximum of each metric. The best epoch is chosen on all validation users. The end of a training says its seconds, those of all epochs
 # without evaluation. Ranks share trainings and measurements behind
 #
 #     LAUNCH="torchrun --nproc-per-node 2 -m --" bash benchmarks/papers.sh DATA RUNS
@@ -27,14 +28,24 @@ for name; do
         exit 2
     }
 done
-seed=${SEED:-1} precision=${PRECISION:-fp32}
+first=${SEED:-1} seeds=${SEEDS:-1} precision=${PRECISION:-fp32}
 read -ra launch <<<"${LAUNCH:-}"
 
 # The command, unless the dataset or run that its last word names is finished.
 foretaste() {
     case $1 in
         prepare) [[ -e ${!#}/manifest.json ]] || command foretaste "$@" ;;
-        train) grep -qs '"event": "summary"' "${!#}/metrics.jsonl" || command "${launch[@]}" foretaste "$@" ;;
+        train)
+            grep -qs '"event": "summary"' "${!#}/metrics.jsonl" ||
+                command "${launch[@]}" foretaste "${@:1:3}" --validation-users 1000000000 "${@:4}"
+            ;;
+        evaluate)
+            if ((seeds == 1)); then
+                command "${launch[@]}" foretaste "$@"
+            else
+                command "${launch[@]}" foretaste "$@" --format csv >>"$measured"
+            fi
+            ;;
         *) command "${launch[@]}" foretaste "$@" ;;
     esac
 }
@@ -148,8 +159,29 @@ recvae() {
     foretaste evaluate "$into/recvae-$of" --metrics recall@20 recall@50 ndcg@100 --quiet
 }
 
+# Mean, minimum and maximum over the seeds, from the rows of evaluate: a run's name ends in its seed.
+summary='
+    $10 ~ /^[0-9.]+$/ {
+        name = $2; sub(/-[0-9]+$/, "", name); key = name " " $9; value = $10 + 0
+        if (!(key in count) || value < low[key]) low[key] = value
+        if (value > high[key]) high[key] = value
+        count[key]++; sum[key] += value
+    }
+    END {
+        for (key in count)
+            printf "%s: mean %.4f, minimum %.4f, maximum %.4f of %d seeds\n",
+                key, sum[key] / count[key], low[key], high[key], count[key]
+    }'
+
+measured=$(mktemp)
+trap 'rm -f "$measured"' EXIT
 for name; do
-    echo "== $name, $precision, seed $seed"
-    into=$runs/$name of=$precision-$seed
-    "$name"
+    : >"$measured"
+    into=$runs/$name
+    for ((seed = first; seed < first + seeds; seed++)); do
+        echo "== $name, $precision, seed $seed"
+        of=$precision-$seed
+        "$name"
+    done
+    awk -F, "$summary" "$measured" | sort
 done

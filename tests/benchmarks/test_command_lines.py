@@ -10,6 +10,7 @@ import sys
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -19,6 +20,7 @@ from benchmarks.command import parser, run
 from foretaste.cli.app import app
 from foretaste.data.config import PrepareConfig
 from foretaste.evaluation.config import EvaluationConfig, canonical_metrics
+from foretaste.runs import Run
 from tests.cli.conftest import call
 
 ROOT = Path(__file__).parents[2]
@@ -169,7 +171,7 @@ def test_the_commands_of_the_publications_fit_together(
     assert len(trained) == 10
 
 
-def test_a_publication_is_trained_and_kept(tmp_path: Path) -> None:
+def test_a_publication_is_trained_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "the data" / "ml-1m"
     folder.mkdir(parents=True)
     pairs = [(user, (7 * user + step) % 150, step) for user in range(30) for step in range(25)]
@@ -183,6 +185,16 @@ def test_a_publication_is_trained_and_kept(tmp_path: Path) -> None:
     assert re.search(r"\n ials-1 +\d\.\d{4} +\d\.\d{4}", result)
     again = noted(papers(tmp_path, NOTE, "ials-revisited"))
     assert [line[0] for line in again] == ["evaluate"]
+    monkeypatch.setenv("SEEDS", "3")
+    more = papers(tmp_path, real, "ials-revisited")
+    values = []
+    for seed in (1, 2, 3):
+        run = Run.open(tmp_path / "the runs" / "ials-revisited" / f"ials-{seed}")
+        assert run.metrics is not None
+        values.append(run.metrics["hr@10"])
+    mean, least, most = (f"{found:.4f}" for found in (fmean(values), min(values), max(values)))
+    expected = f"ials hr@10: mean {mean}, minimum {least}, maximum {most} of 3 seeds"
+    assert expected in more.stdout.splitlines()
 
 
 def test_the_script_of_publications_ends_at_the_first_error(tmp_path: Path) -> None:
