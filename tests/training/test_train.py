@@ -169,6 +169,28 @@ def test_the_test_part_that_selects_is_ranked_once_an_epoch(
     }
 
 
+def test_the_only_epoch_that_is_evaluated_is_ranked_once(
+    test_only: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranked = []
+
+    def counted(*words: Any, **settings: Any) -> Evaluation:
+        ranked.append((words[0].name, words[1].num_users))
+        return evaluate(*words, **settings)
+
+    monkeypatch.setattr("foretaste.training.validation.evaluate", counted)
+    settings: dict[str, Any] = {"epochs": 2, "validation_users": 7}
+    once = run_of("gmf", test_only, tmp_path / "once", eval_every=2, **settings)
+    num_all = test_only.heldout("test").num_users
+    assert ranked == [("gmf", num_all), ("popularity", 7)]
+    ranked.clear()
+    twice = run_of("gmf", test_only, tmp_path / "twice", **settings)
+    assert [num_users for _, num_users in ranked] == [7, 7, num_all, 7]
+    assert once.metrics is not None
+    assert twice.metrics is not None
+    assert once.metrics.metrics == twice.metrics.metrics
+
+
 @pytest.mark.parametrize("name", ["popularity", "ease", "ease neighbors", "itemknn", "rp3beta"])
 def test_closed_forms_are_fitted_in_one_pass(name: str, dataset: Dataset, tmp_path: Path) -> None:
     name, _, setting = name.partition(" ")

@@ -17,6 +17,7 @@ from foretaste.data.dataset import Dataset
 from foretaste.errors import Interrupted, SettingError, TrainingError
 from foretaste.evaluation.config import default_metric
 from foretaste.evaluation.ranking import to_device
+from foretaste.evaluation.result import Evaluation
 from foretaste.models.base import (
     ClosedFormModel,
     ComposedModel,
@@ -350,14 +351,18 @@ class EpochTrainer(Trainer[IterativeModel]):
             checkpoints.write_weights(self.model, state.early_stopping.best_epoch)
 
         is_selecting = validation.selection_split is not None
-        evaluate = partial(validation.select, plan.select_by) if is_selecting else None
+
+        def evaluate() -> Evaluation:
+            is_only = state.epoch == plan.epochs and not state.early_stopping.best_epoch
+            return validation.select(plan.select_by, is_only=is_only)
+
         with errors_say_how_to_go_on(run, interruption.command, writes=self.strategy.writes):
             try:
                 reason = fit(
                     self.step,
                     self.batches,
                     state,
-                    evaluate=evaluate,
+                    evaluate=evaluate if is_selecting else None,
                     keep=keep,
                     checkpoint=checkpoint,
                     callback=callback,

@@ -59,11 +59,16 @@ class Validation:
         splits: tuple[Split, ...] = ("validation", "test")
         return next((split for split in splits if self.dataset.has_split(split)), None)
 
-    def select(self, select_by: str) -> Evaluation:
+    def select(self, select_by: str, *, is_only: bool = False) -> Evaluation:
         """Evaluate at the list length of ``select_by``.
 
-        If this may become the final result, it evaluates at all final lengths.
+        If this may become the final result, it evaluates at all final lengths. ``is_only`` is True
+        if no other epoch is evaluated: then the numbers are the final ones, over every user.
         """
+        if is_only and self.selection_split == "test":
+            self._selected = self.final = self.test(select_by)
+            assert self._selected is not None
+            return self._selected
         lengths = TEST_LENGTHS if self._is_final else ()
         kind, length = parse_metric(select_by)
         # Lists cost as much again as ranks, or more.
