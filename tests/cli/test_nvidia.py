@@ -13,6 +13,7 @@ from foretaste.cli.app import app
 from foretaste.cli.nvidia import modern
 from foretaste.cli.nvidia_line import FLAGS, NCF_MODELS, VAE_MODELS
 from foretaste.data import open_dataset
+from foretaste.data.manifest import Manifest
 from foretaste.errors import ForetasteError
 from foretaste.runs import Run
 from tests.cli.conftest import Foretaste, call
@@ -31,16 +32,16 @@ def ours(line: str) -> str:
 
 def translated(line: str) -> tuple[str, list[str]]:
     """The line in our words, without the schedule of trainings, and the notes on it."""
-    tokens, notes = modern(line.split())
+    tokens, notes, _ = modern(line.split())
     return " ".join(tokens).replace(f" {CONSTANT}", ""), [*notes]
 
 
 @pytest.mark.parametrize("model", ["neumf", "vae"])
 def test_the_learning_rate_is_constant_as_theirs_was(model: str) -> None:
     line = f"train {model} data --amp --device cpu"
-    tokens, _ = modern(line.split())
+    tokens = modern(line.split()).line
     assert " ".join(tokens).endswith(CONSTANT)
-    tokens, _ = modern(f"{line} --learning-rate-schedule cosine".split())
+    tokens = modern(f"{line} --learning-rate-schedule cosine".split()).line
     assert CONSTANT not in " ".join(tokens)
 
 
@@ -98,6 +99,8 @@ VAE = "--protocol held-out-users --filters reference"
         ("train vae ratings.csv --train --run x", "train vae ratings.csv --run x", VAE),
         ("train vae ml-20m --train --run x", "train vae ml-20m --run x", VAE),
         ("train vae data --train --run x", "train vae data --run x", ""),
+        ("prepare --path x.train.rating --output out", "prepare x.train.rating --output out", ""),
+        ("train neumf --data x.train.rating --run x", "train neumf x.train.rating --run x", ""),
     ],
 )
 def test_raw_data_are_split_as_their_scripts_did(
@@ -149,7 +152,7 @@ def test_everything_else_stays_as_it_is() -> None:
         "prepare --train a.csv --test b.csv",
         "train neumf data --learning_rate=0.1 -k5",
     ):
-        assert modern(line.split()) == (line.split(), ())
+        assert modern(line.split()) == (line.split(), (), None)
 
 
 def test_both_names_of_half_precision_are_one() -> None:
@@ -284,10 +287,13 @@ def test_checkpoints_of_tensorflow_are_refused_as_such(foretaste: Foretaste) -> 
     for line in (
         "train neumf data --load-checkpoint-path old/model.ckpt",
         "train vae --test --checkpoint_dir old",
+        "recommend old --user 1",
+        "train vae data --checkpoint_dir old",
     ):
         done = foretaste(line)
         assert done.status == 2
-        assert "is a checkpoint of TensorFlow, which cannot be read here: train the" in done.err
+        assert "old has checkpoints of TensorFlow, which cannot be read here" in done.err, line
+    assert [path.name for path in Path("old").iterdir()] == ["model.ckpt.index"]
 
 
 def test_a_checkpoint_in_a_run_is_the_run() -> None:
@@ -358,3 +364,33 @@ def test_every_option_is_tried() -> None:
     lines += " ".join(line for line, _ in EVALUATIONS.values()) + " --inference_benchmark"
     tried = {part.partition("=")[0] for part in lines.split()}
     assert set((NCF_OPTIONS + VAE_OPTIONS).split()) <= tried
+
+
+def test_below_the_table_stands_why_its_numbers_are_lower_than_theirs(foretaste: Foretaste) -> None:
+    line = "train gmf --data data -e 1 -f 4 -b 500 --checkpoint-dir run"
+    note = (
+        "note: ranks are in the whole catalogue, so the numbers are far lower than those of NCF's"
+    )
+    done = foretaste(line)
+    assert done.status == 0
+    assert done.err.startswith(note)
+    assert done.err.endswith("sampled items: --valid-negative 100 gives theirs\n")
+    test = "train gmf --data data --mode test --load-checkpoint-path run/model.ckpt"
+    assert foretaste(test).err.startswith(note)
+    assert note not in foretaste(f"{test} --valid-negative 10").err
+    assert note not in foretaste("evaluate run").err
+
+
+def test_the_three_files_of_the_ncf_paper_are_read_behind_old_names(foretaste: Foretaste) -> None:
+    rows = [
+        f"{user}\t{(user * step) % 23}\t4\t{step}\n" for user in range(1, 21) for step in range(9)
+    ]
+    Path("x.train.rating").write_text("".join(rows))
+    Path("x.test.rating").write_text(
+        "".join(f"{user}\t{user + 1}\t4\t9\n" for user in range(1, 21))
+    )
+    assert foretaste("prepare x.train.rating --output new").status == 0
+    assert foretaste("prepare --path x.train.rating --output old").status == 0
+    assert Manifest.read(Path("new")).digest == Manifest.read(Path("old")).digest
+    assert foretaste("train gmf --data x.train.rating -e 1 -f 4 -b 500 --run run").status == 0
+    assert Run.open("run").config.dataset.digest == Manifest.read(Path("new")).digest

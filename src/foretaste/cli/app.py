@@ -166,10 +166,11 @@ def run_tokens(tokens: Sequence[str], size: int) -> None:
     """Run the command of ``tokens`` in one of ``size`` processes that torchrun started."""
     tokens = join_skipped_columns(tokens)
     notes: Sequence[str] = ()
+    last = None
     if Command.of(tokens) is not None:  # a command that NVIDIA's scripts had
         from foretaste.cli.nvidia import modern
 
-        tokens, notes = modern(tokens)
+        tokens, notes, last = modern(tokens)
     if size > 1:
         name = " ".join(tokens[: 2 if "bench" in tokens[:1] else 1])
         if name and not name.startswith("-") and name not in _OF_RANKS:
@@ -190,3 +191,5 @@ def run_tokens(tokens: Sequence[str], size: int) -> None:
             "memory was refused by the system; ask for less at once, with smaller batches, fewer "
             "users or a smaller model"
         ) from error
+    if last is not None:
+        print_error(f"note: {last}")

@@ -145,6 +145,14 @@ class Modern(NamedTuple):
     """Our command line."""
     notes: Sequence[str] = ()
     """Notes for the user."""
+    last: str | None = None
+    """A note below the table of metrics."""
+
+
+_WHOLE_CATALOGUE = (
+    "ranks are in the whole catalogue, so the numbers are far lower than those of NCF's guide, "
+    "which ranked among 100 sampled items: --valid-negative 100 gives theirs"
+)
 
 
 def modern(tokens: Sequence[str]) -> Modern:
@@ -184,7 +192,9 @@ def modern(tokens: Sequence[str]) -> Modern:
         _train_as_theirs(line)
     if not is_theirs or line.has("--quiet"):
         return Modern(line.tokens())
-    return Modern(line.tokens(), [*line.notes, *_general_notes(line)])
+    ranks = command.verb in ("train", "evaluate") and typed.model in NCF_MODELS
+    last = _WHOLE_CATALOGUE if ranks and not line.has("--candidates") else None
+    return Modern(line.tokens(), [*line.notes, *_general_notes(line)], last)
 
 
 def _rules(command: Command, *, is_test: bool) -> dict[str, Rule]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from foretaste.cli.nvidia_line import VAE_MODELS, Line
 from foretaste.data.manifest import FILE_NAME, Manifest, is_dataset
-from foretaste.errors import RunError, SettingError
+from foretaste.errors import SettingError
 from foretaste.runs.files import CONFIG
 
 DATA = Path("/data")
@@ -21,19 +21,9 @@ _RAW_ML_20M = Path("ml-20m", "extracted", "ml-20m")
 
 
 def run(line: Line, written: str, path: str) -> str:
-    """The run of a checkpoint's path: RUN for ``RUN/model.ckpt``.
-
-    RunError for a checkpoint of TensorFlow.
-    """
+    """The run of a checkpoint's path: RUN for ``RUN/model.ckpt``."""
     checkpoint = Path(path)
-    is_named = ".ckpt" in checkpoint.name
-    directory = checkpoint.parent if is_named else checkpoint
-    if any(directory.glob("*.ckpt*.index")) and not (directory / CONFIG).exists():
-        raise RunError(
-            f"{path} is a checkpoint of TensorFlow, which cannot be read here: train the model "
-            "again, on the same data, and name the run's directory"
-        )
-    return str(directory) if is_named else path
+    return str(checkpoint.parent) if ".ckpt" in checkpoint.name else path
 
 
 def dataset_in(line: Line, written: str, directory: str) -> str:
@@ -68,7 +58,12 @@ def prepared_in(line: Line, written: str, value: str) -> None:
 
 
 def split_as_theirs(line: Line, model: str | None) -> None:
-    """Prepare raw data with the protocol and the filters of a model's script."""
+    """Prepare raw data with the protocol and the filters of a model's script; the three files of
+    the NCF paper are split already."""
+    from foretaste.data.preparation.inputs import as_given_split
+
+    if as_given_split(line.place or line.kept_place()) is not None:
+        return
     protocol = "held-out-users" if model in VAE_MODELS else "leave-one-out"
     settings = {"--protocol": protocol, "--filters": "reference"}
     added = {name: value for name, value in settings.items() if not line.has(name)}
