@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 import torch
