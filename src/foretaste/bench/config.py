@@ -25,7 +25,7 @@ class BenchConfig:
     """auto (a GPU if there is one), cpu, cuda or cuda:N."""
 
     threads: Threads | None = None
-    """CPU threads of each rank; by default those of PyTorch."""
+    """CPU threads of each rank; by default PyTorch's number."""
 
     repeats: Count = 5
     """Number of measurements of each case; their median and spread are shown."""
@@ -54,8 +54,8 @@ class TrainBench(BenchConfig):
     """Precisions of training, one after the other; auto is the default of training."""
 
     batch_size: Counts = ()
-    """Samples (neumf) or users (vae) per update, one size after the other. Default: those of the
-    reference on a GPU (1,048,576; 24,576), 65,536 and 500 on a CPU."""
+    """Samples (neumf) or users (vae) per update, one size after the other. Default: the
+    reference's sizes on a GPU (1,048,576; 24,576), 65,536 and 500 on a CPU."""
 
     steps: Count | None = None
     """Updates in a measurement, on a part of the data of that size; by default a whole epoch."""
@@ -83,5 +83,5 @@ class RecommendBench(InferenceBench):
     """Items per list."""
 
     history_length: Count | None = None
-    """Answer new users with this many random items of the catalogue each. By default the histories
-    are those of the generated data."""
+    """Answer new users with this many random items of the catalogue each. By default the generated
+    data have the histories."""

@@ -24,7 +24,7 @@ from foretaste.recommend.recommender import Recommender
 _BATCH_SIZES = (1, 16, 256)
 _MAX_INPUTS = 64
 _MAX_ROWS = 1024
-"""Most users in the inputs of a case; large batches need few inputs, as no cache holds one."""
+"""Most users in the inputs of a case; large batches need few inputs, because no cache holds one."""
 
 KNOWN = "known users"
 NEW = "new users"

@@ -152,7 +152,7 @@ class Session:
         cls, benchmark: str, model: NeuMFConfig | VAEConfig, options: BenchConfig, **more: Any
     ) -> Iterator[Session]:
         """Yield the session of the ranks that torchrun started."""
-        # Threads are set before the ranks join, as they compare the number.
+        # Threads are set before the ranks join, because ranks compare the number.
         if options.threads is not None:
             torch.set_num_threads(options.threads)
         with joined() as ranks:
@@ -213,7 +213,8 @@ class Session:
         *,
         shape: Document | None = None,
     ) -> None:
-        """Add and write one measurement; ``shape`` is by default that of the session's data."""
+        """Add and write one measurement; ``shape`` is by default the shape of the session's
+        data."""
         if not self.ranks.is_first:
             return
         row = Row(

@@ -40,8 +40,8 @@ CLOCKS = {
 
 
 SCALINGS = ("strong_scaling", "weak_scaling")
-"""Rate of all ranks divided by that of one: with the same total batch (strong scaling), or with the
-same batch per rank (weak scaling)."""
+"""Rate of all ranks divided by the rate of one: with the same total batch (strong scaling), or with
+the same batch per rank (weak scaling)."""
 
 
 def bench_train(session: Session, options: TrainBench) -> None:
@@ -172,7 +172,7 @@ class Epochs:
     """MiB sent by a rank's collectives per update, in the last epoch; None for one process."""
 
     def add(self, seconds: float, is_warmup: bool, memory: Document) -> None:
-        """Add an epoch; the memory is that of the first one."""
+        """Add an epoch; the memory of the first epoch is kept."""
         self.memory = self.memory or memory
         if is_warmup:
             self.warmup_s += seconds

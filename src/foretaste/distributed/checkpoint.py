@@ -35,8 +35,8 @@ class SharedCheckpoints(Checkpoints):
             return None
         saved = read_alike(self._ranks, self.run.path / STATE, self._read_state)
         if not self._ranks.is_first:
-            # Saved losses are sums over all ranks. The first rank goes on with them, and the
-            # others with zeros, so that the next sum is right.
+            # Saved losses are sums over all ranks. The first rank keeps them, and the
+            # others begin with zeros, so that the next sum is right.
             saved.tensors[LOSSES].zero_()
         return saved
 
@@ -64,7 +64,7 @@ def gathered(ranks: Ranks, tensors: Mapping[str, Tensor], rows_of: RowsOf) -> di
     All ranks call it. ``rows_of`` says which rows of a tensor a rank has.
     """
     whole: dict[str, Tensor] = {}
-    # Sorted, because sends and receives pair up by their order, which must be that of all ranks.
+    # Sorted, because sends and receives pair up by their order, which all ranks must share.
     for name in sorted(tensors):
         tensor = tensors[name].detach()
         # Adam's count of steps is named after its table, and is a scalar that all ranks have.

@@ -50,7 +50,7 @@ class Pending:
         self._small: list[Tensor] = []
 
     def wait(self) -> None:
-        """Have the tensors hold the sums; on a GPU, have the current stream wait for them."""
+        """Put the sums into the tensors; on a GPU, let the current stream wait for the sums."""
         with _explained():
             for work in self._works:
                 work.wait()
@@ -167,7 +167,7 @@ class Ranks(Parts):
         All ranks together have at most ``at_most`` of them, repeats included; it is the same on
         each. The numbers are sent, or one byte for each possible number, whichever is less.
         """
-        # 4 bytes are those of an int32.
+        # An int32 has 4 bytes.
         if self.size == 1 or 4 * at_most < size:
             distinct: Tensor = torch.unique(torch.cat(self.gathered(torch.unique(index.int()))))
             return distinct.long()
@@ -226,8 +226,8 @@ class Ranks(Parts):
     def on_first(self, action: Callable[[], _Value]) -> _Value:
         """The JSON value of ``action``, which the first rank alone does, however long it takes.
 
-        Where it raises, all raise: the others a RankError, or Interrupted as it is. A rank that
-        waits acts on its own signal afterwards. The first gets the signal too and saves.
+        If the work raises, all ranks raise: the others a RankError, or Interrupted itself. A rank
+        that waits acts on its own signal afterwards. The first gets the signal too and saves.
         """
         if self.size == 1:
             return action()
@@ -236,7 +236,7 @@ class Ranks(Parts):
             # signal is kept until the first rank is done.
             with CaughtSignals(lambda number: None) as caught:
                 found = self._of_first(None, self.patient)
-            # What the first rank raised, all raise, so that no rank goes on to the next collective.
+            # All ranks raise what the first raised, so that no rank enters the next collective.
             if "signal" in found:
                 raise Interrupted(found["error"], found["signal"])
             if "error" in found:
@@ -259,7 +259,7 @@ class Ranks(Parts):
     def on_each(self, action: Callable[[], _Value]) -> list[_Value]:
         """The JSON values of ``action`` on all ranks, in their order.
 
-        Where it raises on one, all do: the others a RankError.
+        If the work raises on one rank, all raise: the others a RankError.
         """
         if self.size == 1:
             return [action()]
@@ -281,7 +281,7 @@ class Ranks(Parts):
         return [answer["value"] for answer in answers]
 
     def check_alike(self, facts: Mapping[str, object]) -> None:
-        """RankError, on all ranks, where a JSON value of one differs from that of the first."""
+        """Raise RankError on all ranks if a JSON value of one differs from the first rank's."""
         if self.size == 1:
             return
         if different := difference(self.on_each(lambda: dict(facts)), self.names):
@@ -290,7 +290,7 @@ class Ranks(Parts):
     def device(self, name: str) -> torch.device:
         """The device called ``name``; among ranks, ``auto`` and ``cuda`` are a GPU for each.
 
-        Raises SettingError where a machine has fewer GPUs than ranks, and for a GPU by number.
+        Raises SettingError if a machine has fewer GPUs than ranks, and for a GPU by number.
         """
         if self.size > 1 and name.startswith("cuda:"):
             raise SettingError(
@@ -326,7 +326,7 @@ class Ranks(Parts):
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Have a collective that fails raise RankError."""
+    """Raise RankError if a collective in the block fails."""
     try:
         yield
     except torch.OutOfMemoryError:  # a RuntimeError too, but this rank's own
@@ -349,7 +349,7 @@ def union_bytes(size: int, at_most: int) -> int:
 
 
 def difference(facts: Sequence[Mapping[str, object]], names: Sequence[object]) -> str | None:
-    """Facts in which a rank differs from the first, for people; None where all are alike."""
+    """Facts in which a rank differs from the first, for people; None if all are alike."""
     found = []
     for name, value in facts[0].items():
         for other, who in zip(facts, names, strict=True):

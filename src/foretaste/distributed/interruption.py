@@ -14,7 +14,7 @@ from foretaste._util.system import ENDING
 from foretaste.distributed.collectives import Ranks
 from foretaste.training.interruption import Interruption
 
-# About so many seconds pass from one agreement to the next. A signal waits about as long.
+# Seconds from one agreement to the next, about. A signal waits about as long.
 _AGREED_EVERY_S = 0.2
 _MAX_UPDATES = 1000
 """Most updates between two agreements."""
@@ -54,7 +54,8 @@ class SharedInterruption(Interruption):
         """Does nothing: ranks stop between updates only, in `reach`."""
 
     def reach(self, is_due: bool, *, at_once: bool) -> tuple[bool, int | None]:
-        """As agreed: True where the first rank's save is due, and a signal that came to any.
+        """What the ranks agreed: True if the first rank's save is due, and a signal that came to
+        any.
 
         Between two agreements nothing is due.
         """
@@ -64,7 +65,7 @@ class SharedInterruption(Interruption):
             return False, None
         step_s = (time.monotonic() - self._agreed_at) / self._num_updates
         wanted = min(max(int(_AGREED_EVERY_S / max(step_s, 1e-9)), 1), _MAX_UPDATES)
-        # One collective for all three. Of the ranks that are not the first only the signal counts:
+        # One collective for all three. Only the signal of ranks that are not the first counts:
         # their clocks differ, and the count to the next agreement must be equal on all.
         is_first = self._ranks.is_first
         mine = [is_due and is_first, self.last or 0, wanted if is_first else 0]

@@ -61,13 +61,13 @@ _met_by = ""
 def joined() -> Iterator[Ranks]:
     """Yield the ranks that torchrun started this process among; `ALONE` without it.
 
-    Within another `joined` it yields the same ranks. A process group that the caller has
-    initialised is used, and stays, with its own timeout. It needs a backend for tensors on the CPU
-    beside that of GPUs, such as "cpu:gloo,cuda:nccl".
+    Inside another `joined` the same ranks are yielded. A process group that the caller has
+    initialised is used, and stays, with its own timeout. The group needs a backend for tensors on
+    the CPU beside the GPUs' backend, such as "cpu:gloo,cuda:nccl".
 
-    Raises RankError where the environment is not whole or another launcher set it, where ranks do
-    not come in time or differ in versions, command or threads, and for a process group without such
-    a backend. Where a rank ends or hangs, the next collective of the others raises it.
+    Raises RankError if the environment is not whole or another launcher set it, if ranks do not
+    come in time or differ in versions, command or threads, and for a process group without that
+    backend. If a rank ends or hangs, the next collective of the others raises RankError.
     """
     global _joined
     if _joined is not None:
@@ -115,7 +115,7 @@ def joined() -> Iterator[Ranks]:
 
 
 def agree_on_report(error: Exception, started: Launch) -> None:
-    """Have the first rank that ends by an error print it, and no other one; once for an error."""
+    """Let the first rank that ends by an error print it, and no other; once for an error."""
     if report_of(error) is not None:
         return
     try:
@@ -149,7 +149,7 @@ def _meet(store: Store, started: Launch, limit_s: float) -> tuple[str, list[str]
     So the first rank draws a token, and another has met it once it reads itself among the ranks
     that came to it. (Gloo's `monitored_barrier` needs a group, which needs all ranks.)
 
-    Raises RankError where some do not come in time, on the first rank with their numbers.
+    Raises RankError if ranks do not come in time, on the first rank with their numbers.
     """
     size, own = (
         started.size,
@@ -199,7 +199,7 @@ def _wait(is_over: Callable[[], bool], limit_s: float) -> bool:
 
 
 def _store(started: Launch, timeout_s: float) -> Store:
-    """The store of the ranks: torchrun holds it or, where they were started by hand, the first."""
+    """The store of the ranks: torchrun holds it or, if ranks were started by hand, the first."""
     host, port = started.address
     is_in_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
     is_here = started.rank == 0 and not is_in_agent
@@ -239,7 +239,7 @@ def _store(started: Launch, timeout_s: float) -> Store:
 
 @contextmanager
 def _silent_stderr() -> Iterator[None]:
-    """Have nothing written to stderr within the block, not even by C++."""
+    """Discard all that the block, even its C++ code, writes to stderr."""
     sys.stderr.flush()
     own, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
@@ -252,7 +252,7 @@ def _silent_stderr() -> Iterator[None]:
 
 
 def _seconds(variable: str, default: float) -> float:
-    """Seconds that an environment variable sets; RankError where it is no positive number."""
+    """Seconds that an environment variable sets; RankError if it is no positive number."""
     text = os.environ.get(variable, "") or str(default)
     try:
         seconds = float(text)
@@ -264,7 +264,7 @@ def _seconds(variable: str, default: float) -> float:
 
 
 def _check_backend() -> None:
-    """RankError where the caller's process group has no collectives of tensors on the CPU."""
+    """Raise RankError if the caller's process group has no collectives of tensors on the CPU."""
     backend = dist.get_backend_config()
     if "cpu:" not in backend:
         raise RankError(

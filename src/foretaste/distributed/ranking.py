@@ -16,7 +16,7 @@ from foretaste.evaluation.evaluator import Ranking
 class SharedRanking(Ranking):
     """A `Ranking` that all ranks make and run together.
 
-    Metrics are to the last bit those of a single process with the same weights and as many threads.
+    Metrics equal, to the last bit, a single process's with the same weights and number of threads.
     Progress shows the share of this rank's own users that is done.
     """
 
@@ -30,8 +30,8 @@ class SharedRanking(Ranking):
     def batches(self) -> list[tuple[NDArray[np.int64], slice]]:
         """The batches of a single process, so that products within them are the same to the bit.
 
-        Each rank gets consecutive batches. Where a rank has the rows of some users alone, a batch
-        of known users goes to every rank that has some of them, and each ranks its own.
+        Each rank gets consecutive batches. If ranks have only the rows of some users, a batch of
+        known users goes to every rank that has some of them, and each ranks its own.
         """
         whole, own = super().batches(), []
         model, user_index = self._model, self._heldout.user_index

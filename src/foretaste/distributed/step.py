@@ -44,7 +44,7 @@ class SharedStep(Step):
             # wait for it for ever.
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        # The sums are under way from here on.
+        # The sums run from this line.
         wait = self._sum_gradients(batch, shared)
         if self.scaler.looks_at_gradients:
             # Whether the step is taken depends on the gradients of all parameters, own ones too.
@@ -59,7 +59,7 @@ class SharedStep(Step):
             self._add_to_average()
 
         # Shared parameters wait for the sums: they are updated by `finish`, before the next forward
-        # pass reads them. Those of this rank's users are updated now.
+        # pass reads them. Parameters of this rank's users are updated now.
         self._rest = rest
         self.scaler.step(own)
 
@@ -68,7 +68,7 @@ class SharedStep(Step):
     ) -> Callable[[], None]:
         """Begin to sum gradients over the ranks; returns a function that completes it.
 
-        Of tables with a row for each item, only the rows of the batch's items are summed if those
+        Tables with a row for each item are summed only in the rows of the batch's items, if these
         are surely fewer bytes.
         """
         model = self.model

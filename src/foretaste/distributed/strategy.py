@@ -42,7 +42,7 @@ RunOrDataset = TypeVar("RunOrDataset", bound=Dataset | Run)
 
 
 def _wait_for(place: Path, ranks: Ranks) -> None:
-    """Wait until a directory is seen that the first rank has; RankError where it never is."""
+    """Wait until a directory is seen that the first rank has; RankError if it never is."""
     ends = time.monotonic() + SEEN_WITHIN_S
     while not place.is_dir():
         if time.monotonic() > ends:
@@ -66,14 +66,14 @@ def strategy_of_ranks() -> Iterator[Strategy]:
 
 
 def strategy_of(ranks: Ranks) -> Strategy:
-    """The strategy of these ranks; of one, that of a single process."""
+    """The strategy of these ranks; one rank has the strategy of a single process."""
     return ALONE if ranks.size == 1 else Shared(ranks)
 
 
 class Shared(Strategy):
     """Ranks share out all users, with their rows of the tables, or the users of each batch.
 
-    Samples, metrics and files are those of a single process. The first rank writes files.
+    Samples, metrics and files equal a single process's. The first rank writes files.
     """
 
     def __init__(self, ranks: Ranks) -> None:
@@ -98,9 +98,9 @@ class Shared(Strategy):
     def opened(
         self, make: Callable[[], RunOrDataset], reopen: Callable[[str], RunOrDataset]
     ) -> RunOrDataset:
-        """The dataset or run that the first rank makes or opens; the others open it where it is.
+        """The dataset or run that the first rank makes or opens; the others open its path.
 
-        Raises RankError naming the rank and the path where a rank finds nothing there, or another.
+        Raises RankError with the rank and the path if a rank finds nothing there, or another.
         """
         made: list[RunOrDataset] = []
 
@@ -141,7 +141,7 @@ class Shared(Strategy):
     def batches_and_step(
         self, model: IterativeModel, histories: HistoryTensors, plan: TrainingPlan
     ) -> tuple[Batches, Step]:
-        # The batch size is that of all ranks together: R ranks take the same steps as one process.
+        # All ranks together have the batch size: R ranks take the same steps as one process.
         batches = model.make_batches(
             histories, batch_size=plan.batch_size, seed=plan.seed, parts=self.ranks
         )

@@ -26,7 +26,7 @@ from foretaste.runs.run import Run, load_model
 SIGNATURE = "export.json"
 _FORMAT, _FORMAT_VERSION = "foretaste export", 1
 _MOST_COMPARED = 1000
-"""Most users whose lists by the program are compared with those of the run."""
+"""Most users whose lists by the program are compared with the run's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Exported:
     """True if the items of a history must come oldest first; False if in any order."""
     k: int
     parity: Parity
-    """The comparison of its lists with those of the run."""
+    """The comparison of its lists with the run's."""
 
 
 def export_run(
@@ -79,7 +79,7 @@ def export_run(
             _write_ids(opened, program, directory)
             _write_signature(opened, model, program, format, directory, parity)
     except OSError as error:
-        # Without the error's own file name, which is that of a temporary file.
+        # Without the error's own file name, which names a temporary file.
         reason = os.strerror(error.errno) if error.errno else error
         raise SettingError(f"output {output} cannot be written: {reason}") from error
     return Exported(

@@ -1,4 +1,4 @@
-"""Comparison of the lists of a program with those of its model.
+"""Comparison of a program's lists with its model's.
 
 Shape suffixes: B users, I items of the catalogue, K ranks of a list.
 """

@@ -23,8 +23,8 @@ class ListProgram(nn.Module):
     """The k best items of each user, without those of the history.
 
     Items are ordered by score, then by item index. For a model that `scores_known_users_only`,
-    users are given by index, and their histories only exclude items. Users of whom the model knows
-    nothing are answered in popularity order.
+    users are given by index, and their histories only exclude items. Users unknown to the model
+    are answered in popularity order.
     """
 
     def __init__(self, model: RecommenderModel, k: int) -> None:

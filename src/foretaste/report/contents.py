@@ -137,7 +137,7 @@ def report_runs(
     """Measure runs for a report; `compare_runs` explains the arguments that are not given here.
 
     It also measures properties of the lists, and new users by the length of their history; the
-    lengths are those of ``config``, if it has any. ``metrics`` are those of the tables.
+    lengths of ``config`` count, if it has any. The tables have ``metrics``.
     ``num_people`` held-out users, chosen by hash, are shown with their lists.
     """
     request = MeasureRequest.of("report_runs", dataset=dataset, config=config, **settings)

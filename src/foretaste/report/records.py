@@ -121,7 +121,7 @@ def _facts(heading: str, by_run: Mapping[str, Mapping[str, str]]) -> tuple[Table
 
 
 def seconds(run: Run) -> dict[str, float]:
-    """Seconds of a training by `TIME_PARTS`; of an unfinished one those of its epochs so far.
+    """Seconds of a training by `TIME_PARTS`; of an unfinished one its epochs' seconds so far.
 
     ``other`` is absent for an unfinished training, and for one that was interrupted.
     """
@@ -167,7 +167,7 @@ def _validation_curves(runs: Mapping[str, Run]) -> dict[str, list[Document]]:
     curves: dict[str, list[Document]] = {}
     for label, run in runs.items():
         selected = run.config.resolved.get("select_by")
-        # Of one part only: the best epoch has a value of the test part besides.
+        # One part only: the best epoch has a value of the test part besides.
         measured = {name for epoch in run.history for name in epoch}
         names = [f"{part}/{selected}" for part in ("validation", "test")]
         for name in [name for name in names if name in measured][:1]:
