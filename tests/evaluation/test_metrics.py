@@ -3,10 +3,24 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretaste.evaluation.metrics import TargetRanks, user_metrics
+from foretaste.errors import SettingError
+from foretaste.evaluation.evaluator import evaluate
+from foretaste.evaluation.metrics import (
+    TargetRanks,
+    hr,
+    mrr,
+    ndcg,
+    recall,
+    recall_all,
+    user_metrics,
+)
+from tests.evaluation.worlds import TableModel, random_held_out
+
+OF_SCORES = {"hr": hr, "ndcg": ndcg, "recall": recall, "recall_all": recall_all, "mrr": mrr}
 
 
 def ranks(rows: list[list[tuple[int, int]]], num_targets: list[int] | None = None) -> TargetRanks:
@@ -104,3 +118,49 @@ def test_many_users_at_once_equal_one_by_one(monkeypatch: pytest.MonkeyPatch) ->
     for name, values in together.items():
         assert values.tolist() == in_pieces[name].tolist()
         assert values.tolist() == [user_metrics(ranks([row]), (2, 5))[name][0] for row in rows]
+
+
+def test_metrics_of_scores_worked_by_hand() -> None:
+    # First row: targets in ranks 2 and 4. Second: one of three equal scores in ranks 2 to 4.
+    scores, targets = [[0.9, 0.7, 0.5, 0.2], [0.8, 0.6, 0.6, 0.6]], [[1, 3], [2]]
+    assert hr(scores, targets, 3) == pytest.approx([1, 2 / 3])
+    assert mrr(scores, targets, 3) == pytest.approx([1 / 2, (1 / 2 + 1 / 3) / 3])
+    assert recall(scores, targets, 3) == pytest.approx([1 / 2, 2 / 3])
+    assert recall_all(scores, targets, 1).tolist() == [0, 0]
+    ideal, tied = discount(1) + discount(2), (discount(2) + discount(3)) / 3
+    assert ndcg(scores, targets, 3) == pytest.approx([discount(2) / ideal, tied])
+    hidden = [[-math.inf, 2, 1], [1, -math.inf, -math.inf]]
+    assert mrr(hidden, [[2], [1]], 3).tolist() == [0.5, 0]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1), num_levels=st.sampled_from([1, 3, 1000]), k=st.integers(1, 9)
+)
+def test_metrics_of_scores_are_those_of_evaluate(seed: int, num_levels: int, k: int) -> None:
+    generator = np.random.default_rng(seed)
+    heldout = random_held_out(generator, num_users=8, num_items=12, most_targets=4)
+    scores = generator.integers(num_levels, size=(8, 12)).astype(np.float32)
+    evaluated = evaluate(TableModel(torch.tensor(scores)), heldout, k=(k,))
+    scores[heldout.known.row_index(), heldout.known.item_index] = -np.inf
+    bounds = heldout.target.offsets[1:-1]
+    targets = np.split(heldout.target.item_index, bounds)
+    for name, metric in OF_SCORES.items():
+        assert metric(scores, targets, k).tolist() == evaluated.per_user[f"{name}@{k}"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("scores", "targets", "k", "message"),
+    [
+        ([[1, 2]], [[0], [1]], 1, r"scores have shape \(1, 2\), and targets are of 2 users"),
+        ([[1, math.nan]], [[0]], 1, "none of them nan"),
+        ([[1, 2]], [[]], 1, "one or more for each user"),
+        ([[1, 2]], [[-1]], 1, "targets must be columns of scores, from 0 to 1"),
+        ([[1, 2]], [[0]], 0, "k is "),
+    ],
+)
+def test_scores_that_cannot_be_ranked(
+    scores: list[list[float]], targets: list[list[int]], k: int, message: str
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        ndcg(scores, targets, k)

@@ -1,12 +1,14 @@
 """Ranking metrics of every user in closed form, ties counted by expectation.
 
+`hr`, `ndcg`, `recall`, `recall_all` and `mrr` take scores of any origin.
+
 A target with ``above`` candidates scored higher and ``tied`` scored the same (itself included)
 has any of the ranks above + 1 .. above + tied with equal chance (McSherry & Najork 2008,
 "Computing information retrieval performance measures efficiently in the presence of tied
 scores"). So a constant scorer scores what chance scores.
 
-Shape suffixes: U users, T targets of all users, F those in each user's first group, P ranks of the
-longest list.
+Shape suffixes: U users, I items, T targets of all users, F those in each user's first group,
+P ranks of the longest list.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from foretaste.evaluation.config import metric_name
+from foretaste.errors import SettingError
+from foretaste.evaluation.config import checked_lengths, metric_name
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -84,6 +87,74 @@ def user_metrics(ranks: TargetRanks, k: Sequence[int]) -> dict[str, Floats]:
             metric_name("mrr", named): mrr_UK[:, column],
         }
     return values
+
+
+def hr(scores: ArrayLike, targets: Sequence[ArrayLike], k: int) -> Floats:
+    """``hr@k`` [U] as in `user_metrics`; arguments of `ranks_of_scores`."""
+    return _at_length("hr", scores, targets, k)
+
+
+def ndcg(scores: ArrayLike, targets: Sequence[ArrayLike], k: int) -> Floats:
+    """``ndcg@k`` [U] as in `user_metrics`; arguments of `ranks_of_scores`."""
+    return _at_length("ndcg", scores, targets, k)
+
+
+def recall(scores: ArrayLike, targets: Sequence[ArrayLike], k: int) -> Floats:
+    """``recall@k`` [U] as in `user_metrics`; arguments of `ranks_of_scores`."""
+    return _at_length("recall", scores, targets, k)
+
+
+def recall_all(scores: ArrayLike, targets: Sequence[ArrayLike], k: int) -> Floats:
+    """``recall_all@k`` [U] as in `user_metrics`; arguments of `ranks_of_scores`."""
+    return _at_length("recall_all", scores, targets, k)
+
+
+def mrr(scores: ArrayLike, targets: Sequence[ArrayLike], k: int) -> Floats:
+    """``mrr@k`` [U] as in `user_metrics`; arguments of `ranks_of_scores`."""
+    return _at_length("mrr", scores, targets, k)
+
+
+def _at_length(kind: str, scores: ArrayLike, targets: Sequence[ArrayLike], k: int) -> Floats:
+    (length,) = checked_lengths((k,))
+    return user_metrics(ranks_of_scores(scores, targets), (length,))[metric_name(kind, length)]
+
+
+def ranks_of_scores(scores: ArrayLike, targets: Sequence[ArrayLike]) -> TargetRanks:
+    """Ranks of each user's targets among the items of a row of scores.
+
+    Args:
+        scores: [U, I], higher is better. Minus infinity hides an item, such as one of the user's
+            history, and makes a target a miss.
+        targets: column numbers of each user's held-out items, at least one.
+
+    Raises SettingError for other shapes, NaN, users without targets and columns that do not exist.
+    """
+    score_UI, sets = np.asarray(scores), [np.unique(np.asarray(items)) for items in targets]
+    num_targets_U = np.array([len(items) for items in sets], dtype=np.int64)
+    if score_UI.ndim != 2 or len(score_UI) != len(sets) or np.isnan(score_UI).any():
+        raise SettingError(
+            f"scores have shape {score_UI.shape}, and targets are of {len(sets)} users; give a row "
+            "of numbers, none of them nan, for each user"
+        )
+    user_T = np.repeat(np.arange(len(sets)), num_targets_U)
+    item_T = np.array([item for items in sets for item in items], dtype=np.int64)
+    if not num_targets_U.all() or (item_T < 0).any() or (item_T >= score_UI.shape[1]).any():
+        raise SettingError(
+            f"targets must be columns of scores, from 0 to {score_UI.shape[1] - 1}, and one or "
+            "more for each user; leave out users without any"
+        )
+    is_ranked_T = score_UI[user_T, item_T] > -np.inf
+    user_T, item_T = user_T[is_ranked_T], item_T[is_ranked_T]
+    rows = [
+        (score_UI[user], score_UI[user, item]) for user, item in zip(user_T, item_T, strict=True)
+    ]
+    return TargetRanks(
+        user_T=user_T,
+        above_T=np.array([(row_I > score).sum() for row_I, score in rows], dtype=np.int64),
+        tied_T=np.array([(row_I == score).sum() for row_I, score in rows], dtype=np.int64),
+        item_T=item_T,
+        num_targets_U=num_targets_U,
+    )
 
 
 def _expected_sum(ranks: TargetRanks, gain_to_rank: Floats, length: int) -> Floats:
