@@ -32,7 +32,7 @@ from foretaste.data.preparation.reading import (
     read_raw,
 )
 from foretaste.data.preparation.times import OPTION, Times
-from foretaste.data.preparation.writing import queries_of_ids, query_of_pairs, write_parts
+from foretaste.data.preparation.writing import queries_of_ids, write_parts
 from foretaste.data.sources import describe_files
 from foretaste.data.sources.source import Source, quoted
 from foretaste.errors import InputError, SettingError
@@ -144,23 +144,29 @@ class Pipeline:
         progress("number")
         self.number(items, features, candidates, raw.kinds["item_id"])
         progress("write")
-        position = [POSITION_COLUMN] if plan.has_order else []
-        queries = {
-            part: query_of_pairs(f"(SELECT * FROM held WHERE part = '{part}')", *position)
-            for part in plan.held_parts
-        }
-        if candidates is not None:
-            queries["test_candidates"] = query_of_pairs("candidates")
-        if self._tables_of_seen:
-            rows = " UNION ALL ".join(f"SELECT * FROM {table}" for table in self._tables_of_seen)
-            queries["seen"] = query_of_pairs(steps.SEEN.format(rows=rows))
-        queries |= queries_of_ids(raw.kinds, item_columns)
+        queries = self._held_queries() | queries_of_ids(raw.kinds, item_columns)
         if features is not None:
             queries |= features.queries()
-        weight = [] if mean_weight is None else [WEIGHT_COLUMN]
-        train = query_of_pairs("train", *position, *weight)
+        weight = "" if mean_weight is None else f", {WEIGHT_COLUMN}"
+        train = steps.PAIRS_FILE.format(rows="train", columns=self._position + weight)
         written = write_parts(engine, directory, train, queries)
         return self._manifest(raw.kinds, *written, mean_weight)
+
+    def _held_queries(self) -> dict[str, str]:
+        """The queries of the files of pairs that are not trained on."""
+        rows = {
+            part: (f"(SELECT * FROM held WHERE part = '{part}')", self._position)
+            for part in self._plan.held_parts
+        }
+        if self._inputs.candidates:
+            rows["test_candidates"] = "candidates", ""
+        if self._tables_of_seen:
+            union = " UNION ALL ".join(f"SELECT * FROM {table}" for table in self._tables_of_seen)
+            rows["seen"] = steps.SEEN.format(rows=union), ""
+        return {
+            name: steps.PAIRS_FILE.format(rows=one, columns=columns)
+            for name, (one, columns) in rows.items()
+        }
 
     def read(self) -> Raw:
         """Make table ``raw``, and count its rows. Times that are not read leave the plan."""

@@ -45,11 +45,6 @@ def write_parts(
     return parts, train_digest
 
 
-def query_of_pairs(rows: str, *further: str) -> str:
-    """The query of a file of pairs, with further columns."""
-    return steps.PAIRS_FILE.format(rows=rows, columns="".join(f", {name}" for name in further))
-
-
 def queries_of_ids(kinds: Mapping[str, Kind], item_columns: Sequence[str]) -> dict[str, str]:
     """The queries of the files of users and items."""
     # Files have integer ids of 64 bits, also if 32 were enough while preparing.
