@@ -142,7 +142,7 @@ def module_of(file: Path) -> str:
     return ".".join(path.parts).removesuffix(".__init__")
 
 
-def test_the_host_is_set_by_commands_and_the_service() -> None:
+def test_the_host_is_set_by_commands_alone() -> None:
     """Beside what has to be there before a library is loaded."""
     importers = {
         str(found.file.relative_to(PACKAGE))
@@ -150,7 +150,7 @@ def test_the_host_is_set_by_commands_and_the_service() -> None:
         if found.module.startswith("foretaste.host")
     }
     assert importers == {
-        *("__init__.py", "__main__.py", "cli/app.py", "serve/server.py"),
+        *("__init__.py", "__main__.py", "cli/app.py"),
         "export/formats.py",
     }
 

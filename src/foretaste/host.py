@@ -1,4 +1,4 @@
-"""Settings of the whole process, made by the command line and by the service.
+"""Settings of the whole process, made by the command line.
 
 A library call makes none of them. Two settings have to be there before another library is loaded:
 `share_cores` is called by ``import foretaste``, `send_no_telemetry` before onnxruntime is imported.
@@ -17,7 +17,6 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _SET_BY_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 _SPIN_COUNT = "1000"
-_SWITCH_INTERVAL_S = 0.0005
 
 
 def share_cores() -> None:
@@ -64,11 +63,8 @@ def silence_profiler() -> None:
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
 
 
-def switch_threads_often() -> None:
-    """Have a thread wait for another one 0.5 ms and not 5 ms."""
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
-
-
 def leave(status: int) -> NoReturn:
     """End the process at once, without the clean-up of Python and of libraries."""
+    # Seconds of the processor with it and without it, medians of seven turns: `foretaste --help`
+    # 0.26 and 0.29, `foretaste recommend` for one user 1.26 and 1.72.
     os._exit(status)

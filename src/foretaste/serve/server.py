@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
-from foretaste import host
 from foretaste._util.settings import given_or_default
 from foretaste.errors import ForetasteError, MissingExtraError, RunError, SettingError
 from foretaste.serve.config import ServeConfig
@@ -40,8 +39,6 @@ def serve(
     if not paths:
         raise SettingError("no run is given to serve; name one or more")
     config.token()  # SettingError before anything is loaded
-    host.keep_freed_memory()
-    host.switch_threads_often()
     try:
         import uvicorn
 
@@ -60,11 +57,9 @@ def serve(
     if config.events is not None:
         with closing(EventStore(config.events)) as events:
             events.create()
-    with ExitStack() as stack:
-        listener = stack.enter_context(_listening(config.host, config.port))
+    with _listening(config.host, config.port) as listener:
         address, port = listener.getsockname()[:2]
         url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
-
         service = Service(store, config, when_ready=lambda: announce(url))
         served = uvicorn.Config(
             service.app(),
@@ -80,16 +75,9 @@ def serve(
             timeout_graceful_shutdown=config.drain_s,
         )
         log_by_lines(logging.WARNING)
-        for number, handler in (
-            # Uvicorn drains, then raises the signal again; a drained service has status 0.
-            (signal.SIGTERM, lambda number, frame: sys.exit(0)),
-            # A closed terminal; Uvicorn ignores it, so it becomes SIGTERM.
-            (signal.SIGHUP, lambda number, frame: signal.raise_signal(signal.SIGTERM)),
-        ):
-            stack.callback(signal.signal, number, signal.signal(number, handler))
         status: str | int | None = 0
         try:
-            with suppress(KeyboardInterrupt):
+            with _signals_that_drain(), suppress(KeyboardInterrupt):
                 uvicorn.Server(served).run(sockets=[listener])
         except SystemExit as end:
             status = end.code
@@ -99,6 +87,20 @@ def serve(
             raise RunError(str(service.failure) or repr(service.failure)) from service.failure
         if status:
             sys.exit(status)
+
+
+@contextmanager
+def _signals_that_drain() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP end the service as one that is drained."""
+    with ExitStack() as stack:
+        for number, handler in (
+            # Uvicorn drains, then raises the signal again; a drained service has status 0.
+            (signal.SIGTERM, lambda number, frame: sys.exit(0)),
+            # A closed terminal; Uvicorn ignores it, so it becomes SIGTERM.
+            (signal.SIGHUP, lambda number, frame: signal.raise_signal(signal.SIGTERM)),
+        ):
+            stack.callback(signal.signal, number, signal.signal(number, handler))
+        yield
 
 
 @contextmanager
