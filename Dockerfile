@@ -37,9 +37,9 @@ CMD ["--help"]
 
 FROM command AS serve
 EXPOSE 8000
-# Ready once the runs are loaded and have answered.
+# Ready once the runs are loaded and have answered, on the port that the command names.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=5m \
-    CMD ["python", "-c", "from http.client import *; c = HTTPConnection('127.0.0.1', 8000, timeout=4); c.request('GET', '/readyz'); exit(c.getresponse().status != 200)"]
+    CMD ["python", "-c", "import re; from http.client import *; port = re.search(r'--port[=\\0](\\d+)', open('/proc/1/cmdline').read()); c = HTTPConnection('127.0.0.1', int(port[1]) if port else 8000, timeout=4); c.request('GET', '/readyz'); exit(c.getresponse().status != 200)"]
 CMD ["serve", "runs/current", "--host", "0.0.0.0", "--token-file", "/run/secrets/token"]
 
 # The last one is that which is built where none is named.

@@ -26,6 +26,7 @@ run: foretaste.Run = foretaste.train("vae", data, epochs=20, hidden=[200], learn
 foretaste.train("neumf", frame, pretrained_gmf="runs/gmf", pretrained_mlp=Path("runs/mlp"))
 foretaste.train("ease", data, config=foretaste.TrainingConfig(device="cpu"), callback=Callback())
 fitted: foretaste.Recommender = foretaste.fit("ease", frame, items=frame, l2=500)
+foretaste.train("ease", frame, items=frame, l2=500)
 fitted.recommend([1], k=5)
 print(foretaste.tune_model("ials", data, trials=3, time_s=60, factors=64).best.settings)
 foretaste.compete(data, models=["ease", "vae"], epochs=3, protocol="temporal")

@@ -127,6 +127,7 @@ def test_a_default_is_shown_as_it_is_typed() -> None:
     ("line", "said"),
     [
         ("trian", 'Did you mean "train"?'),
+        ("resume runs/mine", "Say foretaste train --resume RUN."),
         ("train neumf data --lr 3", "Unknown option: --lr. Did you mean --learning-rate?"),
         ("train ials data --lr 3", "Unknown option: --lr. Did"),
         ("train ratings.csv", "Name a model first, such as ease: neumf, "),
@@ -222,25 +223,37 @@ def test_an_interrupt_is_one_line_and_130(monkeypatch: pytest.MonkeyPatch) -> No
     assert call("demo") == Done(130, "", "interrupted\n")
 
 
-def test_a_reader_that_goes_away_is_no_error(shop: Path) -> None:
-    (shop / "all_users.txt").write_text("\n".join(map(str, [*range(1, 121)] * 4)))
-    environment = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1])}
-    command = [sys.executable, "-m", "foretaste", "recommend", "runs/vae", "-k", "25"]
+def read_one_line_of(*command: object, cwd: Path) -> tuple[int, str]:
+    """The exit status and the messages of a command whose output is read no further."""
     with subprocess.Popen(
-        [*command, "--users-file", "all_users.txt"],
+        [sys.executable, "-m", "foretaste", *map(str, command)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        cwd=shop,
-        env=environment,
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1])},
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
         err = process.stderr.read()
-    assert process.returncode == 141
-    assert err == ""
+    return process.returncode, err
+
+
+def test_a_training_without_a_reader_goes_on_later(shop: Path, tmp_path: Path) -> None:
+    line = ("train", "vae", "data", "--epochs", 500, "--patience", 0, "--run", tmp_path / "run")
+    status, err = read_one_line_of(*line, cwd=shop)
+    assert status == 141
+    assert err.startswith("interrupted ")
+    assert err.endswith(f"; go on with: foretaste train --resume {tmp_path / 'run'}\n")
+    assert (tmp_path / "run" / "resume.safetensors").is_file()
+
+
+def test_a_reader_that_goes_away_is_no_error(shop: Path) -> None:
+    (shop / "all_users.txt").write_text("\n".join(map(str, [*range(1, 121)] * 4)))
+    command = ("recommend", "runs/vae", "-k", 25, "--users-file", "all_users.txt")
+    assert read_one_line_of(*command, cwd=shop) == (141, "")
 
 
 def test_an_answer_imports_no_more_than_it_needs(shop: Path) -> None:

@@ -135,17 +135,19 @@ def asked_of(arguments: Sequence[str]) -> tuple[list[str], ServeConfig]:
     return list(map(str, given[0])), given[1]
 
 
-def test_the_service_of_the_image_is_that_of_the_package() -> None:
+def test_the_service_of_the_image_is_that_of_the_package(tmp_path: Path) -> None:
     _, port, health, command = stages()[3]
     runs, config = asked_of(json.loads(command.text))
     assert runs == ["runs/current"]
     assert (config.host, str(config.port)) == ("0.0.0.0", port.text)
     (path,) = re.findall(r"'GET', '(\S+)'", health.text)
     assert path in OPEN_PATHS
-    assert f"'127.0.0.1', {port.text}," in health.text
+    assert f"int(port[1]) if port else {port.text}," in health.text
     program, *words = json.loads(health.text.partition(" CMD ")[2])
     assert program == "python"
-    assert [checked(words, port.text, status) for status in (200, 503)] == [0, 1]
+    assert [checked(words, tmp_path, port.text, status) for status in (200, 503)] == [0, 1]
+    for given in ("--port\0%s", "--port=%s"):
+        assert checked(words, tmp_path, port.text, 200, given) == 0
 
 
 def test_the_image_starts_foretaste_or_a_shell(tmp_path: Path) -> None:
@@ -171,11 +173,17 @@ def test_the_image_starts_foretaste_or_a_shell(tmp_path: Path) -> None:
     assert started("torchrun", "-m", "--", "foretaste") == "torchrun -m -- foretaste\n"
 
 
-def checked(words: list[str], port: str, status: int) -> int:
-    """The exit status of the check of a service that answers with a status."""
+def checked(words: list[str], folder: Path, default: str, status: int, given: str = "") -> int:
+    """The exit status of the check of a service that answers with a status, on the port that its
+    command has as ``given``, or on the default one."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         listener.settimeout(60)
-        words = [*words[:-1], words[-1].replace(port, str(listener.getsockname()[1]))]
+        port, line = str(listener.getsockname()[1]), folder / "cmdline"
+        line.write_text(
+            "\0".join(("foretaste", "serve", "runs/current", given.replace("%s", port)))
+        )
+        code = words[-1].replace("/proc/1/cmdline", str(line))
+        words = [*words[:-1], code if given else code.replace(default, port)]
         with subprocess.Popen([sys.executable, *words]) as process:
             with listener.accept()[0] as connection:
                 connection.recv(1000)

@@ -80,6 +80,24 @@ def test_an_interrupted_training_goes_on_where_it_was(
     assert numbers_of(run) == numbers_of(whole)
 
 
+def test_a_training_whose_output_nobody_reads_is_saved(
+    whole: Run, dataset: Dataset, tmp_path: Path
+) -> None:
+    class Printing(Callback):
+        def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
+            if (epoch, step) == (2, 3):
+                raise BrokenPipeError
+            assert (epoch, step) < (2, 3), "nothing more is printed"
+
+    path = tmp_path / "run"
+    with pytest.raises(Interrupted, match="in epoch 2, after step 3 of 4; go on") as error:
+        run_of("gmf", dataset, path, batch_size=1000, callback=Printing())
+    assert error.value.signal_number == signal.SIGPIPE
+    run = resume(path)
+    assert weights_of(run) == weights_of(whole)
+    assert numbers_of(run) == numbers_of(whole)
+
+
 def test_fitting_is_interrupted_where_nothing_is_ranked(tmp_path: Path) -> None:
     class KillingAtTheStart(Callback):
         def started(self, start: TrainingStart) -> None:

@@ -16,6 +16,9 @@ ENDING = tuple(
 )
 """Signals that end a command: Ctrl-C, kill, a closed terminal. Windows has no SIGHUP."""
 
+BROKEN_PIPE: int = getattr(signal, "SIGPIPE", 13)
+"""Signal of a pipe without a reader. Windows has none."""
+
 NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 """Flag of `os.open` that refuses links; 0 under Windows."""
 

@@ -202,6 +202,8 @@ def explained(error: CycloptsError) -> str:
     elif isinstance(error, UnknownCommandError) and words[1:] in (["train"], ["tune"]):
         message = message.partition(" Available commands")[0]  # Cyclopts names eight of them
         message = f"{message} Name a model first, such as ease: {', '.join(MODEL_NAMES)}."
+    elif isinstance(error, UnknownCommandError) and "resume" in (error.unused_tokens or ()):
+        message = 'Unknown command "resume". Say foretaste train --resume RUN.'
     elif isinstance(error, UnusedCliTokensError):
         message = f"Nothing is known to do with {' '.join(error.unused_tokens or ())!r}."
     return f"{message}\nSee {' '.join(words)} --help."

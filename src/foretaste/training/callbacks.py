@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -155,43 +155,49 @@ class Callback:
 
 
 class Callbacks(Callback):
-    """Callback that forwards every event to several callbacks, in their order."""
+    """Callback that forwards every event to several callbacks, in their order.
 
-    def __init__(self, *callbacks: Callback) -> None:
-        self.callbacks = callbacks
+    A callback that prints to a pipe without a reader gets no further events if there is ``closed``,
+    which is then called.
+    """
+
+    def __init__(self, *callbacks: Callback, closed: Callable[[], None] | None = None) -> None:
+        self.callbacks = [*callbacks]
+        self._closed = closed
+
+    def _forward(self, event: str, *details: Any) -> None:
+        for callback in [*self.callbacks]:
+            try:
+                getattr(callback, event)(*details)
+            except BrokenPipeError:
+                if self._closed is None:
+                    raise
+                self.callbacks.remove(callback)
+                self._closed()
 
     def preparing(self, step: str) -> None:
-        for callback in self.callbacks:
-            callback.preparing(step)
+        self._forward("preparing", step)
 
     def prepared(self, source: str, dataset: Dataset) -> None:
-        for callback in self.callbacks:
-            callback.prepared(source, dataset)
+        self._forward("prepared", source, dataset)
 
     def resuming(self, run_path: Path) -> None:
-        for callback in self.callbacks:
-            callback.resuming(run_path)
+        self._forward("resuming", run_path)
 
     def started(self, start: TrainingStart) -> None:
-        for callback in self.callbacks:
-            callback.started(start)
+        self._forward("started", start)
 
     def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
-        for callback in self.callbacks:
-            callback.stepped(epoch, step, num_steps_per_epoch)
+        self._forward("stepped", epoch, step, num_steps_per_epoch)
 
     def fitting(self, step: str, num_done: int, num_all: int) -> None:
-        for callback in self.callbacks:
-            callback.fitting(step, num_done, num_all)
+        self._forward("fitting", step, num_done, num_all)
 
     def evaluating(self, split: str, num_done: int, num_users: int) -> None:
-        for callback in self.callbacks:
-            callback.evaluating(split, num_done, num_users)
+        self._forward("evaluating", split, num_done, num_users)
 
     def epoch_done(self, report: EpochReport) -> None:
-        for callback in self.callbacks:
-            callback.epoch_done(report)
+        self._forward("epoch_done", report)
 
     def finished(self, summary: TrainingSummary) -> None:
-        for callback in self.callbacks:
-            callback.finished(summary)
+        self._forward("finished", summary)

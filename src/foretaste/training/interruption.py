@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from foretaste._util.process import CaughtSignals
+from foretaste._util.system import BROKEN_PIPE
 from foretaste.errors import Interrupted, RankError, RunError, TrainingError
 from foretaste.runs.places import resume_command
 from foretaste.runs.run import Run
@@ -27,6 +28,10 @@ class Interruption(CaughtSignals):
     def note(self, number: int) -> None:
         """Called when a signal comes."""
         self.let_go()
+
+    def output_closed(self) -> None:
+        """End as after a signal: nobody reads what is printed, as behind ``| head``."""
+        self.last = BROKEN_PIPE
 
     def reach(self, is_due: bool, *, at_once: bool) -> tuple[bool, int | None]:
         """After an update: whether to save now, and the signal to stop by, if any.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -98,8 +98,11 @@ def check_logs(logs: LogConfig, *, has_epochs: bool, overwrite: bool = False) ->
 
 
 @contextmanager
-def logged(run: Run, logs: LogConfig, callback: Callback) -> Iterator[Callback]:
-    """Write all logs of a training within; yields its callbacks, `RunLogging` the first."""
+def logged(
+    run: Run, logs: LogConfig, callback: Callback, closed: Callable[[], None]
+) -> Iterator[Callback]:
+    """Write all logs of a training within; yields its callbacks, `RunLogging` the first. ``closed``
+    is called if the reader of what ``callback`` prints is gone."""
     log_path, results_dir = (_kept(run, path) for path in (logs.log_path, logs.results_dir))
     with ExitStack() as stack:
         # The run's own log first: the others read what it has written.
@@ -115,7 +118,7 @@ def logged(run: Run, logs: LogConfig, callback: Callback) -> Iterator[Callback]:
             from foretaste.training.profiler import TRACE, Profiler
 
             callbacks.append(stack.enter_context(closing(Profiler(run.path / TRACE))))
-        yield Callbacks(*callbacks)
+        yield Callbacks(*callbacks, closed=closed)
 
 
 def _kept(run: Run, path: Path | None) -> Path | None:

@@ -148,7 +148,11 @@ class Trainer(ABC, Generic[Model]):
         writes = self.strategy.writes
         with (
             self.strategy.interruption(run.place) as interruption,
-            logged(run, logs, callback) if writes else nullcontext(Callback()) as callbacks,
+            (
+                logged(run, logs, callback, interruption.output_closed)
+                if writes
+                else nullcontext(Callback())
+            ) as callbacks,
         ):
             # A signal is acted on between two batches of users, so no ranking has to end first.
             def progress(split: str, num_done: int, num_users: int) -> None:

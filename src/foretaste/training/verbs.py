@@ -61,6 +61,7 @@ def train(
     model: ModelName,
     dataset: Dataset | Path | str | Any,
     *,
+    items: Any = None,
     model_config: ModelConfig | None = None,
     config: TrainingConfig | None = None,
     start_from: Run | Path | str | None = None,
@@ -83,6 +84,8 @@ def train(
         model: one of `foretaste.models.registry.MODEL_NAMES`.
         dataset: a prepared dataset or its directory. Anything else that `foretaste.prepare` takes
             is prepared first, under ``datasets/``.
+        items: where ``dataset`` is prepared first, the titles and other columns of items, as in
+            `foretaste.prepare`.
         model_config: settings of the model; by default those of the run ``start_from``, else the
             model's defaults.
         config: settings of the training. One config may serve every model of a comparison. Models
@@ -115,6 +118,7 @@ def train(
     request = TrainRequest.of(
         model,
         dataset,
+        items=items,
         model_config=model_config,
         config=config,
         start_from=start_from,
