@@ -26,6 +26,7 @@ from foretaste.recommend.max_per import Limit, MaxPer
 from foretaste.recommend.rules import ItemRules
 from tests.recommend.shop import new_users, trained_users
 
+REPLACED = ", 'a', 'aaaaaaaaaa')"
 RULES = 'in-stock = "stock > 0"\nred = "colour = \'red\'"\n'
 COLOURS = ("red", "green", "blue", "")
 
@@ -193,6 +194,10 @@ ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELEC
         ("bit_count(bitstring('1', 4000000000)) > 0", "function bitstring"),
         ("__internal_compress_string_utinyint(name) > 0", "function __internal_compress"),
         ("json_serialize_plan('SELECT 1') IS NULL", "function json_serialize_plan"),
+        (f"length({'replace(' * 9}name{REPLACED * 9}) > 0", "replacement but a value of at most 8"),
+        ("replace(name, 'a', name) = 'a'", "replacement but a value of at most 8"),
+        ("name.REPLACE('a', 'nine long') = 'a'", "replacement but a value of at most 8"),
+        ("regexp_replace(name, 'a', name || 'b', 'g') = 'a'", "replacement but a value of at most"),
     ],
 )
 def test_what_is_more_than_one_item_is_refused(condition: str, what: str) -> None:
@@ -243,6 +248,8 @@ def test_a_condition_is_one_expression_of_one_statement(condition: str) -> None:
         "TRY_CAST(genres AS INTEGER) IS NULL AND stock::DECIMAL(10, 2) > 0.5",
         "regexp_matches(genres, '^a') AND lower(genres) SIMILAR TO 'a.*'",
         "abs(stock - 2) < 2 AND extract(year FROM until) = 2999",
+        "replace(replace(genres, '|', ' and '), 'b', '') = 'a and '",
+        "regexp_replace(genres, '[^a-z]{1,9}', '', 'g') = 'ab' AND genres.replace('a', '') = '|b'",
         "stock > 0 -- what is there",
     ],
 )

@@ -58,6 +58,10 @@ _REFUSED_FUNCTIONS = {
     *("to_aggregate_state", "variant_bytes_to_variant"),
 }
 
+_LONGEST_REPLACEMENT = 8
+"""Characters that may take the place of others. Nested, long replacements make gigabytes of a title
+in memory that DuckDB's limit does not count."""
+
 
 class ItemColumns:
     """The columns of items in a database of their own, which evaluates conditions on them."""
@@ -80,7 +84,7 @@ class ItemColumns:
         from foretaste.data.sources.source import identifier
 
         # No option reaches a file, a network or a Python object, and none can be changed.
-        memory_mib = 1024 + 4 * (self._texts.nbytes >> 20)
+        memory_mib = 256 + 4 * (self._texts.nbytes >> 20)
         database = duckdb.connect(
             ":memory:",
             config={
@@ -199,6 +203,7 @@ def _check(cursor: duckdb.DuckDBPyConnection, condition: str) -> None:
             _refuse(kind.replace("_", " ").lower())
         if kind == "FUNCTION":
             _check_function(cursor, one["function_name"])
+            _check_replacement(one)
     if statement != _parsed(cursor, "true")[1]:
         raise SettingError("is no condition, but several expressions or statements")
 
@@ -218,6 +223,18 @@ def _check_function(cursor: duckdb.DuckDBPyConnection, name: str) -> None:
             _check(cursor, macro)
         elif kind != "scalar" or stability == "VOLATILE":
             _refuse(f"function {name}")
+
+
+def _check_replacement(function: dict[str, Any]) -> None:
+    """Raise SettingError where a function may replace text by much longer text."""
+    if function["function_name"].lower() not in ("replace", "regexp_replace"):
+        return
+    # As a method, title.replace('a', 'b'), the text itself is not among the arguments.
+    first = 1 if function["schema"] else 2
+    for argument in function["arguments"][first:]:
+        one = argument["expression"]
+        if one["class"] != "CONSTANT" or len(one["literal"]["text"]) > _LONGEST_REPLACEMENT:
+            _refuse(f"replacement but a value of at most {_LONGEST_REPLACEMENT} characters")
 
 
 def _refuse(what: str) -> None:
