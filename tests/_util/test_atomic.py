@@ -214,6 +214,17 @@ def test_all_is_flushed_before_and_after_it_takes_its_name(
     assert flushed == [("part", False), ("out", False), (tmp_path.name, True)]
 
 
+def test_folders_that_are_made_above_it_are_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[Path] = []
+    monkeypatch.setattr(atomic, "flush", flushed.append)
+    with atomic_directory(tmp_path / "a" / "b" / "out"):
+        pass
+    # A name is on the disk only with the folder that has it.
+    assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} <= set(flushed)
+
+
 def write(path: Path, *, replace: bool) -> None:
     with atomic_directory(path, replace=replace) as temporary:
         (temporary / "new.txt").touch()

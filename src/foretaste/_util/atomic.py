@@ -88,6 +88,14 @@ def replace_directory(new: Path, path: Path) -> None:
         flush(path.parent)
 
 
+def make_folders(path: Path) -> None:
+    """Make a directory and those above it, and sync the names of the new ones to the disk."""
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in new:
+        flush(folder.parent)
+
+
 def is_empty_directory(path: Path) -> bool:
     """True for an empty directory, which another may replace."""
     return path.is_dir() and not any(path.iterdir())
@@ -125,7 +133,7 @@ def _held(path: Path, *, makes_parents: bool = False) -> Iterator[Path]:
     try:
         if makes_parents:
             with suppress(FileExistsError):
-                path.parent.mkdir(parents=True)
+                make_folders(path.parent)
         parent = os.path.realpath(path.parent)
         lock = None
         # Another process may take the holder for a leftover before it is locked; then try again.

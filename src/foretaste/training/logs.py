@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.atomic import atomic_file
+from foretaste._util.atomic import atomic_file, make_folders
 from foretaste._util.files import SMALL_BYTES, open_regular
 from foretaste.errors import MissingExtraError, RunError, SettingError
 from foretaste.evaluation.result import Evaluation
@@ -182,7 +182,7 @@ def write_log(path: Path, evaluation: Mapping[str, Any]) -> None:
     """Make ``path`` a log of one evaluation, as it is logged; RunError where that fails."""
     lines = first_line() + line_of("evaluation", evaluation=evaluation)
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         path.write_bytes(lines.encode())
 
 
@@ -196,7 +196,7 @@ class LogCopy(Callback):
 
     def started(self, start: TrainingStart) -> None:
         with writing(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(self.path.parent)
         self._copy()
 
     def epoch_done(self, report: EpochReport) -> None:
@@ -231,7 +231,7 @@ class Results(Callback):
             "run": str(self.run.place.resolve()),
         }
         with writing(self.directory):
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_folders(self.directory)
         self._write(_ARGS, {**about, **config.model_config, **config.settings})
         self._write_metrics()
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.atomic import atomic_file, remove_leftovers
+from foretaste._util.atomic import atomic_file, make_folders, remove_leftovers
 from foretaste._util.files import read_document
 from foretaste._util.formatting import shown
 from foretaste._util.signed_json import SHA256, check_signed, signed_text
@@ -35,7 +35,7 @@ def trainings_at(path: Path, settings: Mapping[str, Any]) -> Iterator[None]:
     """
     asked = json.loads(json.dumps(settings))
     with writing(path):
-        path.mkdir(parents=True, exist_ok=True)
+        make_folders(path)
     with training_lock(path):
         # Within the lock, as another process may just begin it. One that was killed before it wrote
         # the settings leaves the lock's file alone.
