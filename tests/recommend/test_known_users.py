@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import shutil
 from pathlib import Path
@@ -298,6 +299,9 @@ def test_what_is_pickled_answers_without_the_directory(
     for options in ({"rules": ["odd"]}, {"where": "item_id % 2 = 1"}):
         found = again.recommend(users, **options)
         assert [one.item_ids for one in found] == [one.item_ids for one in expected]
+    if has_answered:  # once is enough: a process that is spawned imports everything
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            assert pool.apply(again.recommend, (users,)) == again.recommend(users)
 
 
 def test_a_link_that_moves_after_a_run_was_opened_changes_nothing(
