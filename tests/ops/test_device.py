@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from foretaste.errors import SettingError
+from foretaste.data.histories import Histories
+from foretaste.errors import SettingError, UnsupportedError
+from foretaste.evaluation.ranking import to_device
 from foretaste.ops.device import computing_with, resolve_device
 from foretaste.ops.triton import support
 
@@ -40,6 +42,18 @@ def test_auto_takes_a_gpu_only_where_there_is_one(monkeypatch: pytest.MonkeyPatc
     assert [device.index for device in made_current] == [1, 1, 0]
     with pytest.raises(SettingError, match=r"'cuda:2' was asked for, but there are 2 GPUs"):
         resolve_device("cuda:2")
+
+
+def test_a_fork_of_a_process_with_a_gpu_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpus(monkeypatch, (9, 0))
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
+    for name in ("auto", "cuda", "cuda:1"):
+        with pytest.raises(UnsupportedError, match="was forked from one that had used a GPU"):
+            resolve_device(name)
+    histories = Histories.empty(num_users=1, num_items=2)
+    with pytest.raises(UnsupportedError, match="start processes by spawn"):
+        to_device(histories, torch.device("cuda"))
+    assert resolve_device("cpu") == to_device(histories, torch.device("cpu")).offsets.device
 
 
 @pytest.mark.parametrize("capability", [(7, 5), (8, 6), (9, 0), (13, 0)])

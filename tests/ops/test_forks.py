@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -36,10 +37,12 @@ print(os.waitpid(child, 0)[1], torch.get_num_threads())
 """
 
 
+@pytest.mark.skipif(find_spec("duckdb") is None, reason="needs DuckDB, which prepares the data")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_forked_child_answers_and_trains() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},  # a GPU works in no child
         capture_output=True,
         text=True,
         timeout=300,

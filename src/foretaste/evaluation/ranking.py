@@ -20,6 +20,7 @@ from torch import Tensor
 from foretaste._util.memory import require_memory
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.models.memory import free_on
+from foretaste.ops.forks import refuse_gpu_after_fork
 from foretaste.ops.histories import HistoryTensors
 
 if TYPE_CHECKING:
@@ -125,7 +126,9 @@ def _without_autocast(device_type: str) -> AbstractContextManager[object]:
 
 
 def to_device(histories: Histories, device: torch.device) -> HistoryTensors:
-    """``histories`` as tensors on ``device``."""
+    """``histories`` as tensors on ``device``; UnsupportedError where a fork forbids the GPU."""
+    if device.type == "cuda":
+        refuse_gpu_after_fork()
     return HistoryTensors.from_numpy(
         histories.offsets, histories.item_index, histories.num_items, device, histories.position
     )

@@ -11,6 +11,7 @@ import torch
 
 from foretaste._util.settings import Threads, checked
 from foretaste.errors import SettingError
+from foretaste.ops.forks import refuse_gpu_after_fork
 
 
 @contextmanager
@@ -36,8 +37,11 @@ def resolve_device(name: str) -> torch.device:
     ``auto`` is the current CUDA GPU if this PyTorch was built for it, and the CPU otherwise; a
     warning says so if there is another GPU. CUDA devices always carry their index, so
     that the result equals the ``device`` of a tensor placed on it, and become the current device.
-    Raises SettingError for another name and for a GPU that is not there.
+    Raises SettingError for another name and for a GPU that is not there, and UnsupportedError in a
+    child that was forked from a process with a GPU.
     """
+    if name != "cpu":
+        refuse_gpu_after_fork()
     if name == "cpu" or (name == "auto" and not _has_usable_gpu()):
         return torch.device("cpu")
     if name == "auto":

@@ -8,6 +8,8 @@ from functools import cache
 import torch
 
 from foretaste._util.system import after_fork_in_child
+from foretaste.errors import UnsupportedError
+from foretaste.ops.torch_internals import is_forked_from_cuda
 
 _is_to_say = False
 
@@ -26,6 +28,15 @@ def survive_forks() -> None:
             "one thread; load models after the fork, or start processes by spawn, to use more",
             RuntimeWarning,
             stacklevel=3,
+        )
+
+
+def refuse_gpu_after_fork() -> None:
+    """UnsupportedError in a child of a process that had used a GPU."""
+    if is_forked_from_cuda():
+        raise UnsupportedError(
+            "this process was forked from one that had used a GPU, so it cannot use a GPU itself: "
+            "load models after the fork, start processes by spawn, or give device cpu"
         )
 
 

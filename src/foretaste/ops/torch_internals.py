@@ -33,6 +33,11 @@ def compute_alone() -> None:
             set_number(1)
 
 
+def is_forked_from_cuda() -> bool:
+    """True in a child of a process that had used a GPU: CUDA works in no such child."""
+    return bool(torch.cuda._is_in_bad_fork())
+
+
 def is_profiled() -> bool:
     """True while a profiler of PyTorch records what this thread does."""
     return torch._C._autograd._profiler_enabled()
