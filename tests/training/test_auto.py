@@ -403,5 +403,9 @@ def test_the_precision_is_tf32_where_a_gpu_computes_it(
         for asked, device in (("auto", "cuda:0"), ("bf16", "cuda:1"))
     }
     assert found == {"auto": precision, "bf16": "bf16"}
+    # In tf32 NeuMF's kernel fits no GPU.
+    asked = TrainingConfig(kernels="triton")
+    plan = resolve(asked, NeuMF, size, model_config=model_config, device="cuda:0")
+    assert plan.precision == ("bf16" if precision == "tf32" else precision)
     plan = resolve(TrainingConfig(), NeuMF, size, model_config=model_config, device="cpu")
     assert plan.precision == "fp32"

@@ -58,9 +58,9 @@ class TrainingConfig:
     """auto (a GPU where there is one), cpu, cuda or cuda:N."""
 
     precision: Precision | Auto = "auto"
-    """What the large products are computed in; weights and ranks are always fp32. auto is tf32 on
-    NVIDIA GPUs that have it, from compute capability 8.0 on, else fp32; fp16 is for GPUs without
-    bf16 and slow on a CPU."""
+    """What the large products are computed in; weights and ranks are always fp32. auto is tf32
+    (bf16 with kernels triton) on NVIDIA GPUs that have it, from compute capability 8.0 on, else
+    fp32; fp16 is for GPUs without bf16 and slow on a CPU."""
 
     loss_scale: LossScale = None
     """Fixed scale of the loss, for fp16 only; it adapts to the gradients unless given."""
