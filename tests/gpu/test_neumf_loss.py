@@ -76,6 +76,7 @@ def test_equal_steps_give_equal_bits(
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.usefixtures("_no_waiting")
 def test_a_step_never_waits_for_the_device(case: tuple[InteractionInputs, Samples]) -> None:
     inputs, samples = case

@@ -41,6 +41,7 @@ def run(*arguments: str, **variables: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs these cases itself: tests/gpu")
 @pytest.mark.parametrize("cases", ["triton_cases.py", "../triton_checks_cases.py"])
 def test_kernels_are_right_in_the_interpreter(cases: str) -> None:
     path = str(HERE / cases)
