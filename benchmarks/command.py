@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from foretaste import host
 from foretaste._util.terminal import run_command
@@ -19,15 +19,12 @@ from foretaste.bench.config import BenchConfig
 from foretaste.bench.measure import Spread
 from foretaste.bench.rows import table_of
 from foretaste.bench.session import Session
-from foretaste.models.neumf.config import NeuMFConfig
-from foretaste.models.vae.config import VAEConfig
+from foretaste.models.registry import config_class
 
 PLAIN = "plain"
 
 Options = Mapping[str, type[BenchConfig]]
 """Class of a measurement's options by model."""
-
-_MODELS: dict[str, type[Any]] = {"neumf": NeuMFConfig, "vae": VAEConfig}
 
 
 def run(
@@ -44,7 +41,7 @@ def run(
         model = values["model"]
         with Session.of_ranks(
             name,
-            _settings(_MODELS[model], values),
+            _settings(config_class(model), values),
             _settings(options[model], values),
             log=lambda line: print(line, file=sys.stderr, flush=True),
         ) as session:
@@ -63,7 +60,7 @@ def parser(name: str, options: Options) -> argparse.ArgumentParser:
     models = made.add_subparsers(dest="model", required=True)
     for model, kind in options.items():
         command = models.add_parser(model, argument_default=argparse.SUPPRESS)
-        for settings in (kind, _MODELS[model]):
+        for settings in (kind, config_class(model)):
             hints = get_type_hints(settings)
             for field in fields(settings):
                 option = f"--{field.name.replace('_', '-')}"
@@ -73,14 +70,13 @@ def parser(name: str, options: Options) -> argparse.ArgumentParser:
 
 def _reading(hint: Any) -> dict[str, Any]:
     """Arguments that let argparse read a value of that type."""
-    members = [inner for inner in get_args(hint) if inner is not NoneType]
-    if NoneType in get_args(hint) and len(members) == 1:
-        return _reading(members[0])
-    if members[1:] == [Literal["auto"]]:
-        number = members[0]
-        if get_origin(number) is Literal:
-            return {"choices": (*get_args(number), "auto")}
-        return {"type": lambda text: text if text == "auto" else number(text)}
+    if get_origin(hint) in (Union, UnionType):
+        members = [inner for inner in get_args(hint) if inner is not NoneType]
+        words = [word for inner in members for word in get_args(inner)]
+        numbers = [inner for inner in members if get_origin(inner) is not Literal]
+        if not numbers:
+            return {"choices": words}
+        return {"type": lambda text: text if text in words else numbers[0](text)}
     if hint is bool:
         return {"action": argparse.BooleanOptionalAction}
     if get_origin(hint) is tuple:

@@ -161,6 +161,7 @@ def _num_parameters(session: Session) -> int:
     if isinstance(model, NeuMFConfig):
         width = model.factors + model.layers[0] // 2
         return (shape.num_users + shape.num_items) * width
+    assert isinstance(model, VAEConfig)
     return shape.num_items * (2 * model.hidden[0] + 1)
 
 

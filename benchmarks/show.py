@@ -63,6 +63,8 @@ def _rate(row: Row) -> str:
         return _time_to_quality(row)
     if "train_s" in row.measured:
         return f"{cell('train_s', row.measured['train_s'])}, {row.measured['epochs']} epochs"
+    if "seconds" in row.measured:
+        return cell("seconds", row.measured["seconds"])
     return "left out" if "left_out" in row.measured else ""
 
 

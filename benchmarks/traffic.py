@@ -137,6 +137,7 @@ def _measured(session: Session, histories: Histories, batch_size: int) -> tuple[
     if isinstance(model, NeuMFConfig):
         work = neumf_work(model, parameters, items, entries)
     else:
+        assert isinstance(model, VAEConfig)
         users = histories.num_users // num_steps
         work = vae_work(model, parameters, items, users, entries)
     return min(epochs.seconds) / num_steps, work

@@ -20,6 +20,7 @@ from foretaste.bench.train import CLOCKS, measure_training, training_cases
 from foretaste.data.histories import Histories
 from foretaste.evaluation.ranking import to_device
 from foretaste.models.neumf.config import NeuMFConfig
+from foretaste.models.vae.config import VAEConfig
 from foretaste.ops.negatives import Complement, sample_negatives
 from foretaste.ops.random import Purpose, stream_key
 from foretaste.training.auto import TrainingPlan
@@ -55,6 +56,7 @@ def measure(session: Session, options: TrainComparison) -> None:
 def _measure_case(
     session: Session, options: TrainComparison, part: Histories, plan: TrainingPlan
 ) -> None:
+    assert isinstance(session.model, NeuMFConfig | VAEConfig)
     plain_case = PlainCase(
         session.model,
         part,

@@ -98,14 +98,20 @@ def test_every_command_behind_the_results_can_be_read() -> None:
         app.parse_args(line.split(), exit_on_error=False, print_error=False)
 
 
-@pytest.mark.parametrize("tiny", ["1", ""])
-def test_the_gpu_script_asks_for_benchmarks_that_exist(tiny: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("part", "tiny", "num_commands"), [("1", "1", 4), ("1", "", 6), ("2", "1", 15), ("2", "", 15)]
+)
+def test_the_gpu_script_asks_for_benchmarks_that_exist(
+    part: str, tiny: str, num_commands: int, tmp_path: Path
+) -> None:
     """The interpreter is replaced by one that only notes how it was called."""
     noted = tmp_path / "calls"
     recorder = tmp_path / "python"
     recorder.write_text(f'#!/bin/sh\necho "$@" >>{shlex.quote(str(noted))}\n')
     recorder.chmod(0o755)
-    environment = os.environ | {"PYTHON": str(recorder), "OUT": str(tmp_path / "out"), "TINY": tiny}
+    out = tmp_path / "out"
+    environment = os.environ | {"PYTHON": str(recorder), "OUT": str(out)}
+    environment |= {"TINY": tiny, "PART": part}
     subprocess.run(
         ["bash", str(ROOT / "benchmarks" / "gpu.sh")], env=environment, capture_output=True
     )
@@ -113,8 +119,10 @@ def test_the_gpu_script_asks_for_benchmarks_that_exist(tiny: str, tmp_path: Path
     assert any("pytest" in line for line in lines)
     prefix = re.compile(r"^-m (torch\.distributed\.run --nproc-per-node 2 -m -- )?benchmarks\.")
     commands = [prefix.sub("", line).split() for line in lines if prefix.match(line)]
-    assert len(commands) == (16 if tiny else 17)
-    assert commands.pop()[0] == "show"
+    assert len(commands) == num_commands
+    assert commands.pop() == ["show", str(out / f"gpu-{part}.jsonl")]
+    order = (out / f"gpu-{part}.log").read_text()
+    assert order.count(" s: ") == num_commands  # with the tests, without the table
     for name, *tokens in commands:
         module = import_module(f"benchmarks.{name}")
         parser(module.NAME, module.OPTIONS).parse_args(tokens)

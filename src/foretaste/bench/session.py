@@ -27,16 +27,23 @@ from foretaste.distributed.launch import joined
 from foretaste.errors import SettingError
 from foretaste.evaluation.ranking import to_device
 from foretaste.models.base import NeuralModel
-from foretaste.models.config import TrainingSize
+from foretaste.models.config import ModelConfig, TrainingSize
 from foretaste.models.memory import check_model_fits
-from foretaste.models.neumf.config import NeuMFConfig
-from foretaste.models.registry import Definition, build_model, model_class
+from foretaste.models.registry import (
+    Definition,
+    build_model,
+    config_class,
+    model_class,
+)
 from foretaste.models.vae.config import VAEConfig
 from foretaste.training.auto import TrainingPlan, resolve
 from foretaste.training.config import TrainingConfig
 
 Log = Callable[[str], None]
 """Function that gets a line on the present step."""
+
+MEASURED = ("neumf", "vae", "sasrec", "slist")
+"""Models of which something is measured, the last two by programs of a clone alone."""
 
 _NAMED_SHAPES = {
     "ml-100k": (943, 1_682, 100_000),
@@ -127,18 +134,18 @@ class Session:
     def __init__(
         self,
         benchmark: str,
-        model: NeuMFConfig | VAEConfig,
+        model: ModelConfig,
         options: BenchConfig,
         *,
         log: Log = lambda _: None,
         ranks: Ranks = ALONE,
     ) -> None:
         self.benchmark = benchmark
-        self.name = "neumf" if isinstance(model, NeuMFConfig) else "vae"
+        self.name = next(name for name in MEASURED if isinstance(model, config_class(name)))
         self.options = options
         self.shape = parse_shape(options.shape, self.name)
         self.model = model.resolved(self.shape.num_items)
-        self.unit = "samples" if model.samples_negatives else "users"
+        self.unit = "users" if isinstance(model, VAEConfig) else "samples"
         self.ranks = ranks
         self.log = log if ranks.is_first else lambda _: None
         self.rows: list[Row] = []
@@ -149,7 +156,7 @@ class Session:
     @classmethod
     @contextmanager
     def of_ranks(
-        cls, benchmark: str, model: NeuMFConfig | VAEConfig, options: BenchConfig, **more: Any
+        cls, benchmark: str, model: ModelConfig, options: BenchConfig, **more: Any
     ) -> Iterator[Session]:
         """Yield the session of the ranks that torchrun started."""
         # Threads are set before the ranks join, because ranks compare the number.
@@ -190,7 +197,7 @@ class Session:
             learning_rate_schedule="constant",
             patience=0,
             eval_every=1,
-            **_REFERENCE[self.name],  # type: ignore[arg-type]
+            **_REFERENCE.get(self.name, {}),  # type: ignore[arg-type]
             **settings,
         )
         shape = self.shape
