@@ -85,7 +85,7 @@ def test_launchers_of_one_process_or_of_torchrun_are_none(
     assert launch().size == (4 if "RANK" in variables else 1)
 
 
-@pytest.mark.parametrize("verb", ["prepare", "recommend", "bench inference"])
+@pytest.mark.parametrize("verb", ["prepare", "recommend", "bench recommend"])
 def test_a_verb_of_one_process_is_refused_among_ranks(
     verb: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

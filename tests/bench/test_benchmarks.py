@@ -11,14 +11,16 @@ import pytest
 from foretaste.bench.config import (
     BenchConfig,
     InferenceBench,
+    PairsBench,
     RecommendBench,
     TrainBench,
 )
-from foretaste.bench.inference import bench_inference
+from foretaste.bench.inference import bench_inference, pair_cases
 from foretaste.bench.recommend import bench_recommend
 from foretaste.bench.session import Session
 from foretaste.bench.train import bench_train
 from foretaste.errors import SettingError
+from foretaste.evaluation.ranking import to_device
 from tests.bench.rows import COMMON, FAST, MODELS, check_rows
 
 BENCHMARKS: dict[str, Any] = {
@@ -68,6 +70,29 @@ def test_inference(model: str, tmp_path: Path) -> None:
         assert row["measured"]["num_calls"] == 6
         latency = row["measured"]["latency_ms"]
         assert latency["p50"] <= latency["p90"] <= latency["p95"] <= latency["p99"]
+
+
+def test_inference_of_pairs(tmp_path: Path) -> None:
+    output = tmp_path / "rows.jsonl"
+    options = PairsBench(**FAST, output=output, pairs=(5, 20_000))
+    documents = check_rows(run("inference", "neumf", options).rows, output)
+    cases = [(row["case"]["precision"], row["case"]["batch_size"]) for row in documents]
+    assert cases == [("fp32", 5), ("fp32", 20_000), ("bf16", 5), ("bf16", 20_000)]
+    assert all(row["measured"]["samples_per_s"]["median"] > 0 for row in documents)
+
+
+def test_pairs_get_the_scores_that_the_catalogue_has() -> None:
+    options = PairsBench(**FAST, pairs=(7,))
+    session = Session("inference", MODELS["neumf"], options)
+    histories = session.histories()
+    model = session.build(histories)
+    for case, error in zip(pair_cases(model, options), (1e-5, 0.05), strict=True):
+        users, items = case.inputs[0]
+        scores = case.answer(case.calls[0], 0)
+        rows = to_device(histories.rows(users.numpy()), model.device)
+        everything = model.score_catalogue(model.user_state(users, rows))
+        expected = everything.gather(1, items[:, None]).squeeze(1)
+        assert (scores.float() - expected).norm() <= error * expected.norm()
 
 
 @pytest.mark.parametrize("model", MODELS)

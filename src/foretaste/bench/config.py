@@ -76,6 +76,15 @@ class InferenceBench(BenchConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PairsBench(InferenceBench):
+    """Scores of the whole catalogue, or of single pairs, on the device."""
+
+    pairs: Counts = ()
+    """Pairs of a user and an item per call, one size after the other, in place of the catalogue; in
+    fp32 and in the device's half precision."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecommendBench(InferenceBench):
     """End to end: user ids or histories in, lists of item ids out, both on the host."""
 

@@ -117,7 +117,7 @@ _VERBS = {
 }
 """Help of each command; the first lines of the functions' docstrings are not shown."""
 
-_OF_RANKS = ("train", "evaluate", "bench train")
+_OF_RANKS = ("train", "evaluate", "bench train", "bench inference")
 """Commands that several ranks of torchrun share."""
 
 _MODULES = {"compare": "evaluate", "similar": "recommend", "verify": "runs"}

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from foretaste.bench.config import InferenceBench, RecommendBench, TrainBench
+from foretaste.bench.config import InferenceBench, PairsBench, RecommendBench, TrainBench
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, stderr_console, stdout_console
 from foretaste.cli.train_options import OF_NEGATIVES, shown_as
@@ -24,6 +24,8 @@ _BENCHMARKS = {
     device is idle at both ends of it.""",
     "inference": """Throughput and latency of scores of the whole catalogue, by batch size.
 
+    Several ranks measure at the same time, and their throughputs are added up.
+
     Users, histories and scores are on the device.""",
     "recommend": """End to end: users or histories in, lists of ids out, both on the host.
 
@@ -36,16 +38,19 @@ _BENCHMARK = Parameter(name="*", group="Benchmark")
 _MODEL = Parameter(name="*", group="Model")
 
 _OPTIONS = {
-    "train": TrainBench,
-    "inference": InferenceBench,
-    "recommend": RecommendBench,
+    ("train", "neumf"): TrainBench,
+    ("train", "vae"): TrainBench,
+    ("inference", "neumf"): PairsBench,
+    ("inference", "vae"): InferenceBench,
+    ("recommend", "neumf"): RecommendBench,
+    ("recommend", "vae"): RecommendBench,
 }
 
 
 def _command(name: str, model: str) -> Callable[..., None]:
     """The command ``bench NAME MODEL``, with the options that act for it."""
     kind = config_class(model)
-    options_class: Any = _OPTIONS[name]
+    options_class: Any = _OPTIONS[name, model]
 
     def command(
         *,
@@ -71,7 +76,7 @@ def _command(name: str, model: str) -> Callable[..., None]:
         say(stdout_console(), f"{table_of(session.rows).to_markdown()}\n")
 
     shown: Any = kind
-    if _OPTIONS[name] is not TrainBench:  # no negatives are sampled without a training
+    if options_class is not TrainBench:  # no negatives are sampled without a training
         shown = shown_as(kind, {one: Parameter(parse=False) for one in OF_NEGATIVES})
     command.__annotations__ |= {
         "options": Annotated[options_class | None, _BENCHMARK],

@@ -92,8 +92,8 @@ class NewRun:
     resumed. Default: runs/MODEL-DATASET-TIME."""
 
     overwrite: Annotated[bool, FLAG] = False
-    """Replace the run in that directory once the new one, in RUN.next until then, is finished.
-    Existing files of --log-path and --results-dir are replaced when the training begins."""
+    """Replace the run there once the new one, until then in RUN.next, is finished; files of
+    --log-path and --results-dir at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
