@@ -66,7 +66,7 @@ def test_a_config_of_another_kind_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("factors", "it belongs to GMFConfig, IALSConfig, NeuMFConfig and SASRecConfig"),
+        ("negatives", "it belongs to GMFConfig, MLPConfig and NeuMFConfig"),
         ("epoch", "did you mean epochs?"),
         ("verbos", "did you mean verbose?"),
         ("colour", "it takes those of TrainingConfig, VAEConfig, PrepareConfig"),
