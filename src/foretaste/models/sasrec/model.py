@@ -318,9 +318,8 @@ class _Block(nn.Module):
     def at_last(self, hidden_RWD: Tensor, last_R: Tensor | None) -> Tensor:
         """The output [R, D] at the last place of each row: ``last_R`` if there are pads."""
         width = hidden_RWD.shape[-1]
-        weight = self.attention_input.weight
         normed_RWD = self.attention_norm(hidden_RWD)
-        both = _dense_by(normed_RWD, weight[width:], None)
+        both = _dense(normed_RWD, self.attention_input, outputs=slice(width, None))
         key, value = (self._by_head(part) for part in both.chunk(2, dim=-1))
         is_read_R11W = None
         if last_R is None:
@@ -331,9 +330,9 @@ class _Block(nn.Module):
             normed_RD, hidden_RD = normed_RWD[row_R, last_R], hidden_RWD[row_R, last_R]
             place_W = torch.arange(hidden_RWD.shape[1], device=last_R.device)
             is_read_R11W = (place_W <= last_R[:, None])[:, None, None]
-        query_R1D = _dense_by(normed_RD, weight[:width], None)[:, None]
+        query_RD = _dense(normed_RD, self.attention_input, outputs=slice(width))
         attended = scaled_dot_product_attention(
-            self._by_head(query_R1D), key, value, attn_mask=is_read_R11W
+            self._by_head(query_RD[:, None]), key, value, attn_mask=is_read_R11W
         )
         attended_RD = attended.transpose(1, 2).flatten(1)
         hidden_RD = hidden_RD + _dense(attended_RD, self.attention_output)
@@ -396,18 +395,12 @@ def _dense(
     layer: nn.Linear,
     dtype: torch.dtype | None = None,
     activation: Activation | None = None,
+    *,
+    outputs: slice | None = None,
 ) -> Tensor:
-    return _dense_by(input, layer.weight, layer.bias, activation, dtype)
-
-
-def _dense_by(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    activation: Activation | None = None,
-    dtype: torch.dtype | None = None,
-) -> Tensor:
-    flat = dense(input.flatten(0, -2), weight, bias, activation, compute_dtype=dtype)
+    """The layer at each place; with ``outputs``, those columns of a layer without a bias."""
+    weight = layer.weight if outputs is None else layer.weight[outputs]
+    flat = dense(input.flatten(0, -2), weight, layer.bias, activation, compute_dtype=dtype)
     return flat.view(*input.shape[:-1], weight.shape[0])  # -1 needs a row
 
 
