@@ -225,11 +225,21 @@ def test_auto_goes_by_the_length_of_histories() -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_users", "length", "num_items", "sampled_softmax", "blocks"),
-    [(400, 100, 3_000, None, 2), (1_500, 8, 20_000, 512, 1), (40, 200, 500, None, 4)],
+    ("num_users", "length", "num_items", "sampled_softmax", "blocks", "has_features"),
+    [
+        (400, 100, 3_000, None, 2, False),
+        (1_500, 8, 20_000, 512, 1, False),
+        (1_500, 8, 20_000, 512, 1, True),
+        (40, 200, 500, None, 4, False),
+    ],
 )
 def test_a_step_takes_no_more_memory_than_it_says(
-    num_users: int, length: int, num_items: int, sampled_softmax: int | None, blocks: int
+    num_users: int,
+    length: int,
+    num_items: int,
+    sampled_softmax: int | None,
+    blocks: int,
+    has_features: bool,
 ) -> None:
     rng = np.random.default_rng(3)
     rows = [rng.permutation(num_items)[:length].tolist() for _ in range(num_users)]
@@ -237,6 +247,8 @@ def test_a_step_takes_no_more_memory_than_it_says(
     settings = {"max_length": 200, "sampled_softmax": sampled_softmax, "blocks": blocks}
     model = SASRec(SASRecConfig(factors=64, dropout=0.5, **settings), num_users, num_items)
     model.count_items(histories)
+    if has_features:
+        model.take_features(in_order([range(0, num_items, step) for step in (1, 2, 3)], num_items))
     model.reset_parameters(1)
     batches = model.make_batches(histories, batch_size=8192, seed=1)
     batch = next(iter(batches.epoch(0)))
