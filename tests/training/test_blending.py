@@ -237,7 +237,7 @@ def test_the_search_comes_near_the_best_weights(best: tuple[float, ...]) -> None
     def value_of(weights: tuple[float, ...]) -> float:
         return -sum((a - b) ** 2 for a, b in zip(weights, best, strict=True))
 
-    found = chosen_weights(len(best), value_of, num_users=1_000_000)
+    found = chosen_weights(len(best), value_of)
     assert sum(found) == pytest.approx(1.0, abs=1e-3)
     assert found == pytest.approx(best, abs=0.06)
 
@@ -249,15 +249,7 @@ def test_shares_move_between_runs_whose_sum_alone_helps() -> None:
         first, second, third = weights
         return first - abs(second - 0.2) - 3 * abs(first + third - 0.8)
 
-    assert chosen_weights(3, value_of, 1_000_000) == pytest.approx((0.8, 0.2, 0.0), abs=0.06)
-
-
-def test_few_people_leave_equal_shares_only_for_much() -> None:
-    def value_of(weights: tuple[float, ...]) -> float:
-        return 0.5 + 0.003 * weights[0]
-
-    assert chosen_weights(2, value_of, num_users=20) == pytest.approx((0.5, 0.5), abs=0.06)
-    assert chosen_weights(2, value_of, num_users=100_000) == (1.0, 0.0)
+    assert chosen_weights(3, value_of) == pytest.approx((0.8, 0.2, 0.0), abs=0.06)
 
 
 def test_weightings_are_few() -> None:
@@ -267,7 +259,7 @@ def test_weightings_are_few() -> None:
         tried.append(weights)
         return float(len(tried))  # each is better than the one before
 
-    chosen_weights(4, value_of, num_users=10**9)
+    chosen_weights(4, value_of)
     assert len(tried) == 60
     assert len(tried) == len(set(tried))
 
