@@ -9,7 +9,7 @@ Shape suffixes: B users, K candidates per user, I items of the catalogue, D widt
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -140,6 +140,9 @@ class RecommenderModel(nn.Module, ABC):
     def training_bytes(self, device: torch.device) -> int:
         """Memory that training it takes on a device, without its batches."""
         return self.weight_bytes()
+
+    def expect(self, weights: Mapping[str, Tensor]) -> None:
+        """Make room for those of the saved weights that only some trainings have."""
 
     def count_items(self, histories: HistoryTensors, parts: Parts = WHOLE) -> None:
         """Learn how many training users have each item: the order for users without a history.

@@ -545,6 +545,7 @@ def check_weights(run: Run, model: RecommenderModel, weights: SavedTensors) -> N
     import torch
 
     path, name_of_model = run.path / WEIGHTS, run.config.model
+    model.expect(weights.tensors)
     expected = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
     found = {name: list(tensor.shape) for name, tensor in weights.tensors.items()}
     for name in sorted(expected | found):

@@ -156,7 +156,8 @@ def compete(
             return compare_evaluations(without, found[model])[select_by]
 
         is_weighted = data.manifest.mean_weight is not None and not trials  # trials try both
-        takers = [model for model in runs if is_weighted and config_class(model)().takes_weights]
+        may_ignore = [model for model in runs if hasattr(config_class(model), "ignore_weights")]
+        takers = may_ignore if is_weighted else []
         if BLEND in names:
             announce(f"{BLEND}: weights by validation")
             try:

@@ -12,7 +12,7 @@ Shape suffixes: B users, K candidates per user, I items of the catalogue.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -56,6 +56,17 @@ class Blend(ComposedModel):
     def compose(self, models: Sequence[RecommenderModel]) -> None:
         # The models themselves: with copies the weights would be in memory twice.
         self.members = nn.ModuleList(models)
+
+    def expect(self, weights: Mapping[str, Tensor]) -> None:
+        for number, model in enumerate(self.members):
+            assert isinstance(model, RecommenderModel)
+            prefix = f"members.{number}."
+            own = {
+                name.removeprefix(prefix): weights[name]
+                for name in weights
+                if name.startswith(prefix)
+            }
+            model.expect(own)
 
     def take_features(self, features: HistoryTensors) -> None:
         """Hand the items of each feature value on to the models whose answers read them."""

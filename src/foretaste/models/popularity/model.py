@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import torch
 from torch import Tensor
 
 from foretaste.models.base import ClosedFormModel, FitProgress, UserState
@@ -11,13 +14,34 @@ from foretaste.ops.histories import HistoryTensors
 
 
 class Popularity(ClosedFormModel):
-    """Scores an item by the number of training users that have it."""
+    """Scores an item by the number of training users that have it, or by their summed weights."""
 
     name = "popularity"
     config_class = PopularityConfig
 
+    def __init__(
+        self, config: PopularityConfig, num_users: int, num_items: int, users: range | None = None
+    ) -> None:
+        super().__init__(config, num_users, num_items, users)
+        self.weight_I: Tensor | None
+        # Beside the counts, which measures of lists read. None, and in no file, if it equals them.
+        self.register_buffer("weight_I", None)
+
+    def expect(self, weights: Mapping[str, Tensor]) -> None:
+        if "weight_I" in weights:
+            self.weight_I = torch.zeros_like(self.item_count_I)
+
+    def scores(self) -> Tensor:
+        """The scores of the items, for everyone, [I]."""
+        return self.item_count_I if self.weight_I is None else self.weight_I
+
     def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
         self.count_items(histories)
+        if histories.weight is not None:
+            # On the CPU: a GPU would add up in another order each time.
+            item_N, weight_N = histories.item_index.cpu(), histories.weight.cpu().double()
+            weight_I = torch.bincount(item_N, weight_N, self.num_items).float().to(self.device)
+            self.weight_I = None if torch.equal(weight_I, self.item_count_I) else weight_I
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[()]:
         return ()
@@ -26,20 +50,20 @@ class Popularity(ClosedFormModel):
         return ()
 
     def _score_catalogue(self, state: UserState) -> Tensor:
-        return self.item_count_I.repeat(len(state), 1)
+        return self.scores().repeat(len(state), 1)
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
-        return self.item_count_I[item_index_BK]
+        return self.scores()[item_index_BK]
 
     def scorer(self, *, known_users: bool) -> Scorer:
-        return _CountScorer(self.item_count_I)
+        return _SameScorer(self.scores())
 
 
-class _CountScorer(Scorer):
-    def __init__(self, count_I: Tensor) -> None:
+class _SameScorer(Scorer):
+    def __init__(self, score_I: Tensor) -> None:
         super().__init__()
-        self.count_I: Tensor
-        self.register_buffer("count_I", count_I)
+        self.score_I: Tensor
+        self.register_buffer("score_I", score_I)
 
     def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
-        return self.count_I.expand_as(known_BI)
+        return self.score_I.expand_as(known_BI)
