@@ -71,19 +71,49 @@ def shortened(command: str) -> str:
     return command + more
 
 
-def test_the_guides_in_their_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def leave_files_of_theirs(data: Path, folder: Path) -> set[Path]:
+    """Pickles and checkpoints of the old system, which stay as they are."""
+    names = ("model.ckpt.index", "model.ckpt.data-00000-of-00001", "model.ckpt.meta", "checkpoint")
+    left = {data / "cache" / "old" / f"{part}_ratings.pickle" for part in ("train", "test")}
+    left |= {folder / "old" / name for name in names}
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"\x80\x04theirs")
+    return left
+
+
+def test_the_guides_in_their_container_two_nights_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where there is a folder for data, as their containers mount it; what is written to a place
     with a name is written there again."""
     data, folder = tmp_path / "data", tmp_path / "work"
     write_ml_20m(data / "ml-20m" / "extracted" / "ml-20m")
     folder.mkdir()
+    left = leave_files_of_theirs(data, folder)
     # Four for validation and four for test, where the reference holds 10,000 out for each.
     monkeypatch.setitem(NAMED_SETS, "ml-20m", replace(NAMED_SETS["ml-20m"], num_heldout_users=4))
     monkeypatch.chdir(folder)
     monkeypatch.setattr("foretaste.cli.nvidia_paths.DATA", data)
-    for command in (*GUIDES, *PREPARE, NCF[0], VAE[0]):
-        done = call(*shortened(command).replace("/data", str(data)).split())
-        assert done.status == 0, (command, done.err)
+    digests = set()
+    for night in (1, 2):
+        for command in GUIDES:
+            # Other weights each night: a run of the same request would have the same.
+            line = shortened(command).replace("-e 1", f"-e {night}")
+            done = call(*line.replace("/data", str(data)).split())
+            assert done.status == 0, (command, done.err)
+        digests.add(Run.open(data / "checkpoints").open_weights().digest)
+    assert len(digests) == 2
+    refused = {
+        "prepare --path /data/cache/old/train_ratings.pickle": "is a pickle, as NCF's",
+        "train neumf --data /data/cache/old": "is a pickle, as NCF's",
+        "train vae --train --checkpoint_dir old": "old has checkpoints of TensorFlow",
+        "train vae --test --checkpoint_dir old": "old has checkpoints of TensorFlow",
+    }
+    for command, message in refused.items():
+        done = call(*command.replace("/data", str(data)).split())
+        assert (done.status, message in done.err) == (2, True), (command, done.err)
+    assert all(path.read_bytes() == b"\x80\x04theirs" for path in left)
     assert open_dataset(data / "cache" / "ml-20m").manifest.protocol == "leave-one-out"
     vae = open_dataset(data / "ml-20m" / "prepared")
     assert vae.manifest.protocol == "held-out-users"
@@ -91,4 +121,5 @@ def test_the_guides_in_their_container(tmp_path: Path, monkeypatch: pytest.Monke
     run = Run.open("checkpoints")
     assert Path(run.config.dataset.path) == vae.path.resolve()
     others = [Run.open(path).config.model for path in sorted(Path("runs").iterdir())]
-    assert others == ["neumf"] + ["vae"] * 2
+    assert others == ["neumf"] * 2 + ["vae"] * 4
+    assert not [path.name for path in (*data.iterdir(), *folder.iterdir()) if ".next" in path.name]
