@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -146,6 +146,16 @@ def add_pairs(entries: Entries, table_3II: Numbers) -> Iterator[int]:
     yield from of_each(count_chunk, list(_chunks(entries)), CPU)
 
 
+class Neighbors(NamedTuple):
+    """The strongest others of each item."""
+
+    other_IK: NDArray[np.int32]
+    """Items; -1 behind the last if there are fewer than K."""
+    value_IK: NDArray[np.float32]
+    """A number for each: its strength, its sum in A, or its weight."""
+    popular: PopularPairs
+
+
 def find_neighbors(
     entries: Entries,
     features: Entries,
@@ -154,8 +164,8 @@ def find_neighbors(
     progress: FitProgress,
     *,
     keeps_sums: bool = False,
-) -> tuple[NDArray[np.int32], NDArray[np.float32], PopularPairs]:
-    """The strongest others [I, K] of each item, -1 if there are fewer, and their strength.
+) -> Neighbors:
+    """The strongest others of each item, and their strength.
 
     With ``keeps_sums``, A of each pair in place of the strength, without the features that have
     found some of them, and G of the popular pairs, without features too.
@@ -179,7 +189,7 @@ def find_neighbors(
 
     for num_done in of_each(find_chunk, list(_chunks(entries, features)), CPU):
         progress("counting pairs of items", num_done, num_items)
-    return other_IK, value_IK, popular
+    return Neighbors(other_IK, value_IK, popular)
 
 
 def _chunks(*each: Entries) -> Iterator[slice]:

@@ -21,6 +21,7 @@ from foretaste.models.linear.pairs import (
     CPU,
     LARGEST_VALUE,
     MOST_POPULAR,
+    Neighbors,
     Numbers,
     add_pairs,
     count_tables,
@@ -35,7 +36,7 @@ from foretaste.ops.least_squares import solve_systems
 from foretaste.ops.workers import of_each
 
 if TYPE_CHECKING:
-    from foretaste.models.linear.kernels import Entries, PopularPairs
+    from foretaste.models.linear.kernels import Entries
 
 
 _Counts = TypeVar("_Counts")
@@ -194,15 +195,15 @@ class RidgeModel(LinearModel):
         proposed = self._weighted(proposing, self.set_weight)
         # Which neighbours an item has depends on G and A.
         settings = self.set_weight, self.config.feature_weight, self.config.feature_power
-        other_IK, value_IK, popular = self._counted(
+        found = self._counted(
             (num_neighbors, *settings),
             lambda: find_neighbors(
                 entries, proposed, num_neighbors, strength, progress, keeps_sums=True
             ),
         )
         penalty_I = self.penalties(diagonal_I)
-        solve_neighbors(entries, valued, popular, penalty_I, other_IK, value_IK, progress)
-        return other_IK, value_IK
+        solve_neighbors(entries, valued, found, penalty_I, progress)
+        return found.other_IK, found.value_IK
 
 
 def solve_all_pairs(
@@ -238,19 +239,18 @@ def solve_all_pairs(
 def solve_neighbors(
     entries: Entries,
     features: Entries,
-    popular: PopularPairs,
+    found: Neighbors,
     penalty_I: Numbers,
-    other_IK: NDArray[np.int32],
-    value_IK: NDArray[np.float32],
     progress: FitProgress,
 ) -> None:
     """Solve ``(G_CC + R_CC) b = A_Cj`` for the neighbours C of each item j.
 
-    ``value_IK`` has A_Cj of the histories, and gets b. Raises `torch.linalg.LinAlgError` where
+    ``found`` has A_Cj of the histories, and gets b. Raises `torch.linalg.LinAlgError` where
     there is none.
     """
     from foretaste.models.linear.kernels import add_features, fill_systems
 
+    other_IK, value_IK, popular = found
     num_items = len(other_IK)
 
     def solve_chunk(item_c: NDArray[np.int64]) -> int:
