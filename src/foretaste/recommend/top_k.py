@@ -148,13 +148,12 @@ class UserHistories(NamedTuple):
 
 
 class _Ranker:
-    """Ranker of one model. A list can hold ``size`` items; ``contents`` describes them."""
+    """Ranker of one model. A list can hold ``size`` items."""
 
-    def __init__(self, model: RecommenderModel, k: int, size: int, contents: str) -> None:
+    def __init__(self, model: RecommenderModel, k: int, size: int) -> None:
         self.model = model
         self.k = k
         self._size = size
-        self._contents = contents
         self._length = min(k, size)
         self._num_scored = model.num_items
 
@@ -194,7 +193,7 @@ class UserRanker(_Ranker):
     def __init__(
         self, model: RecommenderModel, item_filter: ItemFilter, request: ListRequest
     ) -> None:
-        super().__init__(model, request.k, item_filter.size, item_filter.contents)
+        super().__init__(model, request.k, item_filter.size)
         self._include_seen = request.include_seen
         self._max_per = item_filter.max_per
         self._penalty_I: Tensor | None = None
@@ -263,7 +262,7 @@ class SimilarItemRanker(_Ranker):
     """
 
     def __init__(self, model: RecommenderModel, *, k: int) -> None:
-        super().__init__(model, k, model.num_items - 1, "other item{s} in the catalogue")
+        super().__init__(model, k, model.num_items - 1)
 
     def rank(self, item_index: NDArray[np.int64]) -> TopItems:
         """Lists for items of the catalogue."""
@@ -278,8 +277,8 @@ class SimilarItemRanker(_Ranker):
 
     def with_reasons(self, top: TopItems) -> TopItems:
         """The lists with their complete reasons."""
-        missing = "without a relation to it"
-        reasons = list_reasons(top, self.k, self._size, self._contents, (), missing)
+        contents, missing = "other item{s} in the catalogue", "without a relation to it"
+        reasons = list_reasons(top, self.k, self._size, contents, (), missing)
         return replace(top, remarks=reasons)
 
 
