@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from foretaste.models.scorer import BaseScorer
 
 Implementation = Literal["chunked", "triton"]
-"""Of the operations in `foretaste.ops` that have several."""
+"""The form of the operations in `foretaste.ops` that have several."""
 
 FitProgress = Callable[[str, int, int], None]
 """Called with a step of fitting, how much of it is done, and how much there is of it."""
@@ -59,7 +59,7 @@ class RecommenderModel(nn.Module, ABC):
     """A model that scores the catalogue for known and new users.
 
     Scores are float32; only their order within a user means anything. A model may have only some
-    rows of its tables of users, those of the consecutive ``users``. Others are unknown to it.
+    rows of its tables of users, the rows of the consecutive ``users``. Others are unknown to it.
     """
 
     name: ClassVar[str]
@@ -78,7 +78,7 @@ class RecommenderModel(nn.Module, ABC):
         "choose smaller sizes, or keep fewer users and items (--min-user-interactions, "
         "--min-item-users)"
     )
-    """Advice where it does not fit."""
+    """Advice if the memory does not suffice."""
 
     config: Any
     """Its settings, an instance of ``config_class``."""
@@ -90,7 +90,7 @@ class RecommenderModel(nn.Module, ABC):
     """It is a part of a model: other ranks have the rows of other users."""
 
     scores_known_users_only = False
-    """True where a `scorer` has no new users, as these are fitted by gradient steps."""
+    """True if a `scorer` has no new users, because they are fitted by gradient steps."""
 
     def __init__(
         self, config: Any, num_users: int, num_items: int, users: range | None = None
@@ -102,7 +102,7 @@ class RecommenderModel(nn.Module, ABC):
         self.is_part = users is not None
         self.num_users = num_users
         self.num_items = num_items
-        # Else what was computed from the weights before would answer for the new ones.
+        # Otherwise results of the old weights would answer for the new ones.
         self.register_load_state_dict_post_hook(_forget)  # type: ignore[no-untyped-call]
         self.item_count_I: Tensor
         # Counts in float32 are exact up to 16.7 million users.
@@ -121,7 +121,7 @@ class RecommenderModel(nn.Module, ABC):
         return super().train(mode)
 
     def rows_of(self, name: str) -> range | None:
-        """The rows of a parameter that this part has; None where it has all."""
+        """The rows of a parameter that this part has; None if it has all."""
         return self.users if name in self.user_rows and self.is_part else None
 
     def rows_of_users(self, table_UD: Tensor, user_index_B: Tensor) -> Tensor:
@@ -241,7 +241,7 @@ class RecommenderModel(nn.Module, ABC):
         )
 
     def query_vectors(self, state: UserState) -> Tensor:
-        """Vectors of users, [B, D], to look up in an index of `index_vectors`."""
+        """Vectors of users, [B, D], for a search in an index of `index_vectors`."""
         self.index_vectors()  # raises UnsupportedError
         return self.user_vectors(state)
 
@@ -264,7 +264,7 @@ class RecommenderModel(nn.Module, ABC):
     def _popularity_without_history(
         self, state: UserState, scores: Tensor, item_index_BK: Tensor | None
     ) -> Tensor:
-        # Such users are rare: without one nothing as large as the scores is written.
+        # These users are rare: without one nothing as large as the scores is written.
         if bool(state.has_history_B.all()):  # sync, once a batch
             return scores
         popularity = self.item_count_I
@@ -277,7 +277,7 @@ class IterativeModel(RecommenderModel):
     """A model fitted epoch by epoch, evaluated between epochs and resumed within them."""
 
     implementation: Implementation = "chunked"
-    """Of the operations, in training."""
+    """The form of the operations, in training."""
 
     @classmethod
     @abstractmethod
@@ -301,7 +301,7 @@ class IterativeModel(RecommenderModel):
             histories: of ``users``. A part that has only their rows has their samples of each
                 batch; one that has all rows takes some users of a batch.
             padded: bring every full batch to one size, for a step recorded as a CUDA graph.
-            parts: those that the model is trained in.
+            parts: the parts in which the model is trained.
         """
 
     @abstractmethod
@@ -309,14 +309,14 @@ class IterativeModel(RecommenderModel):
         """Fill the parameters as the model's paper does; the same for a seed on every device."""
 
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
-        """Values by name that change as training goes on, as they stand at an update."""
+        """Values by name that change during training, at an update."""
         return {}
 
     def choose_fold_in(
         self, value: Callable[[], float], best: float
     ) -> tuple[dict[str, Setting], float]:
         """Take the settings of its fold-in that are best for new users; returns them by name, none
-        where nothing is to be chosen, and the metric with them.
+        if nothing is to be chosen, and the metric with them.
 
         ``value`` computes the metric that chooses, for the model as it stands. ``best`` is its
         value in training.
@@ -335,7 +335,7 @@ class NeuralModel(IterativeModel):
     """A model trained by gradient steps: ``model(batch)`` is the batch's loss."""
 
     compute_dtype: torch.dtype | None = None
-    """Of the large products of training; None means as the weights are."""
+    """Dtype of the large products of training; None means the weights' dtype."""
 
     def __init__(
         self, config: Any, num_users: int, num_items: int, users: range | None = None
@@ -360,7 +360,7 @@ class NeuralModel(IterativeModel):
         return super().train(mode)
 
     def waits_for_device(self, num_samples: int, implementation: Implementation) -> bool:
-        """True if a step with so many samples needs a shape that is computed on the device.
+        """True if a step with that many samples needs a shape that is computed on the device.
 
         Then the host waits for the device in every step, and no CUDA graph can record it.
         """
@@ -381,12 +381,12 @@ class NeuralModel(IterativeModel):
     def touched_items(self, batch: Batch) -> Tensor | None:
         """Items of a batch, integers with repeats: gradients of other rows of `item_rows` are zero.
 
-        None where all may have one.
+        None if all may have one.
         """
         return None
 
     def updated_by(self, batch: Batch) -> str | None:
-        """Name of the one group of parameters that a batch updates; None where it updates all.
+        """Name of the one group of parameters that a batch updates; None if it updates all.
 
         With its batches and this, a model alternates between phases.
         """

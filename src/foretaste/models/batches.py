@@ -12,7 +12,7 @@ from foretaste.ops.histories import HistoryTensors
 
 
 class Batch(Protocol):
-    """Samples of one update, as the training loop sees them; a model knows what else is in them."""
+    """Samples of one update for the training loop; only the model knows their further contents."""
 
     @property
     def num_samples(self) -> int:
@@ -28,7 +28,7 @@ class TensorBatch(Batch, Protocol):
         ...
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Self:
-        """Such a batch of other `tensors`."""
+        """This batch with other `tensors`."""
         ...
 
 

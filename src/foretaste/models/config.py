@@ -26,7 +26,7 @@ class Between:
     log: bool = False
     """Search by factors and not by differences: 0.01 to 0.1 is as far as 0.1 to 1."""
     only: str | None = None
-    """A setting or property of the model. The range is searched where the given settings have it
+    """A setting or property of the model. The range is searched if the given settings have it
     true."""
 
 
@@ -61,8 +61,8 @@ class ModelConfig:
     """Its answers read the features again, so its runs keep them."""
 
     feature_candidates: ClassVar[dict[str, tuple[float, ...]]] = {}
-    """The values of each ``auto`` of features that are tried on the validation part, each with each
-    of the others. The first of each is the rule's, without such a part."""
+    """The values of each ``auto`` of features that are tried on the validation part, in all
+    combinations. The first value of each is the rule's, without a validation part."""
 
     samples_negatives: ClassVar[bool] = False
     """It learns from sampled negatives."""
@@ -78,7 +78,8 @@ class ModelConfig:
     """Settings that weights are made for, such as their sizes: a warm start needs the same."""
 
     pretrained_parts: ClassVar[dict[str, tuple[str, ...]]] = {}
-    """By model that it can begin with: the parameters taken from it, by how their names begin."""
+    """The models whose runs can be its start; for each the first letters of the names of the
+    parameters that are taken."""
 
     search_space: ClassVar[SearchSpace] = {}
     """Settings worth a search, of the model, its negatives or its training."""
@@ -120,8 +121,8 @@ class ModelConfig:
         return self
 
     def num_listed(self, num_items: int, num_listed_items: int) -> int:
-        """Items that a model of these settings lists: those of the training, or with features all
-        that a dataset lists."""
+        """Items that a model of these settings lists: the items of the training, or with features
+        all items that a dataset lists."""
         return num_listed_items if self.uses_features else num_items
 
     def candidates(self) -> Candidates:
@@ -157,7 +158,7 @@ class FeatureConfig(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSize:
-    """Size of the training data, and of a batch where one is asked for: ``auto`` settings depend
+    """Size of the training data, and of a batch if one is asked for: ``auto`` settings depend
     on both."""
 
     num_interactions: int
@@ -166,4 +167,4 @@ class TrainingSize:
     protocol: str
     batch_size: int | None = None
     constant_rate: bool = False
-    """True where a constant learning rate is asked for."""
+    """True if a constant learning rate is asked for."""

@@ -6,7 +6,7 @@ from torch import nn
 
 
 class Layer(nn.Linear):
-    """A layer whose weights only the model fills; PyTorch's own warns where it has no rows."""
+    """A layer whose weights only the model fills; PyTorch's own warns if it has no rows."""
 
     def reset_parameters(self) -> None:
         """Do nothing: the model's own method fills them."""

@@ -26,13 +26,13 @@ def free_on(device: torch.device, num_processes: int | None = None) -> int:
 
 
 def training_bytes(model: RecommenderModel, device: torch.device, has_average: bool) -> int:
-    """Memory of training a model, without batches; ``has_average`` is for one of its weights."""
+    """Memory of training a model, without batches; ``has_average`` adds an average of its
+    weights."""
     return model.training_bytes(device) + (model.weight_bytes() if has_average else 0)
 
 
 def num_parameters(model: RecommenderModel) -> int:
-    """Numbers in the parameters, fixed ones too, with those of users whose rows other parts
-    have."""
+    """Numbers in the parameters, fixed ones and rows of other parts included."""
     return sum(
         parameter.shape[1:].numel()
         * (len(parameter) if model.rows_of(name) is None else model.num_users)

@@ -1,7 +1,7 @@
-"""The parts of a model in training: what the users of one part learn of those of the others.
+"""The parts of a model in training, and what they learn of each other's users.
 
 Several processes may train one model. Each has the rows of consecutive users, or sees some users of
-every batch. What a model needs of all of them, it asks its `Parts` for.
+every batch. A model asks its `Parts` for what it needs of all of them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from torch import Tensor
 
 
 class Parts:
-    """All users in one part: nothing has to be asked for.
+    """All users in one part, which needs no other.
 
-    Where there are several parts, each calls the same methods in the same order.
+    If there are several parts, each calls the same methods in the same order.
     """
 
     def part_of(self, size: int) -> range:

@@ -1,4 +1,4 @@
-"""The models by name; nothing of a model is imported until it is asked for."""
+"""The models by name; nothing of a model is imported before somebody asks for it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _COMPOSED = {
 
 def other_models() -> dict[str, EntryPoint]:
     """The models of other packages by name, as their entry points name the classes."""
-    from importlib.metadata import entry_points  # 20 ms, which help would wait for
+    from importlib.metadata import entry_points  # 20 ms, which help need not wait
 
     return {one.name: one for one in entry_points(group=_GROUP) if one.name not in MODELS}
 

@@ -113,7 +113,7 @@ class Scorer(BaseScorer):
 
         Args:
             known_BI: the histories, float32 zeros and ones.
-            user_index_B: int64 for a scorer of known users, None for one of any history.
+            user_index_B: int64 for a scorer of known users, None for a scorer of any history.
         """
 
 

@@ -14,7 +14,7 @@ from foretaste.models.registry import config_class
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """A run that a blend is made of."""
+    """A run whose model is part of a blend."""
 
     run: str
     """Its directory, when the blend was made."""
@@ -35,7 +35,7 @@ class Member:
         check_settings(self)
 
     def model_config(self) -> ModelConfig:
-        """Its settings, as an instance of the config class of its model."""
+        """Its settings, an instance of its model's config class."""
         return from_document(config_class(self.model), self.settings)
 
 

@@ -81,7 +81,7 @@ class Blend(ComposedModel):
     @torch.no_grad()
     def similarity(self, item_index_B: Tensor, item_index_C: Tensor | None = None) -> Tensor:
         """Similarity [B, C], or [B, I]: the weighted sum of the models' similarities, each in
-        standard deviations; -inf where no model finds a relation."""
+        standard deviations; -inf if no model finds a relation."""
         found, is_related_BI = [], torch.zeros(1, dtype=torch.bool, device=self.device)
         for model, weight in self._weighted():
             is_own_B = item_index_B < model.num_items
@@ -217,7 +217,7 @@ class Blend(ComposedModel):
 
 
 class _MemberScorer(BaseScorer):
-    """What a model adds to the scores of a blend of so many items."""
+    """What a model adds to the scores of a blend with that number of items."""
 
     def __init__(
         self, model: RecommenderModel, weight: float, scorer: BaseScorer, num_items: int

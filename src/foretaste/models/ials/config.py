@@ -29,7 +29,7 @@ class IALSConfig(FeatureConfig):
         "regularization": Between(0.0003, 0.1, log=True),
     }
 
-    # Of equal weights those of ease are a tenth as strong: new items need high ones to be listed.
+    # Equal weights are a tenth as strong in ease: new items are listed with high weights only.
     feature_candidates = {  # noqa: RUF012 (a ClassVar of the parent)
         "feature_power": (0.5,),
         "feature_weight": (100.0, 30.0, 300.0, 1000.0),
@@ -39,13 +39,13 @@ class IALSConfig(FeatureConfig):
     """Width of the user and item vectors."""
 
     unobserved_weight: _Weight | Literal["auto"] = "auto"
-    """Weight of the squared score of every pair of user and item, where an interaction's error has
-    weight 1. auto goes by the density of the interactions. (`alpha` of other programs is about its
+    """Weight of the squared score of every pair of user and item; an interaction's error has
+    weight 1. auto follows the density of the interactions. (`alpha` of other programs is about its
     inverse.)"""
 
     regularization: _Weight | Literal["auto"] = "auto"
     """Weight of the squared vectors. Each is multiplied by its row's interactions plus
-    unobserved_weight times all pairs of the row. auto goes by the items' popularity: higher where
+    unobserved_weight times all pairs of the row. auto follows the items' popularity: higher if
     few items have most of it."""
 
     feature_weight: Annotated[float, Range(at_least=0)] | Auto = "auto"
@@ -57,8 +57,8 @@ class IALSConfig(FeatureConfig):
     large categories say. The rule of auto: 0.5."""
 
     ignore_weights: bool = False
-    """Learn from every interaction alike, whatever its weight."""
+    """Learn from every interaction alike, without its weight."""
 
     def candidates(self) -> Candidates:
-        # Steps as Rendle et al. 2022 take them: 1, 0.3, 0.1, 0.03 and so on.
+        # The steps of Rendle et al. 2022: 1, 0.3, 0.1, 0.03 and so on.
         return [("unobserved_weight", 3.0), ("regularization", 3.0)]

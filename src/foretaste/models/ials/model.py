@@ -61,14 +61,14 @@ class IALS(SweepModel):
             + regularization * (sum over users of n |w|² + sum over items of n |h|²)
 
     where c is 1 or an interaction's weight over the mean of all, a the weight of unobserved pairs,
-    and n the sum of a row's c and a times its pairs. The confidence of Hu et al. is a + c, where
-    they have 1 + alpha r.
+    and n the sum of a row's c and a times its pairs. The confidence of Hu et al., 1 + alpha r,
+    is a + c here.
 
     A feature value of m items is one more user, who has all of its items with
     ``c = feature_weight * m ^ -feature_power``: a vector v adds ``c (v.h - 1)²`` for each of its
-    items. It is no user among all pairs, in the popularity or in what ``auto`` goes by. Its vector
-    is that of a new user with these items. So it follows from the items, which are saved, and each
-    sweep computes it anew.
+    items. It is no user among all pairs, in the popularity or in the rules of ``auto``. Its vector
+    is the vector of a new user with these items. So it follows from the items, which are saved, and
+    each sweep computes it again.
     """
 
     name = "ials"
@@ -90,7 +90,7 @@ class IALS(SweepModel):
     @classmethod
     def auto_settings(cls, size: TrainingSize, config: IALSConfig) -> dict[str, Setting]:
         settings = {"epochs": 20, "batch_size": size.num_users, "eval_every": 1, "patience": 3}
-        # Settings of gradient steps, which a sweep has none of.
+        # Settings of gradient steps; a sweep has none.
         return settings | {"learning_rate": 1.0, "beta1": 0.0, "beta2": 0.0}
 
     def make_batches(self, histories: HistoryTensors, **settings: object) -> BothSides:
@@ -159,7 +159,7 @@ class IALS(SweepModel):
         users, start_ID = FixedVectors.of(users_UD, values_VD), self.item_factors.detach()
         items_ID, loss = improve_rows(users, batch.of_items, weight, ridge_I, start_ID)
         self.item_factors.copy_(items_ID)
-        # The loss of the items' systems has all terms but those of the users' squared vectors.
+        # The loss of the items' systems has all terms but the users' squared vectors.
         penalty: Tensor = (ridge_U * torch.linalg.vector_norm(users_UD, dim=1).square()).sum()
         return ((loss + penalty) / batch.num_samples).float()
 
@@ -190,7 +190,7 @@ class IALS(SweepModel):
     ) -> UserState:
         state = super().user_state(user_index_B, histories)
         if is_grown_B is not None:
-            # Rows with later items are solved again, as those of new users are.
+            # Rows with later items are solved again, like the rows of new users.
             (vector_BD,) = state.parts
             assert isinstance(vector_BD, Tensor)
             row_G = is_grown_B.nonzero()[:, 0]

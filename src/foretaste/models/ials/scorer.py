@@ -15,7 +15,7 @@ from foretaste.models.scorer import Scorer
 from foretaste.ops.least_squares import FixedVectors
 
 _TOLERANCE = 1e-7
-"""Most error left, relative to that of zero, in the norm that the system defines."""
+"""Most error left, relative to the error of zero, in the norm that the system defines."""
 
 _MOST_STEPS = 256
 """Each is written out in a program."""
@@ -24,7 +24,7 @@ _TINY = 1e-30
 
 
 class VectorScorer(Scorer):
-    """The product of a user's vector with those of the items."""
+    """The product of a user's vector with the items' vectors."""
 
     def __init__(self, user_UD: Tensor, item_ID: Tensor) -> None:
         super().__init__()
@@ -41,15 +41,15 @@ class VectorScorer(Scorer):
 class FoldInScorer(Scorer):
     """Vectors that conjugate gradients find for histories, and their products with the items'.
 
-    Of `foretaste.ops.least_squares` it is ``(1 + Y'Y) C^1/2 w = Y' 1``, whose left side has a
-    condition number of at most ``1 + max(e / C)``, for e the eigenvalues of the items' Gramian. By
-    it goes the number of steps, enough for any history (Saad 2003, "Iterative Methods for Sparse
-    Linear Systems", section 6.11.3). It is at most twice the width; in exact arithmetic the width
-    would do.
+    The system of `foretaste.ops.least_squares` is ``(1 + Y'Y) C^1/2 w = Y' 1``, whose left side has
+    a condition number of at most ``1 + max(e / C)``, for e the eigenvalues of the items' Gramian.
+    The condition number gives the number of steps, enough for any history (Saad 2003, "Iterative
+    Methods for Sparse Linear Systems", section 6.11.3). It is at most twice the width; in exact
+    arithmetic the width would do.
     """
 
     def __init__(self, items: FixedVectors, unobserved_weight: float, ridge: float) -> None:
-        """UnsupportedError where more steps are needed than a program has room for."""
+        """Raise UnsupportedError if more steps are needed than a program has room for."""
         super().__init__()
         item_ID = items.vector_ND[:-1].clone()
         self.num_pairs, self.ridge = unobserved_weight * len(item_ID), ridge

@@ -20,7 +20,7 @@ _MOST_OF_ALL_PAIRS = 6_000
 """Items up to which EASE has a weight for every pair of them unless told otherwise."""
 
 _SHORT_HISTORIES = 60.0
-"""Where users have fewer items on average, a random walk keeps each item's strongest targets."""
+"""Items per user below which a random walk keeps each item's strongest targets."""
 
 _UserPower = Annotated[float, Range(at_least=0, at_most=1)]
 
@@ -106,11 +106,12 @@ class EaseConfig(RidgeConfig):
     items say. The rule of auto: 0 (everyone alike) with all neighbours, 0.3 with a few."""
 
     ignore_weights: bool = False
-    """Learn from every interaction alike, whatever its weight."""
+    """Learn from every interaction alike, without its weight."""
 
     def rule(self, num_items: int, items_per_user: float) -> dict[str, Setting]:
-        # Fewer weights overfit less. Of all pairs a user_power of 0.3 gained on one of four sets
-        # and nearly lost on another; of a few neighbours it gained on two of five and lost on none.
+        # Fewer weights overfit less. With all pairs a user_power of 0.3 gained on one of four sets
+        # and nearly lost on another; with a few neighbours it gained on two of five and lost on
+        # none.
         l2, user_power = (200.0, 0.0) if self.neighbors == "all" else (20.0, 0.3)
         return {"l2": l2, "dropout": 0.5, "user_power": user_power}
 
@@ -149,8 +150,8 @@ class SlistConfig(RidgeConfig):
     """Last items of a history that say what comes next."""
 
     set_weight: Annotated[float, Range(at_least=0)] | Auto = "auto"
-    """Weight of the error that EASE minimises, which knows no order, against that of the next item.
-    The rule of auto: 0.3."""
+    """Weight of the error that EASE minimises, which knows no order, against the error of the next
+    item. The rule of auto: 0.3."""
 
     l2: Annotated[float, Range(above=0)] | Auto = "auto"
     """Weight of the squared weights against the squared errors: the higher, the more often two
@@ -199,7 +200,7 @@ class ItemKNNConfig(NeighborsConfig):
     items say. 0 counts everyone alike. The rule of auto: 0.5."""
 
     ignore_weights: bool = False
-    """Learn from every interaction alike, whatever its weight."""
+    """Learn from every interaction alike, without its weight."""
 
     def rule(self, num_items: int, items_per_user: float) -> dict[str, Setting]:
         return {"neighbors": 100, "shrinkage": 10.0, "user_power": 0.5}
@@ -240,7 +241,7 @@ class RP3betaConfig(NeighborsConfig):
     popular items are shown. The rule of auto: 0.4."""
 
     ignore_weights: bool = False
-    """Learn from every interaction alike, whatever its weight."""
+    """Learn from every interaction alike, without its weight."""
 
     def rule(self, num_items: int, items_per_user: float) -> dict[str, Setting]:
         cut = self.cut

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class ItemKNN(NeighborsModel):
     """For n users of each item and c of both, the weight is ``c / (sqrt(n_i n_j) + shrinkage)``.
 
-    With a ``user_power`` users with many items count less in all three. Where interactions have
-    weights, n is the sum of their squares, c that of their products.
+    With a ``user_power`` users with many items count less in all three. If interactions have
+    weights, n is the sum of their squares, c the sum of their products.
     """
 
     name = "itemknn"

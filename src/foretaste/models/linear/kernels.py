@@ -27,7 +27,7 @@ class Entries(NamedTuple):
     """Histories by user and by item."""
 
     offset_U: NDArray[np.int64]
-    """Where the entries of each user begin, and the end of the last one's: [U + 1]."""
+    """The first entry of each user, and the end of the last user's: [U + 1]."""
     item_N: NDArray[np.int32]
     """Items, oldest first within a user."""
     value_N: NDArray[np.float64]
@@ -35,7 +35,7 @@ class Entries(NamedTuple):
     weight_U: NDArray[np.float64]
     """Weights of the users in X'X."""
     first_I: NDArray[np.int64]
-    """Where the entries of each item begin in the next two, and the end: [I + 1]."""
+    """The first place of each item in the next two fields, and the end: [I + 1]."""
     entry_N: NDArray[np.int64]
     user_N: NDArray[np.int32]
     decay_W: NDArray[np.float64]
@@ -99,7 +99,7 @@ def _add_pairs(
 ) -> int:
     """Count the pairs of ``item`` with the items of its users, ``item`` itself among them.
 
-    Adds a column of X'X to row ``table`` of ``sum_4I``, those of S'S and S'T to rows 1 and 2.
+    Adds a column of X'X to row ``table`` of ``sum_4I``, columns of S'S and S'T to rows 1 and 2.
     ``met_I`` gets the items that have a sum, after the first ``num_met`` of them; returns their
     number.
     """
@@ -141,7 +141,8 @@ def _last_product(end: int, window: int, entry: int, other_entry: int) -> int:
 
 @_compiled
 def count_rows(entries: Entries, start: int, row_3tI: NDArray[np.float64]) -> None:
-    """Add to rows of X'X, and with an order of S'S and T'S, of the items from ``start`` on."""
+    """Add to rows of X'X, and with an order of S'S and T'S, of consecutive items that begin at
+    ``start``."""
     num_items = len(entries.first_I) - 1
     sum_3I, stamp_I = np.empty((3, num_items)), np.full(num_items, -1, np.int32)
     met_I = np.empty(num_items, np.int32)

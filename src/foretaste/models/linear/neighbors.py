@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NeighborsModel(LinearModel):
-    """Keeps the neighbours of the highest weights, of equal weights those of the lowest index."""
+    """Keeps the neighbours of the highest weights, and the lowest index among equal weights."""
 
     @property
     def cuts_sources(self) -> bool:

@@ -1,4 +1,4 @@
-"""Pairs of items in the histories of the same users, counted: what every linear model is made of.
+"""Counts of pairs of items in the histories of the same users, the base of every linear model.
 
 With X the users' histories and V the users' weights, X'VX adds up the weights of the users who have
 both items. With an order, the source of a step has the items up to it, each weighted by its
@@ -94,7 +94,7 @@ def entries_of(
 def entries_of_features(
     features: HistoryTensors | None, num_items: int, weight: float = 0.0, power: float = 0.0
 ) -> Entries:
-    """Feature values as users: one of n items has the weight ``weight * n ** -power``."""
+    """Feature values as users: a value with n items has the weight ``weight * n ** -power``."""
     if features is None:
         nothing = torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int32)
         features = HistoryTensors(*nothing, num_items)
@@ -113,7 +113,8 @@ def _products(decay_W: Numbers) -> Numbers:
 
 
 def gram_diagonal(entries: Entries) -> Numbers:
-    """The diagonal [I] of G: the weights of each item's users, and with an order those of S'S."""
+    """The diagonal [I] of G: the weights of each item's users, and with an order the diagonal of
+    S'S."""
     user_N = np.repeat(np.arange(len(entries.weight_U)), np.diff(entries.offset_U))
     term_N = entries.weight_U[user_N] * np.square(entries.value_N)
     if window := len(entries.decay_W):
@@ -122,7 +123,7 @@ def gram_diagonal(entries: Entries) -> Numbers:
         square_W = np.concatenate(([0.0], entries.product_WW[0]))
         term_N += square_W[np.minimum(num_later_N, window)]
     sums = np.bincount(entries.item_N, term_N, minlength=len(entries.first_I) - 1)
-    return sums.astype(np.float64, copy=False)  # integers where there are no entries
+    return sums.astype(np.float64, copy=False)  # integers if there are no entries
 
 
 def count_tables(entries: Entries, progress: FitProgress) -> Numbers:

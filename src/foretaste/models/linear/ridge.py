@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _Counts = TypeVar("_Counts")
 
 _NUMBERS_AT_ONCE = 1 << 20
-"""Numbers of the systems that a thread has at once, or those of one system."""
+"""Numbers of the systems that a thread has at once; one system may have more."""
 
 _BYTES_PER_NUMBER = 24
 """A system is float64, and copied to be padded and to be factorized."""
@@ -51,7 +51,7 @@ _ROWS_AT_ONCE = 256
 
 
 _MOST_TO_SHARE = 2 << 30
-"""Memory of fits that share counts. Fits that take more count anew, as counts take memory too."""
+"""Memory of fits that share counts. Larger fits count again, because counts take memory too."""
 
 
 class RidgeModel(LinearModel):
@@ -81,7 +81,7 @@ class RidgeModel(LinearModel):
     """Weight of X'X in G and A."""
 
     counted_by: tuple[str, ...]
-    """Settings that the counts depend on."""
+    """Settings that change the counts."""
 
     _features: HistoryTensors | None = None
 
@@ -99,7 +99,7 @@ class RidgeModel(LinearModel):
 
     def training_bytes(self, device: torch.device) -> int:
         if self.has_all_pairs:
-            # The weights are among those of a pair.
+            # A pair's numbers include its weight.
             pairs = self.num_items**2 * self.bytes_per_pair
             return super().training_bytes(device) - self.weight_bytes() + pairs
         num_popular, width = min(self.num_items, MOST_POPULAR), self.num_neighbors
@@ -119,7 +119,7 @@ class RidgeModel(LinearModel):
 
     @torch.no_grad()
     def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
-        """Fit to the training histories; TrainingError where ``l2`` is too small for them."""
+        """Fit to the training histories; TrainingError if ``l2`` is too small for them."""
         self.count_items(histories)
         entries = self.entries(histories.newest(MOST_COUNTED))
         try:
@@ -151,9 +151,9 @@ class RidgeModel(LinearModel):
     def _counted(self, key: Hashable, count: Callable[[], _Counts]) -> _Counts:
         """The counts of an earlier fit whose settings for them were the same, else new ones.
 
-        Those of the last fit alone are kept. Of a few neighbours they are of one ``set_weight``:
-        counting takes 3 to 12 % of such a fit, and writing the sums of all pairs down, to choose
-        other neighbours by them, took as long as counting the pairs two to four times.
+        The last fit's counts alone are kept. Counts of a few neighbours belong to one
+        ``set_weight``: counting takes 3 to 12 % of the fit, and writing the sums of all pairs down,
+        to choose other neighbours by them, took as long as counting the pairs two to four times.
         """
         if self.counts is None or self.training_bytes(self.device) > _MOST_TO_SHARE:
             return count()
@@ -209,14 +209,14 @@ class RidgeModel(LinearModel):
 def solve_all_pairs(
     gram_II: Tensor, targets_II: Tensor | None, weight_II: Tensor, progress: FitProgress
 ) -> None:
-    """Write the weights of all pairs; raises `torch.linalg.LinAlgError` where there are none.
+    """Write the weights of all pairs; raises `torch.linalg.LinAlgError` if there are none.
 
     With ``P = (G + R)⁻¹`` they are ``B = P A - P diag(diag(P A) / diag(P))``. Without A, which is
     then G, that is ``-P / diag(P)`` beside the diagonal, by columns.
 
     Args:
-        gram_II: ``G + R``, float64, written over.
-        targets_II: A', float64, or None where A is G.
+        gram_II: ``G + R``, float64, overwritten.
+        targets_II: A', float64, or None if A is G.
         weight_II: B.
     """
     num_items = len(gram_II)
@@ -245,7 +245,7 @@ def solve_neighbors(
 ) -> None:
     """Solve ``(G_CC + R_CC) b = A_Cj`` for the neighbours C of each item j.
 
-    ``found`` has A_Cj of the histories, and gets b. Raises `torch.linalg.LinAlgError` where
+    ``found`` has A_Cj of the histories, and gets b. Raises `torch.linalg.LinAlgError` if
     there is none.
     """
     from foretaste.models.linear.kernels import add_features, fill_systems
@@ -256,7 +256,7 @@ def solve_neighbors(
     def solve_chunk(item_c: NDArray[np.int64]) -> int:
         width = int(size_I[item_c[0]])
         other_cw = other_IK[item_c, :width]
-        # By rank, and those that are missing last.
+        # By rank; missing ones come last.
         rank_cw = np.where(other_cw >= 0, popular.rank_I[other_cw], num_items)
         order_cw = np.argsort(rank_cw, axis=1, kind="stable")
         other_cw = np.take_along_axis(other_cw, order_cw, 1)

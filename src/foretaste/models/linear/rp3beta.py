@@ -23,7 +23,7 @@ class RP3beta(NeighborsModel):
     """The weight is ``n_i^-alpha (sum over the users of both of n_u^-alpha) n_j^-beta``.
 
     n is the number of a user's or an item's interactions; the first two factors are the steps out
-    of the item and out of the user. Where interactions have weights, a step takes each in
+    of the item and out of the user. If interactions have weights, a step takes each in
     proportion to its weight, and n is the sum of the weights.
     """
 

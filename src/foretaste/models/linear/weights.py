@@ -36,11 +36,11 @@ _BYTES_PER_INTERACTION = 56
 """The entries that the loops over pairs read, and what is held while they are sorted."""
 
 _PAIRS_AT_ONCE = 1 << 20
-"""Pairs of an entry and a target that are added up at once, or those of one entry."""
+"""Pairs of an entry and a target that are added up at once; one entry may have more."""
 
 
 MOST_COUNTED = 10_000
-"""Items of a history whose pairs are counted, as the pairs grow with the square of their number."""
+"""Items of a history whose pairs are counted; the pairs grow with the square of their number."""
 
 
 class LinearModel(ClosedFormModel):
@@ -81,7 +81,7 @@ class LinearModel(ClosedFormModel):
     def training_bytes(self, device: torch.device) -> int:
         """Memory of fitting, beside the histories and the entries that are made of them."""
         rows = _BYTES_PER_ITEM * torch.get_num_threads() * self.num_items
-        # Of each neighbour an index and a weight, again in the model.
+        # Each neighbour has an index and a weight, again in the model.
         found = 0 if self.has_all_pairs else 8 * self.num_items * self.num_neighbors
         return self.weight_bytes() + _COMPILER_BYTES + rows + found
 
@@ -229,7 +229,7 @@ class LinearModel(ClosedFormModel):
 
 
 def _blocks(length_N: Tensor) -> Iterator[slice]:
-    """Consecutive entries that have so many pairs together, or one entry that has more."""
+    """Consecutive entries with at most that many pairs together, or one entry with more."""
     before_N = F.pad(length_N.cumsum(0), (1, 0)).cpu()
     start = 0
     while start < len(length_N):

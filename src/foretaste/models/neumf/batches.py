@@ -22,9 +22,9 @@ from foretaste.ops.random import Permutation, Purpose, stream_key, stream_keys
 
 _ROWS_AT_ONCE = 1 << 18
 _SAMPLES_AT_ONCE = 1 << 14
-"""Samples that a CPU draws together where batches are smaller: drawing a few costs as much as
-drawing thousands. Not on a GPU, where pieces of one tensor begin at addresses of other alignment,
-for which Triton would compile its kernels anew."""
+"""Samples that a CPU draws together if batches are smaller: drawing a few costs as much as
+drawing thousands. A GPU draws batch by batch: pieces of one tensor begin at addresses of another
+alignment, and Triton would compile its kernels again for them."""
 _BYTES_PER_SAMPLE = 24
 """Memory of a batch for each sample: its item twice, int32, and its number among distinct items
 twice, int64."""
@@ -56,7 +56,7 @@ class InteractionBatch:
         return tuple(value for value in vars(self).values() if isinstance(value, Tensor))
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> InteractionBatch:
-        """Such a batch of other `tensors`."""
+        """This batch with other `tensors`."""
         return InteractionBatch(self.num_samples, *tensors)
 
 
@@ -69,7 +69,7 @@ class InteractionBatches:
     Args:
         histories: of all users, or of the consecutive users of a part: then only their rows of the
             batches are made.
-        parts: those that the users are in.
+        parts: the parts that share the users.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class InteractionBatches:
         key = stream_key(self.seed, Purpose.NEGATIVES, number)
         first_update = number * self.num_batches
         updates = torch.arange(first_update, first_update + self.num_batches, device=row_N.device)
-        # By the number of the update: an epoch that is resumed in its middle has the same keys.
+        # Keys follow the number of the update: an epoch resumed in its middle has the same keys.
         keys = stream_keys(self.seed, Purpose.DROPOUT, updates)
         drawn = self._drawn(rows[first_batch:], key)
         for batch in range(first_batch, self.num_batches):
@@ -151,7 +151,7 @@ class InteractionBatches:
     def _rows(self, number: int) -> tuple[Tensor, Tensor]:
         """The rows of this part, batch after batch of an epoch, and how many each batch has; int64.
 
-        Within a batch they ascend.
+        The rows of a batch ascend.
         """
         device = self.item_index_N.device
         key = stream_key(self.seed, Purpose.SHUFFLE, number)
@@ -171,7 +171,7 @@ class InteractionBatches:
 
     def _negatives(self, user_B: Tensor, key: int, number_B: Tensor, num_each: int) -> Tensor:
         """Draws of some rows, int32 [B, num_each], by their numbers among all."""
-        # By the number of a row among all: a rank draws for its rows what one process would.
+        # Draws follow a row's number among all: a rank draws what one process would.
         drawn = user_B, num_each, key, number_B
         if self.config.verified_negatives:
             return sample_negatives(self.complement, *drawn)
@@ -207,7 +207,7 @@ class InteractionBatches:
 def _counting_sort(group_N: Tensor, num_members: Tensor) -> Tensor:
     """The stable order that sorts N numbers of groups, int64, in bounded memory beside it.
 
-    Each block is sorted on its own, and its members go behind those of the blocks before.
+    Each block is sorted on its own, and its members go behind the members of earlier blocks.
     """
     order_N = torch.empty(len(group_N), dtype=torch.int64, device=group_N.device)
     bounds = torch.arange(len(num_members) + 1, dtype=group_N.dtype, device=group_N.device)

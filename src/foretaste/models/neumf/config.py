@@ -63,8 +63,8 @@ class NegativesConfig(ModelConfig):
     lean away from popular items (Menon et al. 2021, arXiv 2007.07314)."""
 
     prior_weight: Annotated[float | None, Range(above=0)] = None
-    """Weight of the prior that new users are fitted with. Unless given it is 0.03 for cosines, else
-    1, and the validation part may choose another."""
+    """Weight of the prior in the fit of new users. Unless given it is 0.03 for cosines, else 1, and
+    the validation part may choose another."""
 
     negatives: Annotated[int | Auto, Range(at_least=1)] = "auto"
     """Items sampled per interaction. auto is 4 for bce; for softmax it is an eighth of the items,
@@ -79,7 +79,7 @@ class NegativesConfig(ModelConfig):
 
     @property
     def is_softmax(self) -> bool:
-        """True where the loss is softmax."""
+        """True if the loss is softmax."""
         return self.loss == "softmax"
 
     @property
@@ -142,7 +142,7 @@ class _Tower(ModelConfig):
     layers: Widths = (256, 256, 128, 64)
     """Width of the tower's input (user and item embeddings, half each), then of each layer."""
 
-    # NVIDIA's value; its own code never applied it, as the layers ran with `training=False`.
+    # NVIDIA's value; its own code never applied it, because the layers ran with `training=False`.
     dropout: Dropout = 0.5
     """Share of the tower's activations dropped in training, in steps of 1/256."""
 

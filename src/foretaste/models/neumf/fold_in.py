@@ -51,7 +51,7 @@ ProjectBack = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[Tensor, Tenso
 
 @dataclass(frozen=True, eq=False)
 class UserPrior:
-    """Of each table the mean row [1, width] of trained users and the deviation; and a weight."""
+    """The mean row [1, width] of each table's trained users and the deviation; and a weight."""
 
     means: list[Tensor]
     deviations: list[Tensor]
@@ -143,7 +143,7 @@ class UserFit:
         prior, num_negatives, parts = self.prior, self.num_negatives, []
         for start, stop in _shares(histories, max(1, _SAMPLES_AT_ONCE // (1 + num_negatives))):
             part = histories[start:stop]
-            # Fewer are drawn where one history alone is too long for all.
+            # Fewer are drawn if one history alone is too long for all.
             fitting = max(1, _SAMPLES_AT_ONCE // max(1, len(part.item_index)) - 1)
             turns = _turns(part, self.objective, num_negatives, min(num_negatives, fitting))
             num_losses = 1 + num_negatives if self.objective.name == "bce" else 1
@@ -203,8 +203,8 @@ def _turns(
 ) -> list[Samples]:
     """Each item with some of the negatives drawn for it, which the steps take in turn.
 
-    With bce a step takes a quarter of them: sums over a history even out the noise of that. Softmax
-    takes all, as it compares an item with all of them and was worse with a quarter of them. A
+    With bce a step takes a quarter of them: sums over a history even out the noise of a quarter.
+    Softmax takes all, because it compares an item with all of them and was worse with a quarter. A
     user's weights add up to one.
     """
     is_bce = objective.name == "bce"

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _EMBEDDING_STD = 0.01
 _MANY = 10_000_000
-"""Interactions from which on the settings are those of large data."""
+"""Least interactions of large data, which have settings of their own."""
 
 _PRIOR_FACTOR = 0.3
 """From one weight of the prior to the next smaller one."""
@@ -101,12 +101,14 @@ class NeuMF(NeuralModel):
         """NVIDIA's settings from 10 M interactions on, for large batches of few negatives.
 
         Smaller data get a lower rate, and batches that grow with the negatives. The rate is lower
-        still for many negatives and few interactions a user: that was found with GMF's cosines, and
-        not tried with a tower. Below 10 M, cosines start at twice the rate, which then falls to 0,
+        still for many negatives and few interactions a user: GMF's cosines showed it, and a tower
+        was not tried. Below 10 M, cosines start at twice the rate, which then falls to 0,
         unless a constant rate is asked for.
         """
         samples_each: int = 1 + config.num_negatives
-        every = 2 if size.protocol == "held-out-users" else 1  # where it costs more than an epoch
+        every = (
+            2 if size.protocol == "held-out-users" else 1
+        )  # a validation costs more than an epoch
         settings: dict[str, Setting] = {"epochs": 40, "eval_every": every, "patience": 5}
         # Adam's 0.25 and 0.5 forget too fast for the noise of smaller batches.
         is_large = size.num_interactions >= _MANY and (size.batch_size or 1 << 20) >= 1 << 18

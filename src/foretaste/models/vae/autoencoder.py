@@ -48,8 +48,8 @@ class HistoryAutoencoder(NeuralModel):
         return HistoryBatches(histories, batch_size, seed, padded=padded, parts=parts)
 
     def waits_for_device(self, num_samples: int, implementation: Implementation) -> bool:
-        """True without the Triton kernels, which alone take batches padded to one size, and for
-        ``sampled_softmax``, where the items of the batch decide shapes."""
+        """True without the Triton kernels, which alone take batches padded to one size, and with
+        ``sampled_softmax``, because the items of the batch decide shapes."""
         return self.config.sampled_softmax is not None or implementation != "triton"
 
     def kernel_dtypes(self) -> dict[str, torch.dtype]:
@@ -128,7 +128,7 @@ class HistoryAutoencoder(NeuralModel):
     def _likelihood_loss(
         self, hidden_BD: Tensor, batch: HistoryBatch, *, trains_output: bool = True
     ) -> Tensor:
-        """``-log likelihood`` of a batch or a part of one, as a mean over the batch's users."""
+        """``-log likelihood`` of a batch or a part of one, the mean over the batch's users."""
         weight_ID, bias_I = self.output.weight, self.output.bias
         return catalogue_loss(
             self,

@@ -52,7 +52,7 @@ class HistoryBatch:
     """Users of the whole batch, where this is a rank's part of it."""
 
     parts: Parts
-    """The parts that the batch is shared out to."""
+    """The parts that share the batch."""
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor of the batch."""
@@ -61,7 +61,7 @@ class HistoryBatch:
         return histories.offsets, histories.item_index, *numbers
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Self:
-        """Such a batch of other `tensors`."""
+        """This batch with other `tensors`."""
         offsets, item_index, update, dropout_key, noise_key, first_row = tensors
         histories = replace(self.histories, offsets=offsets, item_index=item_index)
         return replace(
@@ -103,7 +103,7 @@ class HistoryBatches:
         """Entries of a padded batch. A batch that has more, which is very rare, stays as it is."""
         if padded:
             lengths, num_users = self.length_U.double(), len(parts.part_of(batch_size))
-            # A sum of n independent lengths deviates by root n times one of them.
+            # A sum of n independent lengths deviates by root n times the deviation of one.
             deviation = float(lengths.std(correction=0)) * math.sqrt(num_users)
             room = num_users * float(lengths.mean()) + _DEVIATIONS * deviation
             self.num_entries = min(math.ceil(room), int(self.length_U.sum()))

@@ -55,8 +55,8 @@ class _Network(ModelConfig):
 @dataclass(frozen=True, kw_only=True)
 class _Divergence(ModelConfig):
     kl_weight: Weight | Literal["auto"] = "auto"
-    """Weight of the KL term for each item of a history. auto is 0.005 below 100,000 users; from
-    there on, or where an annealing setting is given, the weight is annealed."""
+    """Weight of the KL term for each item of a history. auto is 0.005 below 100,000 users; with
+    more users, or if an annealing setting is given, the weight is annealed."""
 
     anneal_cap: Weight | None = None
     """Most that an annealed KL weight becomes: 0.1 unless given."""
@@ -68,7 +68,7 @@ class _Divergence(ModelConfig):
     """The same in epochs, so that the batch size does not matter; goes before anneal_steps."""
 
     def kl_weight_for(self, num_users: int) -> float | None:
-        """The weight for each item of a history, at that many users; None where it is annealed."""
+        """The weight for each item of a history, at that many users; None if it is annealed."""
         if self.kl_weight != "auto":
             return self.kl_weight
         return None if self._annealing or num_users >= MANY_USERS else _KL_WEIGHT

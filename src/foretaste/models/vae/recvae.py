@@ -35,9 +35,9 @@ _FALLING = (
     (10_000, 18, 128, 0.002),
     (_MANY_USERS, 13, 256, 0.001),
 )
-"""Settings of a falling rate below so many users: epochs, largest batch, rate at the start. They
-were found on ml-100k (755 users), lastfm (1,516), ml-1m (4,828) and steam (11,055). With 10 epochs
-NDCG@100 on ml-100k was 0.499 in place of 0.525, and 40 epochs gained nothing."""
+"""Users below which a falling rate has these settings: epochs, largest batch, rate at the start.
+They were found on ml-100k (755 users), lastfm (1,516), ml-1m (4,828) and steam (11,055). With 10
+epochs NDCG@100 on ml-100k was 0.499 in place of 0.525, and 40 epochs gained nothing."""
 _NORM_EPS = 0.1
 """Added to the variance in each layer norm of the encoder."""
 
@@ -65,10 +65,10 @@ class RecVAE(HistoryAutoencoder):
 
     @classmethod
     def auto_settings(cls, size: TrainingSize, config: RecVAEConfig) -> dict[str, Setting]:
-        """The authors' batches and steps from 50,000 users on.
+        """The authors' batches and steps for 50,000 users and more.
 
-        Below, small batches at a rate that falls to 0, or averaged weights where a constant rate is
-        asked for.
+        Fewer users have small batches at a rate that falls to 0, or averaged weights if a constant
+        rate is asked for.
         """
         adam = {"beta1": 0.9, "beta2": 0.999}
         if size.num_users >= _MANY_USERS:
@@ -84,7 +84,7 @@ class RecVAE(HistoryAutoencoder):
         return shape | adam | {"learning_rate": rate, "learning_rate_schedule": "cosine"}
 
     def training_bytes(self, device: torch.device) -> int:
-        """As of any neural model, and the encoder once more, for the prior."""
+        """The bytes of any neural model, and the encoder once more, for the prior."""
         encoder = self._encoder_weights().values()
         return super().training_bytes(device) + sum(weight.nbytes for weight in encoder)
 
@@ -124,7 +124,7 @@ class RecVAE(HistoryAutoencoder):
     def forward(self, batch: PhaseBatch) -> Tensor:
         """The batch's loss: mean over users of ``-log likelihood + weight KL``.
 
-        In the decoder's phase the KL term is left out, as no updated weight changes it.
+        The decoder's phase leaves the KL term out, because no updated weight changes it.
         """
         histories, trains_encoder = batch.histories, batch.phase == "encoder"
         if batch.begins_epoch:
