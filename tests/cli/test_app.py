@@ -140,6 +140,13 @@ def test_a_default_is_shown_as_it_is_typed() -> None:
         ("tune gmf a.csv --user_column who", "foretaste prepare SOURCES --user-column ..."),
         ("train neumf --layers 64 32 data", "DATASET is needed and not given; it goes before the"),
         ("train vae data --epochs", "--epochs needs a value."),
+        ("recommend runs/vae --user -HIwk8B", "--user needs a value. An id that begins with -"),
+        (
+            "recommend runs/vae --user u2 -HIwk8B",
+            "begins with - stands behind an equals sign: --user=-x.",
+        ),
+        ("recommend runs/vae --exclude --top", "behind an equals sign: --user=-x."),
+        ("similar runs/vae --item -FLnsWA", "behind an equals sign: --user=-x."),
         ("recommend --user 5 7 runs/vae", "RUN is needed and not given; it goes"),
         ("similar runs/vae 1", "Nothing is known to do with '1'."),
         ("train neumf data --factors many", 'for --factors: unable to convert "many" into int.'),

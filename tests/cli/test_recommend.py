@@ -105,6 +105,19 @@ def test_files_of_ids_in_the_words_of_a_shop(foretaste: Foretaste, tmp_path: Pat
     assert "looks like item_id: 'Platz', 'Größe', 'Artikel'; name the one with the ids" in done.err
 
 
+def test_an_id_may_begin_with_a_sign(foretaste: Foretaste, tmp_path: Path) -> None:
+    rows = "".join(f"-u{user},{'@' * (item % 2)}i{item}\n" for user in range(4)
+                   for item in range(user % 2, user % 2 + 4))  # fmt: skip
+    (tmp_path / "signs.csv").write_text(f"user_id,item_id\n{rows}")
+    (tmp_path / "sold.txt").write_text("@i3\n")
+    train = f"train ease {tmp_path}/signs.csv --protocol none --run {tmp_path}/signs"
+    assert foretaste(train).status == 0
+    for exclude, left in (("i4", []), ("@i1", ["i4"]), (f"@{tmp_path}/sold.txt i4", [])):
+        done = foretaste(f"recommend {tmp_path}/signs --user=-u0 --exclude {exclude} --format csv")
+        assert done.status == 0, done.err
+        assert re.findall("@?i[0-9]", done.out) == left
+
+
 def test_everyone_to_a_file(foretaste: Foretaste, tmp_path: Path) -> None:
     output = tmp_path / "recs.parquet"
     line = f"recommend runs/vae --all -k 4 --output {output}"

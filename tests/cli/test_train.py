@@ -113,6 +113,16 @@ def test_like_repeats_a_run_on_everything(foretaste: Foretaste, tmp_path: Path) 
     assert repeated.dataset.protocol == "none"
 
 
+def test_like_says_what_it_repeats(foretaste: Foretaste, tmp_path: Path) -> None:
+    line = f"prepare ratings.csv --protocol none --min-item-users 2 --output {tmp_path}/data"
+    assert foretaste(line).status == 0
+    assert foretaste(f"train popularity {tmp_path}/data --run {tmp_path}/first").status == 0
+    line = f"train --like {tmp_path}/first ratings.csv --run {tmp_path}/again"
+    done = foretaste(line)
+    assert f"like: --min-item-users 2 as {tmp_path}/first\n" in done.out
+    assert foretaste(f"{line}2 --quiet").out == f"{tmp_path}/again2\n"
+
+
 def test_like_takes_the_features_of_a_run(foretaste: Foretaste, tmp_path: Path) -> None:
     """Raw files are prepared with the columns that are given, or that the run had."""
     train = "ratings.csv --items items.csv"

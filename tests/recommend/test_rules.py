@@ -106,7 +106,8 @@ def test_limits_fill_lists_as_a_walk_through_the_ranking_does(data: st.DataObjec
         (["0", "3", None, "", "12"], "x > 2", [False, True, False, False, True]),
         (["0", "3", None, "", "12"], "NOT (x > 2)", [True, False, False, False, False]),
         (["0", "3", None, "", "12"], "x IS NULL -- unknown", [False, False, True, True, False]),
-        (["0.5", "1e3", "nan", "NaN"], "x >= 7", [False, True, False, False]),
+        (["0.5", "1e3", "nan", "NaN", "NAN"], "x >= 7", [False, True, False, False, False]),
+        (["NAN", "nAn", "1e10"], "x > 1e9", [False, False, True]),
         (["007", "7", "8"], "x = '7'", [False, True, False]),
         (["0.50", "-00", "1"], "x = '0.5'", [False, False, False]),
         (["F", "F", None], "x IN ('M', 'F')", [True, True, False]),
@@ -470,3 +471,18 @@ def test_a_file_that_holds_no_rules(
         path.write_text(text)
     with pytest.raises(InputError, match=message):
         popularity.read_rules(path)
+
+
+def test_a_file_of_rules_may_have_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_bytes(b'\xef\xbb\xbfnear = "item_id < 2"\r\n')
+    items = IdTable.from_ids("item", range(3))
+    assert ItemRules.read(items, 3, path, None).names == ["near"]
+
+
+@pytest.mark.parametrize("columns", ["Genre,genre", "genre,stock,GENRE"])
+def test_columns_that_differ_in_case_alone_are_refused(tmp_path: Path, columns: str) -> None:
+    items, path = IdTable.from_ids("item", range(2)), tmp_path / "items.csv"
+    path.write_text(f"item_id,title,{columns}\n0,x{',a' * len(columns.split(','))}\n")
+    with pytest.raises(InputError, match="differ in case alone, and a condition of a rule means"):
+        ItemRules.read(items, 2, None, path)

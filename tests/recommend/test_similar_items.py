@@ -108,6 +108,16 @@ def test_no_relation_is_not_shown_as_one(tiny: Dataset, model: str, tmp_path: Pa
     assert pairs == {("a", "b"), ("b", "a"), ("c", "d"), ("d", "c")}
 
 
+def test_only_new_items_are_looked_for_among_all_weights(
+    tiny: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That pass over all weights took more memory than the training, and most of the time."""
+    run = foretaste.train("itemknn", tiny, run=tmp_path / "run")
+    recommender = Recommender.open(run.path, "cpu")
+    monkeypatch.setattr(type(recommender.model), "_weights_towards", None)
+    assert recommender.similar_all(tmp_path / "all.parquet", k=2).num_rows == 4
+
+
 def test_unknown_items_are_named(personal: Recommender) -> None:
     with pytest.raises(UnknownIdError, match="1 of 2 item ids are unknown to this run: 'a'"):
         personal.similar_items([popularity_order(personal)[0], "a"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -312,3 +315,18 @@ def test_a_page_that_another_made_meanwhile_is_kept(
     with pytest.raises(SettingError, match=r"page\.html exists already"):
         report.write(page)
     assert page.read_text() == "another"
+
+
+def test_a_user_without_a_home_gets_a_report(tmp_path: Path) -> None:
+    """As in a container whose user has no name; altair asks for the home as it is imported."""
+    code = (
+        "import os, pathlib\n"
+        "def no_home(): raise RuntimeError('Could not determine home directory.')\n"
+        "home = pathlib.Path.home\n"
+        "pathlib.Path.home = lambda: home() if 'HOME' in os.environ else no_home()\n"
+        "from foretaste.report.contents import checked_output\n"
+        f"checked_output({str(tmp_path / 'report.html')!r})\n"
+        "from foretaste.report import page\n"
+    )
+    without = {name: value for name, value in os.environ.items() if name != "HOME"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=without)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic, sleep
@@ -13,7 +15,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from foretaste.errors import UnsupportedError
 from foretaste.recommend import Answer, load
+from foretaste.serve import ServeConfig, serve
 from foretaste.serve.openapi import ENDPOINTS
 from tests.runs.tiny import FIRST_USER
 from tests.serve.conftest import serving
@@ -414,3 +418,24 @@ def test_a_new_token_takes_the_place_of_the_old_one(runs: Path, tmp_path: Path) 
             assert status(old) == 401
             client.headers["authorization"] = f"Bearer {good}"
             assert client.get("/v1/models").json()["reload_failed"] is None
+
+
+def test_a_token_file_may_have_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(b"\xef\xbb\xbfs3cret-of-sixteen\r\n")
+    assert ServeConfig(token_file=path).token() == b"s3cret-of-sixteen"
+
+
+def test_a_service_is_started_in_the_main_thread_without_a_loop(runs: Path) -> None:
+    way = "start `foretaste serve RUN` in a process of its own"
+    with (
+        ThreadPoolExecutor(1) as pool,
+        pytest.raises(UnsupportedError, match=f"main thread.*{way}"),
+    ):
+        pool.submit(serve, [runs / "ease"], ServeConfig(port=0)).result(60)
+
+    async def cell() -> None:
+        serve([runs / "ease"], ServeConfig(port=0))
+
+    with pytest.raises(UnsupportedError, match=f"as in a notebook; {way}"):
+        asyncio.run(cell())

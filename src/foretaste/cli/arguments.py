@@ -63,6 +63,8 @@ DEFAULTS = Parameter(
 )
 """Rules of every option of every command."""
 
+_BEHIND_EQUALS = "An id that begins with - stands behind an equals sign: --user=-x."
+
 # With cyclopts' default there would be --no-no-neg-trick.
 FLAG = Parameter(negative="", show_default=False)
 """Rule of an option without a value."""
@@ -189,6 +191,8 @@ def explained(error: CycloptsError) -> str:
                 f"Unknown option: {option}, which belongs to foretaste prepare. Prepare the files "
                 f"first: foretaste prepare SOURCES {option} ..."
             )
+        elif words[1:] in (["recommend"], ["similar"]) and not option.startswith("--"):
+            message = f"Unknown option: {option}. {_BEHIND_EQUALS}"
         elif longer := sorted(name for name in names if name.startswith(f"{option}-")):
             # `--user` begins `--user-column`, and Cyclopts takes the nearest by letters.
             message = f"Unknown option: {option}. Did you mean {' or '.join(longer)}?"
@@ -199,6 +203,8 @@ def explained(error: CycloptsError) -> str:
         message = f"{error.argument.name} is needed and not given{where}."
         if error.keyword is not None:
             message = f"{error.keyword} needs a value."
+            if words[1:] in (["recommend"], ["similar"]):
+                message += f" {_BEHIND_EQUALS}"
     elif isinstance(error, UnknownCommandError) and words[1:] in (["train"], ["tune"]):
         message = message.partition(" Available commands")[0]  # Cyclopts names eight of them
         message = f"{message} Name a model first, such as ease: {', '.join(MODEL_NAMES)}."

@@ -196,10 +196,16 @@ def _limits(texts: Sequence[str]) -> dict[str, int]:
 
 
 def _with_files(ids: Sequence[str], items: IdTable, files: PairsConfig | None) -> list[Id]:
-    """The given ids in the type of the run's, with those of the file in place of each @FILE."""
+    """The given ids in the type of the run's, with those of the file in place of each @FILE. An id
+    of the run may begin with @ too."""
     from foretaste.recommend import read_ids
 
-    parts = (read_ids(one[1:], items, files) if one.startswith("@") else [one] for one in ids)
+    parts = (
+        read_ids(one[1:], items, files)
+        if one.startswith("@") and items.lookup([one])[0] < 0
+        else [one]
+        for one in ids
+    )
     return items.as_kept(chain.from_iterable(parts))
 
 

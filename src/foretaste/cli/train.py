@@ -120,9 +120,10 @@ def rerun(
         has_items = data.items is not None
         # A model without features needs no file of items.
         takes_features = has_items or bool(request.needs_features)
-        config = Like.of(run).config(
-            data.config, has_items=has_items, takes_features=takes_features
-        )
+        like = Like.of(run)
+        for label, note in like.notes(data.config).items():
+            say(stdout_console(quiet=logs.quiet), f"{label}: {note}")
+        config = like.config(data.config, has_items=has_items, takes_features=takes_features)
         if raw is None or raw.protocol is None:
             config = replace(config, protocol="none")
         data = replace(data, config=config)

@@ -24,7 +24,7 @@ from foretaste.recommend.item_filter import Condition, ItemFilter
 from foretaste.recommend.max_per import Limit, MaxPer
 
 # Texts that stand for no value. NaN is the largest number in SQL, so it would meet stock > 0.
-_MISSING = ("", "nan", "NaN")
+_MISSING = ("", "nan")
 
 
 class ItemRules:
@@ -130,7 +130,7 @@ class ItemRules:
         missing = pa.array(_MISSING)
         item_id, *others = self._items.columns
         texts = [pc.cast(column, pa.string()) for column in others]
-        texts = [pc.if_else(pc.is_in(text, missing), None, text) for text in texts]
+        texts = [pc.if_else(pc.is_in(pc.utf8_lower(text), missing), None, text) for text in texts]
         return pa.table([item_id, *texts], names=["item_id", *self._items.column_names[1:]])
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 import numpy as np
@@ -107,6 +109,10 @@ def checked_output(output: Path | str, *, overwrite: bool = False) -> Path:
         raise SettingError(f"output {path} is a directory; name a file in it")
     if path.exists() and not overwrite:
         raise _exists(path)
+    try:
+        Path.home()
+    except RuntimeError:  # altair asks for it as it is imported, and keeps nothing in it
+        os.environ["HOME"] = gettempdir()
     for module in ("altair", "vl_convert", "jinja2"):
         if find_spec(module) is None:
             raise MissingExtraError(

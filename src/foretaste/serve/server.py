@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from foretaste._util.settings import given_or_default
-from foretaste.errors import ForetasteError, MissingExtraError, RunError, SettingError
+from foretaste.errors import (
+    ForetasteError,
+    MissingExtraError,
+    RunError,
+    SettingError,
+    UnsupportedError,
+)
 from foretaste.serve.config import ServeConfig
 
 _BACKLOG = 2048
@@ -57,6 +65,7 @@ def serve(
     if config.events is not None:
         with closing(EventStore(config.events)) as events:
             events.create()
+    _check_may_wait()
     with _listening(config.host, config.port) as listener:
         address, port = listener.getsockname()[:2]
         url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
@@ -87,6 +96,18 @@ def serve(
             raise RunError(str(service.failure) or repr(service.failure)) from service.failure
         if status:
             sys.exit(status)
+
+
+def _check_may_wait() -> None:
+    """Raise UnsupportedError in a thread, which gets no signals, and in a running event loop."""
+    way_out = "start `foretaste serve RUN` in a process of its own"
+    if threading.current_thread() is not threading.main_thread():
+        raise UnsupportedError(f"serve runs in the main thread alone; {way_out}")
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise UnsupportedError(
+            f"serve runs an event loop of its own, and one runs here, as in a notebook; {way_out}"
+        )
 
 
 @contextmanager

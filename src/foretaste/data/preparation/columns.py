@@ -37,7 +37,7 @@ from foretaste.errors import InputError, SettingError
 if TYPE_CHECKING:
     from foretaste.data.preparation.engine import Engine
 
-# Columns of items with these names are left out, and so are repeats of a name in another case.
+# Columns of items with these names are left out.
 _RESERVED = frozenset({"", "id", "item_id", "item_index", "described_id"})
 
 _TIME_LIKE = re.compile(r"(?<![a-z])([Tt]ime|[Dd]ate)|[a-z](Time|Date)|_(at|on)$")
@@ -227,11 +227,16 @@ class ItemDescriptions:
         """
         taken = _RESERVED if self.title is None else _RESERVED | {"title"}
         names: dict[str, str] = {}
+        by_lower: dict[str, str] = {}
         for name in self._others:
             if name == self.title:
                 names[name] = identifier("title")
             elif name.lower() not in taken:
-                taken |= {name.lower()}
+                if (other := by_lower.setdefault(name.lower(), name)) != name:
+                    raise InputError(
+                        f"{self.source.name}: columns {shown(other)} and {shown(name)} differ in "
+                        "case alone, and a condition of a rule means either; rename one"
+                    )
                 names[name] = identifier(name)
         with prefix_errors([self.source]):
             (source,) = engine.register([self.source])

@@ -127,8 +127,9 @@ class LinearModel(ClosedFormModel):
         single = HistoryTensors(offsets, item_index_B.int(), self.num_items)
         weight_BI = self._weights_added(single, None)
         is_new_B = self.item_count_I[item_index_B] == 0
-        weight_BI[is_new_B] = self._weights_towards(item_index_B[is_new_B])
-        weight_BI = weight_BI.masked_fill(weight_BI <= 0, -torch.inf)
+        if bool(is_new_B.any()):  # sync; the weights of all items are read for it
+            weight_BI[is_new_B] = self._weights_towards(item_index_B[is_new_B])
+        weight_BI.masked_fill_(weight_BI <= 0, -torch.inf)
         return weight_BI if item_index_C is None else weight_BI[:, item_index_C]
 
     def _weights_added(self, histories: HistoryTensors, factor_N: Tensor | None) -> Tensor:
@@ -169,13 +170,14 @@ class LinearModel(ClosedFormModel):
         if self.has_all_pairs:
             return self.weight_II[:, item_index_B].T
         item_C, place_B = torch.unique(item_index_B, return_inverse=True)
-        place_I = torch.full((self.num_items,), -1, device=self.device)
-        place_I[item_C] = torch.arange(len(item_C), device=self.device)
-        source_M = torch.repeat_interleave(self.first_target_I.diff())
-        place_M = place_I[self.target_M[: len(source_M)]]
+        place_I = torch.full((self.num_items,), -1, dtype=torch.int32, device=self.device)
+        place_I[item_C] = torch.arange(len(item_C), dtype=torch.int32, device=self.device)
+        # In 32 bits, and sources for the entries that are found alone: there are M entries.
+        place_M = place_I[self.target_M[: int(self.first_target_I[-1])]]
         entry_N = (place_M >= 0).nonzero()[:, 0]
+        source_N = torch.searchsorted(self.first_target_I, entry_N, right=True) - 1
         weight_CI = torch.zeros(len(item_C), self.num_items, device=self.device)
-        weight_CI[place_M[entry_N], source_M[entry_N]] = self.weight_M[entry_N]
+        weight_CI[place_M[entry_N].long(), source_N] = self.weight_M[entry_N]
         return weight_CI[place_B]
 
     def unrelated_scores(self) -> Tensor:
