@@ -55,6 +55,8 @@ _LOOK_EVERY_S = 1.0
 
 _JSON = "application/json"
 _Body = TypeVar("_Body", bound=BaseModel)
+_Asked = TypeVar("_Asked")
+_Answered = TypeVar("_Answered")
 _Result = TypeVar("_Result")
 
 
@@ -154,9 +156,8 @@ class Service:
             body = await self._read(request, RecommendBody)
             served = self.store.get(body.model)
             asked = served.asked(body)
-            content, lists = await self._answer(
-                request, "recommend", asked, len(body.users), served, events=self.event_store
-            )
+            answer = partial(served.recommend, events=self.event_store)
+            content, lists = await self._answer(request, served, answer, asked, len(body.users))
         self.metrics.note_lists(lists)
         return Response(content, media_type=_JSON)
 
@@ -208,15 +209,25 @@ class Service:
     async def similar(self, request: Request) -> Response:
         async with _deadline(self.config.deadline_s):
             body = await self._read(request, SimilarBody)
-            self.store.get(body.model).check_types(body)
-            content = await self._answer(request, "similar", body, len(body.item_ids))
+            served = self.store.get(body.model)
+            served.check_types(body)
+            content = await self._answer(request, served, served.similar, body, len(body.item_ids))
         return Response(content, media_type=_JSON)
 
     async def items(self, request: Request) -> Response:
-        return await self._found(request, "items", SearchQuery)
+        query = _valid(partial(SearchQuery.model_validate, dict(request.query_params)))
+        async with _deadline(self.config.deadline_s):
+            served = self.store.get(query.model)
+            content = await self._answer(request, served, served.items, query)
+        return Response(content, media_type=_JSON)
 
     async def history(self, request: Request) -> Response:
-        return await self._found(request, "history", HistoryQuery, events=self.event_store)
+        query = _valid(partial(HistoryQuery.model_validate, dict(request.query_params)))
+        async with _deadline(self.config.deadline_s):
+            served = self.store.get(query.model)
+            answer = partial(served.history, events=self.event_store)
+            content = await self._answer(request, served, answer, query)
+        return Response(content, media_type=_JSON)
 
     async def models(self, request: Request) -> Response:
         models = [served.describe() for served in self.store.models]
@@ -337,34 +348,26 @@ class Service:
                 raise too_long
         return _valid(partial(kind.model_validate_json, b"".join(chunks).removeprefix(BOM_UTF8)))
 
-    async def _found(
-        self, request: Request, verb: str, kind: type[_Body], **options: Any
-    ) -> Response:
-        query = _valid(partial(kind.model_validate, dict(request.query_params)))
-        async with _deadline(self.config.deadline_s):
-            content = await self._answer(request, verb, query, 1, **options)
-        return Response(content, media_type=_JSON)
-
     async def _answer(
         self,
         request: Request,
-        verb: str,
-        body: Any,
-        num_users: int,
-        served: ServedModel | None = None,
-        **options: Any,
-    ) -> Any:
-        served = served or self.store.get(body.model)
+        served: ServedModel,
+        answer: Callable[[Sequence[_Asked]], Sequence[_Answered | ServiceError]],
+        asked: _Asked,
+        num_users: int = 1,
+    ) -> _Answered:
+        """The answer of a run to one request, which is answered in a batch with others."""
         request.scope["foretaste"].update(model=served.name, digest=served.digest, users=num_users)
-        return await self.batcher.submit(
+        answered: _Answered = await self.batcher.submit(
             Job(
-                group=(served, verb),
-                answer=partial(getattr(served, verb), **options),
-                body=body,
+                group=(served, request.scope["foretaste"]["route"]),
+                answer=answer,
+                body=asked,
                 num_users=num_users,
                 deadline=monotonic() + self.config.deadline_s,
             )
         )
+        return answered
 
 
 async def _in_daemon(work: Callable[[], _Result]) -> _Result:
@@ -376,7 +379,7 @@ async def _in_daemon(work: Callable[[], _Result]) -> _Result:
     loop = asyncio.get_running_loop()
     result: asyncio.Future[_Result] = loop.create_future()
 
-    def settle(set_outcome: Callable[[Any], None], outcome: Any) -> None:
+    def settle(set_outcome: Callable[[Any], None], outcome: object) -> None:
         if not result.done():  # cancelled meanwhile
             set_outcome(outcome)
 
