@@ -78,11 +78,6 @@ class Plan:
         return "time" in self.columns or self.is_by_rows
 
     @property
-    def has_seen(self) -> bool:
-        """True if rows that are left out are kept as seen."""
-        return "min_rating" in self.filters or bool(self.seen_events)
-
-    @property
     def weight(self) -> str:
         """SQL of the weight of a row."""
         factors = ["weight" if "weight" in self.columns else "CAST(1 AS DOUBLE)"]
