@@ -1,13 +1,16 @@
 """Settings of the whole process, made by the command line.
 
-A library call makes none of them. Two settings have to be there before another library is loaded:
-`share_cores` is called by ``import foretaste``, `send_no_telemetry` before onnxruntime is imported.
+A library call makes none of them. Three settings have to be there before another library is loaded:
+`share_cores` is called by ``import foretaste``, `send_no_telemetry` before onnxruntime is imported,
+`have_a_home` before altair is.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
+from tempfile import gettempdir
 from typing import NoReturn
 
 # glibc takes no larger threshold (mallopt(3)): what is larger is mapped anew each time.
@@ -36,6 +39,17 @@ def share_cores() -> None:
 def send_no_telemetry() -> None:
     """Keep onnxruntime from writing a device id and a queue of events to the home."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+
+def have_a_home() -> None:
+    """Set HOME to the folder of temporary files for a user without a home, as in a container.
+
+    altair asks for a home as it is imported, and keeps nothing in it.
+    """
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = gettempdir()
 
 
 def keep_freed_memory() -> bool:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from tempfile import gettempdir
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 import numpy as np
@@ -23,6 +21,7 @@ from foretaste.evaluation.config import (
     default_metric,
     lengths_of,
 )
+from foretaste.host import have_a_home
 from foretaste.measure.evaluate_runs import (
     Comparison,
     Measured,
@@ -109,10 +108,7 @@ def checked_output(output: Path | str, *, overwrite: bool = False) -> Path:
         raise SettingError(f"output {path} is a directory; name a file in it")
     if path.exists() and not overwrite:
         raise _exists(path)
-    try:
-        Path.home()
-    except RuntimeError:  # altair asks for it as it is imported, and keeps nothing in it
-        os.environ["HOME"] = gettempdir()
+    have_a_home()
     for module in ("altair", "vl_convert", "jinja2"):
         if find_spec(module) is None:
             raise MissingExtraError(
