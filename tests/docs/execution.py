@@ -118,7 +118,7 @@ def _run_command(
     else:
         done = call(*words[1:]) if words[0] == "foretaste" else launched(words)
     # A step that takes half a minute, on a busy machine, says how far it is.
-    printed = done.out + re.sub(r"(?m)^.+: \d+%, [-:\d]+ left\n", "", done.err)
+    printed = re.sub(r"(?m)^.+: \d+%, [-:\d]+ left *\n", "", done.out + done.err)
     assert (done.status != 0) == command.output.startswith("error: "), f"{where}\n{printed}"
     if command.output.strip():
         assert matches(command.output, printed), f"{where} prints\n{printed}"
