@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
-from foretaste.data import Dataset
+from foretaste.data import Dataset, prepare
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.models.config import ModelConfig
 from foretaste.models.registry import MODEL_NAMES, config_class
@@ -158,6 +159,23 @@ def test_large_data_are_sampled(dataset: Dataset, half: int, name: str) -> None:
         for row, user in enumerate(known):
             history = part.heldout.history[row : row + 1].item_index
             assert part.histories[user : user + 1].item_index.tolist() == history.tolist()
+
+
+def test_a_sample_has_its_weights(table: pa.Table, half: int, tmp_path: Path) -> None:
+    data = prepare(table, tmp_path / "data", protocol="leave-one-out", half_life="4w")
+    sample = searching(data, "ease").sample.histories
+    train, weight = data.train, data.train_weights(range(data.manifest.num_train_users))
+    assert weight is not None
+    rows = {}
+    for user in range(len(train)):
+        entries = slice(train.offsets[user], train.offsets[user + 1])
+        rows[tuple(train.item_index[entries].tolist())] = weight[entries].tolist()
+    assert sample.weight is not None
+    for row in range(len(sample)):
+        one = sample[row : row + 1]
+        assert one.weight is not None
+        assert rows[tuple(one.item_index.tolist())] == one.weight.tolist()
+    assert 0 < len(sample) < len(train)
 
 
 def test_settings_in_users_are_scaled_to_the_sample(dataset: Dataset, half: int) -> None:
