@@ -32,7 +32,7 @@ from foretaste.data.preparation import pipeline
 from foretaste.data.request import PrepareRequest
 from foretaste.errors import DataWarning, NothingLeftError
 from foretaste.evaluation.gate import Verdict, judge
-from foretaste.measure import compare_runs, evaluate_run
+from foretaste.measure import compare_runs
 from foretaste.models.registry import config_class
 from foretaste.runs import Run
 from foretaste.training import Callback, train
@@ -158,10 +158,8 @@ def table_of(rows: Rows) -> pa.Table:
     return pa.table(dict(zip(("user_id", "item_id", "timestamp"), rows.T, strict=True)))
 
 
-def night(
-    rows: Rows, is_new: NDArray[np.bool_], model: str, number: int, spoiled: int = 0
-) -> Night:
-    """One night, in which each person of tonight also gets ``spoiled`` rows of random items."""
+def night(rows: Rows, is_new: NDArray[np.bool_], model: str, number: int) -> Night:
+    """One night, by the functions that the commands call."""
     rng = np.random.default_rng(number)
     quiet: dict[str, Any] = {"callback": Callback()}
     with TemporaryDirectory() as name:
@@ -170,11 +168,6 @@ def night(
         settings = STEP_SETTINGS.get(model, {})
         asked = TrainRequest.of(model, before, run=folder / "served", device="cpu", **settings)
         served = train_run(asked, Callback())
-        if spoiled:
-            users = np.repeat(np.unique(rows[is_new, 0]), spoiled)
-            items = rng.choice(np.unique(rows[:, 1]), len(users))
-            times = np.full(len(users), rows[:, 2].max() + 1)
-            rows = np.concatenate([rows, np.stack([users, items, times], axis=1)])
         data = prepare(
             table_of(rows), folder / "tonight", protocol="unseen", like=served.path, seed=number
         )
@@ -232,36 +225,6 @@ def _differ(first: Run, second: Run) -> bool:
         ours[name].shape != theirs[name].shape or bool((ours[name] != theirs[name]).any())
         for name in ours
     )
-
-
-def noise_of_seeds(rows: Rows, is_new: NDArray[np.bool_], model: str, num_pairs: int) -> list[str]:
-    """The cells of a row: pairs of trainings that differ in the seed alone, on one night's data.
-
-    The differences vary more among pairs than the errors over users say: the rest is the noise that
-    another sample of users would show again.
-    """
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        before = prepare(table_of(rows[~is_new]), folder / "before", protocol="none")
-        served = train("popularity", before, run=folder / "served", callback=Callback())
-        data = prepare(table_of(rows), folder / "tonight", protocol="unseen", like=served.path)
-        found = []
-        for seed in range(2 * num_pairs):
-            request = TrainRequest.of(
-                model, data, run=folder / str(seed), seed=seed, device="cpu",
-                eval_every=STEP_SETTINGS[model]["epochs"], patience=0, **STEP_SETTINGS[model],
-            )  # fmt: skip
-            run = train_run(request, Callback())
-            found.append(evaluate_run(run, data, device="cpu").per_user["ndcg@100"])
-    mean = float(np.mean(found))
-    pairs = [second - first for first, second in zip(found[::2], found[1::2], strict=True)]
-    differences = np.array([pair.mean() for pair in pairs]) / mean
-    errors = np.array([pair.std(ddof=1) / len(pair) ** 0.5 for pair in pairs]) / mean
-    spread = float(np.sqrt((differences**2).mean()))
-    rest = float(np.sqrt(max(0.0, (differences**2).mean() - (errors**2).mean())))
-    clear = int((np.abs(differences) > 1.96 * errors).sum())
-    cells = (f"{value:.2%}" for value in (spread, float(errors.mean()), rest))
-    return [f"{num_pairs}", f"{len(pairs[0]):,}", f"{mean:.4f}", *cells, f"{clear}"]
 
 
 def nights(
@@ -323,12 +286,6 @@ HEADINGS = (
 )
 
 
-HEADINGS_OF_SEEDS = (
-    *("world", "people", "model", "pairs", "compared", "ndcg@100", "spread of the differences"),
-    *("standard error over users", "what is left", "clear differences"),
-)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.nights", description=__doc__)
     parser.add_argument("worlds", nargs="+", help="walkers, tastes, ml-100k or beauty")
@@ -338,24 +295,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600, help="of the processor, for each row")
     parser.add_argument("--data", type=Path, help="the folder of ml-100k and beauty")
     parser.add_argument("--share", type=float, help="held-out share of those who did something new")
-    parser.add_argument(
-        "--seeds", type=int, help="measure so many pairs of seeds in place of nights"
-    )
-    parser.add_argument("--spoiled", type=int, default=0, help="false rows of each person tonight")
     options = parser.parse_args()
     warnings.simplefilter("ignore", DataWarning)
     if options.share is not None:
         pipeline._HELD_SHARE = options.share
-    headings = HEADINGS if options.seeds is None else HEADINGS_OF_SEEDS
-    print(f"| {' | '.join(headings)} |\n|{'---|' * len(headings)}", flush=True)
+    print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}", flush=True)
     for world in options.worlds:
         for num_people in options.people:
             for model in options.models:
                 tonight = nights(world, num_people, options.data)()
-                if options.seeds is None:
-                    cells = summary(_simulated(tonight, model, options))
-                else:
-                    cells = noise_of_seeds(*next(tonight), model, options.seeds)
+                cells = summary(_simulated(tonight, model, options))
                 print(f"| {world} | {num_people:,} | {model} | {' | '.join(cells)} |", flush=True)
 
 
@@ -366,7 +315,7 @@ def _simulated(
     for number, (rows, is_new) in enumerate(tonight):
         if number >= options.nights or time.process_time() - began > options.seconds:
             break
-        found.append(night(rows, is_new, model, number, options.spoiled))
+        found.append(night(rows, is_new, model, number))
     return found
 
 
