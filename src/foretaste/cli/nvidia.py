@@ -21,8 +21,8 @@ from foretaste.cli.nvidia_line import (
 )
 from foretaste.errors import SettingError
 
-Converter = Callable[[Line, str, str], str]
-"""Function from the line, the option as written and its value to the value of our option."""
+Converter = Callable[[Line, str], str]
+"""Function from the line and the value of their option to the value of ours."""
 
 Action = Callable[[Line, str, str], None]
 """Function that adds any number of options to the line; the value is "" for a flag."""
@@ -134,9 +134,6 @@ _MODES = {
 }
 """The scripts' modes, with the first word of our command."""
 
-_DOES = {"train": {"train"}, "evaluate": {"evaluate"}}
-"""The modes that each of our commands covers."""
-
 
 class Modern(NamedTuple):
     """The translation of a command line of the scripts."""
@@ -228,7 +225,7 @@ def _apply(rule: Rule, line: Line, written: str, value: str) -> None:
         return
     template, converter = (rule, None) if isinstance(rule, str) else rule
     if converter is not None:
-        value = converter(line, written, value)
+        value = converter(line, value)
     line.add(written, *template.format(value).split(" ", 1))
 
 
@@ -237,7 +234,7 @@ def _choose(typed: Command, rest: list[str]) -> tuple[Command, bool]:
 
     SettingError if no single command covers all modes.
     """
-    if typed.verb not in _DOES:
+    if typed.verb not in ("train", "evaluate"):
         return typed, False
     names = {mode.split()[0] for mode in _MODES}
     if typed.model in NCF_MODELS:
@@ -250,11 +247,11 @@ def _choose(typed: Command, rest: list[str]) -> tuple[Command, bool]:
         if mode not in _MODES:
             raise SettingError(f"--mode is {option.value!r}; use train or test")
         asked[_MODES[mode]] = mode if option.value else option.written
+    is_training = typed.verb == "train"
     # A training ends with the test part.
-    is_whole = typed.verb == "train" and asked.keys() == {"train", "evaluate"}
-    if is_whole or asked.keys() <= _DOES[typed.verb]:
+    if asked.keys() <= {typed.verb} or (is_training and asked.keys() == {"train", "evaluate"}):
         return typed, bool(asked)
-    if typed.verb == "train" and len(asked) == 1:
+    if is_training and len(asked) == 1:
         is_test = "evaluate" in asked
         return Command("evaluate") if is_test else Command("bench recommend", typed.model), True
     raise SettingError(

@@ -20,28 +20,28 @@ _RAW_ML_20M = Path("ml-20m", "extracted", "ml-20m")
 """Place of the unpacked data below ``--data_dir``, by the VAE's guide."""
 
 
-def run(line: Line, written: str, path: str) -> str:
+def run(line: Line, path: str) -> str:
     """The run of a checkpoint's path: RUN for ``RUN/model.ckpt``."""
     checkpoint = Path(path)
     return str(checkpoint.parent) if ".ckpt" in checkpoint.name else path
 
 
-def dataset_in(line: Line, written: str, directory: str) -> str:
+def dataset_in(line: Line, directory: str) -> str:
     """The only dataset in a directory; for a training, the one that is named."""
     name = line.take_place() if line.command.verb == "train" else None
     return _dataset_below(directory, line.script_model, name)
 
 
-def shape(line: Line, written: str, value: str) -> str:
+def shape(line: Line, value: str) -> str:
     """The sizes of a dataset, for generated data of the same sizes."""
     manifest = Manifest.read(Path(value))
     sizes = manifest.num_train_users, manifest.num_items, manifest.num_interactions
     return "x".join(map(str, sizes))
 
 
-def shape_in(line: Line, written: str, value: str) -> str:
+def shape_in(line: Line, value: str) -> str:
     """The sizes of the only dataset in a directory, as `shape`."""
-    return shape(line, written, dataset_in(line, written, value))
+    return shape(line, dataset_in(line, value))
 
 
 def prepared_in(line: Line, written: str, value: str) -> None:
@@ -52,8 +52,9 @@ def prepared_in(line: Line, written: str, value: str) -> None:
         line.add(written, "SOURCES", name)
         if not line.has("--protocol"):
             line.add(written, "--protocol", "held-out-users")
-        if (raw := _raw_ml_20m(value)) and not line.has("--source-dir"):
-            line.add(written, "--source-dir", raw)
+        raw = Path(value, _RAW_ML_20M)
+        if raw.is_dir() and not line.has("--source-dir"):
+            line.add(written, "--source-dir", str(raw))
     line.add(written, "--output", str(_place_in(value, Path(name).name.partition(".")[0])))
 
 
@@ -162,9 +163,3 @@ def _of_protocol(datasets: Iterable[Path], model: str | None) -> list[Path]:
     """The datasets with the protocol of a model's script."""
     wanted = "held-out-users" if model in VAE_MODELS else "leave-one-out"
     return [path for path in datasets if Manifest.read(path).protocol.startswith(wanted)]
-
-
-def _raw_ml_20m(directory: str) -> str | None:
-    """The unpacked data of the VAE's guide; None if they are not there."""
-    raw = Path(directory) / _RAW_ML_20M
-    return str(raw) if raw.is_dir() else None
