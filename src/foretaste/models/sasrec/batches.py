@@ -95,9 +95,9 @@ class StepBatches:
         self.samples_per_batch = self.num_samples // max(1, self.num_batches)
 
     def most(self) -> tuple[int, int]:
-        """The most places of a batch, pads included, and the most steps; all epochs have the same.
+        """Return the most places of a batch, pads included, and the most steps, of any epoch.
 
-        A batch with both may not exist.
+        No batch needs to have both.
         """
         num_steps_U = self.num_steps_U.sort().values
         bounds = self._bounds(num_steps_U)
@@ -121,7 +121,7 @@ class StepBatches:
             yield self._batch(rows, dropout_keys[place])
 
     def _order(self, key: int) -> tuple[Tensor, list[int]]:
-        """The rows in an epoch's order, and where each of its batches begins and the last ends."""
+        """Sort the rows of an epoch; also return the bounds of its batches."""
         jitter_U = logical_shift_right(
             hash_words(key, torch.arange(len(self.num_steps_U))), 64 - _JITTER_BITS
         )
@@ -129,14 +129,14 @@ class StepBatches:
         return row_U, self._bounds(self.num_steps_U[row_U])
 
     def _bounds(self, num_steps_U: Tensor) -> list[int]:
-        """Where each batch of rows of so many steps begins, and the last ends."""
+        """Return the first row of each batch and the end of the last, for rows in this order."""
         before_U = num_steps_U.cumsum(0) - num_steps_U
         batch_U = before_U * self.num_batches // max(1, self.num_samples)
         bounds: list[int] = torch.searchsorted(batch_U, torch.arange(self.num_batches + 1)).tolist()
         return bounds
 
     def _batch(self, rows: Tensor, dropout_key: Tensor) -> StepBatch:
-        """This part's rows of a batch."""
+        """Cut this part's share of a batch."""
         part, device = self.parts.part_of(len(rows)), self.item_index_N.device
         own = rows[part.start : part.stop]
         num_samples = int(self.num_steps_U[rows].sum())
@@ -165,9 +165,9 @@ class StepBatches:
 
 
 def newest_items(histories: HistoryTensors, num_B: Tensor) -> Tensor:
-    """The newest ``num_B`` items of each row, oldest first, row by row: int32.
+    """Return the newest ``num_B`` items of each row, oldest first, row by row: int32.
 
-    Chunks of rows are sorted in turn, so that memory hardly exceeds the result.
+    The function sorts one chunk of rows after another, so memory hardly exceeds the result.
     """
     if len(histories) == 1:  # as a service asks
         assert histories.position is not None, "these histories have no order"
@@ -180,7 +180,7 @@ def newest_items(histories: HistoryTensors, num_B: Tensor) -> Tensor:
     bounds = torch.unique(torch.searchsorted(histories.offsets, cuts)).tolist()
     for start, stop in zip(bounds, [*bounds[1:], len(histories)], strict=True):
         some = histories[start:stop]
-        # Behind each row's end, counted backwards, where the rows lie one behind the other.
+        # Rows lie one behind the other in `oldest_first`; the newest items end a row.
         place_N = torch.arange(some.item_index.numel(), device=some.device)
         first_B = some.offsets[1:] - num_B[start:stop]
         is_kept_N = place_N >= first_B.repeat_interleave(some.lengths(), output_size=len(place_N))

@@ -17,7 +17,7 @@ from foretaste.ops.segments import sum_bags
 
 
 class ItemValues(nn.Module):
-    """A learned vector of each value; called, it gives the mean vector [I, D] of each item.
+    """A learned vector of each value; a call returns the mean [I, D] of each item's values.
 
     Items without a value have zeros.
     """

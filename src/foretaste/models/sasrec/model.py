@@ -51,14 +51,14 @@ _INNER = 1
 _START_STD = 0.02
 
 _VECTORS_OF_BLOCK, _VECTORS_OF_PLACE = 20, 6
-"""Vectors of each place that a step takes at most, for each block and beside. It holds 13 and 7 at
-a time; the allocator cannot use all of what is freed."""
+"""Most vectors of a place that a step takes, for each block and outside the blocks. A step holds 13
+and 7 at a time; the allocator cannot use all of what is freed."""
 
 _CHUNKS = 4
-"""Chunks of logits that the loss takes at most, in the same way."""
+"""Most chunks of logits that the loss takes; it holds fewer at a time."""
 
 _LIBRARY_BYTES = 64 << 20
-"""Memory that the first step of a process takes whatever its size."""
+"""Memory that the first step of a process takes, whether it is large or small."""
 
 Drop = Callable[[Tensor], Tensor]
 
@@ -149,16 +149,16 @@ class SASRec(NeuralModel):
         return num_bytes + 4 * self.item_table.nbytes + _LIBRARY_BYTES
 
     def waits_for_device(self, num_samples: int, implementation: Implementation) -> bool:
-        """True: every batch has another shape."""
+        """Return True, as every batch has another shape."""
         return True
 
     def kernel_dtypes(self) -> dict[str, torch.dtype]:
         return {"softmax_loss": self.compute_dtype or self.item_table.dtype}
 
     def reset_parameters(self, seed: int) -> None:
-        """Tables N(0, 0.02²), weights Glorot-uniform, biases 0; norms change nothing.
+        """Fill tables by N(0, 0.02²), weights Glorot-uniformly and biases with 0.
 
-        With features an item's own part begins at 0.
+        Norms begin as the identity, and with features an item's own part begins at 0.
         """
         for number, (name, parameter) in enumerate(self.named_parameters()):
             key = stream_key(seed, Purpose.INITIALISE, number)
@@ -172,7 +172,7 @@ class SASRec(NeuralModel):
                 nn.init.constant_(parameter, float(name.endswith("norm.weight")))
 
     def forward(self, batch: StepBatch) -> Tensor:
-        """The batch's loss: the mean over its steps of ``-log softmax`` of the next item."""
+        """Return the mean of ``-log softmax`` of the next item, over the steps of the batch."""
         vectors_ID = self._vectors()
         hidden_RWD = self._embedded(batch.item_index_RW, vectors_ID)
         drop = _Dropout(batch, self.config.dropout) if self.training else _nothing
@@ -180,7 +180,7 @@ class SASRec(NeuralModel):
         dtype = self.compute_dtype if self.training else None
         for block in self.blocks:
             hidden_RWD = block(hidden_RWD, drop, dtype)
-        # Pads end here. `index_select`, as the gradient of `hidden[index]` differs from run to run.
+        # Pads end here. The gradient of `hidden[index]` would differ from run to run.
         step_SD = hidden_RWD.flatten(0, 1).index_select(0, batch.step_index_S)
         return self._next_item_loss(self.last_norm(step_SD), vectors_ID, batch)
 
@@ -199,14 +199,14 @@ class SASRec(NeuralModel):
         )
 
     def _vectors(self) -> Tensor:
-        """The vector of each item: its own and, with features, the mean of its values'."""
+        """Return the vector of each item: its own and, with features, the mean of its values'."""
         if self.values is None:
             return self.item_table
         weight: float = self.config.feature_weight
         return self.item_table.add(self.values(), alpha=weight)
 
     def _embedded(self, item_index_RW: Tensor, vectors_ID: Tensor) -> Tensor:
-        """Vectors of the items and of their places, of which 0 is the oldest item's."""
+        """Add the vectors of items and of their places; place 0 is the oldest item's."""
         item_RWD = nn.functional.embedding(item_index_RW, vectors_ID)
         # As published, times the root of the width: after six epochs of Beauty NDCG@10 was .037 on
         # the validation part, and .027 without.
@@ -234,7 +234,7 @@ class SASRec(NeuralModel):
     def last_places(
         self, item_index_RW: Tensor, last_R: Tensor | None, vectors_ID: Tensor
     ) -> Tensor:
-        """The vectors [R, D] of rows' last places; what stands behind these changes nothing.
+        """Return the vectors [R, D] of rows' last places; items behind them change nothing.
 
         Rows without pads need no ``last_R``.
         """
@@ -316,7 +316,7 @@ class _Block(nn.Module):
         return hidden_RWD + drop(self._inner(hidden_RWD, dtype))
 
     def at_last(self, hidden_RWD: Tensor, last_R: Tensor | None) -> Tensor:
-        """The output [R, D] at the last place of each row: ``last_R`` if there are pads."""
+        """Return the output [R, D] at the last place of each row: ``last_R`` if there are pads."""
         width = hidden_RWD.shape[-1]
         normed_RWD = self.attention_norm(hidden_RWD)
         both = _dense(normed_RWD, self.attention_input, outputs=slice(width, None))
@@ -348,7 +348,7 @@ class _Block(nn.Module):
 
 
 def causal_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Attention [R, H, W, D / H] of each place over the places up to it.
+    """Attend from each place to the places up to it: [R, H, W, D / H].
 
     On CUDA, PyTorch's fused forms add up the gradients of queries by atomics, in an order that
     varies. Training takes the plain form there, so that equal trainings give equal bytes.
@@ -359,7 +359,7 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def plain_causal_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """`causal_attention` by two products and a softmax."""
+    """Compute `causal_attention` by two products and a softmax."""
     match_RHWW = (query @ key.transpose(-2, -1)) / math.sqrt(query.shape[-1])
     is_later_WW = torch.ones(match_RHWW.shape[-2:], dtype=torch.bool, device=query.device).triu_(1)
     share_RHWW = match_RHWW.masked_fill(is_later_WW, -torch.inf).softmax(-1)
@@ -367,8 +367,11 @@ def plain_causal_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 class _Dropout:
-    """Dropout of one layer after another; a mask goes by the update, the layer, the row of the
-    whole batch and the place in it, so pads and ranks change none."""
+    """Dropout of one layer after another.
+
+    A mask follows from the update, the layer, the row of the whole batch and the place in the row,
+    so pads and ranks change no mask.
+    """
 
     def __init__(self, batch: StepBatch, rate: float) -> None:
         self.batch, self.rate = batch, rate
@@ -398,14 +401,14 @@ def _dense(
     *,
     outputs: slice | None = None,
 ) -> Tensor:
-    """The layer at each place; with ``outputs``, those columns of a layer without a bias."""
+    """Apply a layer at each place; with ``outputs``, only these outputs of one without a bias."""
     weight = layer.weight if outputs is None else layer.weight[outputs]
     flat = dense(input.flatten(0, -2), weight, layer.bias, activation, compute_dtype=dtype)
     return flat.view(*input.shape[:-1], weight.shape[0])  # -1 needs a row
 
 
 def _pieces(num_B: Tensor) -> Iterator[tuple[Tensor, int]]:
-    """Rows of like length, and the length of the longest; rows without items are in none."""
+    """Yield rows of like length with the length of the longest; rows without items are in none."""
     num_N, row_N = num_B.sort()
     lengths = num_N.tolist()  # sync
     stop, first = len(lengths), bisect_right(lengths, 0)

@@ -1,4 +1,6 @@
-"""The multinomial log-likelihood of histories over the catalogue, the Mult-VAE's output layer.
+"""The multinomial log-likelihood of histories over the catalogue: the loss of VAEs and SASRec.
+
+A step of SASRec is a user with one item.
 
 `reference` is the definition; `chunked` never keeps the [users, items] logits; `sampled` is an
 approximation that does not compute all of them.
