@@ -14,7 +14,6 @@ from foretaste.data import Dataset
 from foretaste.serve.app import Service
 from foretaste.serve.config import ServeConfig
 from foretaste.serve.events import EventStore
-from foretaste.serve.models import CACHE_BYTES
 from foretaste.serve.store import ModelStore
 from tests.databases import postgresql_server
 from tests.runs.tiny import make_dataset, make_run
@@ -39,16 +38,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory, dataset: Dataset) -> Path:
 
 
 @contextmanager
-def serving(
-    *paths: Path, cache_bytes: int = CACHE_BYTES, **settings: Any
-) -> Iterator[tuple[TestClient, Service]]:
+def serving(*paths: Path, **settings: Any) -> Iterator[tuple[TestClient, Service]]:
     """Yield a client of a service of these runs that is ready.
 
     Requests have a minute: tests hold some back, on busy machines too.
     """
     given = {"device": "cpu", "access_log": False, "deadline_s": 60.0} | settings
     config = ServeConfig(**given)
-    store = ModelStore(paths, "cpu", cache_bytes, rules_file=config.rules_file, items=config.items)
+    store = ModelStore(paths, "cpu", rules_file=config.rules_file, items=config.items)
     service = Service(store, config)
     if service.event_store is not None:
         service.event_store.create()

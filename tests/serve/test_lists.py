@@ -88,8 +88,6 @@ def test_only_what_depends_on_the_run_alone_is_cached(runs: Path, tmp_path: Path
         assert cached() == 0
         after = client.post("/v1/recommend", json={"users": [user]}).json()["answers"][0]
         assert event["item_id"] not in [item["item_id"] for item in after["items"]]
-    with serving(runs / "vae", cache_bytes=0) as (client, _):
-        assert cached() == 0
 
 
 def test_a_served_autoencoder_is_laid_out_for_few_users(runs: Path) -> None:

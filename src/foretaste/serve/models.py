@@ -41,9 +41,6 @@ from foretaste.serve.schemas import (
 DIGEST_LENGTH = 16
 """Number of characters of a digest in answers."""
 
-CACHE_BYTES = 64 << 20
-"""Bytes of cached lists of each run; a swapped run takes its cache with it."""
-
 _UNSEEN_ITEM = "never seen in training, so nothing is known of what it is similar to"
 
 
@@ -66,18 +63,16 @@ class Asked(NamedTuple):
 class ServedModel:
     """A run that answers. It is immutable, so all answers of a batch have one digest."""
 
-    def __init__(
-        self, name: str, recommender: Recommender, digest: str, cache_bytes: int = CACHE_BYTES
-    ) -> None:
+    def __init__(self, name: str, recommender: Recommender, digest: str) -> None:
         self.name = name
         self.recommender = recommender
         self.digest = digest
         self.loaded_at = datetime.now(UTC)
         self._writer = ListWriter(recommender.items)
-        self._cache = ListCache(cache_bytes)
+        self._cache = ListCache()
 
     @classmethod
-    def load(cls, name: str, run: Run, device: str, cache_bytes: int = CACHE_BYTES) -> ServedModel:
+    def load(cls, name: str, run: Run, device: str) -> ServedModel:
         """Load a run and warm it up; RunError if its weights do not belong to it."""
         recommender = Recommender.open(run, device)
         # Mult-VAE's output layer, 9 MB of weights, took 0.7 of the 2.4 ms of four users that are
@@ -85,7 +80,7 @@ class ServedModel:
         recommender.model.lay_out_for_few()
         digest = run.loaded_digest
         assert digest is not None
-        served = cls(name, recommender, digest[:DIGEST_LENGTH], cache_bytes)
+        served = cls(name, recommender, digest[:DIGEST_LENGTH])
         served.warm()
         return served
 
@@ -94,7 +89,7 @@ class ServedModel:
         served, served.recommender = copy(self), copy(self.recommender)
         served.recommender.read_rules(rules_file, items)
         # The lists cached before were made by other rules.
-        served._cache = ListCache(self._cache.max_bytes)
+        served._cache = ListCache()
         return served
 
     def is_of(self, run: Run) -> bool:

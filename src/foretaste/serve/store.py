@@ -13,7 +13,7 @@ from foretaste.errors import RunError, SettingError
 from foretaste.recommend.inputs import examples, named
 from foretaste.runs.run import Run
 from foretaste.serve.errors import ServiceError
-from foretaste.serve.models import CACHE_BYTES, ServedModel
+from foretaste.serve.models import ServedModel
 
 
 class ModelStore:
@@ -23,15 +23,13 @@ class ModelStore:
         self,
         paths: Sequence[Path],
         device: str,
-        cache_bytes: int = CACHE_BYTES,
         *,
         rules_file: Path | None = None,
         items: str | Path | None = None,
     ) -> None:
         """Check that the paths are runs, without loading them; RunError for any other path.
 
-        ``cache_bytes`` bounds the cached lists of each run. ``rules_file`` and ``items`` are those
-        of `Recommender.read_rules`, for all runs.
+        ``rules_file`` and ``items`` are those of `Recommender.read_rules`, for all runs.
         """
         self._paths: dict[str, Path] = {}
         for path in paths:
@@ -44,7 +42,6 @@ class ModelStore:
             Run.open(path)
             self._paths[name] = path
         self._device = device
-        self._cache_bytes = cache_bytes
         self._rules_file = rules_file
         self._items = items
         self._files_read: Sequence[object] = ()
@@ -128,7 +125,7 @@ class ModelStore:
                         )
                     _check_same_types(before.recommender.users, run.users, run.path)
                     _check_same_types(before.recommender.items, run.items, run.path)
-                models[name] = ServedModel.load(name, run, self._device, self._cache_bytes)
+                models[name] = ServedModel.load(name, run, self._device)
             if files:
                 models[name] = models[name].with_rules(self._rules_file, self._items)
         # One assignment swaps all runs; the old and the new ones are in memory until then. Of
