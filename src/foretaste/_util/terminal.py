@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from io import TextIOWrapper
-from typing import TextIO
 
 from foretaste._util.process import CaughtSignals
 from foretaste.errors import ForetasteError, Interrupted, Report, report_of
@@ -41,10 +40,10 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def print_error(message: str, file: TextIO | None = None) -> None:
-    """Print a line on stderr or ``file``; it is lost if that cannot be written."""
+def print_error(message: str) -> None:
+    """Print a line on stderr; it is lost if that cannot be written."""
     with suppress(OSError):
-        print(printable_lines(message), file=file or sys.stderr, flush=True)
+        print(printable_lines(message), file=sys.stderr, flush=True)
 
 
 def print_data(text: str, end: str = "\n") -> None:
