@@ -27,6 +27,7 @@ OF_OTHER_SCRIPTS = {
 OF_OTHER_PROGRAMS = {
     *("--detach", "--entrypoint", "--no-deps"),  # docker compose
     "--build-arg",
+    "--cpus",
     "--cpus-per-task",
     "--gpus",
     "--gpus-per-node",

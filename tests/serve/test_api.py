@@ -382,7 +382,8 @@ def test_a_body_with_a_byte_order_mark_is_read_and_a_packed_one_is_not(client: T
     packed = gzip.compress(content)
     response = client.post("/v1/recommend", content=packed, headers=headers)
     assert response.status_code == 415
-    assert "content-encoding" in response.json()["error"]["message"]
+    message = "content-encoding is 'gzip'; send the body as it is"
+    assert response.json()["error"]["message"] == message
 
 
 def test_a_new_token_takes_the_place_of_the_old_one(runs: Path, tmp_path: Path) -> None:

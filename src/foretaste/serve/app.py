@@ -21,6 +21,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foretaste._util.documents import Json
+from foretaste._util.formatting import shown
 from foretaste.errors import SettingError
 from foretaste.serve import page
 from foretaste.serve.batching import Batcher, Job, expired
@@ -327,8 +328,9 @@ class Service:
     async def _read(self, request: Request, kind: type[_Body]) -> _Body:
         """The body of a request; ServiceError if it is too long or invalid."""
         _check_json(request)
-        if request.headers.get("content-encoding", "identity").lower() != "identity":
-            words = "send the body as it is: content-encoding is not read"
+        coding = request.headers.get("content-encoding", "identity")
+        if coding.lower() != "identity":
+            words = f"content-encoding is {shown(coding)}; send the body as it is"
             raise ServiceError(415, "unsupported_media_type", words)
         if "upgrade" in request.headers:  # the server then reads no body
             raise ServiceError(
