@@ -1,6 +1,6 @@
 """Training with each form of a GPU's operations, and the option that asks for the fastest.
 
-python -m benchmarks.kernels neumf --shape ml-20m --precision auto bf16
+python -m benchmarks.kernels neumf --shape ml-20m --precision bf16
 """
 
 from __future__ import annotations
