@@ -69,8 +69,8 @@ def launch(
         except OutOfResources as error:
             raise UnsupportedError(
                 "kernels is triton, and a kernel for these widths takes more than this GPU has "
-                f"({error.name}: {error.required:,} of {error.limit:,}); use --precision bf16, which "
-                "takes least, or --kernels chunked"
+                f"({error.name}: {error.required:,} of {error.limit:,}); use --precision "
+                "bf16, which takes least, or --kernels chunked"
             ) from error
         except RuntimeError as error:
             if not str(error).startswith("PassManager"):
