@@ -368,13 +368,11 @@ def test_every_option_is_tried() -> None:
 
 def test_below_the_table_stands_why_its_numbers_are_lower_than_theirs(foretaste: Foretaste) -> None:
     line = "train gmf --data data -e 1 -f 4 -b 500 --checkpoint-dir run"
-    note = (
-        "note: ranks are in the whole catalogue, so the numbers are far lower than those of NCF's"
-    )
+    note = "note: the table ranks in the whole catalogue, so its numbers are far lower than those"
     done = foretaste(line)
     assert done.status == 0
     assert done.err.startswith(note)
-    assert done.err.endswith("sampled items: --valid-negative 100 gives theirs\n")
+    assert done.err.endswith("sampled items; --valid-negative 100 measures as NCF did\n")
     test = "train gmf --data data --mode test --load-checkpoint-path run/model.ckpt"
     assert foretaste(test).err.startswith(note)
     assert note not in foretaste(f"{test} --valid-negative 10").err

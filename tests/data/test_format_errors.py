@@ -44,7 +44,7 @@ BEGINNINGS = {
     b"Obj\x01\x04\x14avro.codec": "an Avro file",
     b"\x89HDF\r\n\x1a\n": "an HDF5 file",
     b"\x93NUMPY\x01\0": r"a \.npy file, .*; load it in Python",
-    b"\x80\x04\x95\x10": r"a pickle, as NCF's .*; docs/coming-from-nvidia\.md has the ten",
+    b"\x80\x04\x95\x10": r"a pickle, as NCF's .*; docs/coming-from-nvidia\.md has the script",
     b'model_checkpoint_path: "model.ckpt-9"': "TensorFlow's list of checkpoints, ",
     b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n": r"a pointer of Git LFS, "
     r"whatever its name; get the file with git lfs pull: 'version https://git-lfs\.github\.com/spec/v1",

@@ -76,10 +76,9 @@ def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def replace_directory(new: Path, path: Path) -> None:
-    """Move the directory ``new``, which is beside ``path``, to ``path``; the directory there is
-    removed.
+    """Move the directory ``new``, which is beside ``path``, to ``path``, and remove the one there.
 
-    A kill at any moment leaves one of the two at ``path``, or what `remove_leftovers` puts back.
+    After a kill at any moment one of the two is at ``path``, or `remove_leftovers` puts it back.
     """
     with _held(path) as held:
         _put(new, path, held.with_name(_previous_name(path)), replace=True)

@@ -55,7 +55,7 @@ class Case:
     inputs: Sequence[tuple[Any, ...]]
     calls: list[Call]
     unit: str = "users"
-    """What a batch is counted in."""
+    """Word for what a batch counts: users or samples."""
 
     def answer(self, call: Call, number: int) -> object:
         """Make call ``number``; calls take the inputs in turn."""

@@ -147,8 +147,8 @@ class Modern(NamedTuple):
 
 
 _WHOLE_CATALOGUE = (
-    "ranks are in the whole catalogue, so the numbers are far lower than those of NCF's guide, "
-    "which ranked among 100 sampled items: --valid-negative 100 gives theirs"
+    "the table ranks in the whole catalogue, so its numbers are far lower than those of NCF's "
+    "guide, which ranked among 100 sampled items; --valid-negative 100 measures as NCF did"
 )
 
 

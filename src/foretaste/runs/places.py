@@ -101,13 +101,13 @@ def unused_run_path(root: Path, name: str) -> Path:
 
 
 def next_to(path: Path) -> Path:
-    """``NAME.next``: where a run is trained that replaces the one at ``path`` in the end."""
+    """Return ``NAME.next``, in which a run is trained that replaces the one at ``path``."""
     return path.with_name(f"{path.name}.next")
 
 
 def place_to_train(path: Path, *, overwrite: bool) -> Path:
-    """The directory in which to train a run for ``path``: beside a run that is to be replaced, else
-    where ``path`` leads.
+    """Return the directory in which to train a run for ``path``: ``NAME.next`` if a run is to be
+    replaced, else the directory to which ``path`` leads.
 
     Raises RunError if it holds anything but a run to ``overwrite``, or if another process trains
     that run.
@@ -129,7 +129,7 @@ def check_room(path: Path, num_bytes: int) -> None:
 
 
 def _writable_place(path: Path, *, overwrite: bool) -> Path:
-    """Where ``path`` leads; RunError as `place_to_train`."""
+    """Follow ``path`` if it is a link; raises RunError as `place_to_train`."""
     if path.is_symlink():
         try:
             link, path = path, followed(path)

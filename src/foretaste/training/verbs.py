@@ -162,7 +162,8 @@ def _train(request: TrainRequest, callback: Callback | None, strategy: Strategy)
 
 
 def _place_of(request: TrainRequest) -> str | None:
-    """The directory of the run; None for one with a new name."""
+    """Check the request's place and logs; returns the directory to train in, or None for a new
+    name."""
     place, overwrite = request.run, request.overwrite
     if place is not None and not overwrite and Run.unfinished(place) is not None:
         return str(place)
@@ -172,8 +173,8 @@ def _place_of(request: TrainRequest) -> str | None:
 
 
 def _place_of_same(request: TrainRequest, dataset: Dataset) -> str | None:
-    """The directory of the run of the same request that is not finished, or not in its place; None
-    without one. RunError if an unfinished run of another request may not be replaced."""
+    """Find the run of the same request that is not finished, or not in its place; returns its
+    directory, or None. RunError if an unfinished run of another request may not be replaced."""
     if (place := request.run) is None:
         return None
     beside = Run.next(place) if request.overwrite else None
@@ -232,7 +233,7 @@ def _begun(
 
 
 def _in_place(run: Run, strategy: Strategy) -> Run:
-    """The finished run, in the place of the one that it replaces."""
+    """Put a finished run in the place of the one that it replaces, if any; returns the run."""
     if run.place == run.path:
         return run
     strategy.first(run.take_place)
@@ -358,7 +359,7 @@ def _resumed(
     run: Run, request: TrainRequest, dataset: Dataset, display: Callback, strategy: Strategy
 ) -> Run:
     """Train a run to its end, by the settings that it began with; those of the request that change
-    no result are its own. A run that a kill kept from its place in the end only takes it."""
+    no result are its own. A finished run that a kill kept from its place only takes it."""
     with _locked(run, strategy):
         if run.place != run.path and strategy.first(lambda: run.is_finished):
             return _in_place(run, strategy)

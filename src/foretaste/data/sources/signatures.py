@@ -16,7 +16,7 @@ _NUM_SHOWN = 60
 _UNPACK, _SAVE = "unpack it", "save it as CSV or Parquet"
 _AS_PARQUET = "write its rows as Parquet"
 _ARRAYS = "load it in Python and give a frame or a sparse matrix"
-_ON_PAGE = "docs/coming-from-nvidia.md has the ten lines that convert it"
+_ON_PAGE = "docs/coming-from-nvidia.md has the script that converts it"
 _ZIP = rb"PK\x03\x04.{26}"
 _READ = {"a .gz file": (".gz",), "a .zst file": (".zst",), "a .parquet file": PARQUET_SUFFIXES}
 """Endings of names under which a kind of file is read."""
