@@ -10,7 +10,7 @@
     ├── RunError                  a run directory is missing, torn or foreign, or already there
     ├── UnknownIdError            an id that the run or dataset has never seen
     ├── UnsupportedError          this model cannot answer such a question
-    ├── TrainingError             training cannot go on: non-finite loss, nothing to train on
+    ├── TrainingError             training cannot continue: non-finite loss, nothing to learn
     ├── RankError                 another rank of this training failed, or is not there
     └── MissingExtraError         an optional dependency is missing: the pip install line
 
@@ -64,7 +64,7 @@ class RunError(ForetasteError):
 
 
 class WorseError(ForetasteError):
-    """A run is clearly worse than the run that it was compared with."""
+    """A run is clearly worse than the other run of a comparison."""
 
 
 class UnknownIdError(ForetasteError, LookupError):
@@ -84,7 +84,7 @@ class UnsupportedError(ForetasteError):
 
 
 class TrainingError(ForetasteError):
-    """Training cannot start or go on."""
+    """Training cannot start or continue."""
 
 
 class RankError(ForetasteError):

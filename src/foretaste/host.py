@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import NoReturn
 
-# glibc takes no larger threshold (mallopt(3)): what is larger is mapped anew each time.
+# glibc takes no larger threshold (mallopt(3)): larger blocks are mapped again each time.
 _MAX_FROM_HEAP = 32 * 2**20
 _MAX_KEPT = 256 * 2**20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -25,8 +25,8 @@ _SPIN_COUNT = "1000"
 def share_cores() -> None:
     """Let waiting OpenMP threads spin for a moment and then sleep; by default they spin for ever.
 
-    Nothing is set after PyTorch was imported, as it would do nothing, and nothing if GOMP_SPINCOUNT
-    or OMP_WAIT_POLICY is set.
+    Nothing is set after PyTorch was imported, because it would do nothing, and nothing if
+    GOMP_SPINCOUNT or OMP_WAIT_POLICY is set.
     """
     # Milliseconds of an update on two cores, of GMF with 512 negatives, NeuMF and Mult-VAE:
     #   1,000 turns: alone 23.5, 29.5, 29.7; beside another program 24, 45, 38

@@ -171,7 +171,8 @@ def _in_directory(request: TrainRequest, dataset: Dataset, run: Path) -> TrainRe
 
 
 def _everything(request: TrainRequest, root: Path) -> Dataset:
-    """A dataset with nothing held out: the given one, one of all its parts, or one of raw data."""
+    """A dataset with nothing held out: the given one, one of all its parts, or a dataset of raw
+    data."""
     data, used = request.data, request.model_config
     if used.uses_order and hasattr(data.source, "tocoo"):
         raise UnsupportedError(
@@ -254,7 +255,7 @@ def _ids_of(dataset: Dataset, pairs: Histories) -> dict[str, Any]:
 
 @contextmanager
 def _without_ways_on() -> Iterator[None]:
-    """Remove from errors the advice to resume a run, as that run is removed."""
+    """Remove from errors the advice to resume a run, because the run is removed."""
     try:
         yield
     except Interrupted as error:

@@ -166,7 +166,7 @@ def _remove(holder: Path, lock: int) -> None:
         shutil.rmtree(holder, ignore_errors=True)
     finally:
         os.close(lock)
-        # Again, as a signal may have interrupted the first, and Windows removes no open file.
+        # Again, because a signal may have interrupted the first, and Windows removes no open file.
         shutil.rmtree(holder, ignore_errors=True)
 
 

@@ -54,7 +54,7 @@ _SECRETS = (
     # //user:secret@host, also with the one slash that `Path` leaves and without the first colon. A
     # secret may hold a blank, unless the colon begins a port or ends a name.
     (r"((?:\w:|/|sql)/[^\s:/@'\"]*):(?:\S*|(?![\d\s])(?:(?!://)[^'\"])*?)@", r"\1@"),
-    # The parameters of a URL, such as those of a signed one.
+    # The parameters of a URL, such as a signed one's.
     (rf"(\b[a-z][\w+.-]*:/[^\s?'\"]*)\?[^\s'\"]*?=[^\s'\"]*?{_END}", r"\1"),
     (
         r"(\b[\w.-]*(?:password|passwd|pwd|passphrase|token|secret|signature|credentials?|"
@@ -81,7 +81,7 @@ def option_words(settings: Mapping[str, object]) -> list[str]:
             words.append(f"--{option}" if value else f"--no-{option}")
         elif isinstance(value, tuple | list):
             parts = list(map(str, value))
-            # Of columns one may be called -, which alone would be an option.
+            # A column may be called -, which alone would be an option.
             words += [f"--{option}", *([",".join(parts)] if name == "columns" else parts)]
         elif value is not None:
             words += [f"--{option}", str(value)]

@@ -21,7 +21,7 @@ def assign_settings(
     ``names`` are the keywords of ``verb`` that are no settings. ``parts`` maps the names of its
     configs, which may be given too, to their classes. A setting goes to the first class that has
     such a field, and replaces the value of a given config. A config that nothing is given for is
-    left out. Raises SettingError for a setting that no class has, with the class it belongs to or
+    left out. Raises SettingError for a setting that no class has, with the class that has it or
     the name that was meant.
     """
     of_parts = {name: [item.name for item in fields(kind)] for name, kind in parts.items()}

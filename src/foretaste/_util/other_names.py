@@ -1,4 +1,4 @@
-"""The names of settings in other libraries, for people who come from one of these."""
+"""The names of settings in other libraries, for people who know one of them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ OTHER_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "rng": ("seed",),
     },
 }
-"""By library and its name, the names of ours that mean the same, the most likely first."""
+"""Our names that mean the same, by library and its name, the most likely first."""
 
 
 def translated(name: str, known: Collection[str]) -> str | None:

@@ -18,8 +18,8 @@ _OTHERS = (
     ("mpirun", "PMI_SIZE", "PMI_RANK"),
     ("mpirun", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"),
     ("horovodrun", "HOROVOD_SIZE", "HOROVOD_RANK"),
-    # The variables of a step, which only srun sets. SLURM_NTASKS is also set in the shell of sbatch
-    # and salloc, where no process was started yet.
+    # The variables of a step, which only srun sets. The shell of sbatch and salloc, which has
+    # started no process yet, also has SLURM_NTASKS.
     ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
 )
 """Launchers other than torchrun, with their variables: number of processes, number of this one."""

@@ -1,4 +1,4 @@
-"""Signatures of functions whose keywords are those of a TypedDict, for help and completion."""
+"""Signatures of functions that take the keywords of a TypedDict, for help and completion."""
 
 from __future__ import annotations
 

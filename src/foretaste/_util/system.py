@@ -85,7 +85,7 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 def after_fork_in_child(act: Callable[[], None]) -> None:
-    """Call ``act`` at the start of every child that is forked from now on."""
+    """Call ``act`` at the start of every child that this process forks later."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=act)
 

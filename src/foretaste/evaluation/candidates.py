@@ -25,8 +25,8 @@ _MOST_DRAWS = 1 << 24
 def candidates_key(seed: int, split: str) -> int:
     """The stream of a split's draws.
 
-    Validation and test have different ones, so an epoch is not chosen on the negatives that it is
-    tested on.
+    Validation and test have different negatives, so the negatives that choose an epoch do not test
+    it.
     """
     purpose = Purpose.VALIDATION_CANDIDATES if split == "validation" else Purpose.CANDIDATES
     return stream_key(seed, purpose)

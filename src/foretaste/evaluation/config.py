@@ -50,7 +50,7 @@ GROUPS = {
     "history": "new users by the number of items known of them: histories are cut to so many, "
     "chosen by hash; targets and candidates stay the same",
 }
-"""Groups that quality is given by."""
+"""Groups of users and items with a quality of their own."""
 
 TIES = "equal scores count by expectation: as if drawn in random order, averaged over all orders"
 INTERVALS = (
@@ -68,10 +68,10 @@ class CandidateRule:
 
     kind: Literal["full", "new", "fixed", "sampled", "nvidia"]
     num_negatives: int
-    """Number drawn for each user; 0 where none are."""
+    """Number drawn for each user; 0 if none are drawn."""
 
     def num_draws(self, num_items: int) -> int:
-        """Number of draws from so many items: distinct ones come to an end."""
+        """Number of draws from ``num_items`` items, which bound distinct draws."""
         return min(self.num_negatives, num_items) if self.kind == "sampled" else self.num_negatives
 
     @classmethod
@@ -111,7 +111,7 @@ class EvaluationConfig:
     group: users by activity, held-out items by popularity."""
 
     history_lengths: Lengths | None = None
-    """Measure users unseen in training also with so many items of their history alone: 1 2 5."""
+    """Measure users unseen in training also with that many items of their history: 1 2 5."""
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from foretaste.ops.histories import HistoryTensors
 
 _CANDIDATES_AT_ONCE = 1 << 16
-"""Candidates of one batch where they are sampled or fixed: each may cost a row of activations in a
+"""Candidates of one batch if they are sampled or fixed: each may cost a row of activations in a
 tower."""
 
 
@@ -73,9 +73,9 @@ def evaluate(
     Args:
         model: a model of the training items of ``heldout``, or of its whole catalogue. Items that
             it lacks stand behind all others, and are misses as targets.
-        heldout: the users, what the model may know of them, and what it should find. Users of the
+        heldout: the users, their histories for the model, and the items to be found. Users of the
             training are answered by `user_state`, the others by `fold_in`.
-        config: settings of the evaluation, which those given by name override: ``candidates``,
+        config: settings of the evaluation; settings given by name override them: ``candidates``,
             ``k``, ``evaluation_batch``, ``more``, ``history_lengths``.
         coverage: measure coverage and the share of lists with a new item under candidates full.
             They need every user's list, and the other metrics do not.
@@ -83,8 +83,8 @@ def evaluate(
             anew for each history length.
         ranking: makes the `Ranking`. A subclass may share the users out to several processes.
 
-    Raises SettingError for settings that do not exist, and for history lengths where training saw
-    every user. Raises DatasetError where nothing is held out, the model has another catalogue, or
+    Raises SettingError for settings that do not exist, and for history lengths if training saw
+    every user. Raises DatasetError if nothing is held out, the model has another catalogue, or
     the part has no such candidates (``fixed``, ``new``). Raises TrainingError for scores that are
     not finite.
     """
@@ -216,8 +216,8 @@ def _check(model: RecommenderModel, heldout: HeldOut, rule: CandidateRule) -> No
 class Ranking:
     """Ranks the held-out items of all users, batch by batch, on the model's device.
 
-    Lists are made where ``lists`` or the ``coverage`` of candidates full is measured; the other
-    arguments are those of `evaluate`.
+    Lists are made if ``lists`` or the ``coverage`` of candidates full is measured; `evaluate`
+    explains the other arguments.
     """
 
     def __init__(
@@ -238,11 +238,11 @@ class Ranking:
         self._lists = lists
         self._coverage = coverage
         self._batches: list[Tensor] = []  # user, above, tied and item of each target
-        # the best rank (from 0) of each item in any user's list, k where it is in none
+        # the best rank (from 0) of each item in any user's list, k if it is in none
         self.best_rank_I = torch.full((heldout.num_items,), k, device=model.device)
         # the best rank of an item that training never saw in each user's list, likewise
         self.first_new_U = torch.full((heldout.num_users,), k, device=model.device)
-        # 1 for users of whom the model knows something
+        # 1 for users whose history tells the model something
         self.known_U = torch.zeros(heldout.num_users, dtype=torch.int64, device=model.device)
         # pairs of a user and a candidate: targets and what was drawn, repeats too
         self.num_samples = torch.zeros((), dtype=torch.int64, device=model.device)
@@ -276,7 +276,7 @@ class Ranking:
         with scoring(self._model):
             self.begin()
             for rows, own in batches:
-                # At full float32, whatever flags the application has set: coarser products make
+                # Full float32 without regard to the application's flags: coarser products make
                 # ties, which change ranks.
                 with span("evaluate"), float32_products(self._model.device):
                     self._rank(rows, own)
@@ -341,7 +341,7 @@ class Ranking:
         """Rank the targets of the users ``rows[own]``, scored in one batch with the other rows."""
         model, device = self._model, self._model.device
         batch = self._heldout.rows(rows)
-        # An item that the model lacks has no score. It stays a miss, as each target counts in
+        # An item that the model lacks has no score. It stays a miss, because each target counts in
         # `num_targets_U`.
         target = batch.target.within(model.num_items)
         history = to_device(batch.history, device)

@@ -26,7 +26,7 @@ SEED_NOISE = 0.025
 _MOST_UNSEEN = 0.1
 """The gate is passed only if a loss of this share of the first model's value could be seen."""
 
-# A loss of so many standard errors has a 95 % interval below zero in four cases of five.
+# A loss of that many standard errors has a 95 % interval below zero in four cases of five.
 _FOUR_OF_FIVE = 2.8
 
 # Lists that are worse miss hits and have others, so their values vary more than if hits were lost
@@ -36,7 +36,7 @@ _FOUR_OF_FIVE = 2.8
 _SPREAD = 2.0
 
 # The quantile of 97.5 % of the normal distribution, and the terms of the expansion that turns it
-# into that of Student's t (Abramowitz and Stegun 26.7.5).
+# into the quantile of Student's t (Abramowitz and Stegun 26.7.5).
 _Z = 1.959963984540054
 _TERMS_OF_T = (
     (_Z**3 + _Z) / 4,
@@ -123,14 +123,14 @@ def judge(
 
 
 def student_t(freedom: int) -> float:
-    """The quantile of 97.5 % of Student's t: within 0.00002 from 19 degrees of freedom on."""
+    """The quantile of 97.5 % of Student's t: within 0.00002 for 19 degrees of freedom or more."""
     first, second, third = _TERMS_OF_T
     return _Z + (first + (second + third / freedom) / freedom) / freedom
 
 
 def _loss_seen(first_U: NDArray[np.float64], error: float, noise: float) -> float:
     """The smallest share of the first model's mean whose loss exceeds ``noise`` by 2.8 standard
-    errors: ``error``, but at least that of a model whose lists are worse for some users.
+    errors: ``error``, but at least the error of a model whose lists are worse for some users.
 
     A model that loses the share x of its hits v at random has the variance (x E[v²] - x² E[v]²) / n
     of its mean, and lists that are worse have twice that. Lists that are nearly equal have a small

@@ -73,7 +73,7 @@ def popularity_groups(
         users = np.flatnonzero(num_targets_U)
         if len(users):
             part = TargetRanks(
-                # Users of the group are numbered from 0 on.
+                # Users of the group are numbered from 0.
                 user_T=np.searchsorted(users, ranks.user_T[is_in_T]),
                 above_T=ranks.above_T[is_in_T],
                 tied_T=ranks.tied_T[is_in_T],
@@ -96,7 +96,7 @@ def history_groups(
 ) -> Iterator[Group]:
     """Quality for new users who are answered from ``length`` items of their history, by length.
 
-    ``rank`` gives the ranks of the targets of users with the histories that they come with.
+    ``rank`` gives the ranks of the targets of users and their histories.
     """
     for length in lengths:
         ranks = rank(with_first_items(heldout, length))
@@ -110,7 +110,7 @@ def history_groups(
 
 
 def with_first_items(heldout: HeldOut, length: int) -> HeldOut:
-    """The same users with ``length`` items of each history, or all where there are fewer.
+    """The same users with ``length`` items of each history, or all if there are fewer.
 
     A hash of seed, user and item orders the items, so a longer cut has the items of a shorter one.
     Targets and known items stay.

@@ -30,7 +30,7 @@ Integers = NDArray[np.int64]
 ITEM_GROUPS = ("head", "mid", "tail")
 
 _TENTHS = (2, 8)
-"""Of all interactions, those of the head, and those of head and mid (Abdollahpouri et al. 2021;
+"""Shares of all interactions: of the head, and of head and mid (Abdollahpouri et al. 2021;
 the long tail beyond 80 % also in Abdollahpouri et al. 2017)."""
 
 
@@ -72,10 +72,10 @@ class ListMeasures:
         self._batches: list[Floats] = [np.zeros((0, 3 + len(self._names)))]
 
     def add(self, rows: Integers, history: Histories, top: TopK | None) -> None:
-        """Add a batch of users: their numbers, histories, and lists where there are any."""
+        """Add a batch of users: their numbers, histories, and lists if there are any."""
         count_N = self.count_I[history.item_index]
         sum_B = np.bincount(history.row_index(), weights=count_N, minlength=len(history))
-        # `bincount` of no items at all gives integers, whatever the weights.
+        # `bincount` of no items at all gives integers, also with weights.
         history_B2 = np.stack((history.lengths(), sum_B), axis=1, dtype=np.float64)
         measures = [] if top is None else self._of_lists(top)
         self._batches.append(np.concatenate([rows[:, None], history_B2, *measures], axis=1))

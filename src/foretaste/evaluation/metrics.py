@@ -194,7 +194,7 @@ def _first_target(ranks: TargetRanks, k: Sequence[int]) -> tuple[Floats, Floats]
     num_at_once = max(1, _CELLS_AT_ONCE // max(k))
     for start in range(0, num_users, num_at_once):
         users = slice(start, start + num_at_once)
-        # Ranks of the group before rank p, [U, P]: below 0 where the group has not begun.
+        # Ranks of the group before rank p, [U, P]: below 0 before the group begins.
         passed_UP = rank_P - 1 - above_U[users, None]
         left_UP = tied_U[users, None] - passed_UP
         others_UP = np.maximum(left_UP - targets_U[users, None], 0)

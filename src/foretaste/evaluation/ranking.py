@@ -37,24 +37,24 @@ _CACHE_BYTES = 8 * 2**20
 factorisation then takes three quarters of the time. Below 4 MiB the calls cost more than that
 saves."""
 _MIN_USERS = 64
-"""Users at once where their scores do not fit the cache, as each batch reads all item vectors."""
+"""Users at once if their scores do not fit the cache; each batch reads all item vectors."""
 _MAX_USERS = 8192
 _MANY = 64
-"""From so many columns to select on, it pays to select groups of columns first."""
+"""Columns above which selecting groups of columns first is faster."""
 _MOST_IN_GROUP = 16
 """Columns in a group whose maximum is compared with targets: groups of 32 take four times as long.
 """
 _BYTES_PER_SCORE = 12
-"""Memory of a batch for each score: float32, and twice as much again where a model combines several
+"""Memory of a batch for each score: float32, and twice as much again if a model combines several
 or many candidates tie."""
 
 
 def check_ranking_fits(
     batch: int | None, num_users: int, num_candidates: int, device: torch.device, kept: int = 0
 ) -> None:
-    """UnsupportedError where a batch cannot be ranked on a device, beside ``kept`` bytes.
+    """Raise UnsupportedError if a batch cannot be ranked on a device, beside ``kept`` bytes.
 
-    ``batch`` is the number of users ranked at once, None for that of `users_at_once`.
+    ``batch`` is the number of users ranked at once, None for the number of `users_at_once`.
     """
     at_once = min(batch or users_at_once(num_candidates, device), num_users)
     require_memory(
@@ -96,7 +96,7 @@ def state_of(
 ) -> UserState:
     """State of one batch of `user_batches`: of known users, or folded in from their histories.
 
-    ``is_grown`` is that of `HeldOut`.
+    ``is_grown`` is as in `HeldOut`.
     """
     if user_index[0] >= num_train_users:
         return model.fold_in(histories)
@@ -107,7 +107,7 @@ def state_of(
 
 @contextmanager
 def scoring(model: RecommenderModel) -> Iterator[None]:
-    """Within: evaluation mode, no gradients, no autocast."""
+    """Evaluation mode, without gradients and autocast, for a block."""
     was_training = model.training
     if was_training:  # setting the mode, even to what it is, makes models forget what they cached
         model.eval()
@@ -126,7 +126,7 @@ def _without_autocast(device_type: str) -> AbstractContextManager[object]:
 
 
 def to_device(histories: Histories, device: torch.device) -> HistoryTensors:
-    """``histories`` as tensors on ``device``; UnsupportedError where a fork forbids the GPU."""
+    """``histories`` as tensors on ``device``; UnsupportedError if a fork forbids the GPU."""
     if device.type == "cuda":
         refuse_gpu_after_fork()
     return HistoryTensors.from_numpy(
@@ -167,11 +167,11 @@ def top_k(score_BC: Tensor, k: int) -> TopK:
     at_last_BK = score_BK == last_B1
     cut_B = (score_BN[:, k:] == last_B1).any(1)
     if bool(cut_B.any()):  # sync
-        # of the candidates that score as the last place does, those of the lowest columns stay
+        # among candidates with the score of the last place, the lowest columns stay
         equal_RC = score_BC[cut_B] == last_B1[cut_B]
         room_R1 = at_last_BK[cut_B].sum(1, keepdim=True)
         stays_RC = equal_RC & (equal_RC.cumsum(1, dtype=torch.int32) <= room_R1)
-        # Both sides go row by row, and a row has as many places as columns that stay.
+        # Both sides are in the order of rows, and a row has a place for each column that stays.
         candidate_BK[at_last_BK & cut_B[:, None]] = stays_RC.nonzero()[:, 1]
     # By column, then stably by score: equal scores stay in the order of columns.
     candidate_BK, order_BK = candidate_BK.sort(dim=1)
@@ -229,7 +229,7 @@ def target_ranks(score_BC: Tensor, target_score_BT: Tensor, k: int) -> tuple[Ten
     groups_BsG = score_BC[:, : size * num_groups].view(num_rows, size, num_groups)
     maximum_BG = groups_BsG.amax(1)
     descending_BT, target_BT = target_score_BT.sort(dim=1, descending=True)
-    # Where k groups have a better candidate each, a target and all below it are out of the list.
+    # If k groups have a better candidate each, a target and all below it are out of the list.
     num_left_B = _num_left(maximum_BG, descending_BT, k)
     # Rows with the most targets left come first, so those with a t-th target are a prefix: the
     # passes below work on slices.

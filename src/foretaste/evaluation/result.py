@@ -30,7 +30,7 @@ Interval = tuple[float, float] | tuple[None, None]
 _Z_95 = 1.96
 
 _MOST_UNKNOWN = 0.1
-"""Where more than this share of users are answered by popularity, numbers say little of a model."""
+"""Share of users answered by popularity above which numbers say little about a model."""
 
 
 def mean_interval(values: NDArray[np.float64]) -> Interval:
@@ -55,7 +55,7 @@ def wilson_interval(share: float, num_users: int) -> Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One number, with its 95 % interval over users where one is defined."""
+    """One number, with its 95 % interval over users if one is defined."""
 
     name: str
     value: float
@@ -67,12 +67,12 @@ class Metric:
         return f"{self.value:.4f}"
 
     def interval(self) -> str:
-        """The interval as text, empty where there is none."""
+        """The interval as text, empty if there is none."""
         if self.low is None or self.high is None:
             return ""
         if parse_metric(self.name)[0] in LIST_METRICS:
             return f"{self.low:.4f}–{self.high:.4f}"
-        # Few users widen the normal interval beyond 0..1, where the mean of a share cannot be.
+        # Few users widen the normal interval beyond 0..1, which bound the mean of a share.
         return f"{max(0.0, self.low):.4f}–{min(1.0, self.high):.4f}"
 
     def __str__(self) -> str:
@@ -107,10 +107,10 @@ class Group:
     """Its users or items: ``5–12 items``, ``head``."""
 
     num_users: int
-    """Users that the metrics are means over."""
+    """Users in the means of the metrics."""
 
     num_short: int = 0
-    """By history: users who have fewer items, and are answered from all of theirs."""
+    """Users by length of history who have fewer items, and are answered from all of them."""
 
     metrics: dict[str, Metric]
 
@@ -126,7 +126,7 @@ class Matching:
     """True if the run was trained on this dataset; another run of the comparison was not."""
 
     num_users_trained: int
-    """Users that the run was trained on."""
+    """Users of the run's training."""
 
     num_users_folded_in: int
     """Users that it was not trained on, answered from their history in the dataset."""
@@ -138,13 +138,13 @@ class Matching:
     """Items of the run's catalogue: the candidates."""
 
     num_items_shared: int
-    """Items of the dataset's catalogue that the run was trained on."""
+    """Items of the dataset's catalogue in the run's training."""
 
     num_dataset_items: int
     """Items of the dataset's catalogue."""
 
     num_pairs_left_out: int
-    """Held-out pairs that the run, or another it is compared with, was trained on."""
+    """Held-out pairs in the training of the run, or of another run of the comparison."""
 
     num_earlier_runs: int
     """Runs whose weights it began with; what those were trained on is not known here."""
@@ -209,8 +209,8 @@ class Evaluation:
     """Wall-clock time of scoring and ranking, in seconds."""
 
     num_users_unknown: int = 0
-    """Users counted of whom the model knows nothing: without a history, or with one of items only
-    that training never saw. They are answered in popularity order."""
+    """Counted users without a history, or with a history of items only that training never saw.
+    They are answered in popularity order."""
 
     num_users_as_trained: int = 0
     """Users answered from a row that training left, without the items that are known since."""
@@ -219,7 +219,7 @@ class Evaluation:
     """Held-out items that training never saw and the model lists by their features."""
 
     of_known: dict[str, Metric] = field(default_factory=dict)
-    """The metrics without these users; empty where there are none of them, or no others."""
+    """The metrics without these users; empty if there are none of them, or no others."""
 
     user_index: NDArray[np.int32] = field(
         default_factory=lambda: np.zeros(0, dtype=np.int32), repr=False, compare=False
@@ -252,7 +252,7 @@ class Evaluation:
         return self.metrics[name].value
 
     def __str__(self) -> str:
-        """Every number on a line of its own, below what all of them are of."""
+        """Every number on a line of its own, below a heading for all."""
         above, below = [self._about(), *self._as_trained("")], self._fallback("")
         return "\n".join([*above, *map(str, self.metrics.values()), *below])
 
@@ -280,7 +280,7 @@ class Evaluation:
 
     @classmethod
     def from_dict(cls, values: Document) -> Evaluation:
-        """The evaluation that `as_dict` wrote down; entries it does not know are passed over."""
+        """The evaluation that `as_dict` wrote down; unknown entries are passed over."""
         kept = {name: values[name] for name in _JSON_FIELDS if name in values}
         matching = values["matching"] and Matching(**values["matching"])
         groups = tuple(
@@ -302,12 +302,12 @@ class Evaluation:
 
     @property
     def share_unknown(self) -> float:
-        """Share of the users of whom the model knows nothing."""
+        """Share of the users whose history tells the model nothing."""
         return self.num_users_unknown / max(self.num_users, 1)
 
     @property
     def is_mostly_measured(self) -> bool:
-        """False where more than a tenth of the lists are the fallback, whatever the model."""
+        """False if more than a tenth of the lists are the fallback, the same for every model."""
         return self.share_unknown <= _MOST_UNKNOWN
 
     def _fallback(self, label: str) -> list[str]:
@@ -330,8 +330,8 @@ class Evaluation:
     def definitions(self, metrics: Iterable[str] | None = None, label: str = "") -> list[str]:
         """Lines to print beside the numbers: protocol, candidates, metrics and what was counted.
 
-        Only those of ``metrics`` are explained where they are given. ``label`` names the model in
-        what is its own.
+        If ``metrics`` are given, only they are explained. ``label`` names the model in lines about
+        it.
         """
         names = self.metrics.keys()
         shown = names if metrics is None else names & set(metrics)
@@ -366,7 +366,7 @@ class Evaluation:
 
     def _circumstances(self, label: str) -> list[str]:
         lines = self.matching.lines() if self.matching else []
-        # Where the data have new items, it depends on the model how many of them are misses.
+        # If the data have new items, the model decides how many of them are misses.
         has_new = self.candidates == "new" or any(n.startswith("new_items@") for n in self.metrics)
         start = f"{label}: " if label and has_new else ""
         if count := self.num_users_without_target:
@@ -393,7 +393,7 @@ def _metrics_of(values: Document) -> dict[str, Metric]:
     return {name: Metric(**metric) for name, metric in values["metrics"].items()}
 
 
-# Every field but those of the second line is in metrics.jsonl: a new one raises FORMAT_VERSION of
+# Every field but the second line's is in metrics.jsonl: a new one raises FORMAT_VERSION of
 # runs/config.py.
 _NOT_IN_JSON = {
     *("metrics", "of_known", "groups", "matching"),
@@ -408,13 +408,13 @@ class Difference:
 
     name: str
     value: float
-    # Of mean ± 1.96 standard errors: p_value works back from them.
+    # Ends of mean ± 1.96 standard errors; p_value reverses the formula.
     low: float | None
     high: float | None
 
     @property
     def is_clear(self) -> bool:
-        """True where the interval leaves out zero."""
+        """True if the interval leaves out zero."""
         return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
     @property
@@ -430,11 +430,11 @@ class Difference:
         return math.erfc(abs(self.value) / standard_error / math.sqrt(2.0))
 
     def text(self) -> str:
-        """The value as text, with a star where the interval leaves out zero."""
+        """The value as text, with a star if the interval leaves out zero."""
         return f"{self.value:+.4f}{' *' if self.is_clear else ''}"
 
     def interval(self) -> str:
-        """The interval as text, empty where there is none."""
+        """The interval as text, empty if there is none."""
         return "" if self.low is None else f"{self.low:+.4f} to {self.high:+.4f}"
 
 

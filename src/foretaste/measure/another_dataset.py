@@ -127,8 +127,8 @@ class _RowsInRun:
 def match(runs: Sequence[Run], dataset: Dataset, split: Split) -> Iterator[Matched]:
     """The held-out users of ``dataset`` with the indexes of each of ``runs``, in turn.
 
-    The history of a user is that of the run's training, then that of the dataset. Under protocol
-    unseen it is that of the dataset alone, the same for all runs. Held-out pairs in
+    A user's history is the run's, then the dataset's. Under protocol unseen it is the dataset's
+    alone, the same for all runs. Held-out pairs in
     the training of any run are neither targets nor candidates. Raises DatasetError if no pair is
     left, or no item is known.
     """

@@ -53,7 +53,7 @@ def evaluate_run(
         dataset: by default the run's own, at its place at the time of training. On another dataset,
             users and items are matched by id, held-out pairs in the run's training are left out,
             and the run recommends from its own catalogue; `Evaluation.matching` has the counts.
-        config: settings of the evaluation, which those given by name override.
+        config: settings of the evaluation; settings given by name override them.
         progress: called with the number of users done and the number in all.
         split: held-out part to measure on, ``test`` or ``validation``.
         candidates: items that a held-out one is ranked against: ``full``, ``new``, ``sampled-N``,
@@ -92,8 +92,8 @@ def measure_run(run: Run, request: MeasureRequest, progress: Progress | None = N
 def measure_runs(
     runs: Sequence[Run], request: MeasureRequest, progress: Progress | None = None
 ) -> Iterator[Measured]:
-    """Measure each run in turn; users and items are matched by id unless the dataset is that of all
-    runs."""
+    """Measure each run in turn; users and items are matched by id unless all runs were trained on
+    the dataset."""
     from foretaste.evaluation.evaluator import evaluate
     from foretaste.measure.another_dataset import match
     from foretaste.ops.device import computing_with
@@ -269,7 +269,7 @@ def compare_runs(
 ) -> Comparison:
     """Measure all runs in the same way on ``dataset``, by default the dataset of all of them.
 
-    The other arguments are those of `evaluate_run`. A run of another dataset is matched as there,
+    `evaluate_run` explains the other arguments. A run of another dataset is matched as there,
     and held-out pairs in the training of any run are left out for all. ``progress`` is called for
     one run after the other. If nothing is left to compare on, the comparison has no evaluations,
     and says why in ``nothing_left``. Raises SettingError if no dataset is given and the runs have
@@ -299,7 +299,7 @@ def opened_runs(runs: Sequence[Run | Path | str]) -> list[Run]:
 
 
 def dataset_of_runs(runs: Sequence[Run], dataset: Dataset | Path | None) -> Dataset:
-    """The dataset to measure runs on, by default that of all of them."""
+    """The dataset of the measurement, by default the one of all runs."""
     first = runs[0]
     for run in runs[1:] if dataset is None else ():
         ours, theirs = first.config.dataset, run.config.dataset

@@ -29,7 +29,7 @@ class MeasureRequest:
     training."""
 
     split: Split = "test"
-    """Held-out part to measure on."""
+    """Held-out part that is measured."""
 
     config: EvaluationConfig = field(default_factory=EvaluationConfig)
     """Candidates, lengths of lists and further metrics."""
@@ -38,12 +38,12 @@ class MeasureRequest:
     """auto (a GPU if there is one), cpu, cuda or cuda:N."""
 
     threads: Threads | None = None
-    """CPU threads of each rank; None for those of PyTorch."""
+    """CPU threads of each rank; None for PyTorch's number."""
 
     @classmethod
     def of(cls, verb: str, **given: Any) -> MeasureRequest:
-        """The request of the keywords of ``verb``; settings of the evaluation override those of a
-        given ``config``.
+        """The request of the keywords of ``verb``; settings of the evaluation override the
+        settings of a given ``config``.
 
         SettingError for a keyword that ``verb`` has not, and for a value that does not fit.
         """

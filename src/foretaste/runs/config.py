@@ -56,9 +56,9 @@ class DatasetReference:
     num_users: int
     """Number of users, with those unseen in training."""
     num_train_users: int
-    """Number of users seen in training; they are the first ones of ``users.parquet``."""
+    """Number of users seen in training; the first ones of ``users.parquet``."""
     num_items: int
-    """Number of items seen in training; they are the first ones of ``items.parquet``."""
+    """Number of items seen in training; the first ones of ``items.parquet``."""
     num_all_items: int
     """Number of items, with those never seen in training."""
     feature_columns: tuple[str, ...] = ()
@@ -158,10 +158,10 @@ class RunConfig:
         return {**self.asked, **self.resolved}
 
     def digest(self) -> str:
-        """The sha256 of the entries that change the result: equal runs have equal digests, wherever
-        they are trained and by whatever name their data are known."""
+        """The sha256 of the entries that change the result: equal runs have equal digests in every
+        place and for every name of their data."""
         document = self._document()
-        # Weights and states carry this digest, and equal runs shall have equal files.
+        # Weights and states carry this digest, and equal runs have equal files.
         del document["created"], document["dataset"]["name"], document["dataset"]["path"]
         if (request := document.pop("request", None)) is not None:
             # The files of runs without a request were signed with these.

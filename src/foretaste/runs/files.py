@@ -158,7 +158,7 @@ def save_tensors(
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    # Sorted by name, as they are read: the digest goes over them in this order.
+    # Sorted by name, as they are read: the digest covers them in this order.
     here = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
     whole_note = {**owner, **note}
     digest = _digest_of_note(whole_note)

@@ -246,7 +246,7 @@ class Run:
     def metrics(self) -> Evaluation | None:
         """The final metrics with their intervals, of the best epoch on the test part.
 
-        Without a test part they are those of the validation part. None before the training is
+        Without a test part they belong to the validation part. None before the training is
         finished, and if nothing was held out.
         """
         return final_evaluation(self.log.read())
@@ -372,7 +372,7 @@ class Run:
     def save_state(self, tensors: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
         """Replace the saved training state atomically; its note has the present length of the
         log."""
-        # What the log gets after this is cut at a resume and written anew.
+        # Later lines of the log are cut at a resume and written again.
         note = {"log_bytes": self.log.flush(), "position": dict(position)}
         save_tensors(self.path / STATE, tensors, self._of_state, note)
 
@@ -462,11 +462,11 @@ def no_run(path: Path) -> RunError:
 
 
 def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset:
-    """The dataset of a run: ``dataset`` or its directory; by default the one at the place where the
-    run was trained on it.
+    """The dataset of a run: ``dataset`` or its directory; by default the one at the path that the
+    run was given.
 
     Raises DatasetError if it is not there, or if it holds other data. Equal numbers of users and
-    items are not enough: they could be others.
+    items are not enough, because their ids may differ.
     """
     reference = run.config.dataset
     if not isinstance(dataset, Dataset):
@@ -530,7 +530,7 @@ def empty_model(run: Run) -> RecommenderModel:
 
 
 def model_config(config: RunConfig, path: Path) -> Any:
-    """The settings of a run's model, as an instance of its config class.
+    """The settings of a run's model, an instance of its config class.
 
     RunError with ``path``, the file of the settings, if they do not fit the model.
     """
@@ -541,7 +541,7 @@ def model_config(config: RunConfig, path: Path) -> Any:
 
 
 def check_weights(run: Run, model: RecommenderModel, weights: SavedTensors) -> None:
-    """Raise RunError unless these are finite weights of such a model."""
+    """Raise RunError unless these are finite weights of that model."""
     import torch
 
     path, name_of_model = run.path / WEIGHTS, run.config.model
@@ -570,7 +570,7 @@ def write_histories(path: Path, dataset: Dataset) -> None:
     """Write all interactions: ``user_index`` and ``item_index``, int32, ``in_training``, boolean,
     and ``position``, int32, if the data have an order.
 
-    Of a large dataset only some users at a time are in memory.
+    Only some users of a large dataset are in memory at a time.
     """
     num_parts = 1 + dataset.manifest.num_interactions // ROWS_AT_ONCE
     bounds = [*dataset.user_bounds(num_parts)[:-1], dataset.manifest.num_users]

@@ -29,7 +29,7 @@ from foretaste.runs.run import Run, no_run
 def verify(path: Path | str) -> list[str]:
     """The problems of a dataset or run, each with the path of its file; empty if there are none.
 
-    Of a dataset the manifest and the sha256 of every file it lists are checked. Of a run these are
+    A dataset has its manifest and the sha256 of every listed file checked. A run has these
     checked: the config's digest, version and fields; the bytes of ids and histories, and that no id
     repeats; that every line of the log is an event with declared names, and that the summary signs
     them; digest and owner of weights and saved state; and that weights are finite and of the right
