@@ -68,7 +68,7 @@ _VERBS = {
     definitions.""",
     "compare": """Compare trained models, with their differences.
 
-    Every run is measured in the same way, on the common dataset or on that of `--dataset`. The
+    Every run is measured in the same way, on the common dataset or on the one of `--dataset`. The
     differences to the first run are over the same users, so they have smaller intervals than the
     metrics themselves.""",
     "report": """Write a report on trained models: one file with plots.
@@ -79,12 +79,12 @@ _VERBS = {
 
     Each trial is one training. The first has the settings that train chooses, and TPE proposes
     the others. Trials worse than the median are stopped. Settings that are given are not searched.
-    After an interruption the same command goes on; every run is kept.""",
+    After an interruption the same command resumes; every run is kept.""",
     "compete": """Train every model on a dataset, one after another, and advise which to take.
 
     The table has metrics with intervals, differences to the best model on the same users, seconds
     of training, users ranked a second and memory; a sentence below it advises a model. After an
-    interruption the same command goes on; every run is kept.""",
+    interruption the same command resumes; every run is kept.""",
     "blend": """Make a run of other runs: a weighted sum of their scores.
 
     The runs must be of one dataset. The new run contains their weights, so it does not need them
@@ -101,12 +101,12 @@ _VERBS = {
     "serve": """Serve recommendations and similar items over HTTP, from runs in memory.
 
     Requests that arrive together are scored together. If a path leads to another run, that run is
-    loaded within seconds, while requests go on; SIGTERM lets running requests finish. Without a
+    loaded within seconds, while requests are answered; SIGTERM lets running requests finish. Without a
     token the service is for this machine only.""",
     "export": """Write a run as a program that needs no foretaste: ONNX, or a PyTorch program.
 
     Its inputs are histories and its outputs are lists without the items of the history. Before the
-    program is kept, its lists are compared with those of the run.""",
+    program is kept, its lists are compared with the run's.""",
     "verify": """Check every file of a dataset or run.
 
     It prints ok or the problems: torn, changed, foreign or missing files, repeated ids, weights
@@ -123,8 +123,8 @@ _OF_RANKS = ("train", "evaluate", "bench train", "bench inference")
 _MODULES = {"compare": "evaluate", "similar": "recommend", "verify": "runs"}
 """Modules of commands that are not named by the command."""
 
-# By "module:function", so that a module is imported on use: help pages then take 0.1 s. The import
-# of torch alone costs 1.1 s.
+# Named "module:function", so that a module is imported on use: help pages then take 0.1 s. The
+# import of torch alone costs 1.1 s.
 for position, (verb, text) in enumerate(_VERBS.items()):
     module = f"foretaste.cli.{_MODULES.get(verb, verb)}"
     app.command(f"{module}:{verb}", name=verb, help=text, sort_key=position)

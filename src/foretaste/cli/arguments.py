@@ -132,7 +132,7 @@ _GIVEN = "_given"
 def unset(config: type[Any], *, without: Collection[str] = ()) -> Any:
     """A class with the options of a config, None by default; help shows the config's defaults.
 
-    So options that are given can be told from defaults. Those ``without`` are no options.
+    So given options differ from defaults. The names in ``without`` are no options.
     """
     hints: dict[str, Any] = get_type_hints(config, include_extras=True)
     annotations: dict[str, object] = {}
@@ -165,7 +165,8 @@ def unset(config: type[Any], *, without: Collection[str] = ()) -> Any:
 
 
 def given_settings(options: object) -> dict[str, Any]:
-    """The given settings among options, by name. Of options of `unset` also those given as none."""
+    """The given settings among options, by name; options of `unset` also if they are given as
+    none."""
     found = {} if options is None else vars(options)
     given = {name: one for name, one in found.items() if one is not None}
     return dict(found.get(_GIVEN, given))

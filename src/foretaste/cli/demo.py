@@ -44,7 +44,7 @@ TRAININGS = (
     ),
     ("ease", None, TrainingConfig()),
 )
-"""The models of the demonstration, their settings and those of their training; the last one
+"""The models of the demonstration, with their settings and their training's; the last one
 recommends."""
 
 

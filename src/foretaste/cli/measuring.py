@@ -23,7 +23,7 @@ class MeasureOptions:
     """On which held-out users runs are measured, and where."""
 
     split: Literal["test", "validation"] = "test"
-    """Held-out part to measure on."""
+    """Held-out part that is measured."""
 
     dataset: Path | None = None
     """Dataset to measure on: the present directory of the runs' own, or another dataset. Users and
@@ -33,7 +33,7 @@ class MeasureOptions:
     """auto (a GPU if there is one), cpu, cuda or cuda:N."""
 
     threads: int | None = None
-    """CPU threads of each rank; by default those of PyTorch."""
+    """CPU threads of each rank; by default PyTorch's number."""
 
     quiet: Annotated[bool, FLAG] = False
     """Print the result and nothing else: no progress, definitions or notes."""

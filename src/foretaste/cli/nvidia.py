@@ -1,8 +1,8 @@
 """Translation of the command lines of NVIDIA's scripts, NCF and VAE-CF, by one table.
 
-The options of ``python ncf.py`` are given to ``foretaste train neumf``, those of ``python main.py``
-to ``foretaste train vae``. ``--mode test``, ``--test`` and ``--inference_benchmark`` choose another
-command of foretaste.
+The options of ``python ncf.py`` become options of ``foretaste train neumf``, and the options of
+``python main.py`` options of ``foretaste train vae``. ``--mode test``, ``--test`` and
+``--inference_benchmark`` choose another command of foretaste.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ _TABLE: Mapping[tuple[str, ...], Mapping[str, Row]] = {
 """The options of the scripts, by the models of the script; commands without a model take both."""
 
 _FIRST = ("--loss-scale", "--warm-up-epochs", "--path")
-"""Options that are handled first, as the rules of others look for them."""
+"""Options that are handled first, because the rules of others look for them."""
 
 _MODES = {
     "--mode train": "train",
@@ -195,7 +195,7 @@ def modern(tokens: Sequence[str]) -> Modern:
 
 
 def _rules(command: Command, *, is_test: bool) -> dict[str, Rule]:
-    """The rules of a command's options: those of its script, and idle ones of the other script.
+    """The rules of a command's options: its script's rules, and idle ones of the other script.
 
     With ``is_test``, options of training are idle too: a script's command line for a test may have
     them.

@@ -141,7 +141,7 @@ class Line:
         return option in self._options
 
     def written_for(self, option: str) -> str | None:
-        """The written option that one of our options came from; None if it is not given."""
+        """The written option behind one of our options; None if it is not given."""
         return self._options.get(option, (None, None))[0]
 
     def value_of(self, option: str) -> str | None:

@@ -151,7 +151,7 @@ def recommend(
 
     Args:
         run: Directory of the run.
-        threads: CPU threads; by default those of PyTorch.
+        threads: CPU threads; by default PyTorch's number.
     """
     request, options = request or Request(), options or AnswerOptions()
     lists = lists or Lists()
@@ -196,7 +196,7 @@ def _limits(texts: Sequence[str]) -> dict[str, int]:
 
 
 def _with_files(ids: Sequence[str], items: IdTable, files: PairsConfig | None) -> list[Id]:
-    """The given ids in the type of the run's, with those of the file in place of each @FILE. An id
+    """The given ids in the type of the run's, with a file's ids in place of each @FILE. An id
     of the run may begin with @ too."""
     from foretaste.recommend import read_ids
 

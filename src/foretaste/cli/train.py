@@ -62,7 +62,7 @@ def command_for(model: str) -> Callable[..., None]:
             start_from: Run of the same model whose weights the training begins with. Its model
                 settings are the defaults. Users and items are matched by id; new ones begin with
                 random weights.
-            threads: CPU threads of each rank; by default those of PyTorch.
+            threads: CPU threads of each rank; by default PyTorch's number.
         """
         from foretaste.training.request import TrainRequest
 
@@ -103,9 +103,9 @@ def rerun(
     Args:
         run: Directory of the run whose settings are repeated.
         start_from: Run of the same model whose weights the training begins with, such as the run
-            itself. By default the weights begin as those of the run did.
+            itself. By default the weights begin like the run's.
         dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
-        threads: CPU threads of each rank; by default those of PyTorch.
+        threads: CPU threads of each rank; by default PyTorch's number.
     """
     from foretaste.data.like import Like
     from foretaste.data.request import PrepareRequest
@@ -149,14 +149,14 @@ def resume(
 ) -> None:
     """RUN: resume a training that was interrupted or killed.
 
-    Its state is saved every minute and after Ctrl-C. Weights and metrics become those of a training
-    that never stopped. The settings are those of its start.
+    Its state is saved every minute and after Ctrl-C. Weights and metrics equal those of a training
+    that never stopped. The settings stay as at its start.
 
     Args:
         run: Directory of the run.
         dataset: Present directory of the run's dataset, if it was moved.
         overwrite: Replace existing files of --log-path and --results-dir.
-        threads: CPU threads of each rank; by default those of PyTorch.
+        threads: CPU threads of each rank; by default PyTorch's number.
     """
     from foretaste import training
     from foretaste.runs import Run

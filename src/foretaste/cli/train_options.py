@@ -72,7 +72,7 @@ def train_on_everything(run: Path, data: PrepareRequest) -> list[tuple[object, .
     """The command that trains a run's model on all its raw files; none for a dataset."""
     if data.is_prepared:
         return []
-    # Without --protocol, as the default of --like holds nothing out.
+    # Without --protocol, because the default of --like holds nothing out.
     given = {
         "filters": None if data.config.filters == "auto" else data.config.filters,
         "items": data.items,
@@ -116,7 +116,7 @@ class Logs(LogConfig):
 
 
 Source = Annotated[str, Parameter(required=True)]
-"""A dataset, or one of several raw files."""
+"""A dataset, or several raw files."""
 RawOptions = Annotated[RawData | None, Parameter(name="*", group=RAW_FILES)]
 RunOptions = Annotated[NewRun | None, Parameter(name="*", group=OUTPUT)]
 LogOptions = Annotated[Logs | None, Parameter(name="*", group=OUTPUT)]
@@ -177,7 +177,7 @@ def shown_as(config: type[Any], parameters: Mapping[str, Parameter]) -> type[Any
         ]
         for item in fields(config)
     }
-    # Only the annotations are new; the fields and defaults are those of the parent.
+    # Only the annotations are new; the fields and defaults are the parent's.
     return type(config.__name__, (config,), {"__annotations__": annotations})
 
 

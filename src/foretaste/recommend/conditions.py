@@ -47,7 +47,7 @@ _EXPRESSIONS = {
     *("FUNCTION", "LAMBDA", "OPERATOR", "TYPE"),
 }
 """Classes of expressions in DuckDB's parse tree that a condition may have. All others are refused,
-also those of a DuckDB that is not known yet."""
+also new ones of a later DuckDB."""
 
 _REFUSED_FUNCTIONS = {
     # A short text asks for gigabytes, and one value that grows cannot be interrupted.
@@ -95,7 +95,7 @@ class ItemColumns:
                 "memory_limit": f"{memory_mib}MiB",
             },
         )
-        # Globally, as each cursor is a new connection, which has no settings of this one's session.
+        # Globally, because each cursor is a new connection without the settings of this session.
         database.execute("SET GLOBAL TimeZone = 'UTC'")
         index = pa.array(np.arange(len(self._texts)))
         database.register("given", self._texts.append_column("item_index", index))
@@ -146,8 +146,8 @@ class ItemColumns:
         if kind != "BOOLEAN":
             raise SettingError(f"{what}: is no condition, true or false for each item")
         is_met = np.zeros(len(self._texts), dtype=bool)
-        # By index, as SQL promises no order of rows. NULL is false: an item without a value meets
-        # nothing.
+        # By index, because SQL promises no order of rows. NULL is false: an item without a value
+        # meets nothing.
         is_met[found["item_index"]] = np.ma.filled(found["is_met"], False)
         return is_met
 
@@ -182,7 +182,7 @@ class ItemColumns:
 
 
 def _query(condition: str) -> str:
-    # On a line of its own, as a -- comment may end the condition.
+    # On a line of its own, because a -- comment may end the condition.
     return f"SELECT item_index, (\n{condition}\n) AS is_met FROM items"
 
 
@@ -226,7 +226,7 @@ def _check_function(cursor: duckdb.DuckDBPyConnection, name: str) -> None:
 
 
 def _check_replacement(function: dict[str, Any]) -> None:
-    """Raise SettingError where a function may replace text by much longer text."""
+    """Raise SettingError if a function may replace text by much longer text."""
     if function["function_name"].lower() not in ("replace", "regexp_replace"):
         return
     # As a method, title.replace('a', 'b'), the text itself is not among the arguments.

@@ -83,7 +83,7 @@ class Output:
         except FileExistsError as error:
             raise self._exists() from error
         except OSError as error:
-            # Without the error's own file name, which is that of a temporary file.
+            # Without the error's own file name, which names a temporary file.
             reason = os.strerror(error.errno) if error.errno else error
             raise SettingError(f"output {path} cannot be written: {reason}") from error
 

@@ -239,7 +239,7 @@ def known_items(
     is_ignored = np.split(~is_known, np.cumsum(lengths)[:-1])
     remarks = [
         _remarks(items, list(compress(ids, flags)), bool(more) or not flags.all())
-        # Of no histories `np.split` still makes one part.
+        # `np.split` makes one part of no histories too.
         for ids, flags, more in zip(given, is_ignored[: len(given)], has_others, strict=True)
     ]
     return known, remarks

@@ -148,7 +148,7 @@ class Recommender:
         its last place. A mapping names the users, ``{"anna": [1, 5]}``, and the answers have these
         names. The rows of a SciPy matrix are histories if the model was fitted on a matrix. Items
         that training never saw are ignored, and the reason names them. A history without other
-        items is answered in popularity order. The other arguments are those of `recommend`.
+        items is answered in popularity order. `recommend` explains the other arguments.
         """
         users = AskedUsers.new(self.users, self._given(histories))
         return self.answers(users, ListRequest.of(k, **options))
@@ -255,8 +255,8 @@ class Recommender:
     def query_vectors(self, user_ids: Ids | None = None) -> NDArray[np.float32]:
         """Vectors [users, D] to look up in an index of `index_vectors`: of these users, or of all.
 
-        A user of whose history the model knows nothing has zeros; popularity order answers such a
-        user. Raises UnsupportedError as `index_vectors` does.
+        A user whose history tells the model nothing has zeros; popularity order answers that user.
+        Raises UnsupportedError as `index_vectors` does.
         """
         index = np.arange(len(self.users)) if user_ids is None else self._user_index(user_ids)
         return self._queries(self.known_histories.rows(index), index)
@@ -285,8 +285,8 @@ class Recommender:
     ) -> Export:
         """Write the most similar items of every item of the catalogue, or of these, to a file.
 
-        The file has one row per similar item, as that of `recommend_all`; its first column is
-        similar_to.
+        The file has one row per similar item, like the file of `recommend_all`; its first column
+        is similar_to.
         """
         file = Output.of(output, overwrite=overwrite, spreadsheet_safe=spreadsheet_safe)
         return self.write_similar(item_ids, k, file, progress)
@@ -324,8 +324,8 @@ class Recommender:
 
         ``progress`` is called with the number of users done and the number in all. Raises
         SettingError if ``output`` exists, unless ``overwrite``. ``spreadsheet_safe`` puts an
-        apostrophe before text in a CSV file that a spreadsheet would compute, ids included. The
-        other arguments are those of `recommend`; the notes count unknown users. The column user_id
+        apostrophe before text in a CSV file that a spreadsheet would compute, ids included.
+        `recommend` explains the other arguments; the notes count unknown users. The column user_id
         is text if one of them is no integer.
         """
         file = Output.of(output, overwrite=overwrite, spreadsheet_safe=spreadsheet_safe)
@@ -394,7 +394,7 @@ class Recommender:
 
         ``rules_file`` is TOML with one SQL condition per rule, on the columns of the run's items:
         ``in-stock = "stock > 0"``. ``items`` is a file or frame with further columns, which replace
-        those of the same name; ``files`` has its format. An item that it lacks has no value in
+        columns of the same name; ``files`` has its format. An item that it lacks has no value in
         these columns, and meets no condition on them. Another call reads the files again. After an
         InputError or SettingError the rules are unchanged.
         """
@@ -407,8 +407,8 @@ class Recommender:
 
     @cached_property
     def known_histories(self) -> Histories:
-        """The history of each user of the run, with catalogue items only. The last row is empty; it
-        is that of all unknown users."""
+        """The history of each user of the run, with catalogue items only. The last row is empty,
+        for all unknown users."""
         histories = self._all_histories
         if callable(histories):
             histories = histories()

@@ -60,8 +60,8 @@ class ItemRules:
         described: object,
         files: PairsConfig | None = None,
     ) -> ItemRules:
-        """The rules of a file, on the columns of ``items`` and of ``described``. That is a file or
-        frame of items, whose columns replace those of the same name.
+        """The rules of a file, on the columns of ``items`` and of ``described``, a file or
+        frame of items whose columns replace columns of the same name.
 
         Raises InputError if one of them cannot be read, and SettingError as the class does.
         """

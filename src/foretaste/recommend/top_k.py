@@ -248,7 +248,7 @@ class UserRanker(_Ranker):
             return score_BC
         item_index_N = left_out.item_index.long()
         column_N = torch.searchsorted(item_index_C, item_index_N).clamp_(max=len(item_index_C) - 1)
-        # `searchsorted` says where an item would stand; it is listed only where it stands there.
+        # `searchsorted` says where an item would stand; only an item that stands there is listed.
         is_listed_N = item_index_C[column_N] == item_index_N
         absent_BC = torch.zeros_like(score_BC, dtype=torch.bool)
         absent_BC[left_out.row_index()[is_listed_N], column_N[is_listed_N]] = True

@@ -237,7 +237,7 @@ class Service:
         )
 
     async def reload(self, request: Request) -> Response:
-        """Reload the runs; requests are answered meanwhile by those loaded before.
+        """Reload the runs; the runs loaded before answer requests meanwhile.
 
         ServiceError if a run could not be loaded.
         """
@@ -290,7 +290,7 @@ class Service:
         """Reload, and return why it failed. All requests during a reload share the next one."""
         if self._next_reload is None:
             self._next_reload = asyncio.create_task(self._reload_in_turn())
-        # The deadline of one request must not cancel the reload that others wait for.
+        # The deadline of one request must not cancel the reload of the others.
         return await asyncio.shield(self._next_reload)
 
     async def _reload_in_turn(self) -> str | None:

@@ -25,7 +25,7 @@ class ServeConfig:
     """Settings of the service."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. Addresses other than this machine's own (127.0.0.1, ::1, localhost)
+    """Address of the service. Addresses other than this machine's own (127.0.0.1, ::1, localhost)
     need token_file."""
 
     port: Annotated[int, Range(at_least=0, at_most=65535)] = 8000

@@ -1,7 +1,7 @@
 """Events: interactions sent to the service, stored in a database before the answer.
 
 The database is a SQLite file or a PostgreSQL server; ids are text in it. Every batch of requests
-reads the events of its users anew.
+reads the events of its users again.
 """
 
 # Not from a watermark on: another process may commit late an event with an earlier number, and a
@@ -165,8 +165,8 @@ class EventStore:
         self._place = place
         self.engine = _engine(place)
         insert: Any = postgresql if self.engine.name == "postgresql" else sqlite
-        # An id that exists is skipped, so an unacknowledged event can be sent again. Of 9,991
-        # events, sent while processes were killed 200 times, none was lost or stored twice.
+        # An id that exists is skipped, so an unacknowledged event can be sent again. None of
+        # 9,991 events, sent while processes were killed 200 times, was lost or stored twice.
         self._insert = (
             insert.insert(EVENTS)
             .on_conflict_do_nothing(index_elements=["event_id"])
@@ -219,8 +219,8 @@ class EventStore:
                     connection.exec_driver_sql(_DROP_OLDER_INDEX)
                 return
             except DBAPIError as error:
-                # SQLite says at once that a file is locked that another process changes to WAL,
-                # whatever the timeout (10 of 2,400 creations, eight at a time).
+                # SQLite reports a lock at once, without the timeout, if another process changes the
+                # file to WAL (10 of 2,400 creations, eight at a time).
                 if (
                     not (_sqlstate(error) in _TAKEN or "locked" in str(error.orig))
                     or time.monotonic() > ends
@@ -245,7 +245,7 @@ class EventStore:
 
     def check_file(self) -> None:
         """Raise ServiceError if the SQLite file was removed, or another took its place."""
-        # Open connections go on to write to a file without a name, or into another's pages.
+        # Open connections still write to a file without a name, or into another's pages.
         if self._file is None:
             return
         found = None
@@ -325,7 +325,7 @@ class EventStore:
         """Write the waiting requests until None comes: new events in one transaction, then
         withdrawals in another."""
         while (first := self._queue.get()) is not None:
-            # All that waits goes into one transaction, as each commit waits for the disk.
+            # One transaction has all that waits, because each commit waits for the disk.
             group: list[_Waiting | None] = [first]
             try:
                 while group[-1] is not None:
@@ -391,7 +391,7 @@ class EventStore:
                 for statement in _ON_WRITE[self.engine.name]:
                     connection.exec_driver_sql(statement)
                 changed = write(connection)
-            self.check_file()  # before the acknowledgement, as it may have happened meanwhile
+            self.check_file()  # before the acknowledgement, because the file may have changed meanwhile
             return changed
 
         return _answered(write_all)

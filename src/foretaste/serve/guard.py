@@ -26,7 +26,7 @@ class Guard:
 
     The check of names is against DNS rebinding: a page of another site lets its own name lead to
     this machine, and its script then reads from the service. The Host header has that name. A token
-    keeps such a script out too, so with a token names are checked only if some are given.
+    keeps that script out too, so with a token names are checked only if some are given.
     """
 
     def __init__(self, app: ASGIApp, config: ServeConfig) -> None:

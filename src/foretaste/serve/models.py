@@ -318,7 +318,7 @@ class ServedModel:
 
 
 def _has_text(texts: Sequence[pa.ChunkedArray], query: SearchQuery) -> NDArray[np.bool_]:
-    """True for each row with a text that contains that of the query, ignoring case."""
+    """True for each row with a text that contains the query's, ignoring case."""
     if not query.query:
         return np.ones(len(texts[0]), dtype=bool)
     has_text = np.zeros(len(texts[0]), dtype=bool)

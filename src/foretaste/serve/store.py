@@ -29,7 +29,7 @@ class ModelStore:
     ) -> None:
         """Check that the paths are runs, without loading them; RunError for any other path.
 
-        ``rules_file`` and ``items`` are those of `Recommender.read_rules`, for all runs.
+        `Recommender.read_rules` explains ``rules_file`` and ``items``, which are for all runs.
         """
         self._paths: dict[str, Path] = {}
         for path in paths:
@@ -60,7 +60,7 @@ class ModelStore:
 
     def get(self, name: str | None) -> ServedModel:
         """The run of a name, by default the first; ServiceError if there is none."""
-        # Read once, as a reload may swap it between two lines.
+        # Read once, because a reload may swap it between two lines.
         models = self._models
         if name is None:
             return next(iter(models.values()))
@@ -83,8 +83,8 @@ class ModelStore:
         return states
 
     def look(self) -> Sequence[object]:
-        """The states of all files that differ from the loaded ones: those of runs whose path leads
-        to another run that is not being trained, and those of rules and items. Empty if nothing
+        """The states of all files that differ from the loaded ones: of runs whose path leads to
+        another run that is not being trained, and of rules and items. Empty if nothing
         changed."""
         files = self._files()
         found: list[object] = [] if files == self._files_read else [*files]
@@ -128,8 +128,8 @@ class ModelStore:
                 models[name] = ServedModel.load(name, run, self._device)
             if files:
                 models[name] = models[name].with_rules(self._rules_file, self._items)
-        # One assignment swaps all runs; the old and the new ones are in memory until then. Of
-        # 29,900 requests during 1,000 reloads none failed, and each list was that of its digest.
+        # One assignment swaps all runs; the old and the new ones are in memory until then. None of
+        # 29,900 requests during 1,000 reloads failed, and each list was the one of its digest.
         self._models, self._files_read = models, files
 
 

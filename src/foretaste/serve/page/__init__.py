@@ -1,4 +1,4 @@
-"""The web page of the service: its files, and the headers that they go out with."""
+"""The web page of the service: its files, and their headers."""
 
 from __future__ import annotations
 
