@@ -101,8 +101,8 @@ _VERBS = {
     "serve": """Serve recommendations and similar items over HTTP, from runs in memory.
 
     Requests that arrive together are scored together. If a path leads to another run, that run is
-    loaded within seconds, while requests are answered; SIGTERM lets running requests finish. Without a
-    token the service is for this machine only.""",
+    loaded within seconds, while requests are answered; SIGTERM lets running requests finish.
+    Without a token the service is for this machine only.""",
     "export": """Write a run as a program that needs no foretaste: ONNX, or a PyTorch program.
 
     Its inputs are histories and its outputs are lists without the items of the history. Before the

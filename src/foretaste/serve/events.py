@@ -391,7 +391,7 @@ class EventStore:
                 for statement in _ON_WRITE[self.engine.name]:
                     connection.exec_driver_sql(statement)
                 changed = write(connection)
-            self.check_file()  # before the acknowledgement, because the file may have changed meanwhile
+            self.check_file()  # the file may have changed before the acknowledgement
             return changed
 
         return _answered(write_all)
