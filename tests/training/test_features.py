@@ -45,7 +45,7 @@ def found(name: str, dataset: Dataset, config: TrainingConfig | None = None) -> 
     return chosen_settings(dataset, name, asked, config, device, lambda *_: None).record
 
 
-@pytest.mark.parametrize("name", ["ease", "slist", "itemknn", "rp3beta"])
+@pytest.mark.parametrize("name", ["ease", "slist", "rp3beta"])
 @pytest.mark.parametrize("neighbors", [10, "all"])
 def test_twice_the_users_and_twice_their_numbers_give_equal_scores(
     name: str, neighbors: int | str, old_items: Dataset
@@ -53,7 +53,7 @@ def test_twice_the_users_and_twice_their_numbers_give_equal_scores(
     """So a sample of the users stands for all of them, if these numbers are scaled."""
     kind, num_items = config_class(name), old_items.manifest.num_items
     device = torch.device("cpu")
-    if neighbors == "all" and name in ("itemknn", "rp3beta"):
+    if neighbors == "all" and name == "rp3beta":
         pytest.skip("it has neighbours alone")
     config = sized(kind(neighbors=neighbors), old_items)
     once = Search(

@@ -179,15 +179,15 @@ def test_a_sample_has_its_weights(table: pa.Table, half: int, tmp_path: Path) ->
 
 
 def test_settings_in_users_are_scaled_to_the_sample(dataset: Dataset, half: int) -> None:
-    search = searching(dataset, "itemknn")
+    search = searching(dataset, "ease")
     config = sized(search.asked, dataset)
     for part in (search.sample, search.whole):
         (model,) = search._fitted(config, part)
-        assert model.config.shrinkage == 10.0 * part.share
-        assert (model.config.user_power, model.num_users) == (0.5, len(part.histories))
+        assert model.config.l2 == 200.0 * part.share
+        assert (model.config.dropout, model.num_users) == (0.5, len(part.histories))
 
-    search.value_of({"shrinkage": 30.0})
-    assert search.values["shrinkage"] in (10.0, 30.0), "as they are in all data"
+    search.value_of({"l2": 30.0})
+    assert search.values["l2"] == 30.0, "as it is in all data"
 
 
 @pytest.mark.parametrize(
