@@ -31,7 +31,7 @@ def test_a_sentence_names_its_tests(row: list[str]) -> None:
 
 def test_no_sentence_is_without() -> None:
     """Beside the tables there are headings and one paragraph, which says what the tables are."""
-    tables, _, network = PAGE.section("Security").partition("\n### What the network saw\n")
+    tables, *_ = PAGE.section("Security").partition("\n### What the network saw\n")
     assert PAGE.rows("What the network saw")
     lines = tables.split("\n### ", 1)[1].splitlines()
     assert [line for line in lines if line and not line.startswith("|")] == [
