@@ -22,7 +22,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foretaste._util.documents import Json
 from foretaste._util.formatting import shown
-from foretaste.errors import SettingError
 from foretaste.serve import page
 from foretaste.serve.batching import Batcher, Job, expired
 from foretaste.serve.config import ServeConfig
@@ -89,10 +88,7 @@ class Service:
         """Message of the last reload if it failed."""
         self._refused: Sequence[object] = ()
         """Result of `ModelStore.look` for files that could not be loaded."""
-        self._guard: Guard | None = None
-        self._token_state = self._state_of_token()
-        self._token_failed: str | None = None
-        """Why the token file now there is not taken."""
+        self._guard = Guard(self._routes(), config)
         self._openapi = to_json(document(store.names))
         self._reloading = asyncio.Lock()
         self._next_reload: asyncio.Task[str | None] | None = None
@@ -119,8 +115,7 @@ class Service:
         if self.event_store is not None:
             await asyncio.to_thread(self.event_store.close)
 
-    def app(self) -> ASGIApp:
-        """The application, with checks of token and Host, and with metrics."""
+    def _routes(self) -> ASGIApp:
         routes = [
             *(_route(one.path, getattr(self, name), one.method) for name, one in ENDPOINTS.items()),
             _route("/metrics", self.metrics_text),
@@ -130,7 +125,10 @@ class Service:
         starlette = Starlette(routes=routes, exception_handlers=HANDLERS)
         # Starlette would redirect /healthz/ to the host in the request's own Host header.
         starlette.router.redirect_slashes = False
-        self._guard = Guard(starlette, self.config)
+        return starlette
+
+    def app(self) -> ASGIApp:
+        """The application, with checks of token and Host, and with metrics."""
         counted = Telemetry(self._guard, self.metrics, access_log=self.config.access_log)
 
         async def with_lifespan(scope: Scope, receive: Receive, send: Send) -> None:
@@ -232,9 +230,8 @@ class Service:
 
     async def models(self, request: Request) -> Response:
         models = [served.describe() for served in self.store.models]
-        return _response(
-            {"models": models, "reload_failed": self._reload_failed or self._token_failed}
-        )
+        failed = self._reload_failed or self._guard.token_failed
+        return _response({"models": models, "reload_failed": failed})
 
     async def reload(self, request: Request) -> Response:
         """Reload the runs; the runs loaded before answer requests meanwhile.
@@ -247,34 +244,11 @@ class Service:
             raise ServiceError(409, "reload_failed", failed)
         return await self.models(request)
 
-    def _state_of_token(self) -> object:
-        """The state of the token file; None if there is none."""
-        with suppress(OSError):
-            if self.config.token_file is not None:
-                found = self.config.token_file.stat()
-                return found.st_ino, found.st_size, found.st_mtime_ns
-        return None
-
-    def _renew_token(self) -> None:
-        """Take the token of a file that changed; the last good one stays if there is none."""
-        state = self._state_of_token()
-        if state == self._token_state or self._guard is None:
-            return
-        self._token_state = state
-        try:
-            self._guard.token = self.config.token()
-        except SettingError as error:
-            self._token_failed = str(error)
-            log("token_failed", message=str(error))
-        else:
-            self._token_failed = None
-            log("token")
-
     async def _watch(self) -> None:
         """Reload whenever a path leads to another run, and take a new token."""
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
-            await _in_daemon(self._renew_token)
+            await _in_daemon(self._guard.renew_token)
             if self._reloading.locked():
                 continue
             try:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hmac
 import re
+from contextlib import suppress
 from ipaddress import ip_address
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from foretaste.errors import SettingError
 from foretaste.serve import page
 from foretaste.serve.config import ServeConfig
 from foretaste.serve.connections import IS_EXCESS
 from foretaste.serve.errors import ServiceError, overloaded
+from foretaste.serve.log import log
 
 PROBES = ("/healthz", "/readyz")
 OPEN_PATHS = {*PROBES, *page.FILES}
@@ -30,13 +33,39 @@ class Guard:
     """
 
     def __init__(self, app: ASGIApp, config: ServeConfig) -> None:
-        token = config.token()
         self._app = app
-        self.token = token
+        self._config = config
+        self._token_state = self._state_of_token()  # before it is read: it may change meanwhile
+        self._token = config.token()
+        self.token_failed: str | None = None
+        """Why the token file now there is not taken."""
         self._names: set[str] | None = None
-        if token is None or config.allowed_hosts:
+        if self._token is None or config.allowed_hosts:
             names = "localhost", config.host, *config.allowed_hosts
             self._names = {name.lower().removesuffix(".") for name in names}
+
+    def renew_token(self) -> None:
+        """Take the token of a file that changed; the last good one stays if there is none."""
+        state = self._state_of_token()
+        if state == self._token_state:
+            return
+        self._token_state = state
+        try:
+            self._token = self._config.token()
+        except SettingError as error:
+            self.token_failed = str(error)
+            log("token_failed", message=str(error))
+        else:
+            self.token_failed = None
+            log("token")
+
+    def _state_of_token(self) -> object:
+        """The state of the token file; None if there is none."""
+        with suppress(OSError):
+            if self._config.token_file is not None:
+                found = self._config.token_file.stat()
+                return found.st_ino, found.st_size, found.st_mtime_ns
+        return None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._refusal(scope)
@@ -59,9 +88,9 @@ class Guard:
         scheme, _, sent = given.partition(b" ")
         # compare_digest takes the same time for every token, so times give nothing away.
         if (
-            self.token is None
+            self._token is None
             or scope["path"] in OPEN_PATHS
-            or (scheme.lower() == b"bearer" and hmac.compare_digest(sent.strip(b" "), self.token))
+            or (scheme.lower() == b"bearer" and hmac.compare_digest(sent.strip(b" "), self._token))
         ):
             return None
         error = ServiceError(401, "unauthorized", "send the token: Authorization: Bearer TOKEN")
