@@ -120,3 +120,6 @@ def _shorten(words: list[str]) -> None:
     }
     if "train" in words and not others & {*words}:
         words += ["--epochs", "1"]
+    if "--pairs" in words:
+        del words[words.index("--pairs") + 3 :]
+        words[-2:] = ["8", "16", "--calls", "2", "--repeats", "1"]
