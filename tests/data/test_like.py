@@ -135,3 +135,13 @@ def test_no_password_is_kept(run: Run) -> None:
     """The settings of a preparation have no query, no master of Spark and no source."""
     others = {"query", "spark_master", "engine", "output", "protocol", "seed"}
     assert not others & preparation(run).keys()
+
+
+def test_the_layout_is_repeated(write: WriteFile, tmp_path: Path) -> None:
+    source = write("1 10 11 12\n2 11 12 13\n3 10 13\n", "lists.txt")
+    data = prepare(source, tmp_path / "first", layout="lists", protocol="none")
+    run = train("ease", data, run=tmp_path / "run", device="cpu", callback=Callback())
+    for number, like in enumerate((data.path, run.path)):
+        again = prepare(source, tmp_path / f"again{number}", like=like, protocol="none")
+        assert again.manifest.digest == data.manifest.digest
+        assert again.manifest.notes["like"] == f"--layout lists as {like}"

@@ -37,9 +37,8 @@ SKIPPED = "-"
 
 _MAX_DELIMITER_BYTES = 4
 _MEMORY_LIMIT = re.compile(r"([1-9][0-9]*(?:\.[0-9]+)?) ?([KMGT])(i?)B", re.IGNORECASE)
-# A query is not content: the rows that it returns are, and they have a checksum. The layout is a
-# part of how each source was read.
-_NOT_CONTENT = frozenset({"engine", "spark_master", "memory_limit", "threads", "query", "layout"})
+# A query is not content: the rows that it returns are, and they have a checksum.
+_NOT_CONTENT = frozenset({"engine", "spark_master", "memory_limit", "threads", "query"})
 _ABSENT_IF_NONE = (
     *("weight_column", "event_column", "events", "half_life", "weight_scale", "empty_values"),
     *("order", "features"),
@@ -420,6 +419,8 @@ class PrepareConfig(InputConfig):
         for name in _ABSENT_IF_NONE:
             if content[name] is None:
                 del content[name]
+        if self.layout == "pairs":
+            del content["layout"]
         return content
 
 
