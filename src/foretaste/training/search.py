@@ -255,6 +255,8 @@ class Search:
             sample["value"] = other.evaluation[self.select_by]
             if sample["value"] > sample["value_by_rule"]:
                 kept, record["settings"] = other, settings
+        if not record["settings"]:
+            record.pop("features", None)  # what the sample says of settings that are not kept
         is_trained = isinstance(kept.model, ClosedFormModel)
         return Chosen(record=record, fitted=kept if is_trained else None)
 
