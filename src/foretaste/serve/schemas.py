@@ -152,7 +152,7 @@ class RecommendBody(_Body):
         Field(description="Items that may be recommended, such as those in stock."),
     ] = None
     include_seen: Annotated[
-        StrictBool, Field(description="Also recommend items that the user has already.")
+        StrictBool, Field(description="Also recommend what the user has already, or disliked.")
     ] = False
     rules: Annotated[
         list[str], Field(description="Names of rules; items must meet all of them.")
@@ -222,7 +222,10 @@ class EventBody(_Body):
     item_id: _KeptId
     event_type: Annotated[
         Annotated[str, AfterValidator(_kept)] | None,
-        Field(description="A type such as purchase, for a later training; lists ignore it."),
+        Field(
+            description="A type such as purchase, for a later training; dislike alone takes the "
+            "item out of the user's lists."
+        ),
     ] = None
     time: Annotated[
         _Time | None,
