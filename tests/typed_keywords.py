@@ -22,20 +22,21 @@ from foretaste.training import LogConfig, PretrainingConfig, TrainingConfig
 
 FILE = Path(foretaste.__file__).with_name("keywords.py")
 
-VERBS: dict[str, tuple[str, list[Any]]] = {
-    "PrepareKeywords": ("Settings of `prepare`.", [PrepareConfig]),
+KEYWORDS: dict[str, tuple[str, str, list[Any]]] = {
+    "DataKeywords": ("TypedDict", "Settings of a preparation.", [PrepareConfig]),
+    "PrepareKeywords": ("DataKeywords", "Settings of `prepare`.", [PrepareConfig]),
+    "CompeteKeywords": ("DataKeywords", "Settings of `compete`.", [TrainingConfig]),
     "TrainKeywords": (
+        "CompeteKeywords",
         "Settings of `train`, `tune_model` and `fit`, of every model.",
-        [
-            TrainingConfig,
-            *map(config_class, MODEL_NAMES),
-            PretrainingConfig,
-            LogConfig,
-            PrepareConfig,
-        ],
+        [*map(config_class, MODEL_NAMES), PretrainingConfig, LogConfig],
     ),
-    "CompeteKeywords": ("Settings of `compete`.", [TrainingConfig, PrepareConfig]),
 }
+"""By class, its base, what it is, and the configs with its keywords; those of the base are not
+repeated."""
+
+OF_VERBS = {"threads"}
+"""Settings of a preparation that other verbs take as a parameter of their own."""
 
 HEAD = '''\
 """Settings as keywords of the verbs, for type checkers.
@@ -55,21 +56,20 @@ a `TrainRequest`."""
 def text() -> str:
     """The module."""
     parts = [HEAD.format(models=_listed(MODEL_NAMES))]
-    for name, (about, configs) in VERBS.items():
+    written: dict[str, set[str]] = {"TypedDict": OF_VERBS}
+    for name, (base, about, configs) in KEYWORDS.items():
+        known = written[base] - (OF_VERBS if name == "PrepareKeywords" else set())
         hints = defaultdict[str, dict[str, None]](dict)
-        # Keywords that a verb has beside its settings.
-        own = set() if name == "PrepareKeywords" else {"threads"}
         for config in configs:
             for setting, hint in get_type_hints(config).items():
-                if setting in {item.name for item in fields(config)} - own:
+                if setting in {item.name for item in fields(config)} - known:
                     hints[setting] |= dict.fromkeys(_arms(hint))
-        lines = (f"    {setting}: {_union(arms)}\n" for setting, arms in hints.items())
-        parts.append(
-            f'class {name}(TypedDict, total=False):\n    """{about}"""\n\n{"".join(lines)}'
-        )
+        written[name] = known | hints.keys()
+        lines = "".join(f"    {setting}: {_union(arms)}\n" for setting, arms in hints.items())
+        parts.append(f'class {name}({base}, total=False):\n    """{about}"""\n\n{lines}')
     ruff = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(FILE), "-"]
-    written = "\n\n".join(parts)
-    return subprocess.run(ruff, input=written, capture_output=True, text=True, check=True).stdout
+    module = "\n\n".join(parts)
+    return subprocess.run(ruff, input=module, capture_output=True, text=True, check=True).stdout
 
 
 def _union(arms: dict[str, None]) -> str:

@@ -25,8 +25,8 @@ ModelName = Literal[
 a `TrainRequest`."""
 
 
-class PrepareKeywords(TypedDict, total=False):
-    """Settings of `prepare`."""
+class DataKeywords(TypedDict, total=False):
+    """Settings of a preparation."""
 
     user_column: str | None
     item_column: str | None
@@ -64,11 +64,16 @@ class PrepareKeywords(TypedDict, total=False):
     engine: Literal["duckdb", "spark"]
     spark_master: str | None
     memory_limit: str | None
+
+
+class PrepareKeywords(DataKeywords, total=False):
+    """Settings of `prepare`."""
+
     threads: int | None
 
 
-class TrainKeywords(TypedDict, total=False):
-    """Settings of `train`, `tune_model` and `fit`, of every model."""
+class CompeteKeywords(DataKeywords, total=False):
+    """Settings of `compete`."""
 
     epochs: int | Literal["auto"]
     batch_size: int | Literal["auto"]
@@ -79,7 +84,6 @@ class TrainKeywords(TypedDict, total=False):
     beta2: float | Literal["auto"]
     eps: float
     ema: float | Literal["auto"]
-    seed: int
     device: str
     precision: Literal["fp32", "tf32", "bf16", "fp16", "auto"]
     loss_scale: float | None
@@ -96,6 +100,11 @@ class TrainKeywords(TypedDict, total=False):
     evaluation_batch: int | None
     checkpoint_every_s: float
     candidates: str
+
+
+class TrainKeywords(CompeteKeywords, total=False):
+    """Settings of `train`, `tune_model` and `fit`, of every model."""
+
     factors: int | Literal["auto"]
     layers: list[int] | tuple[int, ...]
     dropout: float | Literal["auto"]
@@ -142,104 +151,3 @@ class TrainKeywords(TypedDict, total=False):
     results_dir: Path | str | None
     tensorboard: bool
     trace: bool
-    user_column: str | None
-    item_column: str | None
-    time_column: list[str] | tuple[str, ...] | str | None
-    time_format: str | None
-    delimiter: str | None
-    columns: list[str] | tuple[str, ...] | None
-    encoding: str
-    quote: Literal["double", "backslash", "none"]
-    layout: Literal["pairs", "lists"]
-    rating_column: str | None
-    user_id_type: Literal["auto", "integer", "text"]
-    item_id_type: Literal["auto", "integer", "text"]
-    title_column: str | None
-    query: str | None
-    protocol: Literal[
-        "auto", "leave-one-out", "held-out-users", "temporal", "new-items", "unseen", "none"
-    ]
-    validation: Literal["hold-out", "none"]
-    filters: Literal["auto", "none", "reference"]
-    min_user_interactions: int | None
-    min_item_users: int | None
-    min_rating: float | None
-    weight_column: str | None
-    event_column: str | None
-    events: list[str] | tuple[str, ...] | None
-    half_life: str | None
-    weight_scale: Literal["linear", "log"] | None
-    empty_ids: Literal["refuse", "drop"]
-    empty_values: list[str] | tuple[str, ...] | None
-    order: Literal["rows"] | None
-    features: list[str] | tuple[str, ...] | None
-    num_heldout_users: int | None
-    engine: Literal["duckdb", "spark"]
-    spark_master: str | None
-    memory_limit: str | None
-
-
-class CompeteKeywords(TypedDict, total=False):
-    """Settings of `compete`."""
-
-    epochs: int | Literal["auto"]
-    batch_size: int | Literal["auto"]
-    learning_rate: float | Literal["auto"]
-    learning_rate_schedule: Literal["constant", "cosine", "auto"]
-    schedule_epochs: int | None
-    beta1: float | Literal["auto"]
-    beta2: float | Literal["auto"]
-    eps: float
-    ema: float | Literal["auto"]
-    seed: int
-    device: str
-    precision: Literal["fp32", "tf32", "bf16", "fp16", "auto"]
-    loss_scale: float | None
-    kernels: Literal["auto", "chunked", "triton"]
-    cuda_graphs: bool
-    eval_every: int | Literal["auto"]
-    eval_after: int
-    warm_up_epochs: int
-    patience: int | Literal["auto"]
-    target: float | None
-    select_by: str
-    search: bool
-    validation_users: int
-    evaluation_batch: int | None
-    checkpoint_every_s: float
-    candidates: str
-    user_column: str | None
-    item_column: str | None
-    time_column: list[str] | tuple[str, ...] | str | None
-    time_format: str | None
-    delimiter: str | None
-    columns: list[str] | tuple[str, ...] | None
-    encoding: str
-    quote: Literal["double", "backslash", "none"]
-    layout: Literal["pairs", "lists"]
-    rating_column: str | None
-    user_id_type: Literal["auto", "integer", "text"]
-    item_id_type: Literal["auto", "integer", "text"]
-    title_column: str | None
-    query: str | None
-    protocol: Literal[
-        "auto", "leave-one-out", "held-out-users", "temporal", "new-items", "unseen", "none"
-    ]
-    validation: Literal["hold-out", "none"]
-    filters: Literal["auto", "none", "reference"]
-    min_user_interactions: int | None
-    min_item_users: int | None
-    min_rating: float | None
-    weight_column: str | None
-    event_column: str | None
-    events: list[str] | tuple[str, ...] | None
-    half_life: str | None
-    weight_scale: Literal["linear", "log"] | None
-    empty_ids: Literal["refuse", "drop"]
-    empty_values: list[str] | tuple[str, ...] | None
-    order: Literal["rows"] | None
-    features: list[str] | tuple[str, ...] | None
-    num_heldout_users: int | None
-    engine: Literal["duckdb", "spark"]
-    spark_master: str | None
-    memory_limit: str | None
