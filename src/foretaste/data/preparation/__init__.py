@@ -29,14 +29,14 @@ from foretaste.data.preparation.columns import (
     find_columns,
 )
 from foretaste.data.preparation.engine import Engine
-from foretaste.data.preparation.features import FEATURE
+from foretaste.data.preparation.features import FEATURE, FeaturesError
 from foretaste.data.preparation.inputs import Inputs
 from foretaste.data.preparation.pipeline import Pipeline
 from foretaste.data.preparation.reading import read_raw
 from foretaste.data.request import PrepareRequest
 from foretaste.data.sources import check_format_acts, open_items, open_sources
 from foretaste.data.spellings import PAIR, find_spelling
-from foretaste.errors import DatasetError, DataWarning, InputError, MissingExtraError, SettingError
+from foretaste.errors import DatasetError, DataWarning, InputError, MissingExtraError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,11 +121,11 @@ def prepare_dataset(request: PrepareRequest, progress: Progress | None = None) -
         holds_dataset(request.output)  # raises now if nothing may be written there
     try:
         return _dataset_of(request, progress)
-    except (InputError, SettingError) as error:
-        if request.like is None or request.config.features or "features" not in str(error):
+    except FeaturesError as error:
+        if request.like is None or request.config.features:
             raise
         taken = " ".join(Like.of(request.like).features or ())
-        raise type(error)(f"{error} (--like {request.like} has features {taken})") from None
+        raise FeaturesError(f"{error} (--like {request.like} has features {taken})") from None
 
 
 def open_or_prepare(request: PrepareRequest, progress: Progress | None = None) -> Dataset:

@@ -36,6 +36,10 @@ _MOST_NAMED = 3
 """Most values in the note on values that are left out."""
 
 
+class FeaturesError(InputError, SettingError):
+    """The columns of features that are asked for do not fit the file of items, or it is missing."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Feature:
     """A column of features."""
@@ -61,8 +65,8 @@ class _Feature:
 class ItemFeatures:
     """The columns of features in a file of items.
 
-    Raises InputError for a column that the file does not have or whose type is no category,
-    SettingError for a column that is named twice or has the ids.
+    Raises FeaturesError for a column that the file does not have, whose type is no category, that
+    is named twice, or that has the ids.
     """
 
     def __init__(self, items: ItemDescriptions, asked: Sequence[str]) -> None:
@@ -74,15 +78,15 @@ class ItemFeatures:
             name, column = feature.name, source.columns[feature.name]
             if name == items.key or names.count(name) > 1:
                 problem = "has the item ids" if name == items.key else "is named twice"
-                raise SettingError(f"features names {shown(name)}, which {problem}; leave it out")
+                raise FeaturesError(f"features names {shown(name)}, which {problem}; leave it out")
             if feature.mark and column.storage != "text":
-                raise SettingError(
+                raise FeaturesError(
                     f"features names {shown(name + feature.mark)}, and a sign splits text alone: "
                     f"column {shown(name)} of {source.name} is of type {column.type_name:.200}; "
                     f"name it {shown(name)}"
                 )
             if (column.element or column.storage) not in _CATEGORIES:
-                raise InputError(
+                raise FeaturesError(
                     f"{source.name}: column {shown(name)} is of type {column.type_name:.200}, and "
                     "features are text, integers, true or false, or lists of these; leave it out, "
                     "or make text of it first"
@@ -90,7 +94,7 @@ class ItemFeatures:
 
     def read(self, engine: Engine) -> None:
         """Make table ``values_of_items`` of the values of each item, by ``described_id``, after the
-        descriptions were read. Raises InputError for a column of real numbers."""
+        descriptions were read. Raises FeaturesError for a column of real numbers."""
         source = self._items.registered
         item_id = cast(engine.sql, source.columns[self._items.key], "text")
         selects = []
@@ -134,7 +138,7 @@ class ItemFeatures:
             f"WHERE NOT ({missing}) AND {cast(engine.sql, column, 'text')} IS NULL"
         )
         if num_broken:
-            raise InputError(
+            raise FeaturesError(
                 f"{self._source.name}: column {shown(name)} has real numbers such as {example} "
                 f"({counted(num_broken, 'row')} like it), and features are categories; "
                 f"{self._bands(name)}"
@@ -165,7 +169,7 @@ class ItemFeatures:
 
         The item ids are of ``kind``, ``respelled`` is the result of `match_forms`, and
         ``empty_values`` are no ids. Table ``known_items`` has the ids of the source, ids of
-        filtered rows too. Raises InputError for a column without a value that two items share.
+        filtered rows too. Raises FeaturesError for a column without a value that two items share.
         """
         if respelled:
             respell(engine, "values_of_items", ("column_number", "value"), respelled)
@@ -184,7 +188,7 @@ class ItemFeatures:
         return self._describe(engine, most) | self._describe_new(engine)
 
     def _describe(self, engine: Engine, most: int) -> dict[str, str]:
-        """A note on each column; InputError for one without a value that two items share."""
+        """A note on each column; FeaturesError for one without a value that two items share."""
         sizes = {number: found for number, *found in engine.run(steps.SIZES_OF_COLUMNS)}
         num_with: dict[int, int] = dict(engine.run(steps.ITEMS_WITH_VALUE))
         frequent: dict[int, list[str]] = {}
@@ -195,7 +199,7 @@ class ItemFeatures:
         for number, feature in enumerate(self._features):
             num_values, num_shared = sizes.get(number, (0, 0))
             if not num_shared:
-                raise InputError(
+                raise FeaturesError(
                     f"{self._source.name}: no two items share a value of column "
                     f"{shown(feature.name)}, as items of a category do; leave it out of features"
                 )
@@ -209,7 +213,7 @@ class ItemFeatures:
                 note += f"; left out, as more than half of the items have it: {named}"
             notes[FEATURE + shown(feature.name)] = note
         if not engine.count("feature_values"):
-            raise InputError(
+            raise FeaturesError(
                 f"{self._source.name}: every value of features is one that more than half of the "
                 "items have, or one item alone; name other columns"
             )
@@ -254,6 +258,6 @@ def _found(source: Source, text: str) -> _Feature:
     else:
         name, mark = text, ""
     if name not in columns:
-        raise InputError(has_no_column(source, {"features": name}))
+        raise FeaturesError(has_no_column(source, {"features": name}))
     check_columns([source], [name])
     return _Feature(name=name, mark=mark)

@@ -16,6 +16,7 @@ from foretaste.data.like import Like
 from foretaste.data.manifest import FORMAT_VERSION, UNSEEN, Manifest
 from foretaste.data.movielens import find_files, named_set
 from foretaste.data.preparation.candidates import open_candidates
+from foretaste.data.preparation.features import FeaturesError
 from foretaste.data.preparation.plan import Plan, make_plan
 from foretaste.data.request import PrepareRequest
 from foretaste.data.sources import (
@@ -299,7 +300,8 @@ def _check_settings_act(config: PrepareConfig, items: object) -> None:
     for name in ("title_column", "features") if items is None else ():
         if (value := getattr(config, name)) is not None:
             named = shown(value) if isinstance(value, str) else " ".join(value)
-            raise SettingError(
+            kind = FeaturesError if name == "features" else SettingError
+            raise kind(
                 f"{name} is {named}, and no file describes the items; give it with --items "
                 "(items=... in Python)"
             )
