@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from foretaste import host
-from foretaste._util.terminal import run_command
+from foretaste._util.terminal import exit_with_status
 from foretaste.bench.config import BenchConfig
 from foretaste.bench.measure import Spread
 from foretaste.bench.rows import table_of
@@ -34,8 +34,7 @@ def run(
     tokens: Sequence[str] | None = None,
 ) -> None:
     """Read the command line, measure, and print a table; a mistake exits with status 2."""
-
-    def work() -> None:
+    with exit_with_status():
         host.keep_freed_memory()
         values = vars(parser(name, options).parse_args(tokens))
         model = values["model"]
@@ -48,8 +47,6 @@ def run(
             measure(session, session.options)
         if session.ranks.is_first:
             print(f"\n{table_of(session.rows).to_markdown()}")
-
-    run_command(work)
 
 
 def parser(name: str, options: Options) -> argparse.ArgumentParser:

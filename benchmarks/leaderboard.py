@@ -30,7 +30,7 @@ import torch
 
 import foretaste
 from benchmarks.show import summary
-from foretaste._util.terminal import run_command
+from foretaste._util.terminal import exit_with_status
 from foretaste.bench.rows import COMMIT_VARIABLE, OURS, Row, environment
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import default_metric
@@ -64,7 +64,8 @@ def main(tokens: Sequence[str] | None = None) -> None:
     parser.add_argument("--beside-options", type=shlex.split, default=[], help="of its trainings")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--output", type=Path, help="JSON lines to append to")
-    run_command(lambda: measure(parser.parse_args(tokens)))
+    with exit_with_status():
+        measure(parser.parse_args(tokens))
 
 
 def measure(given: argparse.Namespace) -> None:

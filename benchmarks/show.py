@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from foretaste._util.formatting import compact
-from foretaste._util.terminal import run_command
+from foretaste._util.terminal import exit_with_status
 from foretaste.bench.rows import HEADINGS, Row, Table, cell
 from foretaste.errors import SettingError
 
@@ -19,9 +19,8 @@ def main(tokens: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.show", description=__doc__)
     parser.add_argument("files", nargs="+", type=Path)
     files = parser.parse_args(tokens).files
-    run_command(
-        lambda: print(summary([row for file in files for row in read_rows(file)]).to_markdown())
-    )
+    with exit_with_status():
+        print(summary([row for file in files for row in read_rows(file)]).to_markdown())
 
 
 def read_rows(path: Path) -> list[Row]:

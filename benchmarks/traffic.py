@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 
 from benchmarks.leaderboard import copy_gb_per_s
-from foretaste._util.terminal import run_command
+from foretaste._util.terminal import exit_with_status
 from foretaste.bench.config import TrainBench
 from foretaste.bench.session import Session
 from foretaste.bench.train import measure_training, needed_part
@@ -150,7 +150,8 @@ def main(tokens: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, default=4, help="in a measurement")
-    run_command(lambda: measure(parser.parse_args(tokens)))
+    with exit_with_status():
+        measure(parser.parse_args(tokens))
 
 
 if __name__ == "__main__":

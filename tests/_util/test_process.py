@@ -11,7 +11,7 @@ import pytest
 from foretaste._util.atomic import atomic_file
 from foretaste._util.process import CaughtSignals
 from foretaste._util.system import ENDING
-from foretaste._util.terminal import run_command
+from foretaste._util.terminal import exit_with_status
 
 
 @pytest.mark.parametrize("number", ENDING)
@@ -37,8 +37,8 @@ def test_a_command_that_is_ended_leaves_nothing_half_written(
             temporary.write_text("half")
             os.kill(os.getpid(), number)
 
-    with pytest.raises(SystemExit) as ended:
-        run_command(work)
+    with pytest.raises(SystemExit) as ended, exit_with_status():
+        work()
     assert ended.value.code == 128 + number
     assert capsys.readouterr().err == "interrupted\n"
     assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
@@ -51,7 +51,7 @@ def test_what_libraries_make_of_an_interrupt_is_one(capsys: pytest.CaptureFixtur
         except KeyboardInterrupt:
             raise AttributeError("partially initialized module") from None
 
-    with pytest.raises(SystemExit) as ended:
-        run_command(work)
+    with pytest.raises(SystemExit) as ended, exit_with_status():
+        work()
     assert ended.value.code == 128 + signal.SIGTERM
     assert capsys.readouterr().err == "interrupted\n"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from io import TextIOWrapper
 
@@ -78,15 +78,33 @@ def nothing_printed() -> Iterator[None]:
         yield
 
 
-def run_command(work: Callable[[], None]) -> None:
-    """Do the work of a command, then exit with its status.
+@contextmanager
+def exit_with_status() -> Iterator[None]:
+    """Run the work of a command in the block, then exit with its status.
 
     An error of the user is printed without a traceback, with status 2; so is a stdout that cannot
     be written. Ctrl-C has status 130, SIGTERM 143, SIGHUP 129, a closed pipe 141. Signals are
     raised as exceptions, so half-written files are removed.
     """
+
+    def interrupt(number: int) -> None:
+        raise KeyboardInterrupt
+
+    signals, status = CaughtSignals(interrupt), 0
     try:
-        status = _status_of(work)
+        with signals:
+            _open_streams()
+            yield
+            sys.stdout.flush()
+    except BrokenPipeError:
+        status = EXIT_BROKEN_PIPE
+    except (Exception, KeyboardInterrupt) as error:
+        report = report_of(error) or Report()
+        status, message = _end_of(error, signals.last, report.prefix)
+        if not report.is_printed:
+            if message is None:
+                raise
+            print_error(message)
     finally:
         for stream in (sys.stdout, sys.stderr):
             try:
@@ -96,29 +114,6 @@ def run_command(work: Callable[[], None]) -> None:
                     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if status:
         sys.exit(status)
-
-
-def _status_of(work: Callable[[], None]) -> int:
-    def interrupt(number: int) -> None:
-        raise KeyboardInterrupt
-
-    signals = CaughtSignals(interrupt)
-    try:
-        with signals:
-            _open_streams()
-            work()
-            sys.stdout.flush()
-    except BrokenPipeError:
-        return EXIT_BROKEN_PIPE
-    except (Exception, KeyboardInterrupt) as error:
-        report = report_of(error) or Report()
-        status, message = _end_of(error, signals.last, report.prefix)
-        if not report.is_printed:
-            if message is None:
-                raise
-            print_error(message)
-        return status
-    return 0
 
 
 def _end_of(error: BaseException, signal_number: int | None, prefix: str) -> tuple[int, str | None]:

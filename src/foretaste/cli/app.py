@@ -12,7 +12,7 @@ from cyclopts import App, CycloptsError
 from foretaste import __version__, host
 from foretaste._util.memory import was_refused
 from foretaste._util.process import Launch, launch
-from foretaste._util.terminal import nothing_printed, print_error, run_command
+from foretaste._util.terminal import exit_with_status, nothing_printed, print_error
 from foretaste.cli.arguments import (
     DEFAULTS,
     check_whole_numbers,
@@ -131,18 +131,14 @@ for position, (verb, text) in enumerate(_VERBS.items()):
 
 
 def main(tokens: Sequence[str] | None = None) -> None:
-    """Run the command of ``tokens``, by default of ``sys.argv``, and exit as `run_command`."""
-    words = sys.argv[1:] if tokens is None else tokens
-
-    def run() -> None:
+    """Run the command of ``tokens``, by default of ``sys.argv``, and exit with its status."""
+    with exit_with_status():
         started = launch()
         host.keep_freed_memory()
         host.silence_profiler()
         with warnings.catch_warnings(), _as_one(started) if started.size > 1 else nullcontext():
             warnings.simplefilter("ignore", DataWarning)  # commands print these notes
-            run_tokens(words, started.size)
-
-    run_command(run)
+            run_tokens(sys.argv[1:] if tokens is None else tokens, started.size)
 
 
 @contextmanager
