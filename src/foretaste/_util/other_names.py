@@ -1,10 +1,23 @@
-"""The names of settings in other libraries, for people who know one of them."""
+"""The names of settings in other libraries and in earlier states of foretaste, for people who know
+one of them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 OTHER_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
+    "foretaste": {
+        "candidates_file": ("candidates",),
+        "dataset_path": ("dataset",),
+        "exclude_file": ("exclude",),
+        "metric": ("metrics",),
+        "output": ("run",),
+        "people": ("num_people",),
+        "run_path": ("run",),
+        "runs_root": ("run",),
+        "sampling": ("negatives",),
+        "shared_negatives": ("negatives",),
+    },
     "implicit": {
         "iterations": ("epochs",),
         "factors": ("factors", "latent"),
