@@ -21,7 +21,7 @@ from foretaste.runs import Run, load_model, verify
 from foretaste.training import Callback, TrainingConfig, TrainingStart, blend_weights, train
 from foretaste.training.auto import sized
 from foretaste.training.features import hand_features
-from foretaste.training.request import rerun_request
+from foretaste.training.request import TrainRequest, rerun_request
 from foretaste.training.search import Search, chosen_settings
 from tests.runs.tiny import flip_byte
 from tests.training.trainings import NEW, items_of, trained_again, weights_of
@@ -40,9 +40,8 @@ def trained(name: str, dataset: Dataset, place: Path, **settings: object) -> Run
 
 
 def found(name: str, dataset: Dataset, config: TrainingConfig | None = None) -> dict[str, object]:
-    asked, config = config_class(name)(), config or TrainingConfig()
-    device = torch.device("cpu")
-    return chosen_settings(dataset, name, asked, config, device, lambda *_: None).record
+    request = TrainRequest.of(name, dataset, config=config)
+    return chosen_settings(request, dataset, torch.device("cpu"), lambda *_: None).record
 
 
 @pytest.mark.parametrize("name", ["ease", "slist", "rp3beta"])
@@ -56,9 +55,8 @@ def test_twice_the_users_and_twice_their_numbers_give_equal_scores(
     if neighbors == "all" and name == "rp3beta":
         pytest.skip("it has neighbours alone")
     config = sized(kind(neighbors=neighbors), old_items)
-    once = Search(
-        old_items, name, kind(), TrainingConfig(), device, lambda *_: None
-    ).whole.histories
+    request = TrainRequest.of(name, old_items)
+    once = Search(request, old_items, device, lambda *_: None).whole.histories
     twice = HistoryTensors(
         torch.cat((once.offsets, once.offsets[1:] + once.offsets[-1])),
         once.item_index.repeat(2),

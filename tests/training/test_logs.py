@@ -16,6 +16,7 @@ from foretaste.errors import MissingExtraError, RunError, SettingError
 from foretaste.runs import Run
 from foretaste.training import Callback, LogConfig, resume, train
 from foretaste.training.logs import check_logs
+from foretaste.training.request import TrainRequest
 from foretaste.training.state import Clock
 from tests.training.test_interruption import Killing
 from tests.training.trainings import events, run_of
@@ -167,7 +168,7 @@ def test_models_fitted_in_one_pass_are_logged_too(dataset: Dataset, tmp_path: Pa
 def test_a_missing_tensorboard_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("foretaste.training.logs.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install tensorboard$"):
-        check_logs(LogConfig(tensorboard=True), has_epochs=True)
+        check_logs(TrainRequest.of("gmf", "data", logs=LogConfig(tensorboard=True)))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from foretaste.ops.histories import HistoryTensors
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import Callback, EpochReport
 from foretaste.training.early_stopping import EarlyStopping
-from foretaste.training.loop import fit
+from foretaste.training.loop import Hooks, fit
 from foretaste.training.optimizer import GroupOptimizer, average_of
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.state import Clock, TrainingState
@@ -160,10 +160,12 @@ class Watched:
             Step(self.model, [GroupOptimizer("all", True, optimizer)], precision, average),
             self.batches,
             self.state,
-            evaluate=None if values is None else evaluate,
-            keep=lambda: self.kept.append(self.model.weight.item()),
-            checkpoint=self.checkpoint,
-            callback=Watching(),
+            Hooks(
+                evaluate=None if values is None else evaluate,
+                keep=lambda: self.kept.append(self.model.weight.item()),
+                checkpoint=self.checkpoint,
+            ),
+            Watching(),
         )
         return self.state.early_stopping, self.state.clock, reason
 

@@ -19,7 +19,7 @@ from foretaste.runs import Run, load_model
 from foretaste.training import Callback, TrainingConfig, train
 from foretaste.training import search as search_module
 from foretaste.training.auto import sized
-from foretaste.training.request import rerun_request
+from foretaste.training.request import TrainRequest, rerun_request
 from foretaste.training.search import MOST_FITS, Fit, Part, Search, chosen_settings
 
 from .trainings import numbers_of, trained_again, weights_of
@@ -31,8 +31,8 @@ CPU = torch.device("cpu")
 def found(
     name: str, dataset: Dataset, given: ModelConfig | None = None, **settings: Any
 ) -> dict[str, Any]:
-    asked, config = given or config_class(name)(), TrainingConfig(**settings)
-    return chosen_settings(dataset, name, asked, config, CPU, lambda *_: None).record
+    request = TrainRequest.of(name, dataset, model_config=given, config=TrainingConfig(**settings))
+    return chosen_settings(request, dataset, CPU, lambda *_: None).record
 
 
 def trained(name: str, dataset: Dataset, run: Path, **settings: Any) -> Run:
@@ -138,8 +138,7 @@ def half(heldout_users: Dataset, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def searching(dataset: Dataset, name: str) -> Search:
-    asked = config_class(name)()
-    return Search(dataset, name, asked, TrainingConfig(), CPU, lambda *_: None)
+    return Search(TrainRequest.of(name, dataset), dataset, CPU, lambda *_: None)
 
 
 @pytest.mark.parametrize("name", ["slist", "itemknn"])

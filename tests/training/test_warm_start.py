@@ -22,8 +22,8 @@ from foretaste.runs import Run, load_model
 from foretaste.testing import make_board
 from foretaste.training import Callback, PretrainingConfig, TrainingConfig, resume, train
 from foretaste.training.callbacks import TrainingStart
-from foretaste.training.request import rerun_request
-from foretaste.training.warm_start import Origin, WarmStart
+from foretaste.training.request import TrainRequest, rerun_request
+from foretaste.training.warm_start import Origin, take_first_weights
 from tests.runs.tiny import parameters
 from tests.training.trainings import CONFIGS, events, run_of, weights_of
 
@@ -408,7 +408,8 @@ def test_a_run_replaced_meanwhile_is_recorded_as_it_was(
         Run.open(source).save_weights({name: tensor + 1 for name, tensor in old.items()})
 
     monkeypatch.setattr(Origin, "check_sizes", replaced)
-    record, _ = WarmStart(runs={"from": Run.open(source)}).apply(model, dataset)
+    request = TrainRequest.of("gmf", dataset, start_from=source)
+    record, _ = take_first_weights(request, model, dataset, {})
     assert torch.equal(model.state_dict()["item_factors"], old["item_factors"])
     assert record["from"]["weights_sha256"] == digest
     assert digest_of(Run.open(source)) != digest

@@ -23,7 +23,7 @@ from foretaste.evaluation.result import Evaluation
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import Callback, EpochReport
-from foretaste.training.loop import fit
+from foretaste.training.loop import Hooks, fit
 from foretaste.training.state import Clock, TrainingState
 
 _BATCH_SIZES = {
@@ -282,13 +282,5 @@ class Training:
             device=self.model.device,
             total=self.total,
         )
-        fit(
-            self.step,
-            self.batches,
-            state,
-            evaluate=evaluate,
-            keep=lambda: None,
-            checkpoint=lambda: None,
-            callback=Reporting(),
-        )
+        fit(self.step, self.batches, state, Hooks(evaluate=evaluate), Reporting())
         return state.clock

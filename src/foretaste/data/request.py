@@ -21,6 +21,9 @@ from foretaste.errors import SettingError
 DATASETS = Path("datasets")
 """Where datasets are prepared that are given no directory."""
 
+OF_DATA = ("items", "source_dir")
+"""The fields that a training has too, besides the source and the config."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareRequest:
@@ -119,6 +122,14 @@ class PrepareRequest:
             {"holds": entry["holds"], "sha256": entry["sha256"]} for entry in manifest.source
         ]
         return document
+
+
+def take_data(source: Any, given: dict[str, Any]) -> PrepareRequest:
+    """The request of those keywords of a training that are about its data: `OF_DATA` and
+    ``preparation``, its config. They are taken out of ``given``."""
+    config = given.pop("preparation", PrepareConfig())
+    own = {name: given.pop(name) for name in OF_DATA if name in given}
+    return PrepareRequest(source=source, config=config, **own)
 
 
 def _each(source: object) -> Sequence[object]:

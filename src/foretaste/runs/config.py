@@ -130,8 +130,9 @@ class RunConfig:
     dataset: DatasetReference
     """The dataset of the training."""
     request: Mapping[str, Any] = field(default_factory=dict)
-    """What was asked for, whole; ``beside`` has what changes no result. Empty, and absent from the
-    file, of a run that was made before requests were recorded."""
+    """What was asked for beside the settings: ``data``, ``needs_features``, and ``beside``, which
+    changes no result. Empty, and absent from the file, of a run that was made before requests were
+    recorded."""
     search: Mapping[str, Any] = field(default_factory=dict)
     """The settings that the validation part chose: ``settings``, the number of ``fits``,
     ``select_by``, its ``value`` and its ``value_by_rule``; with ``features`` their ``gain`` from

@@ -18,16 +18,15 @@ from foretaste.models.base import Implementation, IterativeModel, RecommenderMod
 from foretaste.models.config import ModelConfig, TrainingSize
 from foretaste.models.registry import model_class
 from foretaste.ops.device import computes_tf32
-from foretaste.runs.config import recorded
 from foretaste.runs.files import CONFIG
-from foretaste.runs.run import Run
-from foretaste.runs.run import model_config as recorded_model_config
+from foretaste.runs.run import Run, model_config
 from foretaste.training.config import (
     LearningRateSchedule,
     Precision,
     TrainingConfig,
     acting,
 )
+from foretaste.training.request import CHANGE_NO_RESULT, TrainRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,15 +141,10 @@ def check_candidates(dataset: Dataset, candidates: str) -> None:
             )
 
 
-def resolved_config(
-    model: str,
-    asked: TrainingConfig,
-    dataset: Dataset,
-    model_config: ModelConfig,
-    device: str,
-) -> TrainingConfig:
-    """The settings with the device that was found; of a model with epochs, its `TrainingPlan`."""
-    manifest = dataset.manifest
+def resolved_config(request: TrainRequest, dataset: Dataset, device: str) -> TrainingConfig:
+    """The settings of the training with the device that was found; of a model with epochs, its
+    `TrainingPlan`."""
+    asked, manifest = request.config, dataset.manifest
     holds_out = dataset.has_split("validation") or dataset.has_split("test")
     if asked.target is not None and not holds_out:
         raise SettingError(
@@ -158,11 +152,12 @@ def resolved_config(
             f"(protocol {manifest.protocol}); leave out --target or prepare another split"
         )
     check_candidates(dataset, asked.candidates)
-    asked = acting(asked, type(model_config))
-    kind = model_class(model)
+    asked = acting(asked, type(request.model_config))
+    kind = model_class(request.model)
     if not issubclass(kind, IterativeModel):
         return replace(asked, device=device)
-    return resolve(asked, kind, training_size(manifest), model_config=model_config, device=device)
+    size, of_model = training_size(manifest), sized(request.model_config, dataset)
+    return resolve(asked, kind, size, model_config=of_model, device=device)
 
 
 def training_size(manifest: Manifest) -> TrainingSize:
@@ -196,18 +191,19 @@ def followed_settings(model: RecommenderModel) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value != given[name]}
 
 
-def asked_settings(run: Run) -> TrainingConfig:
-    """The training settings that a run was given, ``auto`` included."""
-    return recorded(TrainingConfig, run.config.asked, run.path / CONFIG)
-
-
-def recorded_settings(run: Run, device: str) -> tuple[ModelConfig, TrainingConfig]:
-    """The settings that a run began with, on ``device``."""
-    settings, config = recorded_model_config(run.config, run.path / CONFIG), asked_settings(run)
-    if settings.has_epochs:
-        resolved = run.config.resolved
-        config = TrainingPlan(**{item.name: resolved[item.name] for item in fields(TrainingPlan)})
-    return settings, replace(config, device=device)
+def resumed_request(request: TrainRequest, run: Run, device: str) -> TrainRequest:
+    """The request of a run that was begun, with the values that it began with in place of ``auto``,
+    on ``device``. Settings that change no result are those of the request."""
+    config = request.config
+    if request.model_config.has_epochs:
+        own = {name: getattr(config, name) for name in CHANGE_NO_RESULT}
+        begun = {**run.config.resolved, **own}
+        config = TrainingPlan(**{item.name: begun[item.name] for item in fields(TrainingPlan)})
+    return replace(
+        request,
+        model_config=model_config(run.config, run.path / CONFIG),
+        config=replace(config, device=device),
+    )
 
 
 def check_order(model: str, config: ModelConfig, dataset: Dataset) -> None:

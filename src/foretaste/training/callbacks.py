@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,20 @@ class EpochReport:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BesidePopularity:
+    """A model beside popularity, on the people who choose the epoch."""
+
+    metric: str
+    """The metric that chooses."""
+    value: float
+    """That of popularity."""
+    gain: float
+    """What the model has more, with a 95 % interval from ``low`` to ``high``."""
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingSummary:
     """Final numbers. Times are in seconds; evaluation is outside the training clock."""
 
@@ -107,10 +122,9 @@ class TrainingSummary:
     memory_mib: float | None
     """Peak memory of the process (CPU) or of the allocator (GPU); None on a CPU under Windows."""
     test: Evaluation | None
-    popularity: Mapping[str, Any] = field(default_factory=dict)
-    """The ``metric`` that chooses, popularity's ``value`` on the people who choose, and what the
-    model gains over it, with a 95 % interval: ``gain``, ``low``, ``high``. Empty if nothing is held
-    out, or for a metric without values of people."""
+    popularity: BesidePopularity | None = None
+    """None for popularity itself, if nothing is held out, or for a metric without values of
+    people."""
     fold_in: dict[str, Any] = field(default_factory=dict)
     """Settings of the model's fold-in that the validation part chose, by name."""
     validation: Evaluation | None = None
@@ -120,7 +134,8 @@ class TrainingSummary:
     def as_event(self) -> dict[str, Any]:
         """Entries of the metrics log; evaluations are events of their own."""
         names = [item.name for item in fields(self) if item.name not in ("validation", "test")]
-        return {name: getattr(self, name) for name in names}
+        popularity = {} if self.popularity is None else asdict(self.popularity)
+        return {name: getattr(self, name) for name in names} | {"popularity": popularity}
 
 
 class Callback:
@@ -164,6 +179,8 @@ class Callbacks(Callback):
     def __init__(self, *callbacks: Callback, closed: Callable[[], None] | None = None) -> None:
         self.callbacks = [*callbacks]
         self._closed = closed
+        for event in _EVENTS:
+            setattr(self, event, partial(self._forward, event))
 
     def _forward(self, event: str, *details: Any) -> None:
         for callback in [*self.callbacks]:
@@ -175,29 +192,5 @@ class Callbacks(Callback):
                 self.callbacks.remove(callback)
                 self._closed()
 
-    def preparing(self, step: str) -> None:
-        self._forward("preparing", step)
 
-    def prepared(self, source: str, dataset: Dataset) -> None:
-        self._forward("prepared", source, dataset)
-
-    def resuming(self, run_path: Path) -> None:
-        self._forward("resuming", run_path)
-
-    def started(self, start: TrainingStart) -> None:
-        self._forward("started", start)
-
-    def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
-        self._forward("stepped", epoch, step, num_steps_per_epoch)
-
-    def fitting(self, step: str, num_done: int, num_all: int) -> None:
-        self._forward("fitting", step, num_done, num_all)
-
-    def evaluating(self, split: str, num_done: int, num_users: int) -> None:
-        self._forward("evaluating", split, num_done, num_users)
-
-    def epoch_done(self, report: EpochReport) -> None:
-        self._forward("epoch_done", report)
-
-    def finished(self, summary: TrainingSummary) -> None:
-        self._forward("finished", summary)
+_EVENTS = [name for name in vars(Callback) if not name.startswith("_")]

@@ -23,7 +23,13 @@ from foretaste._util.terminal import printable_lines
 from foretaste.data.dataset import Dataset
 from foretaste.evaluation.config import metric_name, parse_metric
 from foretaste.models.registry import config_class
-from foretaste.training.callbacks import Callback, EpochReport, TrainingStart, TrainingSummary
+from foretaste.training.callbacks import (
+    BesidePopularity,
+    Callback,
+    EpochReport,
+    TrainingStart,
+    TrainingSummary,
+)
 from foretaste.training.config import TrainingConfig, acts
 
 _LOG = logging.getLogger("foretaste")
@@ -294,16 +300,16 @@ class TrainingDisplay(Callback):
                 f"{compact(summary.evaluated_samples_per_s)} samples/s",
             )
 
-    def _say_beside_popularity(self, found: Mapping[str, Any]) -> None:
+    def _say_beside_popularity(self, found: BesidePopularity | None) -> None:
         """Print popularity's value, and a note if the model is not clearly better."""
-        if not found or self.start.model == "popularity":
+        if found is None:
             return
-        value = f"{found['metric']} {found['value']:.4f} on the same users; "
-        gain = f"{self.start.model} has {found['gain']:+.4f}"
-        if found["low"] is not None:
-            gain += f" ({found['low']:+.4f} to {found['high']:+.4f})"
+        value = f"{found.metric} {found.value:.4f} on the same users; "
+        gain = f"{self.start.model} has {found.gain:+.4f}"
+        if found.low is not None:
+            gain += f" ({found.low:+.4f} to {found.high:+.4f})"
         self._say_labelled("popularity", value + gain)
-        if found["low"] is not None and found["low"] > 0:
+        if found.low is not None and found.low > 0:
             return
         note = f"{self.start.model} is not clearly better than popularity"
         plan, auto = self.start.plan, self.start.auto_batch_size

@@ -26,6 +26,7 @@ from foretaste.training.callbacks import (
     TrainingSummary,
 )
 from foretaste.training.config import LogConfig
+from foretaste.training.request import TrainRequest
 
 _ARGS, _METRICS = "args.json", "metrics.json"
 _KINDS = ("epoch", "evaluation", "summary")
@@ -78,14 +79,15 @@ class RunLogging(Callback):
         self.run.log.append("evaluation", epoch=epoch, evaluation=evaluation.as_dict())
 
 
-def check_logs(logs: LogConfig, *, has_epochs: bool, overwrite: bool = False) -> None:
-    """Check paths and optional libraries before a training starts.
+def check_logs(request: TrainRequest) -> None:
+    """Check the paths of a request's logs, and optional libraries, before a training starts.
 
     Raises SettingError for a trace of a model that is fitted in one pass, and for paths that cannot
     be written or are there already unless ``overwrite``; MissingExtraError where TensorBoard is not
     installed.
     """
-    if logs.trace and not has_epochs:
+    logs, overwrite = request.logs, request.overwrite
+    if logs.trace and not request.model_config.has_epochs:
         raise SettingError("trace is on, but a model that is fitted in one pass has no steps")
     if logs.tensorboard and find_spec("tensorboard") is None:
         raise MissingExtraError(

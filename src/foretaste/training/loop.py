@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from foretaste.evaluation.result import Evaluation
 from foretaste.models.batches import Batches
@@ -12,29 +13,31 @@ from foretaste.training.state import TrainingState
 from foretaste.training.step import Step
 
 
+@dataclass(frozen=True, kw_only=True)
+class Hooks:
+    """What a training does between its updates."""
+
+    evaluate: Callable[[], Evaluation] | None = None
+    """Ranks the held-out users; without it the last epoch is the best."""
+
+    keep: Callable[[], None] = lambda: None
+    """Saves the weights, after every evaluation that is the best so far."""
+
+    checkpoint: Callable[[], None] = lambda: None
+    """Called wherever model and state agree on what was done. The training may be stopped here, by
+    raising: it can be resumed from what both are then."""
+
+    agreed: Callable[[float], float] = float
+    """Turns the value of an evaluation into the one that decides."""
+
+
 def fit(
-    step: Step,
-    batches: Batches,
-    state: TrainingState,
-    *,
-    evaluate: Callable[[], Evaluation] | None,
-    keep: Callable[[], None],
-    checkpoint: Callable[[], None],
-    callback: Callback,
-    agreed: Callable[[float], float] = float,
+    step: Step, batches: Batches, state: TrainingState, hooks: Hooks, callback: Callback
 ) -> str:
     """Train from ``state`` until the epochs are done, patience runs out or the target is met.
 
-    Args:
-        step: the model to train, and its update by a batch.
-        state: the position to begin at; it follows the training.
-        evaluate: ranks the held-out users; without it the last epoch is the best.
-        keep: saves the weights, after every evaluation that is the best so far.
-        checkpoint: called wherever model and ``state`` agree on what was done. The training may be
-            stopped here, by raising: it can go on from what both are then.
-        agreed: turns the value of an evaluation into the one that decides.
-
-    Returns why training ended. Raises TrainingError for a loss that is not finite.
+    ``step`` has the model, and updates it by a batch; ``state`` follows the training. Returns why
+    training ended. Raises TrainingError for a loss that is not finite.
     """
     plan, model, num_batches = state.plan, step.model.train(), batches.num_batches
     state.clock.compile_s += step.compile(batches)
@@ -52,7 +55,7 @@ def fit(
             state.count(step(batch), batch.num_samples)
             callback.stepped(epoch, state.num_done, num_batches)
             # Counted above: model and state agree that this update is done.
-            checkpoint()
+            hooks.checkpoint()
         # Of several ranks the shared parameters are still being updated: see `SharedStep`.
         step.finish()
         loss = state.mean_loss()  # sync: the first of the epoch, which the clock waits for
@@ -62,19 +65,19 @@ def fit(
         step.scaler.check_updates(state.num_done)
         evaluation, value = None, None
         with step.evaluated_weights():
-            if evaluate is not None and plan.evaluates(epoch):
+            if hooks.evaluate is not None and plan.evaluates(epoch):
                 model.eval()
-                evaluation = state.clock.counted(evaluate(), epoch)
+                evaluation = state.clock.counted(hooks.evaluate(), epoch)
                 # The first rank's value: all must come to the same best epoch and the same end.
-                value = agreed(evaluation[plan.select_by])
+                value = hooks.agreed(evaluation[plan.select_by])
             is_best = state.early_stopping.update(epoch, value)
             # Weights are written before the state that names their epoch. After a kill in between,
             # the older state finds newer weights, and this epoch is done again.
             if is_best:
-                keep()
+                hooks.keep()
         position = state.global_step - 1, num_batches
         settings = step.scaler.as_event() | model.schedule(*position) | plan.schedule(*position)
         callback.epoch_done(state.report(loss, settings, evaluation, is_best=is_best))
         state.next_epoch()
-        checkpoint()
+        hooks.checkpoint()
     return reason

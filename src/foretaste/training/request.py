@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from foretaste._util.keywords import assign_settings
+from foretaste._util.process import launch
 from foretaste._util.settings import Threads, check_settings, checked, fields_of, to_document
 from foretaste.data.config import PrepareConfig
 from foretaste.data.manifest import Manifest
-from foretaste.data.request import PrepareRequest
+from foretaste.data.request import OF_DATA, PrepareRequest, take_data
 from foretaste.errors import RunError, SettingError
 from foretaste.models.config import ModelConfig
 from foretaste.models.registry import MODELS, config_class
@@ -33,7 +34,6 @@ CHANGE_NO_RESULT = ("checkpoint_every_s", "warm_up_epochs")
 SAME = "from"
 """The role of a run of the same model whose weights a training begins with."""
 
-_OF_DATA = ("items", "source_dir")
 _BESIDE = ("run", "runs_root", "overwrite", "logs", "threads")
 
 
@@ -107,14 +107,11 @@ class TrainRequest:
             if (begun := read_config(path)).model == model:
                 keywords["model_config"] = model_config(begun, path / CONFIG)
         own = [item.name for item in fields(cls) if item.name not in ("model", "data", *parts)]
-        given = assign_settings(verb, keywords, (*own, *_OF_DATA), parts)
+        given = assign_settings(verb, keywords, (*own, *OF_DATA), parts)
         check_settings_act(model, kind, keywords)
-        data = {name: given.pop(name) for name in _OF_DATA if name in given}
-        if "preparation" in given:
-            data["config"] = given.pop("preparation")
         if "model_config" not in given:
             given["model_config"] = kind()
-        return cls(model=model, data=PrepareRequest(source=dataset, **data), **given)
+        return cls(model=model, data=take_data(dataset, given), **given)
 
     @classmethod
     def of_run(cls, run: Run) -> TrainRequest:
@@ -153,13 +150,15 @@ class TrainRequest:
         return {"model": self.model, **whole}
 
     def record(self, manifest: Manifest) -> dict[str, Any]:
-        """The request for ``config.json``, without passwords. ``beside`` has the fields that change
-        no result; ``manifest`` is that of the dataset."""
-        whole: dict[str, Any] = to_document(replace(self, data=PrepareRequest(source=None)))
-        data = {"data": self.data.record(manifest)}
-        beside = {name: whole.pop(name) for name in _BESIDE}
-        beside |= {name: whole["config"].pop(name) for name in CHANGE_NO_RESULT}
-        return whole | data | {"beside": beside}
+        """What ``config.json`` has of the request beside its settings and its start, without
+        passwords. ``beside`` has what changes no result; ``manifest`` is that of the dataset."""
+        beside = {name: to_document(getattr(self, name)) for name in _BESIDE}
+        beside |= {name: getattr(self.config, name) for name in CHANGE_NO_RESULT}
+        return {
+            "data": self.data.record(manifest),
+            "needs_features": list(self.needs_features),
+            "beside": beside,
+        }
 
     def starts(self) -> dict[str, Path]:
         """The runs whose weights the training begins with, by role: ``from``, or the pretrained
@@ -173,7 +172,10 @@ class TrainRequest:
 
     def check_names(self) -> None:
         """Raise an error for runs and data that are not there, and for a run's name that is taken:
-        all that can be said before PyTorch is imported."""
+        all that can be said before PyTorch is imported. With several ranks it is said later: they
+        meet first, and one of them looks."""
+        if launch().size > 1:
+            return
         if self.run is not None and not self.overwrite and Run.unfinished(self.run) is None:
             check_is_new(self.run)
         for path in self.starts().values():

@@ -37,8 +37,8 @@ from foretaste.models.memory import check_model_fits
 from foretaste.models.registry import Definition, build_model
 from foretaste.ops.histories import HistoryTensors
 from foretaste.training.auto import followed_settings, selected_metric, sized
-from foretaste.training.config import TrainingConfig
 from foretaste.training.features import hand_features
+from foretaste.training.request import TrainRequest
 from foretaste.training.validation import check_evaluation_fits
 
 MOST_FITS = 10
@@ -86,17 +86,15 @@ class Chosen:
 
 
 def chosen_settings(
+    request: TrainRequest,
     dataset: Dataset,
-    model: str,
-    asked: ModelConfig,
-    config: TrainingConfig,
     device: torch.device,
     progress: FitProgress,
 ) -> Chosen:
-    """Values that the validation part chooses for settings of ``asked`` that are ``auto``."""
-    search = Search(dataset, model, asked, config, device, progress)
+    """Values that the validation part chooses for settings of the model that are ``auto``."""
+    search = Search(request, dataset, device, progress)
     is_open = search.candidates or search.feature_settings
-    if not (config.search and is_open and dataset.has_split("validation")):
+    if not (request.config.search and is_open and dataset.has_split("validation")):
         return Chosen()
     if not (dataset.manifest.num_interactions and search.sample.heldout.num_users):
         return Chosen()
@@ -112,7 +110,11 @@ def chosen_settings(
         "value_by_rule": by_rule,
         **({"features": features} if features else {}),
     }
-    return Chosen(record=found) if search.sample.share == 1.0 else search.decide(asked, found)
+    return (
+        Chosen(record=found)
+        if search.sample.share == 1.0
+        else search.decide(request.model_config, found)
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -134,15 +136,14 @@ class Search:
 
     def __init__(
         self,
+        request: TrainRequest,
         dataset: Dataset,
-        model: str,
-        asked: ModelConfig,
-        config: TrainingConfig,
         device: torch.device,
         progress: FitProgress,
     ) -> None:
-        self.dataset, self.model = dataset, model
-        self.config, self.device, self.progress = config, device, progress
+        self.dataset, self.model = dataset, request.model
+        self.config, self.device, self.progress = request.config, device, progress
+        asked, config = request.model_config, request.config
         self.select_by = selected_metric(config, dataset.manifest.protocol)
         candidates = sized(asked, dataset).candidates()
         self.candidates = [one for one in candidates if getattr(asked, one[0]) == "auto"]

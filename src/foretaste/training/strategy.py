@@ -31,6 +31,7 @@ from foretaste.training.state import TrainingState
 from foretaste.training.step import Step, is_recorded, make_step
 
 RunOrDataset = TypeVar("RunOrDataset", bound=Run | Dataset)
+Value = TypeVar("Value")
 
 
 class Strategy:
@@ -62,7 +63,7 @@ class Strategy:
     def check_alike(self, facts: Mapping[str, Any]) -> None:
         """RankError where JSON values differ among those who train."""
 
-    def first(self, action: Callable[[], Any]) -> Any:
+    def first(self, action: Callable[[], Value]) -> Value:
         """The JSON value of ``action``, done by one of those who train."""
         return action()
 

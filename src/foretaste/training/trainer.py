@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 
@@ -14,7 +15,6 @@ from foretaste._util.memory import require_memory
 from foretaste._util.system import peak_of_process, reset_peak_of_process
 from foretaste.data.dataset import Dataset
 from foretaste.errors import Interrupted, SettingError, TrainingError
-from foretaste.evaluation.config import default_metric
 from foretaste.evaluation.ranking import to_device
 from foretaste.evaluation.result import Evaluation
 from foretaste.models.base import (
@@ -24,7 +24,6 @@ from foretaste.models.base import (
     NeuralModel,
     RecommenderModel,
 )
-from foretaste.models.config import ModelConfig
 from foretaste.models.memory import check_model_fits, free_on, num_parameters, training_bytes
 from foretaste.models.registry import Definition, build_model
 from foretaste.ops.histories import HistoryTensors
@@ -33,41 +32,36 @@ from foretaste.runs.run import Run, load_model
 from foretaste.training.auto import TrainingPlan, followed_settings, training_size
 from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary
 from foretaste.training.checkpoint import Checkpoints, hardware_of
-from foretaste.training.config import LogConfig, TrainingConfig
 from foretaste.training.features import hand_features
 from foretaste.training.interruption import Interruption, errors_say_how_to_go_on
 from foretaste.training.logs import logged
-from foretaste.training.loop import fit
+from foretaste.training.loop import Hooks, fit
+from foretaste.training.request import TrainRequest
 from foretaste.training.search import Fit
 from foretaste.training.state import Clock, TrainingState
-from foretaste.training.strategy import ALONE, Strategy
+from foretaste.training.strategy import Strategy
 from foretaste.training.validation import Validation, check_evaluation_fits
-from foretaste.training.warm_start import WarmStart
-
-Model = TypeVar("Model", bound=RecommenderModel)
+from foretaste.training.warm_start import take_first_weights
 
 
 def make_trainer(
-    dataset: Dataset,
-    model: str,
-    model_config: ModelConfig,
-    config: TrainingConfig,
-    strategy: Strategy = ALONE,
-    fitted: Fit | None = None,
-) -> Trainer[Any]:
-    """The trainer of a model on a dataset.
-
-    Args:
-        config: the settings of the training; for a model with epochs a `TrainingPlan`.
-        strategy: how it is carried out; by default by this process alone.
-        fitted: a model of these settings that is fitted to the training part already.
+    request: TrainRequest, dataset: Dataset, strategy: Strategy, fitted: Fit | None = None
+) -> Trainer:
+    """The trainer of a request without ``auto``, whose config is a `TrainingPlan` if the model has
+    epochs; with ``fitted``, a model of these settings that is fitted to the training part already.
 
     Raises TrainingError where there is nothing to learn from, UnsupportedError where the model
-    would not fit the machine, SettingError where the device is not there.
+    would not fit the machine, SettingError where the device is not there, RankError where ranks
+    found other settings, or have other devices.
     """
     if dataset.manifest.num_interactions == 0:
         raise TrainingError(f"{dataset.name}: the training part is empty, nothing to learn from")
+    model_config, config = request.model_config, request.config
     device = strategy.device(config.device)
+    is_gpu = device.type == "cuda"
+    name = torch.cuda.get_device_name(device) if is_gpu else torch.backends.cpu.get_cpu_capability()
+    # Ranks may find other values for `auto`: tf32 is for GPUs that have it.
+    strategy.check_alike(request.settings() | {"device": name})
     num_users = dataset.manifest.num_train_users
     num_items = model_config.num_listed(
         dataset.manifest.num_items, dataset.manifest.num_listed_items
@@ -81,8 +75,8 @@ def make_trainer(
         histories = replace(histories, weight=torch.tensor(weight, device=device))
     if fitted is not None:
         assert isinstance(fitted.model, ClosedFormModel)
-        return OnePassTrainer(dataset, fitted.model, histories, config, strategy, fitted.fit_s)
-    made_of = Definition(model, model_config, num_users, num_items)
+        return OnePassTrainer(request, dataset, fitted.model, histories, strategy, fitted.fit_s)
+    made_of = Definition(request.model, model_config, num_users, num_items)
     check_model_fits(
         made_of,
         device,
@@ -96,13 +90,12 @@ def make_trainer(
     hand_features(dataset, built, device)
     check_evaluation_fits(built, dataset, config)
     if isinstance(built, IterativeModel):
-        assert isinstance(config, TrainingPlan)
-        return EpochTrainer(dataset, built, histories, config, strategy)
+        return EpochTrainer(request, dataset, built, histories, strategy)
     assert isinstance(built, ClosedFormModel)
-    return OnePassTrainer(dataset, built, histories, config, strategy)
+    return OnePassTrainer(request, dataset, built, histories, strategy)
 
 
-class Trainer(ABC, Generic[Model]):
+class Trainer(ABC):
     """Trains a model on a dataset; `make_trainer` makes the one that suits the model."""
 
     _num_copies = 1
@@ -110,25 +103,25 @@ class Trainer(ABC, Generic[Model]):
 
     def __init__(
         self,
+        request: TrainRequest,
         dataset: Dataset,
-        model: Model,
+        model: RecommenderModel,
         histories: HistoryTensors,
-        config: TrainingConfig,
         strategy: Strategy,
     ) -> None:
+        self.request = request
         self.dataset = dataset
         self.model = model
-        self.config = config
         self.strategy = strategy
         self.order = self._order(histories)
         self.search_s = 0.0
         """Seconds of the search for its settings."""
         self.hardware = {**hardware_of(model.device), **strategy.hardware}
 
-    def begin(self, warm_start: WarmStart) -> dict[str, Any]:
+    def begin(self) -> dict[str, Any]:
         """Take the first weights; returns the record of the warm start for ``config.json``.
 
-        Raises what `WarmStart.apply` raises.
+        Raises what `take_first_weights` raises.
         """
         return {}
 
@@ -139,17 +132,25 @@ class Trainer(ABC, Generic[Model]):
         files = sum(file.stat().st_size for file in self.dataset.path.iterdir() if file.is_file())
         return files + weights * self._num_copies
 
-    def train(self, run: Run, logs: LogConfig, callback: Callback) -> None:
-        """Train from the state of the run to the end; no other process may train it.
+    @abstractmethod
+    def train(self, run: Run, callback: Callback) -> None:
+        """Train from the state of the run to the end; no other process may train it. The run keeps
+        the weights, and the callback is told from the start to the summary.
 
         Raises Interrupted, a KeyboardInterrupt, once the state was saved after Ctrl-C, SIGTERM or
         SIGHUP; RunError, with the run as it was, where its saved state does not fit.
         """
-        writes = self.strategy.writes
+
+    @contextmanager
+    def _logged(
+        self, run: Run, callback: Callback
+    ) -> Iterator[tuple[Validation, Callback, Interruption]]:
+        """Write the logs and note signals within."""
+        writes, request = self.strategy.writes, self.request
         with (
             self.strategy.interruption(run.place) as interruption,
             (
-                logged(run, logs, callback, interruption.output_closed)
+                logged(run, request.logs, callback, interruption.output_closed)
                 if writes
                 else nullcontext(Callback())
             ) as callbacks,
@@ -159,14 +160,10 @@ class Trainer(ABC, Generic[Model]):
                 callbacks.evaluating(split, num_done, num_users)
                 interruption.check(f"while ranking the {split} part")
 
-            validation = Validation(self.dataset, self.model, self.config, self.strategy, progress)
-            self._fit(run, validation, callbacks, interruption)
-
-    @abstractmethod
-    def _fit(
-        self, run: Run, validation: Validation, callback: Callback, interruption: Interruption
-    ) -> None:
-        """Fit, keep the weights in the run, and tell the callback from the start to the summary."""
+            validation = Validation(
+                self.dataset, self.model, request.config, self.strategy, progress
+            )
+            yield validation, callbacks, interruption
 
     def _start(self, run: Run, validation: Validation, **own: Any) -> TrainingStart:
         """The event of a training that begins; the peak of memory is counted from here."""
@@ -227,19 +224,16 @@ class Trainer(ABC, Generic[Model]):
         num_samples: int,
         /,
         *,
-        select_by: str | None = None,
         num_warm_up: int = 0,
         **own: Any,
     ) -> TrainingSummary:
         """The final numbers, once the weights kept are evaluated on the test part."""
         self.model.eval()
         test = validation.final
-        if test is None and (test := validation.test(select_by)) is not None:
+        if test is None and (test := validation.test()) is not None:
             clock.counted(test, None)
-        metric = select_by or default_metric(self.dataset.manifest.protocol)
         return TrainingSummary(
-            popularity=validation.beside_popularity(metric, test),
-            select_by=select_by,
+            popularity=validation.beside_popularity(test),
             memory_mib=peak_memory_mib(self.model.device),
             test=test,
             search_s=self.search_s,
@@ -248,8 +242,10 @@ class Trainer(ABC, Generic[Model]):
         )
 
 
-class EpochTrainer(Trainer[IterativeModel]):
+class EpochTrainer(Trainer):
     """Trains a model epoch by epoch, up to the best epoch's weights."""
+
+    model: IterativeModel
 
     _num_copies = 9
     """The best weights and two states: one is written beside the other. A state has the weights,
@@ -257,14 +253,15 @@ class EpochTrainer(Trainer[IterativeModel]):
 
     def __init__(
         self,
+        request: TrainRequest,
         dataset: Dataset,
         model: IterativeModel,
         histories: HistoryTensors,
-        plan: TrainingPlan,
         strategy: Strategy,
     ) -> None:
-        super().__init__(dataset, model, histories, plan, strategy)
-        self.plan = plan
+        super().__init__(request, dataset, model, histories, strategy)
+        assert isinstance(request.config, TrainingPlan)
+        self.plan = plan = request.config
         self.has_begun = False
         self.started_from: dict[str, Any] = {}
         """Origin of the first weights, as logged; empty for weights by seed."""
@@ -293,9 +290,12 @@ class EpochTrainer(Trainer[IterativeModel]):
         require_memory(needed, free, f"a step of {model.name}", advice)
         return f"{memory(needed)} at most for weights, Adam and a step, beside the histories"
 
-    def begin(self, warm_start: WarmStart) -> dict[str, Any]:
+    def begin(self, begun: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """``begun`` is the record of the same start by an earlier process."""
         self.has_begun = True
-        record, self.started_from = warm_start.apply(self.model, self.dataset)
+        record, self.started_from = take_first_weights(
+            self.request, self.model, self.dataset, begun or {}
+        )
         return record
 
     def _restore(self, run: Run, checkpoints: Checkpoints) -> tuple[bool, str | None]:
@@ -313,115 +313,121 @@ class EpochTrainer(Trainer[IterativeModel]):
             return True, self.state.where() + note
         position = None
         if not self.has_begun:
-            self.begin(WarmStart.of_record(run.config.start))
+            self.begin(run.config.start)
             position = "epoch 1: it had ended before a state was saved"
         if self.strategy.writes:
             run.begin_anew()
         return False, position
 
-    def _fit(
-        self, run: Run, validation: Validation, callback: Callback, interruption: Interruption
-    ) -> None:
+    def train(self, run: Run, callback: Callback) -> None:
         state, plan = self.state, self.plan
-        checkpoints = self.strategy.checkpoints(run, self.step, state, self.hardware)
+        with self._logged(run, callback) as (validation, callbacks, interruption):
+            checkpoints = self.strategy.checkpoints(run, self.step, state, self.hardware)
+            callbacks.started(self._begun(run, validation, checkpoints))
+
+            def checkpoint() -> None:
+                # At the end of an epoch, and with a save after every update, the ranks agree at
+                # once.
+                at_once = state.num_done == 0 or plan.checkpoint_every_s == 0
+                is_due, signal = interruption.reach(checkpoints.is_due(), at_once=at_once)
+                if is_due:
+                    checkpoints.save()
+                interruption.end(state.what_is_done(), signal)
+
+            def keep() -> None:
+                validation.keep()
+                checkpoints.write_weights(self.model, state.early_stopping.best_epoch)
+
+            def evaluate() -> Evaluation:
+                is_only = state.epoch == plan.epochs and not state.early_stopping.best_epoch
+                return validation.select(is_only=is_only)
+
+            is_selecting = validation.selection_split is not None
+            hooks = Hooks(
+                evaluate=evaluate if is_selecting else None,
+                keep=keep,
+                checkpoint=checkpoint,
+                agreed=self.strategy.agreed,
+            )
+            with errors_say_how_to_go_on(run, interruption.command, writes=self.strategy.writes):
+                try:
+                    reason = fit(self.step, self.batches, state, hooks, callbacks)
+                except Interrupted:
+                    # Between two updates, or in a ranking: all its updates are counted, so it is
+                    # done anew.
+                    checkpoints.save()
+                    raise
+                # With this state a run that is killed while it is tested has no epoch to do again.
+                checkpoints.save()
+                # In memory are the weights of the last epoch, in the file those of the best.
+                self.model.load_state_dict(checkpoints.read_weights(self.model))
+                # The summary is in the log before the state goes: a kill in between leaves a run
+                # that is finished, and `resume` removes the state.
+                callbacks.finished(self._ended(validation, keep, reason))
+                if self.strategy.writes:
+                    run.discard_state()
+
+    def _begun(self, run: Run, validation: Validation, checkpoints: Checkpoints) -> TrainingStart:
+        """Go to where the run was; returns the event of the training that begins or goes on."""
         is_resumed, resumed_at = self._restore(run, checkpoints)
-        start = self._start(
+        size = training_size(self.dataset.manifest)
+        return self._start(
             run,
             validation,
-            plan=plan,
-            num_samples=state.num_samples,
-            num_steps_per_epoch=state.num_steps_per_epoch,
-            auto_batch_size=self.model.auto_settings(
-                training_size(self.dataset.manifest), self.model.config
-            ).get("batch_size"),
+            plan=self.plan,
+            num_samples=self.state.num_samples,
+            num_steps_per_epoch=self.state.num_steps_per_epoch,
+            auto_batch_size=self.model.auto_settings(size, self.model.config).get("batch_size"),
             started_from=self.started_from,
             memory=self.memory,
             is_resumed=is_resumed,
             resumed_at=resumed_at,
         )
-        callback.started(start)
 
-        def checkpoint() -> None:
-            # At the end of an epoch, and with a save after every update, the ranks agree at once.
-            at_once = state.num_done == 0 or plan.checkpoint_every_s == 0
-            is_due, signal = interruption.reach(checkpoints.is_due(), at_once=at_once)
-            if is_due:
-                checkpoints.save()
-            interruption.end(state.what_is_done(), signal)
-
-        def keep() -> None:
-            validation.keep()
-            checkpoints.write_weights(self.model, state.early_stopping.best_epoch)
-
-        is_selecting = validation.selection_split is not None
-
-        def evaluate() -> Evaluation:
-            is_only = state.epoch == plan.epochs and not state.early_stopping.best_epoch
-            return validation.select(plan.select_by, is_only=is_only)
-
-        with errors_say_how_to_go_on(run, interruption.command, writes=self.strategy.writes):
-            try:
-                reason = fit(
-                    self.step,
-                    self.batches,
-                    state,
-                    evaluate=evaluate if is_selecting else None,
-                    keep=keep,
-                    checkpoint=checkpoint,
-                    callback=callback,
-                    agreed=self.strategy.agreed,
-                )
-            except Interrupted:
-                # Between two updates, or in a ranking: all its updates are counted, so it is done
-                # anew.
-                checkpoints.save()
-                raise
-            # With this state a run that is killed while it is tested has no epoch to do again.
-            checkpoints.save()
-            stopping = state.early_stopping
-            # In memory are the weights of the last epoch, in the file those of the best.
-            self.model.load_state_dict(checkpoints.read_weights(self.model))
-            fold_in, chosen = validation.choose_fold_in(plan.select_by, stopping.best_value)
-            if chosen is not None:
-                stopping.best_value = chosen[plan.select_by]
-                keep()
-            target_epoch = stopping.target_epoch
-            summary = self._summary(
-                validation,
-                state.clock,
-                state.num_samples,
-                num_warm_up=plan.warm_up_epochs,
-                stopped_because=reason,
-                select_by=plan.select_by,
-                selection_split=validation.selection_split,
-                best_epoch=stopping.best_epoch,
-                best_value=stopping.best_value,
-                target_epoch=target_epoch,
-                target_s=None if target_epoch is None else state.clock.until(target_epoch),
-                fold_in=fold_in,
-                validation=chosen,
-            )
-            # The summary is in the log before the state goes: a kill in between leaves a run that
-            # is finished, and `resume` removes the state.
-            callback.finished(summary)
-            if self.strategy.writes:
-                run.discard_state()
+    def _ended(
+        self, validation: Validation, keep: Callable[[], None], reason: str
+    ) -> TrainingSummary:
+        """Choose the fold-in of the best epoch's weights, and ``keep`` them with it; returns the
+        event of the training that is done."""
+        state, plan, stopping = self.state, self.plan, self.state.early_stopping
+        fold_in, chosen = validation.choose_fold_in(stopping.best_value)
+        if chosen is not None:
+            stopping.best_value = chosen[plan.select_by]
+            keep()
+        target_epoch = stopping.target_epoch
+        return self._summary(
+            validation,
+            state.clock,
+            state.num_samples,
+            num_warm_up=plan.warm_up_epochs,
+            stopped_because=reason,
+            select_by=plan.select_by,
+            selection_split=validation.selection_split,
+            best_epoch=stopping.best_epoch,
+            best_value=stopping.best_value,
+            target_epoch=target_epoch,
+            target_s=None if target_epoch is None else state.clock.until(target_epoch),
+            fold_in=fold_in,
+            validation=chosen,
+        )
 
 
-class OnePassTrainer(Trainer[ClosedFormModel]):
+class OnePassTrainer(Trainer):
     """Fits a model at once; a composed one gets the models of its runs first."""
+
+    model: ClosedFormModel
 
     def __init__(
         self,
+        request: TrainRequest,
         dataset: Dataset,
         model: ClosedFormModel,
         histories: HistoryTensors,
-        config: TrainingConfig,
         strategy: Strategy,
         fit_s: float | None = None,
     ) -> None:
         """With ``fit_s`` the model was fitted before, in so many seconds."""
-        super().__init__(dataset, model, histories, config, strategy)
+        super().__init__(request, dataset, model, histories, strategy)
         self.histories, self.fit_s = histories, fit_s
         if isinstance(model, ComposedModel):
             runs = [Run.open(path) for path in model.run_paths()]
@@ -433,39 +439,37 @@ class OnePassTrainer(Trainer[ClosedFormModel]):
                     )
             model.compose([load_model(run, model.device) for run in runs])
 
-    def _fit(
-        self, run: Run, validation: Validation, callback: Callback, interruption: Interruption
-    ) -> None:
-        run.begin_anew()
-        num_samples, clock = len(self.histories), Clock()
-        start = self._start(
-            run,
-            validation,
-            plan=None,
-            num_samples=num_samples,
-            num_steps_per_epoch=1,
-            started_from={},
-            fitting=self.model.fitting_note(self.histories),
-        )
-        callback.started(start)
+    def train(self, run: Run, callback: Callback) -> None:
+        with self._logged(run, callback) as (validation, callbacks, interruption):
+            run.begin_anew()
+            num_samples, clock = len(self.histories), Clock()
+            start = self._start(
+                run,
+                validation,
+                plan=None,
+                num_samples=num_samples,
+                num_steps_per_epoch=1,
+                started_from={},
+                fitting=self.model.fitting_note(self.histories),
+            )
+            callbacks.started(start)
 
-        def progress(*how_far: Any) -> None:
-            callback.fitting(*how_far)
+            def progress(step: str, num_done: int, num_all: int) -> None:
+                callbacks.fitting(step, num_done, num_all)
+                interruption.check("while fitting, which begins anew")
+
+            if self.fit_s is None:
+                clock.go()
+                self.model.fit(self.histories, progress)
+                clock.stop()
+            else:
+                clock.running_s = self.fit_s
             interruption.check("while fitting, which begins anew")
-
-        if self.fit_s is None:
-            clock.go()
-            self.model.fit(self.histories, progress)
-            clock.stop()
-        else:
-            clock.running_s = self.fit_s
-        interruption.check("while fitting, which begins anew")
-        clock.next_epoch()
-        run.save_weights(self.model.state_dict())
-        summary = self._summary(
-            validation, clock, num_samples, stopped_because="fitted in one pass"
-        )
-        callback.finished(summary)
+            clock.next_epoch()
+            run.save_weights(self.model.state_dict())
+            reason = "fitted in one pass"
+            summary = self._summary(validation, clock, num_samples, stopped_because=reason)
+            callbacks.finished(summary)
 
 
 def peak_memory_mib(device: torch.device) -> float | None:

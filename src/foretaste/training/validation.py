@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 
@@ -15,9 +14,12 @@ from foretaste.evaluation.evaluator import evaluate, validation_rows
 from foretaste.evaluation.ranking import check_ranking_fits
 from foretaste.evaluation.result import Evaluation, paired_difference
 from foretaste.models.base import IterativeModel, RecommenderModel
+from foretaste.models.config import Setting
 from foretaste.models.memory import training_bytes
 from foretaste.models.popularity.config import PopularityConfig
 from foretaste.models.popularity.model import Popularity
+from foretaste.training.auto import selected_metric
+from foretaste.training.callbacks import BesidePopularity
 from foretaste.training.config import TrainingConfig
 from foretaste.training.strategy import Strategy
 
@@ -59,18 +61,23 @@ class Validation:
         splits: tuple[Split, ...] = ("validation", "test")
         return next((split for split in splits if self.dataset.has_split(split)), None)
 
-    def select(self, select_by: str, *, is_only: bool = False) -> Evaluation:
-        """Evaluate at the list length of ``select_by``.
+    @cached_property
+    def metric(self) -> str:
+        """The metric that chooses."""
+        return selected_metric(self.config, self.dataset.manifest.protocol)
+
+    def select(self, *, is_only: bool = False) -> Evaluation:
+        """Evaluate at the list length of the metric that chooses.
 
         If this may become the final result, it evaluates at all final lengths. ``is_only`` is True
         if no other epoch is evaluated: then the numbers are the final ones, over every user.
         """
         if is_only and self.selection_split == "test":
-            self._selected = self.final = self.test(select_by)
+            self._selected = self.final = self.test()
             assert self._selected is not None
             return self._selected
         lengths = TEST_LENGTHS if self._is_final else ()
-        kind, length = parse_metric(select_by)
+        kind, length = parse_metric(self.metric)
         # Lists cost as much again as ranks, or more.
         coverage = kind == "coverage"
         self._selected = self._evaluate(self._validation_part, (*lengths, length), coverage)
@@ -88,49 +95,47 @@ class Validation:
         # 100 of the whole catalogue in every epoch cost more than one ranking in the end.
         return self.selection_split == "test" and self.config.candidates != "full"
 
-    def test(self, select_by: str | None) -> Evaluation | None:
+    def test(self) -> Evaluation | None:
         """The final numbers, over every held-out user; None where nothing is held out.
 
-        The list length that chose the epoch is among them.
+        The list length of the metric that chooses is among them.
         """
         if not self.dataset.has_split("test"):
             return None
-        chosen = () if select_by is None else (parse_metric(select_by)[1],)
-        return self._evaluate(self._heldout("test"), TEST_LENGTHS + chosen, coverage=True)
+        lengths = (*TEST_LENGTHS, parse_metric(self.metric)[1])
+        return self._evaluate(self._test_part, lengths, coverage=True)
 
-    def beside_popularity(self, select_by: str, test: Evaluation | None) -> dict[str, Any]:
-        """The metric of popularity, of the model, and the paired difference, on the users who
-        choose the epoch; on at most as many users of the test part if nothing chooses. Empty if
-        nothing is held out, or for a metric without values of users."""
-        split = self.selection_split
-        if split is None or parse_metric(select_by)[0] == "coverage":
-            return {}
-        if isinstance(self.model, IterativeModel):
-            users, own = self._validation_part, self._best or self.select(select_by)
+    def beside_popularity(self, test: Evaluation | None) -> BesidePopularity | None:
+        """The model beside popularity, on the users who choose the epoch; on at most as many users
+        of the test part if nothing chooses. None for popularity itself, if nothing is held out, or
+        for a metric without values of users."""
+        model, (kind, length) = self.model, parse_metric(self.metric)
+        if isinstance(model, Popularity) or kind == "coverage":
+            return None
+        if isinstance(model, IterativeModel) and self.selection_split is not None:
+            users, own = self._validation_part, self._best or self.select()
         elif test is not None:
-            users, own = self._heldout("test"), test
+            own, users = test, self._test_part
             users = users.rows(validation_rows(users, self.config.validation_users))
         else:
-            return {}
-        model = self.model
+            return None
         counts = Popularity(PopularityConfig(), model.num_users, model.num_items, model.users)
         counts.to(model.device).item_count_I.copy_(model.item_count_I)
-        length = (parse_metric(select_by)[1],)
-        baseline = self._evaluate(users, length, coverage=False, model=counts)
+        baseline = self._evaluate(users, (length,), coverage=False, model=counts)
         is_one = np.isin(own.user_index, baseline.user_index)
-        values = own.per_user[select_by][is_one]
-        gain = paired_difference(select_by, baseline.per_user[select_by], values)
-        return {
-            "metric": select_by,
-            "value": baseline[select_by],
-            "gain": gain.value,
-            "low": gain.low,
-            "high": gain.high,
-        }
+        values = own.per_user[self.metric][is_one]
+        gain = paired_difference(self.metric, baseline.per_user[self.metric], values)
+        return BesidePopularity(
+            metric=self.metric,
+            value=baseline[self.metric],
+            gain=gain.value,
+            low=gain.low,
+            high=gain.high,
+        )
 
     def choose_fold_in(
-        self, select_by: str, best_value: float | None
-    ) -> tuple[dict[str, Any], Evaluation | None]:
+        self, best_value: float | None
+    ) -> tuple[dict[str, Setting], Evaluation | None]:
         """Have the model choose its fold-in settings by the new users of the validation part.
 
         Returns the chosen settings and their evaluation. The evaluation is None if the settings of
@@ -142,8 +147,8 @@ class Validation:
         found: dict[float, Evaluation] = {}
 
         def value() -> float:
-            evaluation = self.select(select_by)
-            value = self.strategy.agreed(evaluation[select_by])
+            evaluation = self.select()
+            value = self.strategy.agreed(evaluation[self.metric])
             found.setdefault(value, evaluation)  # of equal ones the first is kept
             return value
 
@@ -168,6 +173,11 @@ class Validation:
         if split == "test" and (self.config.target is not None or self.config.candidates != "full"):
             return heldout
         return heldout.rows(validation_rows(heldout, self.config.validation_users))
+
+    @cached_property
+    def _test_part(self) -> HeldOut:
+        """Everyone in the test part, read at the end."""
+        return self._heldout("test")
 
     def _heldout(self, split: Split) -> HeldOut:
         """A held-out part, with what the users of the model have in training."""

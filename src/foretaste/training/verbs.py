@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
-
-import torch
 
 from foretaste._util.formatting import shown
 from foretaste._util.settings import checked, given_or_default
@@ -33,8 +31,8 @@ from foretaste.runs.run import Run, dataset_of
 from foretaste.training.auto import (
     check_order,
     followed_settings,
-    recorded_settings,
     resolved_config,
+    resumed_request,
     sized,
 )
 from foretaste.training.callbacks import Callback
@@ -47,11 +45,11 @@ from foretaste.training.config import (
 from foretaste.training.display import displayed
 from foretaste.training.features import check_features
 from foretaste.training.logs import check_logs
-from foretaste.training.request import CHANGE_NO_RESULT, TrainRequest
-from foretaste.training.search import Fit, chosen_settings
+from foretaste.training.request import TrainRequest
+from foretaste.training.search import chosen_settings
 from foretaste.training.strategy import ALONE, Strategy, strategy_here
 from foretaste.training.trainer import Trainer, make_trainer
-from foretaste.training.warm_start import WarmStart, weights_of_start
+from foretaste.training.warm_start import record_of_start, weights_of_start
 
 if TYPE_CHECKING:
     from foretaste.keywords import ModelName, TrainKeywords
@@ -140,25 +138,30 @@ def train_run(request: TrainRequest, callback: Callback | None = None) -> Run:
     An unfinished run of an equal request at the request's place is resumed.
     """
     callback = checked("callback", callback, Callback | None)
-    with computing_with(request.threads):
-        return _carried_out(
-            lambda strategy: _train(request, callback, strategy), type(request.model_config)
-        )
+    with computing_with(request.threads), strategy_here() as strategy:
+        if request.model_config.parallel is not None:
+            return _train(request, callback, strategy)
+        # The other ranks wait, however long a fit takes, and open the run that the first has made.
+        return strategy.opened(lambda: _train(request, callback, ALONE), Run.open)
 
 
 def _train(request: TrainRequest, callback: Callback | None, strategy: Strategy) -> Run:
     """Begin the training of a request, or resume the unfinished one at its place."""
     # What may be refused comes first: until the run is made, an error leaves nothing behind.
     path = strategy.first(lambda: _place_of(request))
-    with _displayed(callback, request.config, strategy) as display:
+    with _displayed(callback, request, strategy) as display:
         data = partial(open_data, request.data, display)
         dataset = strategy.opened(data, open_dataset)
         begun = strategy.first(lambda: _place_of_same(request, dataset))
-        if begun is not None:
-            run = strategy.opened(lambda: Run.open(begun), Run.open)
-            display.resuming(run.path)
+        if begun is None:
+            trainer, run = _begun(request, path, dataset, display, strategy)
+            with _locked(run, strategy):
+                trainer.train(run, display)
+                return _in_place(run, strategy)
+        run = strategy.opened(lambda: Run.open(begun), Run.open)
+        display.resuming(run.path)
+        with _locked(run, strategy):
             return _resumed(run, request, dataset, display, strategy)
-        return _begun(request, path, dataset, display, strategy)
 
 
 def _place_of(request: TrainRequest) -> str | None:
@@ -167,8 +170,7 @@ def _place_of(request: TrainRequest) -> str | None:
     place, overwrite = request.run, request.overwrite
     if place is not None and not overwrite and Run.unfinished(place) is not None:
         return str(place)
-    has_epochs = type(request.model_config).has_epochs
-    check_logs(request.logs, has_epochs=has_epochs, overwrite=overwrite)
+    check_logs(request)
     return None if place is None else str(place_to_train(place, overwrite=overwrite))
 
 
@@ -207,29 +209,24 @@ def _begun(
     dataset: Dataset,
     display: Callback,
     strategy: Strategy,
-) -> Run:
-    """Make a new run, at ``path`` or with a new name, and train it."""
-    asked, architecture = request.config, request.model_config
-    device = strategy.device(asked.device)
-    check_order(request.model, architecture, dataset)
-    check_features(architecture, dataset, request.needs_features)
-    rule = sized(architecture, dataset)
-    chosen = resolved_config(request.model, asked, dataset, rule, str(device))
+) -> tuple[Trainer, Run]:
+    """A new run, at ``path`` or with a new name, and its trainer."""
+    device = strategy.device(request.config.device)
+    check_order(request.model, request.model_config, dataset)
+    check_features(request.model_config, dataset, request.needs_features)
+    config = resolved_config(request, dataset, str(device))
     began = time.perf_counter()
-    search = chosen_settings(dataset, request.model, architecture, asked, device, display.fitting)
+    search = chosen_settings(request, dataset, device, display.fitting)
     search_s = time.perf_counter() - began - (search.fitted.fit_s if search.fitted else 0.0)
-    found = sized(replace(architecture, **search.record.get("settings", {})), dataset)
-    resolved = replace(request, model_config=found, config=chosen)
-    trainer = _trainer_of(resolved, dataset, device, strategy, search.fitted)
+    found = sized(replace(request.model_config, **search.record.get("settings", {})), dataset)
+    resolved = replace(request, model_config=found, config=config)
+    trainer = make_trainer(resolved, dataset, strategy, search.fitted)
     trainer.search_s = search_s if search.record else 0.0
-    record = _record(trainer, request, trainer.begin(WarmStart.of(request)), search.record)
+    record = _record(trainer, request, trainer.begin(), search.record)
     if path is not None and request.overwrite:
         strategy.first(lambda: check_room(Path(path), trainer.file_bytes()))
     made = partial(_made_run, record, dataset, request, None if path is None else Path(path))
-    run = strategy.opened(made, Run.open)
-    with _locked(run, strategy):
-        trainer.train(run, request.logs, display)
-        return _in_place(run, strategy)
+    return trainer, strategy.opened(made, Run.open)
 
 
 def _in_place(run: Run, strategy: Strategy) -> Run:
@@ -240,32 +237,15 @@ def _in_place(run: Run, strategy: Strategy) -> Run:
     return Run(run.place, run.config)
 
 
-def _trainer_of(
-    resolved: TrainRequest,
-    dataset: Dataset,
-    device: torch.device,
-    strategy: Strategy,
-    fitted: Fit | None = None,
-) -> Trainer[Any]:
-    """The trainer of a request without ``auto``; RankError where ranks found other settings, or
-    have other devices."""
-    is_gpu = device.type == "cuda"
-    name = torch.cuda.get_device_name(device) if is_gpu else torch.backends.cpu.get_cpu_capability()
-    # Ranks may find other values for `auto`: tf32 is for GPUs that have it.
-    strategy.check_alike(resolved.settings() | {"device": name})
-    made_of = (dataset, resolved.model, resolved.model_config, resolved.config)
-    return make_trainer(*made_of, strategy, fitted)
-
-
 def _record(
-    trainer: Trainer[Any],
+    trainer: Trainer,
     request: TrainRequest,
     start: Mapping[str, Any],
     search: Mapping[str, Any],
 ) -> RunConfig:
     """The config of a run: the request, and the settings as they are."""
     kind, given = type(request.model_config), asdict(request.model_config)
-    own, chosen = asdict(trainer.model.config), asdict(trainer.config)
+    own, chosen = asdict(trainer.model.config), asdict(trainer.request.config)
     by_size = {name: value for name, value in own.items() if value != given[name]}
     if not kind.has_epochs:
         chosen = {name: chosen[name] for name in ("device", "candidates")}
@@ -308,93 +288,78 @@ def resume(
     dataset is not found or is not the same. Also raises what `train` raises.
     """
     callback = checked("callback", callback, Callback | None)
-    with computing_with(threads), strategy_here() as here:
+    with computing_with(threads), strategy_here() as strategy:
         asked = run.path if isinstance(run, Run) else run
-        found = here.opened(lambda: Run.to_resume(asked), Run.open)
+        found = strategy.opened(lambda: Run.to_resume(asked), Run.open)
         request = replace(
             TrainRequest.of_run(found),
             overwrite=overwrite,
             logs=given_or_default("logs", logs, LogConfig),
             threads=threads,
         )
-
-        def resumed(strategy: Strategy) -> Run:
-            is_finished = strategy.first(lambda: found.is_finished)
-            with _displayed(callback, request.config, strategy) as display:
-                if strategy.writes:
-                    has_epochs = type(request.model_config).has_epochs
-                    with found.in_training():  # which another process may be writing
-                        check_logs(request.logs, has_epochs=has_epochs, overwrite=request.overwrite)
-                if is_finished and found.place == found.path:
-                    raise _nothing_to_resume(found, request, strategy)
-                data = strategy.opened(
-                    lambda: dataset_of(found, dataset), partial(dataset_of, found)
-                )
-                return _resumed(found, request, data, display, strategy)
-
-        return _carried_out(resumed, type(request.model_config))
+        if request.model_config.parallel is not None:
+            return _resume(found, request, dataset, callback, strategy)
+        return strategy.opened(lambda: _resume(found, request, dataset, callback, ALONE), Run.open)
 
 
-def _nothing_to_resume(run: Run, request: TrainRequest, strategy: Strategy) -> RunError:
-    """The error for a run that is finished, whose state a kill may have left."""
-    with _locked(run, strategy):
+def _resume(
+    run: Run,
+    request: TrainRequest,
+    moved: Path | str | None,
+    callback: Callback | None,
+    strategy: Strategy,
+) -> Run:
+    """Resume the training of a run, whose dataset may have ``moved``."""
+    with _displayed(callback, request, strategy) as display, _locked(run, strategy):
         if strategy.writes:
-            run.discard_state()
-    has_epochs = type(request.model_config).has_epochs
-    aim = "to train its weights further" if has_epochs else "to repeat its settings"
-    return RunError(
-        f"{run.path} is finished: there is nothing to go on with; {aim}, begin a new run with "
-        f"{_another(run, request)}"
-    )
+            check_logs(request)
+        if run.place == run.path and strategy.first(lambda: run.is_finished):
+            if strategy.writes:
+                run.discard_state()  # which a kill may have left
+            aim = "to repeat its settings"
+            if request.model_config.has_epochs:
+                aim = "to train its weights further"
+            raise RunError(
+                f"{run.path} is finished: there is nothing to go on with; {aim}, begin a new run "
+                f"with {_another(run, request)}"
+            )
+        dataset = strategy.opened(lambda: dataset_of(run, moved), partial(dataset_of, run))
+        return _resumed(run, request, dataset, display, strategy)
 
 
 def _another(run: Run, request: TrainRequest) -> str:
     """The options of a new training with what a run has."""
     place = shlex.quote(str(run.path))
-    has_epochs = type(request.model_config).has_epochs
+    has_epochs = request.model_config.has_epochs
     return f"--from {place}" if has_epochs else f"--like {place} DATASET"
 
 
 def _resumed(
     run: Run, request: TrainRequest, dataset: Dataset, display: Callback, strategy: Strategy
 ) -> Run:
-    """Train a run to its end, by the settings that it began with; those of the request that change
-    no result are its own. A finished run that a kill kept from its place only takes it."""
-    with _locked(run, strategy):
-        if run.place != run.path and strategy.first(lambda: run.is_finished):
-            return _in_place(run, strategy)
-        recorded = run.config.resolved["device"]
-        try:
-            # Another kind of device would give other numbers.
-            device = strategy.recorded_device(recorded)
-        except SettingError as error:
-            raise RunError(
-                f"{run.path} was being trained on {recorded}, which is not here; go on where it "
-                f"is, or begin a new run with {_another(run, request)}"
-            ) from error
-        settings, config = recorded_settings(run, str(device))
-        if settings.has_epochs:
-            beside = {name: getattr(request.config, name) for name in CHANGE_NO_RESULT}
-            config = replace(config, **beside)
-        resolved = replace(request, model_config=settings, config=config)
-        _trainer_of(resolved, dataset, device, strategy).train(run, request.logs, display)
+    """Train a run, whose lock this process has, to its end, by the settings that it began with. A
+    finished run that a kill kept from its place only takes it."""
+    if run.place != run.path and strategy.first(lambda: run.is_finished):
         return _in_place(run, strategy)
-
-
-def _carried_out(work: Callable[[Strategy], Run], kind: type[ModelConfig]) -> Run:
-    """Run ``work`` on all ranks, or on the first alone where the model cannot be shared out."""
-    with strategy_here() as strategy:
-        if kind.parallel is not None:
-            return work(strategy)
-        # The others wait, however long a fit takes, and open the run that the first has made.
-        return strategy.opened(lambda: work(ALONE), Run.open)
+    recorded = run.config.resolved["device"]
+    try:
+        # Another kind of device would give other numbers.
+        device = strategy.recorded_device(recorded)
+    except SettingError as error:
+        raise RunError(
+            f"{run.path} was being trained on {recorded}, which is not here; go on where it "
+            f"is, or begin a new run with {_another(run, request)}"
+        ) from error
+    resolved = resumed_request(request, run, str(device))
+    make_trainer(resolved, dataset, strategy).train(run, display)
+    return _in_place(run, strategy)
 
 
 def _displayed(
-    callback: Callback | None, asked: TrainingConfig, strategy: Strategy
+    callback: Callback | None, request: TrainRequest, strategy: Strategy
 ) -> AbstractContextManager[Callback]:
     """The callback that shows a training; one that shows nothing where another process writes."""
-    return displayed(callback if strategy.writes else Callback(), asked)
+    return displayed(callback if strategy.writes else Callback(), request.config)
 
 
 def _locked(run: Run, strategy: Strategy) -> AbstractContextManager[None]:
@@ -425,7 +390,7 @@ def _difference(begun: Run, request: TrainRequest, dataset: Dataset) -> str | No
         **weights_of_start(begun.config.start),
     }
     here = request.settings() | {"the dataset": dataset.manifest.digest[:12]}
-    here |= weights_of_start(WarmStart.of(request).record())
+    here |= weights_of_start(record_of_start(request))
     for name in [*there, *here]:
         old, new = there.get(name), here.get(name)
         if old != new:

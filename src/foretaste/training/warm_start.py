@@ -8,7 +8,7 @@ The optimizer begins anew.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -173,80 +173,57 @@ class Origin:
         return self.matches[kinds[0]] if kinds else None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class WarmStart:
-    """Runs whose weights a training begins with; no run for weights by seed."""
+def take_first_weights(
+    request: TrainRequest, model: IterativeModel, dataset: Dataset, begun: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Replace the first weights of ``model`` by those of the runs that a request begins with.
 
-    runs: dict[str, Run] = field(default_factory=dict)
-    """By role: ``from`` for a run of the same model, or ``gmf`` and ``mlp``."""
-    alpha: float | None = None
-    digests: dict[str, str] = field(default_factory=dict)
-    """By role: of the weights, where a training has begun with them before."""
+    ``begun`` is the record of a training that has begun with them before, or empty. Returns the
+    record for ``config.json`` and, by run, how many users and items were found there, are new, or
+    are gone. Raises SettingError where a run does not fit the model, RunError where it has no
+    weights or others than before.
+    """
+    origins = {
+        role: Origin.open(Run.open(path), model.name if role == SAME else role, model, dataset)
+        for role, path in request.starts().items()
+    }
+    digests = {role: origin.digest for role, origin in origins.items()}
+    for role, origin in origins.items():
+        if begun and begun[role]["weights_sha256"] != origin.digest:
+            raise RunError(
+                f"{origin.run.path} has other weights than when this training began with them, "
+                "so it cannot begin again; train anew"
+            )
+        origin.check_scores(model, role)
+        origin.check_sizes(model, _prefixes(model, role))
+    # Everything is checked before the first weight is replaced.
+    for role, origin in origins.items():
+        origin.copy(model, _prefixes(model, role))
+    if (pretraining := request.pretraining) is not None:
+        halves = {role: origin.weights for role, origin in origins.items()}
+        model.join(halves, pretraining.pretrained_alpha)
+    found = {
+        str(origin.run.path): {kind: match.counts() for kind, match in origin.matches.items()}
+        for origin in origins.values()
+    }
+    return _record(request, digests), found
 
-    @classmethod
-    def of(cls, request: TrainRequest) -> WarmStart:
-        """Open the runs that a training is to begin with."""
-        pretraining = request.pretraining
-        return cls(
-            runs={role: Run.open(path) for role, path in request.starts().items()},
-            alpha=None if pretraining is None else pretraining.pretrained_alpha,
-        )
 
-    @classmethod
-    def of_record(cls, record: Mapping[str, Any]) -> WarmStart:
-        """Open the runs that ``config.json`` names."""
-        named = {role: run for role, run in record.items() if role != "alpha"}
-        return cls(
-            runs={role: Run.open(run["path"]) for role, run in named.items()},
-            alpha=record.get("alpha"),
-            digests={role: run["weights_sha256"] for role, run in named.items()},
-        )
+def _record(request: TrainRequest, digests: Mapping[str, str]) -> dict[str, Any]:
+    """The record for ``config.json``: the runs, and the digests of their weights."""
+    record: dict[str, Any] = {
+        role: {"path": str(path.resolve()), "weights_sha256": digests[role]}
+        for role, path in request.starts().items()
+    }
+    if request.pretraining is not None:
+        record["alpha"] = request.pretraining.pretrained_alpha
+    return record
 
-    def record(self) -> dict[str, Any]:
-        """The record for ``config.json``: the runs, and what their weights are now."""
-        runs = self.runs.items()
-        record: dict[str, Any] = {
-            role: {"path": str(run.path.resolve()), "weights_sha256": run.open_weights().digest}
-            for role, run in runs
-        }
-        return record if self.alpha is None else record | {"alpha": self.alpha}
 
-    def apply(
-        self, model: IterativeModel, dataset: Dataset
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Replace the first weights of ``model`` by those that the runs have.
-
-        Returns the record for ``config.json`` and, by run, how many users and items were found
-        there, are new, or are gone. Raises SettingError where a run does not fit the model,
-        RunError where it has no weights or others than before.
-        """
-        origins = {}
-        for role, run in self.runs.items():
-            origin = Origin.open(run, model.name if role == SAME else role, model, dataset)
-            if origin.digest != self.digests.get(role, origin.digest):
-                raise RunError(
-                    f"{run.path} has other weights than when this training began with them, "
-                    "so it cannot begin again; train anew"
-                )
-            origins[role] = origin
-        for role, origin in origins.items():
-            origin.check_scores(model, role)
-            origin.check_sizes(model, _prefixes(model, role))
-        # Everything is checked before the first weight is replaced.
-        for role, origin in origins.items():
-            origin.copy(model, _prefixes(model, role))
-        record: dict[str, Any] = {
-            role: {"path": str(origin.run.path.resolve()), "weights_sha256": origin.digest}
-            for role, origin in origins.items()
-        }
-        if self.alpha is not None:
-            model.join({role: origin.weights for role, origin in origins.items()}, self.alpha)
-            record["alpha"] = self.alpha
-        found = {
-            str(origin.run.path): {kind: match.counts() for kind, match in origin.matches.items()}
-            for origin in origins.values()
-        }
-        return record, found
+def record_of_start(request: TrainRequest) -> dict[str, Any]:
+    """The record of the first weights of a request, as they are now."""
+    starts = request.starts().items()
+    return _record(request, {role: Run.open(path).open_weights().digest for role, path in starts})
 
 
 def weights_of_start(record: Mapping[str, Any]) -> dict[str, Any]:

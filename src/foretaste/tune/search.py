@@ -121,11 +121,9 @@ class TuneRequest:
         """The request of the keywords of `tune_model`."""
         names = ("trials", "time_s", "output")
         own = {name: keywords.pop(name) for name in names if name in keywords}
-        return cls(
-            train=TrainRequest.of(model, dataset, verb="tune_model", **keywords),
-            given=tuple(keywords),
-            **own,
-        )
+        train = TrainRequest.of(model, dataset, verb="tune_model", **keywords)
+        settings = vars(train.config) | vars(train.model_config)
+        return cls(train=train, given=tuple(sorted(keywords.keys() & settings.keys())), **own)
 
 
 def search_settings(search: TuneRequest, callback: Callback | None = None) -> Search:
@@ -141,7 +139,7 @@ def search_settings(search: TuneRequest, callback: Callback | None = None) -> Se
         runs_root=search.output or SEARCHES / f"{request.model}-{data.path.name}",
     )
     values = {**asdict(request.config), **asdict(request.model_config)}
-    given = _given(request) | {name: values[name] for name in search.given if name in values}
+    given = _given(request) | {name: values[name] for name in search.given}
     space = _space(request, data, given)
     ranges = {
         name: f"searched from {values.low} to {values.high}"
@@ -198,13 +196,12 @@ def _first(
 ) -> dict[str, Any]:
     """The settings of the first trial, as `train` chooses them: by a few fits on the validation
     part, and by rules. They are those of ``space``, and others that these fits choose."""
-    name, config = request.model, request.config
-    device = resolve_device(config.device)
-    with displayed(callback, config) as shown:
-        search = chosen_settings(data, name, request.model_config, config, device, shown.fitting)
+    device = resolve_device(request.config.device)
+    with displayed(callback, request.config) as shown:
+        search = chosen_settings(request, data, device, shown.fitting)
     found: dict[str, Any] = search.record.get("settings", {})
     model = sized(replace(request.model_config, **found), data)
-    resolved = resolved_config(name, config, data, model, str(device))
+    resolved = resolved_config(replace(request, model_config=model), data, str(device))
     usual = asdict(resolved) | asdict(model) | model.resolved_settings
     return found | {name: usual[name] for name in space}
 

@@ -22,9 +22,15 @@ from foretaste.training.callbacks import Callback, EpochReport
 
 try:
     import optuna
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+    from optuna.distributions import (
+        BaseDistribution,
+        CategoricalDistribution,
+        FloatDistribution,
+        IntDistribution,
+    )
     from optuna.exceptions import StorageInternalError
-    from optuna.trial import TrialState
+    from optuna.trial import FrozenTrial, TrialState
+    from optuna.trial import Trial as OptunaTrial
     from sqlalchemy.exc import SQLAlchemyError
 except ImportError as error:
     raise MissingExtraError(
@@ -81,11 +87,11 @@ class Study:
         self._storage.engine.dispose()
 
     @property
-    def finished(self) -> list[Any]:
+    def finished(self) -> list[FrozenTrial]:
         """Optuna's records of the finished trials, in order."""
         return [one for one in self._whole() if one.state.is_finished()]
 
-    def _whole(self) -> list[Any]:
+    def _whole(self) -> list[FrozenTrial]:
         """The trials with all settings; a killed process may leave one with a part of them."""
         trials = self._study.get_trials(deepcopy=False)
         return [one for one in trials if one.params.keys() == self._space.keys()]
@@ -96,13 +102,13 @@ class Study:
         number: int = self._whole()[0].number
         return number
 
-    def next_trial(self) -> Any:
+    def next_trial(self) -> OptunaTrial:
         """The trial that an earlier process left running, or a new one."""
         whole = {one.number for one in self._whole()}
         running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         for one in running:
             if one.number in whole:
-                return optuna.trial.Trial(self._study, self._id(one))
+                return OptunaTrial(self._study, self._id(one))
             # A process was killed while it asked for settings: nothing was trained.
             self._end(one, TrialState.FAIL)
         waiting = self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
@@ -117,7 +123,7 @@ class Study:
         self._study.sampler = optuna.samplers.TPESampler(seed=int(seed))
         return self._study.ask(self._distributions)
 
-    def settings(self, trial: Any) -> dict[str, Any]:
+    def settings(self, trial: OptunaTrial | FrozenTrial) -> dict[str, Any]:
         """The settings of a trial by name."""
         if trial.number == self._first_number:  # values may have no place in their ranges
             return {name: self.first[name] for name in self._space}
@@ -129,20 +135,20 @@ class Study:
             found[name] = float(f"{value:.{_DIGITS}g}") if is_real else choice
         return found
 
-    def complete(self, trial: Any, value: float) -> None:
+    def complete(self, trial: OptunaTrial, value: float) -> None:
         self._end(trial, TrialState.COMPLETE, value)
 
-    def prune(self, trial: Any) -> None:
+    def prune(self, trial: OptunaTrial) -> None:
         self._end(trial, TrialState.PRUNED)
 
-    def fail(self, trial: Any, reason: str) -> None:
+    def fail(self, trial: OptunaTrial, reason: str) -> None:
         trial.set_user_attr("reason", reason)
         self._end(trial, TrialState.FAIL)
 
-    def _end(self, trial: Any, state: TrialState, *values: float) -> None:
+    def _end(self, trial: OptunaTrial | FrozenTrial, state: TrialState, *values: float) -> None:
         self._storage.set_trial_state_values(self._id(trial), state, values or None)
 
-    def _id(self, trial: Any) -> int:
+    def _id(self, trial: OptunaTrial | FrozenTrial) -> int:
         """The storage's number of a trial."""
         study_id = self._storage.get_study_id_from_name(_NAME)
         found: int = self._storage.get_trial_id_from_study_id_trial_number(study_id, trial.number)
@@ -175,7 +181,7 @@ class Pruned(Exception):  # noqa: N818 (no mistake)
 class Pruning(Callback):
     """Callback that reports each validation of a trial and stops it by raising `Pruned`."""
 
-    def __init__(self, trial: Any, select_by: str) -> None:
+    def __init__(self, trial: OptunaTrial, select_by: str) -> None:
         self._trial, self._select_by = trial, select_by
 
     def epoch_done(self, report: EpochReport) -> None:
@@ -189,7 +195,7 @@ class Pruning(Callback):
             raise Pruned
 
 
-def _distribution(values: Between | tuple[Any, ...]) -> Any:
+def _distribution(values: Between | tuple[Any, ...]) -> BaseDistribution:
     """Optuna's distribution of a range or of choices. Choices are given by position, as Optuna
     takes no lists."""
     if not isinstance(values, Between):
