@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App
 
-from foretaste._util.process import launch
 from foretaste._util.terminal import print_data
 from foretaste.cli.arguments import FLAG, given_settings
 from foretaste.cli.console import (
@@ -24,19 +23,19 @@ from foretaste.cli.train_options import (
     Logs,
     NewRun,
     RawOptions,
+    RerunOptions,
     RunOptions,
     Source,
-    StartFrom,
     Threads,
     options_of,
 )
+from foretaste.models.config import ModelConfig
 from foretaste.models.registry import MODELS, config_class
 from foretaste.training.config import PretrainingConfig, TrainingConfig
 
 if TYPE_CHECKING:
     from foretaste.runs import Run
     from foretaste.training.display import TrainingDisplay
-    from foretaste.training.request import TrainRequest
 
 train = App(name="train")
 
@@ -46,53 +45,43 @@ def command_for(model: str) -> Callable[..., None]:
 
     def command(
         *dataset: Source,
-        model_config: Any = None,
-        config: Any = None,
-        start_from: StartFrom = None,
+        model_config: ModelConfig | None = None,
+        config: TrainingConfig | None = None,
         pretraining: PretrainingConfig | None = None,
         raw: RawOptions = None,
         place: RunOptions = None,
-        logs: LogOptions = None,
-        threads: Threads = None,
     ) -> None:
         """Train a model.
 
         Args:
             dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
-            start_from: Run of the same model whose weights the training begins with. Its model
-                settings are the defaults. Users and items are matched by id; new ones begin with
-                random weights.
-            threads: CPU threads of each rank; by default PyTorch's number.
         """
         from foretaste.training.request import TrainRequest
 
+        place = place or NewRun()
         request = TrainRequest.of(
             model,
             dataset,
             **given_settings(model_config),
             **given_settings(config),
             **given_settings(raw),
-            **given_settings(place),
-            start_from=start_from,
+            **place.settings(),
             pretraining=pretraining,
-            logs=logs and logs.config(),
-            threads=threads,
         )
-        _train(request, logs or Logs())
+        request.check_names()  # before torch is imported, which takes 1.1 s
+
+        from foretaste.training.verbs import train_run
+
+        with displayed(request.config, place) as display:
+            run = train_run(request, display)
+        print_run(run, place)
 
     command.__annotations__ |= options_of(config_class(model))
     return command
 
 
 def rerun(
-    run: Path,
-    /,
-    *dataset: Source,
-    start_from: StartFrom = None,
-    raw: RawOptions = None,
-    place: RunOptions = None,
-    logs: LogOptions = None,
-    threads: Threads = None,
+    run: Path, /, *dataset: Source, raw: RawOptions = None, place: RerunOptions = None
 ) -> None:
     """RUN DATASET: repeat the settings of a run.
 
@@ -102,19 +91,16 @@ def rerun(
 
     Args:
         run: Directory of the run whose settings are repeated.
-        start_from: Run of the same model whose weights the training begins with, such as the run
-            itself. By default the weights begin like the run's.
         dataset: Directory made by foretaste prepare, or raw files, which are prepared first.
-        threads: CPU threads of each rank; by default PyTorch's number.
     """
     from foretaste.data.like import Like
     from foretaste.data.request import PrepareRequest
     from foretaste.runs import Run
     from foretaste.training.request import rerun_request
 
-    request, place, logs = rerun_request(Run.open(run)), place or NewRun(), logs or Logs()
-    if start_from is not None:
-        request = replace(request, start_from=start_from, pretraining=None)
+    request, place = rerun_request(Run.open(run)), place or NewRun()
+    if place.start_from is not None:
+        request = replace(request, pretraining=None)
     data = PrepareRequest.of(dataset, **given_settings(raw))
     if not data.is_prepared:
         has_items = data.items is not None
@@ -122,20 +108,20 @@ def rerun(
         takes_features = has_items or bool(request.needs_features)
         like = Like.of(run)
         for label, note in like.notes(data.config).items():
-            say(stdout_console(quiet=logs.quiet), f"{label}: {note}")
+            say(stdout_console(quiet=place.quiet), f"{label}: {note}")
         config = like.config(data.config, has_items=has_items, takes_features=takes_features)
         if raw is None or raw.protocol is None:
             config = replace(config, protocol="none")
         data = replace(data, config=config)
-    request = replace(
-        request,
-        data=data,
-        run=place.run,
-        overwrite=place.overwrite,
-        logs=logs.config(),
-        threads=threads,
-    )
-    _train(request, logs)
+    given = {name: one for name, one in place.settings().items() if one is not None}
+    request = replace(request, data=data, **given)
+    request.check_names()
+
+    from foretaste.training.verbs import train_run
+
+    with displayed(request.config, place) as display:
+        trained = train_run(request, display)
+    print_run(trained, place)
 
 
 def resume(
@@ -181,18 +167,6 @@ for position, name in enumerate(MODELS):
 add_commands(train, "train", sort_key=len(MODELS))
 train.command(rerun, name="--like", sort_key=len(MODELS) + 1)
 train.command(resume, name="--resume", sort_key=len(MODELS) + 2)
-
-
-def _train(request: TrainRequest, logs: Logs) -> None:
-    """Carry out a request with a display, then print the run's directory."""
-    if launch().size == 1:  # ranks meet first, and one of them looks
-        request.check_names()  # before torch is imported, which takes 1.1 s
-
-    from foretaste.training.verbs import train_run
-
-    with displayed(request.config, logs) as display:
-        run = train_run(request, display)
-    print_run(run, logs)
 
 
 @contextmanager

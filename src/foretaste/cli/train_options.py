@@ -84,19 +84,6 @@ def train_on_everything(run: Path, data: PrepareRequest) -> list[tuple[object, .
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewRun:
-    """Options of the run's directory."""
-
-    run: Path | None = None
-    """Directory of the run: new, empty, or an unfinished run of the same settings, which is
-    resumed. Default: runs/MODEL-DATASET-TIME."""
-
-    overwrite: Annotated[bool, FLAG] = False
-    """Replace the run there once the new one, until then in RUN.next, is finished; files of
-    --log-path and --results-dir at once."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Logs(LogConfig):
     """Options of the printed and written numbers."""
 
@@ -115,13 +102,42 @@ class Logs(LogConfig):
         return LogConfig(**{item.name: getattr(self, item.name) for item in fields(LogConfig)})
 
 
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Options of the place, the start and the machine of a training."""
+
+    run: Path | None = None
+    """Directory of the run: new, empty, or an unfinished run of the same settings, which is
+    resumed. Default: runs/MODEL-DATASET-TIME."""
+
+    overwrite: Annotated[bool, FLAG] = False
+    """Replace the run there once the new one, until then in RUN.next, is finished; files of
+    --log-path and --results-dir at once."""
+
+    start_from: Annotated[Path | None, Parameter(name="--from", group=START)] = None
+    """Run of the same model whose weights the training begins with. Its model settings are the
+    defaults. Users and items are matched by id; new ones begin with random weights."""
+
+    threads: Annotated[int | None, Parameter(group=MACHINE)] = None
+    """CPU threads of each rank; by default PyTorch's number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRun(Logs, Place):
+    """Options of a new run."""
+
+    def settings(self) -> dict[str, Any]:
+        """The keywords of a request."""
+        names = ("run", "overwrite", "start_from", "threads")
+        return {name: getattr(self, name) for name in names} | {"logs": self.config()}
+
+
 Source = Annotated[str, Parameter(required=True)]
 """A dataset, or several raw files."""
 RawOptions = Annotated[RawData | None, Parameter(name="*", group=RAW_FILES)]
 RunOptions = Annotated[NewRun | None, Parameter(name="*", group=OUTPUT)]
 LogOptions = Annotated[Logs | None, Parameter(name="*", group=OUTPUT)]
 Threads = Annotated[int | None, Parameter(group=MACHINE)]
-StartFrom = Annotated[Path | None, Parameter(name="--from", group=START)]
 
 
 HIDDEN = (
@@ -134,23 +150,21 @@ options of NVIDIA's scripts need them."""
 
 def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
     """Types of the arguments of a model's ``train`` command, by name, with parameters for help."""
-    logs: Any = Logs
+    place: Any = NewRun
     if not kind.has_epochs:
-        logs = shown_as(Logs, {"trace": _NONE, "verbose": _NONE})
+        place = shown_as(NewRun, dict.fromkeys(("trace", "verbose", "start_from"), _NONE))
     negatives = {name: Parameter(group=NEGATIVES) for name in OF_NEGATIVES}
     negatives["anneal_epochs"] = Parameter(show=False)
     configs: dict[str, tuple[Any, Group, bool]] = {
         "model_config": (unset(shown_as(kind, negatives)), MODEL, bool(fields(kind))),
         "config": (unset(_training_options(kind)), TRAINING, True),
         "pretraining": (PretrainingConfig, START, bool(kind.pretrained_parts)),
-        "logs": (logs, OUTPUT, True),
+        "place": (place, OUTPUT, True),
     }
-    types: dict[str, Any] = {
+    return {
         name: Annotated[config | None, Parameter(name="*", group=group, parse=acts)]
         for name, (config, group, acts) in configs.items()
     }
-    types["start_from"] = StartFrom if kind.has_epochs else Annotated[Path | None, _NONE]
-    return types
 
 
 def _training_options(kind: type[ModelConfig]) -> type[TrainingConfig]:
@@ -187,3 +201,15 @@ def _metavar(hint: Any) -> Parameter:
     if "auto" not in kinds or not kinds & {int, float}:
         return Parameter()
     return Parameter(metavar="FLOAT|auto" if float in kinds else "INT|auto", show_choices=False)
+
+
+_Rerun: Any = shown_as(
+    NewRun,
+    {
+        "start_from": Parameter(
+            help="Run of the same model whose weights the training begins with, such as the run "
+            "itself. By default the weights begin like the run's."
+        )
+    },
+)
+RerunOptions = Annotated[_Rerun | None, Parameter(name="*", group=OUTPUT)]
