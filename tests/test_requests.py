@@ -17,7 +17,16 @@ import pandas as pd
 import pytest
 
 import foretaste
-from foretaste import EvaluationConfig, Recommender, Run, load, prepare, train
+from foretaste import (
+    EvaluationConfig,
+    Recommender,
+    Run,
+    compete,
+    load,
+    prepare,
+    train,
+    tune_model,
+)
 from foretaste.data import GivenSplit, PrepareConfig, PrepareRequest
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import EvaluationOptions, lengths_of
@@ -27,6 +36,8 @@ from foretaste.measure.tables import HEADLINE
 from foretaste.recommend.config import FilterOptions, ListOptions, ListRequest
 from foretaste.serve.schemas import RecommendBody
 from foretaste.training import Callback, LogConfig, TrainingConfig, TrainRequest, train_run
+from foretaste.tune.competition import CompeteRequest
+from foretaste.tune.search import TuneRequest
 from tests.cli.conftest import call
 from tests.runs.tiny import FIRST_USER, make_dataset, make_run
 
@@ -188,6 +199,59 @@ PREPARATIONS = {
 }
 """Fields of a preparation."""
 
+SEARCHES = {
+    "train": Given(
+        "tune vae r.csv --latent 5 --epochs 3 --threads 2",
+        {"model": "vae", "dataset": "r.csv", "latent": 5, "epochs": 3, "threads": 2},
+        None,
+    ),
+    "given": Given(
+        "tune ials r.csv --factors 64 --epochs auto",
+        {"model": "ials", "dataset": "r.csv", "epochs": "auto", "factors": 64},
+        None,
+    ),
+    "trials": Given(
+        "tune ease r.csv --trials 3", {"model": "ease", "dataset": "r.csv", "trials": 3}, None
+    ),
+    "time_s": Given(
+        "tune ease r.csv --time 2m", {"model": "ease", "dataset": "r.csv", "time_s": 120}, None
+    ),
+    "output": Given(
+        "tune ease r.csv -o s", {"model": "ease", "dataset": "r.csv", "output": "s"}, None
+    ),
+}
+"""Fields of a search."""
+
+COMPETITIONS = {
+    "data": Given(
+        "compete r.csv --items i.csv --protocol temporal",
+        {"dataset": "r.csv", "items": "i.csv", "protocol": "temporal"},
+        None,
+    ),
+    "models": Given(
+        "compete r.csv --models ease,vae ease",
+        {"dataset": "r.csv", "models": ["ease", "vae"]},
+        None,
+    ),
+    "tune": Given("compete r.csv --tune 2", {"dataset": "r.csv", "tune": 2}, None),
+    "config": Given(
+        "compete r.csv --epochs 3 --device cpu",
+        {"dataset": "r.csv", "config": TrainingConfig(device="cpu"), "epochs": 3},
+        None,
+    ),
+    "metrics": Given("compete r.csv -m hr@5", {"dataset": "r.csv", "metrics": ["hr@5"]}, None),
+    "output": Given("compete r.csv -o c", {"dataset": "r.csv", "output": "c"}, None),
+    "threads": Given("compete r.csv --threads 2", {"dataset": "r.csv", "threads": 2}, None),
+}
+"""Fields of a competition."""
+
+VERBS: dict[str, Any] = {
+    "train": (TrainRequest, train, TRAININGS),
+    "prepare": (PrepareRequest, prepare, PREPARATIONS),
+    "tune": (TuneRequest, tune_model, SEARCHES),
+    "compete": (CompeteRequest, compete, COMPETITIONS),
+}
+
 
 class Asked(Exception):  # noqa: N818 (it carries a request out of a verb)
     """A request that reached the one function of its verb."""
@@ -267,6 +331,9 @@ def test_a_keyword_that_there_is_not_is_refused_with_the_one_meant() -> None:
             ListRequest.of(**wrong)  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="'history_lenghts' here; did you mean history_lengths"):
         MeasureRequest.of("evaluate_run", history_lenghts=[1])
+    for old, new in {"lr": "learning_rate", "run_path": "run", "sampling": "negatives"}.items():
+        with pytest.raises(SettingError, match=f"no setting '{old}' here; did you mean {new}?"):
+            TrainRequest.of("gmf", "data", **{old: 1})
 
 
 @pytest.mark.parametrize("method", [Recommender.recommend, Recommender.recommend_for])
@@ -333,19 +400,21 @@ def test_help_has_every_keyword_of_a_measurement(verb: Any) -> None:
     assert not any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
-@pytest.mark.parametrize(
-    ("request_class", "table"), [(TrainRequest, TRAININGS), (PrepareRequest, PREPARATIONS)]
-)
-def test_every_field_is_in_a_table_or_has_its_reason(
-    request_class: Any, table: dict[str, Given]
-) -> None:
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_field_is_in_a_table_or_has_its_reason(verb: str) -> None:
+    request_class, _, table = VERBS[verb]
     names = {item.name for item in fields(request_class)}
     assert names <= table.keys() | PYTHON_ALONE.keys()
     assert not table.keys() & PYTHON_ALONE.keys()
 
 
 @pytest.mark.parametrize(
-    "given", [*TRAININGS.values(), *PREPARATIONS.values()], ids=[*TRAININGS, *PREPARATIONS]
+    "given",
+    [
+        pytest.param(one, id=f"{verb}-{name}")
+        for verb in VERBS
+        for name, one in VERBS[verb][2].items()
+    ],
 )
 def test_a_command_and_a_call_make_the_same_request(
     given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -359,11 +428,13 @@ def test_a_command_and_a_call_make_the_same_request(
 
     make_run(tmp_path / "RUN", make_dataset(tmp_path))
     monkeypatch.chdir(tmp_path)
-    verb: Any = train if given.command.startswith("train") else prepare
+    verb = VERBS[given.command.split()[0]][1]
     with (
         patch("foretaste.training.verbs.train_run", keep),
         patch("foretaste.training.request.TrainRequest.check_names"),  # nothing is there
         patch("foretaste.data.preparation.prepare_dataset", keep),
+        patch("foretaste.tune.search.search_settings", keep),
+        patch("foretaste.tune.competition.train_and_rank", keep),
     ):
         with pytest.raises(Asked):
             call(*given.command.split())
@@ -371,7 +442,9 @@ def test_a_command_and_a_call_make_the_same_request(
             verb(**given.python)
     command, python = made
     assert command == python
-    assert command != replace(command, overwrite=not command.overwrite)
+    assert not hasattr(command, "overwrite") or command != replace(
+        command, overwrite=not command.overwrite
+    )
 
 
 def test_a_record_has_no_password_and_no_frame(tmp_path: Path) -> None:
@@ -415,3 +488,10 @@ def test_a_run_knows_the_request_that_it_was_made_for(tmp_path: Path) -> None:
     made = TrainRequest.of_run(train_run(asked, Callback()))
     assert made.settings() == asked.settings()
     assert made.data.source == dataset.path
+
+
+def test_each_setting_stands_once_in_the_config_of_a_run(tmp_path: Path) -> None:
+    request = TrainRequest.of("gmf", make_dataset(tmp_path), run=tmp_path / "one", epochs=1)
+    config = train_run(request, Callback()).config
+    assert config.request.keys() == {"data", "needs_features", "beside"}
+    assert not config.asked.keys() & config.model_config.keys() - config.resolved.keys()

@@ -32,7 +32,7 @@ from foretaste.runs import Run
 from foretaste.runs.places import LOCK
 from foretaste.training import Callback, train
 from foretaste.training.callbacks import EpochReport
-from foretaste.training.config import TrainingConfig
+from foretaste.training.request import TrainRequest
 from foretaste.training.search import Chosen
 from foretaste.tune import Search, compete, tune_model
 from foretaste.tune.directory import SETTINGS, trainings_at
@@ -334,7 +334,7 @@ def test_every_search_space_is_of_settings_and_holds_the_defaults(
 
     kind = config_class(model)
     sized = kind().resolved(dataset.manifest.num_items)
-    config = resolved_config(model, TrainingConfig(), dataset, sized, "cpu")
+    config = resolved_config(TrainRequest.of(model, dataset, model_config=sized), dataset, "cpu")
     defaults = {**vars(config), **vars(sized), **kind().resolved_settings}
     for name, values in kind.search_space.items():
         if defaults[name] in ("auto", None):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 from cyclopts import Parameter
 
-from foretaste.cli.arguments import FLAG, given_settings, use_threads
+from foretaste.cli.arguments import FLAG, given_settings, unset
 from foretaste.cli.console import (
     MetricsFormat,
     counting,
@@ -26,7 +26,6 @@ from foretaste.cli.train_options import (
     shown_as,
     train_on_everything,
 )
-from foretaste.data.request import PrepareRequest
 from foretaste.measure.tables import HEADLINE
 from foretaste.models.registry import MODEL_NAMES
 from foretaste.training.config import TrainingConfig
@@ -37,12 +36,14 @@ _OF_EVERY_MODEL = (
 )
 """The settings of a training that all models take."""
 
-_Training: Any = shown_as(
-    TrainingConfig,
-    {
-        name: Parameter(parse=name in _OF_EVERY_MODEL, show=False if name in HIDDEN else None)
-        for name in get_type_hints(TrainingConfig)
-    },
+_Training: Any = unset(
+    shown_as(
+        TrainingConfig,
+        {
+            name: Parameter(parse=name in _OF_EVERY_MODEL, show=False if name in HIDDEN else None)
+            for name in get_type_hints(TrainingConfig)
+        },
+    )
 )
 
 
@@ -73,12 +74,20 @@ def compete(
         quiet: Print the table and nothing else: no progress and no notes.
     """
     shown: list[Callable[[int, int], None]] = []
-    of_data = given_settings(raw)
-    data = PrepareRequest.of(dataset, **of_data)
-    use_threads(threads)
 
     from foretaste.training import Callback
-    from foretaste.tune import compete as compete_models
+    from foretaste.tune.competition import CompeteRequest, train_and_rank
+
+    request = CompeteRequest.of(
+        dataset,
+        models=models,
+        tune=tune,
+        metrics=metrics,
+        output=output,
+        threads=threads,
+        **given_settings(config),
+        **given_settings(raw),
+    )
 
     with ExitStack() as bars:
 
@@ -88,21 +97,12 @@ def compete(
                 shown.append(bars.enter_context(counting("Ranking test", quiet=quiet)))
             shown[0](num_done, num_users)
 
-        board = compete_models(
-            dataset,
-            models=models,
-            tune=tune,
-            config=config,
-            metrics=metrics,
-            output=output,
-            callback=Callback() if quiet else None,
-            progress=progress,
-            **of_data,
-        )
+        board = train_and_rank(request, Callback() if quiet else None, progress)
     print_metrics(board.rows(), [("", board.grid())], [] if quiet else board.notes(), format)
     if format == "table" and not quiet and board.best.run is not None:
         console = stdout_console()
         say(console)
         runs = [one.run for one in board.entries if one.run]
         verb = "compare" if len(runs) > 1 else "evaluate"
-        say_next(console, ("foretaste", verb, *runs), *train_on_everything(board.best.run, data))
+        on_everything = train_on_everything(board.best.run, request.data)
+        say_next(console, ("foretaste", verb, *runs), *on_everything)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import App
 
@@ -20,7 +20,9 @@ from foretaste.cli.train_options import (
     train_on_everything,
 )
 from foretaste.errors import SettingError
+from foretaste.models.config import ModelConfig
 from foretaste.models.registry import MODELS, config_class
+from foretaste.training.config import TrainingConfig
 from foretaste.tune.config import TRIALS
 
 tune = App(name="tune")
@@ -34,8 +36,8 @@ def command_for(model: str) -> Callable[..., None]:
         trials: int = TRIALS,
         time: str | None = None,
         output: Path | None = None,
-        model_config: Any = None,
-        config: Any = None,
+        model_config: ModelConfig | None = None,
+        config: TrainingConfig | None = None,
         threads: Threads = None,
         raw: RawOptions = None,
         format: MetricsFormat = "table",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from foretaste._util.formatting import duration
 from foretaste._util.keywords import assign_settings
 from foretaste._util.memory import was_refused
-from foretaste._util.settings import Range, changed, checked, wrong
+from foretaste._util.settings import Range, Threads, changed, check_settings, wrong
 from foretaste._util.terminal import print_error
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset
-from foretaste.data.request import PrepareRequest
+from foretaste.data.request import OF_DATA, PrepareRequest, take_data
 from foretaste.errors import SettingError, TrainingError, UnsupportedError
 from foretaste.evaluation.config import (
     EvaluationConfig,
@@ -23,7 +23,7 @@ from foretaste.evaluation.config import (
     lengths_of,
     measures_lists,
 )
-from foretaste.evaluation.result import Difference, Evaluation, compare_evaluations
+from foretaste.evaluation.result import Evaluation, compare_evaluations
 from foretaste.measure.evaluate_runs import compare_runs, evaluate_run
 from foretaste.measure.tables import HEADLINE, with_new_items
 from foretaste.models.registry import MODEL_NAMES, config_class
@@ -88,101 +88,139 @@ def compete(
     Raises SettingError if ``output`` was begun with other settings or holds other files,
     DatasetError if there is no test part, and the first model's error if all models failed.
     """
-    of_data = ("items", "source_dir")
-    parts: dict[str, type[Any]] = {"config": TrainingConfig, "preparation": PrepareConfig}
-    given = assign_settings("compete", {**settings, "config": config}, of_data, parts)
-    config = given.pop("config", TrainingConfig())
-    preparation = given.pop("preparation", PrepareConfig())
-    source = PrepareRequest(source=dataset, config=preparation, **given)
-    names = dict.fromkeys(checked("models", models, list[str]))
-    if not set(names) - {BLEND}:
-        raise wrong("models", models, "a list of one model or more")
-    for name in names:
-        config_class(name)
-    shown = canonical_metrics(checked("metrics", metrics, list[str]))
-    place = checked("output", output, Path | None)
-    trials = checked("tune", tune, Annotated[int, Range(at_least=0)])
+    request = CompeteRequest.of(
+        dataset,
+        models=models,
+        tune=tune,
+        config=config,
+        metrics=metrics,
+        output=output,
+        threads=threads,
+        **settings,
+    )
+    return train_and_rank(request, callback, progress)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompeteRequest:
+    """What `train_and_rank` is asked for; made alike by the command line and by `compete`."""
+
+    data: PrepareRequest
+    """The dataset, or the raw interactions to prepare first."""
+
+    models: tuple[str, ...] = (*MODEL_NAMES, BLEND)
+    """Names of the models, and ``blend``."""
+
+    tune: Annotated[int, Range(at_least=0)] = 0
+    """Trials of a search for the settings of each model with a search space."""
+
+    config: TrainingConfig = field(default_factory=TrainingConfig)
+    """Settings of every training."""
+
+    metrics: tuple[str, ...] = HEADLINE
+    """Metrics of the table."""
+
+    output: Path | None = None
+    """Directory of the runs and the table; by default ``competitions/NAME`` with the dataset's
+    name."""
+
+    threads: Threads | None = None
+    """CPU threads of the trainings and of measuring."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        object.__setattr__(self, "models", tuple(dict.fromkeys(self.models)))
+        if not set(self.models) - {BLEND}:
+            raise wrong("models", self.models, "a list of one model or more")
+        for name in self.models:
+            config_class(name)
+        object.__setattr__(self, "metrics", canonical_metrics(self.metrics))
+
+    @classmethod
+    def of(cls, dataset: Any, **keywords: Any) -> CompeteRequest:
+        """The request of the keywords of `compete`."""
+        names = [item.name for item in fields(cls) if item.name not in ("data", "config")]
+        parts: dict[str, type[Any]] = {"config": TrainingConfig, "preparation": PrepareConfig}
+        given = assign_settings("compete", keywords, (*names, *OF_DATA), parts)
+        return cls(data=take_data(dataset, given), **given)
+
+    def training(self, model: str, name: str, **own: Any) -> TrainRequest:
+        """The training of a model with settings of its ``own``, for the run of a name."""
+        assert self.output is not None
+        return TrainRequest(
+            model=model,
+            data=self.data,
+            model_config=config_class(model)(**own),
+            config=self.config,
+            run=self.output / name,
+        )
+
+
+def train_and_rank(
+    request: CompeteRequest,
+    callback: Callback | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Leaderboard:
+    """Carry out a request. `compete` says what is raised, and what the others are."""
+    config = request.config
     with displayed(callback, config) as display:
-        data = open_data(source, display)
+        data = open_data(request.data, display)
     data.heldout("test")  # raises DatasetError before the first training
-    if trials:
+    if request.tune:
         check_validation(data)
     select_by = selected_metric(config, data.manifest.protocol)
-    columns = tuple(dict.fromkeys((select_by, *shown)))
-    place = place or COMPETITIONS / data.path.name
-    about = {"dataset": data.manifest.digest, **asdict(config), "tune": trials > 0}
-    with computing_with(threads), trainings_at(place, about):
-
-        def request_of(model: str, name: str, **own: Any) -> TrainRequest:
-            return TrainRequest(
-                model=model,
-                data=PrepareRequest(source=data),
-                model_config=config_class(model)(**own),
-                config=config,
-                run=place / name,
-            )
-
-        def run_of(model: str) -> Run:
-            if not trials or not config_class(model).search_space:
-                return finished_run(request_of(model, model), callback)
-            request = TuneRequest(
-                train=replace(request_of(model, model), run=None),
-                trials=trials,
-                output=place / model,
-            )
-            search = search_settings(request, callback)
-            return Run.open(search.best.run)
-
-        # A callback replaces all output.
-        announce = print_error if callback is None else lambda line: None
-        runs, reasons = _trained([name for name in names if name != BLEND], run_of, announce)
-        evaluation = EvaluationConfig(
-            candidates=config.candidates,
-            k=lengths_of(columns),
-            more=measures_lists(columns),
-            evaluation_batch=config.evaluation_batch,
-        )
+    columns = tuple(dict.fromkeys((select_by, *request.metrics)))
+    evaluation = EvaluationConfig(
+        candidates=config.candidates,
+        k=lengths_of(columns),
+        more=measures_lists(columns),
+        evaluation_batch=config.evaluation_batch,
+    )
+    place = request.output or COMPETITIONS / data.path.name
+    request = replace(request, data=PrepareRequest(source=data), output=place)
+    about = {"dataset": data.manifest.digest, **asdict(config), "tune": request.tune > 0}
+    with computing_with(request.threads), trainings_at(place, about):
+        runs, reasons = _trained(request, callback)
         compared = compare_runs(
             list(runs.values()), evaluation, dataset=data, device=config.device, progress=progress
         )
         found = dict(zip(runs, compared.evaluations.values(), strict=True))
-        entries = (*_ranked(runs, found, select_by), *reasons)
-
-        def gain_of_weights(number: int, model: str) -> Difference:
-            announce(f"{number} of {len(takers)} without weights, to see what they gain: {model}")
-            request = request_of(model, f"{model}-without-weights", ignore_weights=True)
-            run = finished_run(request, callback)
-            without = evaluate_run(run, data, evaluation, device=config.device)
-            return compare_evaluations(without, found[model])[select_by]
-
-        is_weighted = data.manifest.mean_weight is not None and not trials  # trials try both
-        may_ignore = [model for model in runs if hasattr(config_class(model), "ignore_weights")]
-        takers = may_ignore if is_weighted else []
-        if BLEND in names:
-            announce(f"{BLEND}: weights by validation")
+        entries = [*_ranked(runs, found, select_by), *reasons]
+        if BLEND in request.models:
+            _announce(callback, f"{BLEND}: weights by validation")
             try:
-                blended = _blended(place / BLEND, entries, data, config, evaluation, select_by)
+                entries.append(_blended(request, entries, data, evaluation, select_by))
             except Exception as error:
-                blended = _without_numbers(BLEND, error)
-            entries += (blended,)
+                entries.append(_without_numbers(BLEND, error))
+        without = _without_weights(request, [*runs], data, evaluation, callback)
         board = Leaderboard(
             path=place,
             select_by=select_by,
             metrics=tuple(with_new_items(columns, found.values())),
-            entries=entries,
-            trials=trials,
-            gains={model: gain_of_weights(n, model) for n, model in enumerate(takers, 1)},
+            entries=tuple(entries),
+            trials=request.tune,
+            gains={
+                model: compare_evaluations(plain, found[model])[select_by]
+                for model, plain in without.items()
+            },
             given=changed(config),
         )
         write_tables(place, board.grid(), board.notes(), board.rows())
         return board
 
 
+def _announce(callback: Callback | None, line: str) -> None:
+    """Print a line, unless a callback replaces all output."""
+    if callback is None:
+        print_error(line)
+
+
 def _trained(
-    names: Collection[str], run_of: Callable[[str], Run], announce: Callable[[str], None]
+    request: CompeteRequest, callback: Callback | None
 ) -> tuple[dict[str, Run], list[Entry]]:
     """The finished runs by model, in the given order, and an entry for each model that failed. If
     all failed, the first error is raised."""
+    names = [name for name in request.models if name != BLEND]
     runs: dict[str, Run] = {}
     reasons, errors = [], []
     places = {model: place for place, model in enumerate(_QUICKEST)}
@@ -193,15 +231,48 @@ def _trained(
         if slow_s:
             num_left = len(names) - number
             rest = f"; about {duration(num_left * fmean(slow_s))} for the last {num_left}"
-        announce(f"{number + 1} of {len(names)}: {model}{rest}")
+        _announce(callback, f"{number + 1} of {len(names)}: {model}{rest}")
         try:
-            runs[model] = run_of(model)
+            runs[model] = _run_of(model, request, callback)
         except Exception as error:
             reasons.append(_without_numbers(model, error))
             errors.append(error)
     if not runs:
         raise errors[0]
     return {name: runs[name] for name in names if name in runs}, reasons
+
+
+def _run_of(model: str, request: CompeteRequest, callback: Callback | None) -> Run:
+    """The run of a model: of its default settings, or the best of its trials."""
+    training = request.training(model, model)
+    if not request.tune or not config_class(model).search_space:
+        return finished_run(training, callback)
+    search = TuneRequest(
+        train=replace(training, run=None), trials=request.tune, output=training.run
+    )
+    return Run.open(search_settings(search, callback).best.run)
+
+
+def _without_weights(
+    request: CompeteRequest,
+    models: Sequence[str],
+    data: Dataset,
+    evaluation: EvaluationConfig,
+    callback: Callback | None,
+) -> dict[str, Evaluation]:
+    """Models that take the weights of the interactions, trained without them. Nothing without
+    weights or with trials, which try both."""
+    if data.manifest.mean_weight is None or request.tune:
+        return {}
+    takers = [model for model in models if hasattr(config_class(model), "ignore_weights")]
+    found = {}
+    for number, model in enumerate(takers, 1):
+        of_all = f"{number} of {len(takers)} without weights"
+        _announce(callback, f"{of_all}, to see what they gain: {model}")
+        training = request.training(model, f"{model}-without-weights", ignore_weights=True)
+        run = finished_run(training, callback)
+        found[model] = evaluate_run(run, data, evaluation, device=request.config.device)
+    return found
 
 
 def _is_slow(model: str) -> bool:
@@ -259,14 +330,14 @@ def _chose_on_test(log: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _blended(
-    path: Path,
+    request: CompeteRequest,
     entries: Sequence[Entry],
     dataset: Dataset,
-    config: TrainingConfig,
     evaluation: EvaluationConfig,
     select_by: str,
 ) -> Entry:
     """The entry of a blend of the trained models; ``entries`` has the best of them first."""
+    config = request.config
     members = [one for one in entries if one.run is not None]
     if len(members) < 2 or not dataset.has_split("validation"):
         need = "a validation part to find weights on" if len(members) > 1 else "two models"
@@ -277,11 +348,12 @@ def _blended(
     shares = {run: weight for run, weight in zip(runs, weights, strict=True) if weight}
     if len(shares) < 2:
         return Entry(model=BLEND, reason="validation gains nothing by a second model")
+    assert request.output is not None
     # Overwritten, as a run there is of other models or of an interrupted competition.
     run = blend(
         list(shares),
         weights=tuple(shares.values()),
-        run=path,
+        run=request.output / BLEND,
         overwrite=True,
         callback=Callback(),
         **how,

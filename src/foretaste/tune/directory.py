@@ -21,7 +21,7 @@ from foretaste.runs.places import LOCK, training_lock
 from foretaste.runs.run import Run
 from foretaste.training.callbacks import Callback
 from foretaste.training.request import TrainRequest
-from foretaste.training.verbs import resume, train_run
+from foretaste.training.verbs import train_run
 
 SETTINGS = "settings.json"
 
@@ -79,11 +79,9 @@ def _check_same(path: Path, asked: Mapping[str, Any]) -> None:
 def finished_run(request: TrainRequest, callback: Callback | None) -> Run:
     """The run of a request, trained to its end; an unfinished run at its place is resumed."""
     assert request.run is not None
-    if not (request.run / CONFIG).exists():
+    run = Run.open(request.run) if (request.run / CONFIG).exists() else None
+    if run is None or not run.is_finished:
         return train_run(request, callback)
-    run = Run.open(request.run)
-    if not run.is_finished:
-        return resume(run, dataset=request.data.source.path, callback=callback)
     run.discard_state()
     return run
 
