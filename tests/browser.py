@@ -18,7 +18,8 @@ SHAPES = {
 
 
 def check_fits(page: Any) -> None:
-    """Nothing is wider than the page, and axe, where it is installed, finds nothing."""
+    """Check that nothing is wider than the page, and that axe, if it is installed, finds
+    nothing."""
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     if AXE.exists() or not programs.MAY_BE_MISSING:
         with tarfile.open(AXE) as archive:

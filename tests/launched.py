@@ -73,7 +73,7 @@ class Launched:
         self.attempt += 1
 
     def wait_for(self, path: Path, text: str, times: int = 1) -> None:
-        """Wait until a file holds a text so many times."""
+        """Wait until a file holds a text ``times`` times."""
 
         def has_text() -> bool:
             return path.exists() and path.read_text().count(text) >= times
@@ -81,13 +81,13 @@ class Launched:
         self.wait_until(has_text, f"{path} has {text}")
 
     def wait_for_save(self, path: Path) -> None:
-        """Wait until a file is there and was replaced twice from now on."""
+        """Wait until a file exists and has been replaced twice since the call."""
         for _ in range(2):
             before = _inode(path)
             self.wait_until(lambda: _inode(path) not in (None, before), f"{path} is replaced")  # noqa: B023
 
     def wait_until(self, condition: Callable[[], bool], said: str) -> None:
-        """Wait until something is true; TimeoutError with the stacks of all where it never is."""
+        """Wait until a condition is true; TimeoutError with the stacks of all if it never is."""
         ends = time.monotonic() + TIMEOUT_S
         while not condition():
             if time.monotonic() > ends:

@@ -13,7 +13,7 @@ MAY_BE_MISSING = not os.environ.get("FORETASTE_REQUIRE_PROGRAMS")
 
 
 def missing(program: str) -> NoReturn:
-    """Skip the test that needs a program, or fail it where all programs are to be there."""
+    """Skip the test that needs a program, or fail it if all programs must be installed."""
     message = f"{program} is not installed, which this test needs"
     if MAY_BE_MISSING:
         pytest.skip(message)

@@ -1,4 +1,4 @@
-"""What users lean on, as text: ``python -m tests.public_surface`` writes it anew."""
+"""The public surface as text: ``python -m tests.public_surface`` writes it again."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def names() -> Iterator[str]:
 
 
 def members(kind: type) -> Iterator[str]:
-    """Public methods and properties, those of our base classes too."""
+    """Public methods and properties, also inherited ones of our base classes."""
     own = [one for one in kind.__mro__ if one.__module__.startswith("foretaste")]
     found = {name: value for one in reversed(own) for name, value in vars(one).items()}
     for name, value in sorted(found.items()):

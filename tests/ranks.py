@@ -47,7 +47,7 @@ def run_ranks(
     """Results of ``function(ranks, *args)`` on each of ``size`` ranks, in their order.
 
     The first exception among the ranks is raised here, with its traceback there as a note;
-    TimeoutError with the stacks of all where a rank is not done in time. Function, arguments and
+    TimeoutError with the stacks of all if a rank is not done in time. Function, arguments and
     results are pickled.
     """
     if size == 1:

@@ -1,4 +1,4 @@
-"""A session of Spark on this machine that is quick to start, for a test that runs on few rows."""
+"""A session of Spark on this machine that starts quickly and serves tests with few rows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def quick_session(settings: Mapping[str, str] | None = None) -> Iterator[Any]:
         builder = builder.config(name, value)
     with tempfile.TemporaryDirectory() as warehouse, warnings.catch_warnings():
         builder = builder.config("spark.sql.warehouse.dir", warehouse)
-        # Of its pandas API, which nothing here uses.
+        # The warning is about its pandas API, which nothing here uses.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
         session = builder.getOrCreate()
         gateway: Any = SparkContext._gateway

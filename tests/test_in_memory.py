@@ -57,7 +57,7 @@ def films() -> pa.Table:
 def everything(
     plays: pa.Table, films: pa.Table, tmp_path_factory: pytest.TempPathFactory
 ) -> Dataset:
-    """Of which nothing is held out."""
+    """A dataset that holds nothing out."""
     return prepare(plays, tmp_path_factory.mktemp("all") / "data", items=films, protocol="none")
 
 

@@ -14,7 +14,7 @@ OF_SOME = {
     *("fork", "getuid", "geteuid", "killpg", "mkfifo", "register_at_fork", "sched_getaffinity"),
     *("SIGHUP", "SIGKILL", "SIGUSR1", "O_NOFOLLOW", "O_DIRECTORY"),
 }
-"""Of `os` and `signal`."""
+"""Names of `os` and `signal` that only some systems have."""
 
 SYSTEM = PACKAGE / "_util" / "system.py"
 

@@ -49,7 +49,7 @@ PRODUCTS = {sku: (CATEGORIES[sku % 3], sku % 7, sku % 4) for sku in range(100, N
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with the files that the README speaks of."""
+    """A directory with the files that the README names."""
     generated = generate(GenerateConfig(num_users=60, num_items=40, num_interactions=900))
     pa_csv.write_csv(generated.table, tmp_path / "ratings.csv")
     pa_csv.write_csv(generated.items, tmp_path / "movies.csv")

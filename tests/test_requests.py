@@ -68,7 +68,7 @@ LISTS = {
 }
 
 
-# The lengths of lists are those of --metrics in `compare` and `report`, which measure in batches of
+# `compare` and `report` take lengths of lists from --metrics, and they measure in batches of
 # the usual size; a report always measures more.
 MEASURED = {
     "nothing": Given("", {}, None),

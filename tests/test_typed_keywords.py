@@ -47,7 +47,7 @@ WRONG = {
 
 
 def test_the_keywords_are_those_of_the_configs() -> None:
-    """`python -m tests.typed_keywords` writes them anew."""
+    """`python -m tests.typed_keywords` writes the keywords again."""
     assert typed_keywords.FILE.read_text(encoding="utf-8") == typed_keywords.text()
 
 

@@ -143,7 +143,7 @@ def module_of(file: Path) -> str:
 
 
 def test_the_host_is_set_by_commands_alone() -> None:
-    """Beside what has to be there before a library is loaded."""
+    """The other importers need it before a library is loaded."""
     importers = {
         str(found.file.relative_to(PACKAGE))
         for _, found in all_imports()

@@ -1,4 +1,4 @@
-"""Settings as keywords, for type checkers: ``python -m tests.typed_keywords`` writes them anew.
+"""Settings as keywords for type checkers: ``python -m tests.typed_keywords`` writes them again.
 
 A setting is declared once, in its config, and type checkers do not take the fields of a dataclass
 for keywords of a function. So one module repeats the names and types, and is written from them.

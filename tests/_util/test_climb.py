@@ -1,4 +1,4 @@
-"""Climbs by hand: which points are tried, and where they end."""
+"""Climbs worked out by hand: the points that are tried, and the last one."""
 
 from __future__ import annotations
 

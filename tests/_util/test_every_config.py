@@ -51,7 +51,7 @@ INTERNAL = {
     "ListRequest",
     "Member",
 }
-"""Dataclasses of config modules that nobody gives settings to."""
+"""Dataclasses of config modules that hold no settings of a user."""
 
 
 def configs() -> Iterator[type[Any]]:

@@ -1,4 +1,4 @@
-"""Files are opened only where they are regular files."""
+"""Files are opened only if they are regular files."""
 
 from __future__ import annotations
 

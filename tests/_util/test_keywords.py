@@ -1,4 +1,4 @@
-"""Settings by name go to the config they belong to; one without a place says where it has one."""
+"""Each setting by name goes to its config; the error for a misplaced one names the right call."""
 
 from __future__ import annotations
 

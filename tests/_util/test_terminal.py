@@ -36,7 +36,7 @@ def test_other_text_is_shown_as_it_is(text: str) -> None:
 
 
 def stdout(encoding: str, *, is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> BytesIO:
-    """The bytes that a stdout of this encoding, which replaces, is given from now on."""
+    """Replace stdout by one of this encoding; the result collects the bytes written there."""
     written = BytesIO()
     stream = TextIOWrapper(written, encoding=encoding, errors="replace", write_through=True)
     monkeypatch.setattr(stream, "isatty", lambda: is_terminal, raising=False)

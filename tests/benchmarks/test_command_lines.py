@@ -152,7 +152,8 @@ def noted(done: subprocess.CompletedProcess[str]) -> list[list[str]]:
 def test_the_commands_of_the_publications_fit_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their values are read, and what one of them takes, an earlier one has made."""
+    """Every value is accepted, and every file that a command reads was made by an earlier
+    command."""
     trained: list[str] = []
     # Called once the configs are made, which refuse wrong values.
     monkeypatch.setattr("foretaste.cli.train._train", lambda model, *_, **__: trained.append(model))

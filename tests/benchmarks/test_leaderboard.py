@@ -1,4 +1,4 @@
-"""Time to quality: whole commands of two checkouts, in turns."""
+"""Time to quality: whole commands of two checkouts, run alternately."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ OF_A_COMMAND = {
     *("overwrite", "log_path"),
     *("threads", "bind"),  # of this process: torch.set_num_threads and the launcher's in Python
 }
-"""Options about printing, writing and the process, which Python has other means for."""
+"""Options about printing, writing and the process; Python does these by other means."""
 
 OTHERWISE_IN_PYTHON = {
     "train": {"from"},  # start_from: from is a word of Python's own

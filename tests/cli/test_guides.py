@@ -2,7 +2,7 @@
 
 What follows ``python ncf.py`` and ``python main.py`` there goes behind ``foretaste train neumf``
 and ``foretaste train vae``, as `docs/coming-from-nvidia.md` says. MovieLens 20M is generated, in
-small, and unpacked where the VAE's guide has it.
+small, and unpacked into the folder that the VAE's guide names.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ def leave_files_of_theirs(data: Path, folder: Path) -> set[Path]:
 def test_the_guides_in_their_container_two_nights_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where there is a folder for data, as their containers mount it; what is written to a place
-    with a name is written there again."""
+    """The folder for data exists, because their containers mount it; files written to a named place
+    are written there again."""
     data, folder = tmp_path / "data", tmp_path / "work"
     write_ml_20m(data / "ml-20m" / "extracted" / "ml-20m")
     folder.mkdir()
     left = leave_files_of_theirs(data, folder)
-    # Four for validation and four for test, where the reference holds 10,000 out for each.
+    # Four users for validation and four for test; the reference holds out 10,000 for each.
     monkeypatch.setitem(NAMED_SETS, "ml-20m", replace(NAMED_SETS["ml-20m"], num_heldout_users=4))
     monkeypatch.chdir(folder)
     monkeypatch.setattr("foretaste.cli.nvidia_paths.DATA", data)

@@ -55,7 +55,8 @@ def test_amp_is_fp16_where_the_device_has_no_bf16(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_inference_benchmark_runs(foretaste: Foretaste, tmp_path: Path) -> None:
-    """One user at a time, of a dataset's sizes, in the file that was asked for."""
+    """One user at a time is measured at the sizes of a dataset, and the rows go to the named
+    file."""
     line = "train vae data --inference_benchmark --amp --checkpoint_dir runs/vae --device cpu"
     done = foretaste(f"{line} --calls 2 --repeats 1 --log_path {tmp_path}/rows.jsonl")
     assert done.status == 0, done.err
@@ -165,7 +166,7 @@ PROTOCOLS = ("leave-one-out", "held-out-users", "temporal")
 
 @pytest.fixture
 def three(shop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of three datasets, one of each protocol, in the place of the scripts' own."""
+    """A folder with a dataset of each of three protocols, in place of the scripts' own folder."""
     root = shop / "three"
     for protocol in PROTOCOLS:
         done = call("prepare", shop / "ratings.csv", "--protocol", protocol, "--data-dir", root)
@@ -359,7 +360,7 @@ def test_the_page_maps_every_option(heading: str, options: str) -> None:
 
 
 def test_every_option_is_tried() -> None:
-    """Of theirs in a training that comes of it, in test_nvidia_options.py."""
+    """Every option of the scripts is part of a training in test_nvidia_options.py."""
     lines = " ".join(line for line, _ in TRAININGS.values())
     lines += " ".join(line for line, _ in EVALUATIONS.values()) + " --inference_benchmark"
     tried = {part.partition("=")[0] for part in lines.split()}

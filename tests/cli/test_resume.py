@@ -1,4 +1,4 @@
-"""``foretaste train --resume`` and the starts from other runs, as a user meets them."""
+"""``foretaste train --resume`` and the starts from other runs, typed like a user's commands."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_an_interrupted_training_says_how_to_go_on(
 
 
 def test_a_finished_fit_is_repeated_by_like(foretaste: Foretaste, tmp_path: Path) -> None:
-    """A model without epochs takes no --from."""
+    """A model without epochs does not accept --from; --like repeats the fit."""
     run = tmp_path / "run"
     assert foretaste(f"train ease data --run {run}").status == 0
     done = foretaste(f"train --resume {run}")
@@ -115,7 +115,8 @@ def test_a_dataset_that_was_moved_is_named(
 
 
 def test_a_start_brings_the_settings_of_its_model(foretaste: Foretaste, tmp_path: Path) -> None:
-    """Those not given; one that is given counts even where it is what a training has by default."""
+    """A start brings the settings that are not given; a given one counts even if it equals the
+    default."""
     line = "train vae data --epochs 1 --from runs/vae"
     done = foretaste(f"{line} --dropout 0.25 --run {tmp_path}/run")
     assert done.status == 0, done.err

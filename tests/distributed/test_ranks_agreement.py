@@ -20,7 +20,7 @@ from tests.training.plans import make_plan
 
 NUM_UPDATES = 60
 SENT = [signal.SIGTERM, signal.SIGINT]
-"""By the rank that gets it."""
+"""The signal that each rank gets."""
 CPU = torch.device("cpu")
 
 
@@ -65,7 +65,7 @@ def bytes_of_many_updates(ranks: Ranks) -> int:
 
 
 def losses_of_parts(ranks: Ranks) -> list[list[float]]:
-    """The first updates' losses, summed over the ranks when so many updates are done."""
+    """The losses of the first updates, summed over the ranks after a given number of updates."""
     state = TrainingState.begin(
         make_plan(),
         num_steps_per_epoch=50,

@@ -117,7 +117,7 @@ def test_a_process_group_without_collectives_on_the_cpu_is_refused(
 
 
 def joined_often(rank: int) -> None:
-    """Have the ranks meet again and again in one process."""
+    """Let the ranks meet five times in one process."""
     for _ in range(5):
         with joined():
             pass

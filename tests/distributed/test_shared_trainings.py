@@ -37,11 +37,11 @@ TOYS = {
 
 
 class Stop(BaseException):
-    """Ends all ranks after the same update, as a kill would."""
+    """Ends all ranks after the same update, like a kill."""
 
 
 def stopping_after(num_updates: int) -> AbstractContextManager[Any]:
-    """`Stop` a training within once so many updates are saved; 0 for none."""
+    """`Stop` a training inside the context after ``num_updates`` saved updates; 0 for never."""
     if not num_updates:
         return nullcontext()
 
@@ -68,7 +68,7 @@ def trained(
 
 
 class Told(Callback):
-    """Where a training goes on, as its display is told on the first rank."""
+    """Remembers the moment from which a training resumes; the first rank's display shows it."""
 
     resumed_at: str | None = None
 
@@ -122,7 +122,7 @@ def assert_alike(run: Run, expected: Run, tolerance: float) -> None:
 def test_ranks_train_the_model_of_one_process(
     name: str, size: int, precision: str, shop: Dataset, tmp_path: Path
 ) -> None:
-    """With features, where the model learns from them."""
+    """The dataset has features if the model learns from features."""
     alone = run_by(1, name, shop, tmp_path / "alone", precision=precision)
     shared = run_by(size, name, shop, tmp_path / "shared", precision=precision)
     # Adam's first steps are of one size, however small a gradient is: it amplifies rounding.
@@ -150,7 +150,7 @@ def test_ranks_train_its_halves(
     heldout_users: Dataset,
     tmp_path: Path,
 ) -> None:
-    """In batches of fewer samples than items, and in one of all."""
+    """The batches have fewer samples than items, or one batch has all samples."""
     settings: dict[str, Any] = {"batch_size": batch_size, "epochs": 1}
     model_config: Any = CONFIGS[name]
     unlike = {"batch_layout": "shuffled", "verified_negatives": False}
@@ -241,7 +241,7 @@ def toys_resumed(ranks: Ranks, path: Path) -> None:
 def test_a_later_family_is_shared_out_through_the_same_seam(
     name: str, dataset: Dataset, tmp_path: Path
 ) -> None:
-    """One of two optimizers in turn too; the first rank fits one of sweeps alone."""
+    """The family that alternates two optimizers is shared too; the first rank alone fits sweeps."""
     runs = {}
     trainings = [(1, 0), (2, 0), (3, 0), (2, 2)]
     for size, stop_after in trainings if name != "toy-sweeps" else trainings[:3]:

@@ -31,7 +31,7 @@ def after_quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages show what is printed where there is no GPU."""
+    """Pages show what a machine without a GPU prints."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 

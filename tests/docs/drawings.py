@@ -1,6 +1,6 @@
 """The drawing of the rooms, docs/images/rooms.svg, made of what they import.
 
-``python -m tests.docs.drawings`` writes it anew, from the root of a clone.
+``python -m tests.docs.drawings`` writes it again, from the root of a clone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def drawing() -> str:
     place: dict[str, tuple[float, float]] = {}
     for number, row in enumerate(rows):
         above = {room: [place[one][0] for one in imports if room in imports[one]] for room in row}
-        # Among equals those with the longest arrows come first, as these pass outside.
+        # Among equals the longest arrows come first, because they pass outside.
         reach = {
             room: max((depth[one] for one in _direct(imports, room)), default=0) for room in row
         }

@@ -1,9 +1,9 @@
 """Runs the examples of a page, in order, and holds what they print against what it shows.
 
 ``console`` blocks hold commands behind ``$`` and what they print; a service that is started behind
-``&`` goes on to the end of the page, and ``curl`` asks it; ``python`` blocks are run in one
-namespace, and a ``text`` block after one is what it prints. A block with a title is a file that
-lies there before what follows is run. ``sh`` blocks are not run.
+``&`` runs to the end of the page, and ``curl`` asks it; ``python`` blocks are run in one namespace,
+and a ``text`` block after one is what it prints. A block with a title is a file that lies there
+before what follows is run. ``sh`` blocks are not run.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Block:
     """The name of the file that it shows, if it shows one."""
     text: str
     line: int
-    """Of its opening fence, in the page."""
+    """Line of the opening fence in the page."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Page:
         return _LINK.findall(re.sub(r"`[^`\n]*`", "", self.prose))
 
     def section(self, heading: str) -> str:
-        """The text below a heading, up to the next one of its level or above."""
+        """The text below a heading, up to the next heading of the same level or a higher one."""
         found = re.search(rf"^(#+) {re.escape(heading)}$", self.text, re.MULTILINE)
         assert found, f"{self.name} has no section {heading!r}"
         rest = self.text[found.end() :]
@@ -116,7 +116,7 @@ def table_rows(text: str) -> list[list[str]]:
 
 
 def slug(heading: str) -> str:
-    """The anchor of a heading, as the site generator makes it."""
+    """The anchor that the site generator makes of a heading."""
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
     ascii_only = unicodedata.normalize("NFKD", plain).encode("ascii", "ignore").decode()
     words = re.sub(r"[^\w\s-]", "", ascii_only).strip().lower()

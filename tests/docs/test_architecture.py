@@ -24,7 +24,7 @@ def test_the_drawing_is_that_of_the_code() -> None:
 
 
 def test_no_arrow_of_the_drawing_passes_behind_a_room() -> None:
-    """A box that it touches is where it begins or ends."""
+    """Every box that an arrow touches is the arrow's start or end."""
     numbers = re.findall(r'<rect x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"', drawing())
     boxes = [(x, y, x + wide, y + tall) for x, y, wide, tall in (map(int, one) for one in numbers)]
     assert len(boxes) == len(imported())

@@ -99,7 +99,7 @@ def _on_two_ranks(words: list[str], folder: Path) -> Done:
 
 
 def _make_room(words: list[str]) -> None:
-    """The columns of a table say the same in other words: each begins where the first did."""
+    """Remove the run of an earlier column: the columns of a table say the same in other words."""
     if "train" in words:
         for option in ("--run", "--checkpoint-dir", "--checkpoint_dir"):
             if option in words and "--inference_benchmark" not in words and "--test" not in words:

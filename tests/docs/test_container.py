@@ -42,7 +42,7 @@ def instructions() -> list[Instruction]:
 
 
 def stages() -> list[list[Instruction]]:
-    """What stands before the first FROM, then each stage from its FROM on."""
+    """The instructions before the first FROM, then each stage beginning with its FROM."""
     found: list[list[Instruction]] = [[]]
     for instruction in instructions():
         if instruction.name == "FROM":
@@ -123,7 +123,7 @@ def test_no_tools_for_development_are_installed() -> None:
 
 
 def asked_of(arguments: Sequence[str]) -> tuple[list[str], ServeConfig]:
-    """The runs and settings that the command would serve with."""
+    """The runs that the command would serve, and the settings."""
     given: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(

@@ -1,4 +1,4 @@
-"""Data that the reference systems prepared is converted by the scripts of the page, as it says."""
+"""The scripts of the page convert data that the reference systems prepared."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_a_sentence_names_its_tests(row: list[str]) -> None:
 
 
 def test_no_sentence_is_without() -> None:
-    """Beside the tables there are headings and one paragraph, which says what the tables are."""
+    """Apart from the tables, the page has headings and one paragraph that introduces the tables."""
     tables, *_ = PAGE.section("Security").partition("\n### What the network saw\n")
     assert PAGE.rows("What the network saw")
     lines = tables.split("\n### ", 1)[1].splitlines()

@@ -1,4 +1,4 @@
-"""The program that recommends inside Spark, as the page has it."""
+"""The page's program that recommends inside Spark."""
 
 from __future__ import annotations
 

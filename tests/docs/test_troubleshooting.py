@@ -1,4 +1,4 @@
-"""The page of troubleshooting is found by the words of a message, so it has those of the code."""
+"""A reader finds an entry of the troubleshooting page by a message, so both have the same words."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ENTRIES = dict(
     )
 )
 SHARE = 0.4
-"""Of an entry's characters; the others are names, ids and numbers of an example."""
+"""Least share of an entry's characters; the rest are names, ids and numbers of an example."""
 
 
 def literals(file: Path) -> list[list[str]]:
-    """The text of each string of a file, cut where a value is put in."""
+    """The text of each string of a file, cut at every inserted value."""
     nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
     formatted = [node.values for node in nodes if isinstance(node, ast.JoinedStr)]
     parts = {id(value) for values in formatted for value in values}

@@ -248,8 +248,8 @@ def test_popularity_is_ranked_from_what_training_users_have() -> None:
     model = Popularity(PopularityConfig(), 4, 5)
     heldout = held_out(train, [[3], [2], [2], [1]], num_items=5)
     model.fit(to_device(heldout.history, torch.device("cpu")), lambda *progress: None)
-    # Counts 3 2 1 1 0. Of what each user lacks: user 1's target ties for first with item 3,
-    # user 2's ties for second with it, user 3's is second.
+    # Counts 3 2 1 1 0. Among the items that each user lacks, user 1's target ties for first with
+    # item 3, user 2's ties for second with it, user 3's is second.
     found = measure(model, heldout, k=(1, 2)).per_user
     assert found["hr@1"] == pytest.approx([1, 1 / 2, 0, 0])
     assert found["hr@2"] == pytest.approx([1, 1, 1 / 2, 1])

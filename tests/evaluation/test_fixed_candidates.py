@@ -81,7 +81,7 @@ def test_lists_of_different_lengths_and_several_targets() -> None:
     heldout = held_out([[2], [4]], [[1, 4], [5]], num_items=6)
     heldout = replace(heldout, candidates=histories([[0, 3], [0, 1, 2, 3]], 6))
     found = evaluate(TableModel(scores), heldout, candidates="fixed", k=[1, 2, 5]).per_user
-    # User 0: 0 1 3 4, of which 1 and 4 are to be found. User 1: 0 1 2 3 5.
+    # User 0: 0 1 3 4, with targets 1 and 4. User 1: 0 1 2 3 5.
     assert found["recall_all@2"].tolist() == [0.5, 0]
     assert found["mrr@5"].tolist() == [0.5, 0.2]
 

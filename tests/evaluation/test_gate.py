@@ -80,7 +80,7 @@ def test_a_wide_spread_of_the_night_counts_in_place_of_the_least() -> None:
 def test_the_loss_that_can_be_seen_is_refused_in_four_cases_of_five(
     num_users: int, share: float
 ) -> None:
-    """The lists of some users become those of others. A third of that loss is not refused."""
+    """Some users get the lists of other users. A third of that loss is not refused."""
     rng, refused = np.random.default_rng(1), []
     for seed in range(500):
         values = hits(num_users, share, seed)

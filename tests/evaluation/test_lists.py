@@ -32,8 +32,8 @@ def measure(model: TableModel, heldout: HeldOut, **options: Any) -> Evaluation:
 
 
 COUNTS = [16, 8, 4, 2, 1]
-"""Of 16 users: 0, 1, 2, 3 and 4 bits. Of 31 interactions, 80 % are 24.8: the third item is the last
-of the head and mid, so that the tail begins with the fourth."""
+"""Among 16 users: 0, 1, 2, 3 and 4 bits. 80 % of 31 interactions are 24.8: the third item is the
+last of the head and mid, so that the tail begins with the fourth."""
 
 
 def test_two_lists_worked_by_hand() -> None:
@@ -53,7 +53,7 @@ def test_two_lists_worked_by_hand() -> None:
 
 def test_groups_of_items_by_hand() -> None:
     assert item_groups(np.array([1.0, 10, 3, 1, 5])).tolist() == [2, 0, 1, 2, 1]
-    # Where all are alike none is in a tail; what ties with the last of a group belongs to it.
+    # If all items are alike, no tail exists; a tie with the last item of a group joins the group.
     assert item_groups(np.full(5, 4.0)).tolist() == [0] * 5
     assert item_groups(np.array([2.0, 2, 1, 1, 1, 1])).tolist() == [0, 0, 1, 1, 1, 1]
 
@@ -61,7 +61,7 @@ def test_groups_of_items_by_hand() -> None:
 def brute_force(
     scores: list[float], known: list[int], k: int, counts: list[int]
 ) -> dict[str, float]:
-    """The measures of one of 23 lists, by their definitions; popularity in place of its lift."""
+    """The measures of one list among 23, by their definitions; popularity in place of its lift."""
     items = [item for item in range(len(scores)) if item not in known]
     listed = sorted(items, key=lambda item: (-scores[item], item))[:k]
     head = sorted(range(len(counts)), key=lambda item: -counts[item])
@@ -112,7 +112,7 @@ def test_sampled_candidates_say_nothing_of_lists() -> None:
 
 def test_empty_lists_and_histories_count_as_nothing() -> None:
     model = CountedModel(torch.rand(2, 3), [4, 2, 1])
-    # User 0 has all items, and one that training never saw is to be found; user 1 has none.
+    # User 0 has all items, and a target that training never saw; user 1 has no items.
     heldout = held_out([[], []], [[3], [0]], num_items=3, num_all_items=4)
     heldout = replace(heldout, known=histories([[0, 1, 2], []], 3))
     found = measure(model, heldout, k=(2,))

@@ -121,7 +121,8 @@ def test_many_users_at_once_equal_one_by_one(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_metrics_of_scores_worked_by_hand() -> None:
-    # First row: targets in ranks 2 and 4. Second: one of three equal scores in ranks 2 to 4.
+    # First row: targets in ranks 2 and 4. Second row: the target has one among three equal scores
+    # in ranks 2 to 4.
     scores, targets = [[0.9, 0.7, 0.5, 0.2], [0.8, 0.6, 0.6, 0.6]], [[1, 3], [2]]
     assert hr(scores, targets, 3) == pytest.approx([1, 2 / 3])
     assert mrr(scores, targets, 3) == pytest.approx([1 / 2, (1 / 2 + 1 / 3) / 3])

@@ -121,7 +121,7 @@ def part_of(whole: RecommenderModel, name: str, users: range) -> RecommenderMode
 
 
 def evaluated(ranks: Ranks, name: str, in_parts: bool) -> list[list[dict[str, Any]]]:
-    """Evaluations by these ranks, each beside that of this process alone."""
+    """Evaluations by these ranks, each beside an evaluation by this process alone."""
     train = random_held_out(
         np.random.default_rng(4), num_users=NUM_USERS, num_items=NUM_ITEMS, most_targets=1
     )

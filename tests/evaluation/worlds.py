@@ -56,7 +56,8 @@ def held_out(
     num_train_users: int | None = None,
     num_train_items: int | None = None,
 ) -> HeldOut:
-    """Users ``first_user``, ``first_user + 1``, ... with these items, by default all trained on."""
+    """Users ``first_user``, ``first_user + 1``, ... with these items; by default training had all
+    of them."""
     last_user = first_user + len(target)
     return HeldOut(
         split=split,

@@ -1,4 +1,4 @@
-"""Every model as a program: its lists are those of the model, for any number of users."""
+"""Every model as a program: the program's lists equal the model's, for any number of users."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ K = 5
 OF_USERS = ("neumf", "gmf", "mlp")
 WITHOUT_SCORER = ("sasrec",)
 AS_TORCH = ("neumf", "vae", "ials", "sparse ease", "sasrec", "blend")
-"""One recipe of each kind of scorer, for the second format."""
+"""A recipe of each kind of scorer for the second format."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Models without a neural step score on a CUDA GPU as on the CPU, each fitted where it scores."""
+"""Models without a neural step score on a CUDA GPU as on the CPU, fitted on the same device."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ HALVES = [torch.bfloat16, torch.float16]
 
 @pytest.fixture(scope="module")
 def case() -> tuple[InteractionInputs, Samples]:
-    """A step at NVIDIA's sizes, on the GPU, where the kernel fits it."""
+    """A step at NVIDIA's sizes on the GPU; it fits the kernel."""
     inputs, samples = make(NVIDIA, torch.device("cuda"), scale=0.1)
     try:
         triton_loss.loss(inputs, samples, compute_dtype=torch.float16)

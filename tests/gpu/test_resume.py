@@ -1,4 +1,4 @@
-"""Stopped trainings go on as whole ones on a CUDA GPU too, and recorded steps equal the others."""
+"""Resumed trainings equal whole ones on a CUDA GPU too, and recorded steps equal the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.training.test_resume import Photographs, assert_ends_alike
 from tests.training.trainings import run_of, weights_of
 
 STORED = Path(__file__).parents[1] / "fixtures" / f"dataset-{FORMAT_VERSION}" / "leave-one-out"
-"""24 users with three interactions each: prepared already, as the machine may lack DuckDB."""
+"""24 users with three interactions each, prepared already because the machine may lack DuckDB."""
 
 BATCH_SIZES = {"gmf": 40, "neumf": 40, "mlp": 40, "vae": 4, "dae": 4, "recvae": 4}
 """Six full batches of an epoch or more: a step is recorded after three."""

@@ -1,4 +1,4 @@
-"""A run is measured on other data by id, on nothing that it was trained on."""
+"""A run is measured on other data by id, without the pairs of its own training."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def test_matching_a_run_with_its_own_dataset_changes_no_bit(
 
 
 def week(path: Path, spell: str = "{}") -> Dataset:
-    """Last week's interactions and more, ids spelled anew.
+    """Last week's interactions and more, with ids in another spelling.
 
-    Of users 20 to 29 the last two are gone, so that what is held out was in training before.
+    Users 20 to 29 lack their last two, so their held-out items were in training before.
     """
     gone = {(user, (user * 3 + step * step) % 17) for user in range(20, 30) for step in (4, 5)}
     pairs = [pair for pair in [*PAIRS, *MORE] if pair not in gone]

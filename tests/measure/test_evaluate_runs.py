@@ -37,7 +37,7 @@ def test_a_notebook_shows_runs_and_their_differences() -> None:
 
 
 def shop(path: Path, first_item: int) -> Dataset:
-    """Users and items that are as many, and held out as many, whatever the items are called."""
+    """A dataset with the same numbers of users, items and held-out pairs for any names of items."""
     pairs = [(user, first_item + (user * 3 + step) % 9) for user in range(30) for step in range(4)]
     users, items = zip(*pairs, strict=True)
     table = pa.table({"user_id": users, "item_id": items, "timestamp": range(len(pairs))})

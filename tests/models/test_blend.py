@@ -50,8 +50,8 @@ def blend(histories: HistoryTensors) -> Blend:
 
 
 def expected_scores(blend: Blend, histories: HistoryTensors) -> Tensor:
-    """Each model in standard deviations of its own items; for the others its lowest score. Of the
-    first two users the second model knows nothing, so it adds nothing."""
+    """Each model in standard deviations of its own items; for the others its lowest score. The
+    second model adds nothing for the first two users because it does not know them."""
     total = torch.zeros(len(histories), NUM_ITEMS)
     for model, member in zip(blend.members, MEMBERS.values(), strict=True):
         assert isinstance(model, ClosedFormModel)

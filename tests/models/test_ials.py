@@ -154,7 +154,7 @@ def test_the_automatic_weight_goes_by_density(histories: HistoryTensors) -> None
 
 
 def test_the_automatic_regularization_goes_by_popularity() -> None:
-    """It is highest where one item has all interactions."""
+    """The regularization is highest if one item has all interactions."""
     for items, expected in (({3}, 0.1), ({3, 5, 6, 7}, 0.05)):
         alike = histories_of([items] * NUM_USERS, NUM_ITEMS)
         automatic = model_of(alike, regularization="auto")

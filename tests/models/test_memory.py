@@ -72,7 +72,7 @@ def test_no_size_is_too_large_to_be_checked(
 
 
 def test_processes_of_one_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But a model that one of them trains alone has all of it."""
+    """A model that one process trains alone has all of the memory."""
     monkeypatch.setattr("foretaste.models.memory.launch", lambda: Launch(0, 8, 0, 8))
     needed = build_model("ease", config := config_class("ease")(), 50, 30).training_bytes(CPU)
     monkeypatch.setattr("foretaste.models.memory.free_bytes", lambda: 8 * needed - 1)

@@ -1,4 +1,4 @@
-"""What a scorer gets of the histories that a program is asked for."""
+"""Histories in the forms that a scorer reads."""
 
 from __future__ import annotations
 

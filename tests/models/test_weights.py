@@ -91,7 +91,8 @@ def weights_between(state: Mapping[str, Tensor]) -> NDArray[Any]:
 
 
 def gram(histories: HistoryTensors, power: float) -> NDArray[Any]:
-    """``X'VX`` for X the weights and V those of users by their number of items."""
+    """``X'VX`` for X the weights of interactions and V the users' weights by their number of
+    items."""
     entries, length_U = dense(histories), histories.lengths().double().numpy()
     weight_U = length_U**-power
     weight_U *= length_U.sum() / (length_U * weight_U).sum()
@@ -115,7 +116,7 @@ def test_popularity_is_the_sum_of_weights_and_others_fall_back_to_counts(
 def test_weights_of_popularity_are_found_in_files_that_have_some(
     boards: dict[str, Dataset], tmp_path: Path
 ) -> None:
-    """Those of a blend too; a model of before had the counts alone."""
+    """A blend's weights are found too; older files have the counts alone."""
     quiet: dict[str, Any] = {"device": "cpu", "callback": Callback()}
     runs = [
         train(name, boards["plays"], run=tmp_path / name, **quiet)

@@ -11,7 +11,8 @@ from torch.utils._pytree import tree_leaves
 
 
 class LargestAllocation(TorchDispatchMode):
-    """Within the context, the bytes of the largest memory that any operation's result lives in."""
+    """Records, inside the context, the bytes of the largest memory behind any operation's
+    result."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ def _histories(
 ) -> HistoryTensors:
     if not request.param:
         return rows_alike
-    # At most 1, as the bound on what is left has it.
+    # Weights are at most 1 because the bound on the remaining loss assumes it.
     weight = 0.1 + 0.9 * torch.rand(rows_alike.item_index.numel(), generator=generator)
     return replace(rows_alike, weight=weight)
 
@@ -45,7 +45,7 @@ def starts(generator: torch.Generator) -> Tensor:
 def loss_of(
     solution_RD: Tensor, vectors: Tensor, histories: HistoryTensors, ridges: Tensor
 ) -> float:
-    """By its definition, in float64."""
+    """The loss by its definition, in float64."""
     score_RN = solution_RD.double() @ vectors.double().T
     loss = (histories.to_dense() * (score_RN - 1.0).square()).sum()
     loss += WEIGHT * score_RN.square().sum()
@@ -55,7 +55,7 @@ def loss_of(
 def test_two_steps_bring_a_loss_near_the_least(
     vectors: Tensor, histories: HistoryTensors, ridges: Tensor, starts: Tensor
 ) -> None:
-    """By the condition number's bound, (2 / (c² + 1 / c²))² of what is to be gained is left."""
+    """The condition number's bound leaves (2 / (c² + 1 / c²))² of the possible gain."""
     least = loss_of(normal_equations(vectors, histories, ridges), vectors, histories, ridges)
     root = (1.0 + 1.0 / WEIGHT) ** 0.5
     ratio = ((root + 1.0) / (root - 1.0)) ** 2
@@ -157,7 +157,7 @@ def test_no_rows(vectors: Tensor) -> None:
 
 
 def test_a_row_of_millions_of_items(generator: torch.Generator) -> None:
-    """Sums of so many terms of one sign, added up in turn, are far off in float32."""
+    """Sums of millions of terms of one sign, added one by one, are far off in float32."""
     number, ridge = 4_000_000, 4000.0
     vectors = torch.tensor([0.8, 0.0]) + 0.1 * torch.randn(number, 2, generator=generator)
     histories = HistoryTensors(torch.tensor([0, number]), torch.arange(number).int(), number)

@@ -16,7 +16,7 @@ from tests.ops.cases import histories_of
 
 NUM_FIXED, WIDTH, WEIGHT = 60, 8, 0.2
 LENGTHS = [0, 1, 3, 7, 8, 9, 40, 60, 2, 0, 33]
-"""Of rows with fewer items than the width, as many, and more."""
+"""Lengths of rows with fewer items than the width, as many, and more."""
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_solutions_are_those_of_the_normal_equations(
 
 @pytest.mark.parametrize("width", [97, 136, 256])
 def test_systems_that_are_padded(width: int, generator: torch.Generator) -> None:
-    """Large ones of a CPU, of a row's items and of the width."""
+    """A CPU pads large systems, both those of a row's items and of the width."""
     vectors = 0.2 * torch.randn(200, width, generator=generator)
     rows = [set(torch.randperm(200, generator=generator)[:n].tolist()) for n in (96, 99, 129, 180)]
     histories, ridges = histories_of(rows, 200), torch.full((4,), 0.5, dtype=torch.float64)
@@ -124,7 +124,7 @@ def test_what_cannot_be_solved_is_refused(vectors: Tensor, histories: HistoryTen
 
 
 def test_a_row_of_millions_of_items(generator: torch.Generator) -> None:
-    """Sums of so many terms of one sign, added up in turn, are far off in float32."""
+    """Sums of millions of terms of one sign, added one by one, are far off in float32."""
     number, ridge = 4_000_000, 4000.0
     vectors = torch.tensor([0.8, 0.0]) + 0.1 * torch.randn(number, 2, generator=generator)
     histories = HistoryTensors(torch.tensor([0, number]), torch.arange(number), number)

@@ -1,4 +1,4 @@
-"""The sampled likelihood: exact with every item, close with many, and unbiased where it should."""
+"""The sampled likelihood: exact with every item, close with many, and unbiased as documented."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_bias_that_does_not_learn_gets_no_gradient(
 def test_it_comes_closer_the_more_is_sampled(
     targets: HistoryTensors, layer: tuple[Tensor, Tensor, Tensor]
 ) -> None:
-    """Of the loss and each gradient: the errors of single draws, and of their mean."""
+    """Errors of the loss and each gradient fall, for single draws and for their mean."""
     truth = reference.loss(*layer, targets)
     true_values = [truth, *torch.autograd.grad(truth, layer)]
     single_errors, mean_errors = [], []

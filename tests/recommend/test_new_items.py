@@ -142,7 +142,7 @@ def test_a_new_item_in_a_history(runs: dict[str, Run], without: Recommender) -> 
         assert {item % 3 for item in answer.item_ids} == {0}, name
         assert 100 not in answer.item_ids
         assert "popularity" not in str(answer.reason)
-    # Of a few neighbours a new item has no weight towards another.
+    # With a few neighbours, a new item has no weight towards another.
     (answer,) = load(runs["sparse"], "cpu").recommend_for([[100]], k=21, reasons=True)
     assert str(answer.reason).startswith("popularity order: nothing in the history was seen")
     by_count = load(runs["sparse"], "cpu").recommend_for([[]], k=21)[0].item_ids

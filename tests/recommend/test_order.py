@@ -49,7 +49,7 @@ class FollowingScorer(OrderedScorer):
 
 @dataclass(frozen=True, kw_only=True)
 class FollowingConfig(ModelConfig):
-    """Of a model that lists what follows the newest item."""
+    """Config of a model that lists what follows the newest item."""
 
     uses_order = True
 
@@ -196,8 +196,8 @@ def test_events_stand_behind_by_time_then_by_arrival(
     assert answer(ana) == [[15, 12]]
     assert shown() == [14, 11, 7, 1, 9, 4]
     store.add([event(3, ANA, 16, 200.0)]).result()
-    assert answer(ana) == [[17, 15]]  # of equal times the later arrival is the newest
-    # The same item again, one of the run's own, moves to the end.
+    assert answer(ana) == [[17, 15]]  # with equal times, the later arrival is the newest
+    # An item of the run's own history moves to the end if it comes again.
     store.add([event(4, ANA, 4, 300.0)]).result()
     assert answer(ana) == [[5, 17]]
     assert shown() == [4, 16, 14, 11, 7, 1, 9]

@@ -32,7 +32,7 @@ COLOURS = ("red", "green", "blue", "")
 
 
 def described(recommender: Recommender, stock: int = 3) -> pa.Table:
-    """Stock and colour of every item but the last ones of the catalogue."""
+    """Stock and colour of all items except the catalogue's last ones."""
     ids = recommender.items.ids()[: recommender.model.num_items - 5]
     return pa.table(
         {

@@ -16,7 +16,7 @@ from tests.runs.tiny import make_run
 
 
 def finish(run: Run, found: Evaluation | None = None, **summary: object) -> None:
-    """Log a test part and a summary, as a training does at its end."""
+    """Log a test part and a summary, like the end of a training."""
     if found is not None:
         run.log.append("evaluation", epoch=None, evaluation=found.as_dict())
     run.log.finish(train_s=2.5, **summary)

@@ -22,7 +22,7 @@ from tests.runs.tiny import make_run
 
 OWNER = {"model": "any"}
 NUM_ROWS = {"table": 10, "bias": 3, "optimizer.table": 10}
-"""Of what is shared out: a few rows a rank, one, or none."""
+"""Rows of the shared tensors: a rank gets a few, one, or none."""
 
 WHOLE = Ranks()
 
@@ -57,7 +57,7 @@ def save(ranks: Ranks, path: Path, seed: int) -> None:
 
 
 def differences(ranks: Ranks, path: Path, seed: int) -> list[str]:
-    """Names of the tensors that are not, on this rank, those of ``seed``."""
+    """Names of the tensors on this rank that differ from ``seed``'s."""
     found = read_alike(ranks, path, lambda: read_tensors(path, OWNER, rows_of(ranks))).tensors
     expected = part_of(ranks, tensors_of(seed))
     assert found.keys() == expected.keys()

@@ -1,4 +1,4 @@
-"""Whatever is changed in a run directory is found, and the file named."""
+"""Every change in a run directory is found, and the error names the file."""
 
 from __future__ import annotations
 

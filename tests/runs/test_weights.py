@@ -1,4 +1,4 @@
-"""best.safetensors: saved atomically, loaded only where it belongs."""
+"""best.safetensors: saved atomically, loaded only into its own model."""
 
 from __future__ import annotations
 

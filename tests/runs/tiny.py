@@ -56,7 +56,7 @@ def make_dataset(root: Path, *, spell: str | None = None, titles: bool = False) 
 
 
 def make_run(path: Path, dataset: Dataset, model: str = "popularity", **settings: object) -> Run:
-    """A run of ``model``: fitted where that takes a pass or a sweep, else at its first weights."""
+    """A run of ``model``: fitted if a pass or a sweep fits it, otherwise at its first weights."""
     config = config_class(model)(**settings)
     run = Run.create(path, config=run_config(dataset, model, asdict(config)), dataset=dataset)
     train = dataset.train

@@ -123,7 +123,7 @@ def children(process: int) -> set[int]:
 
 
 def command_of(process: int) -> str:
-    """Its command line; empty where it has ended."""
+    """The command line of a process; empty if the process has ended."""
     try:
         return Path(f"/proc/{process}/cmdline").read_text()
     except OSError:
@@ -140,7 +140,7 @@ def is_running(process: int) -> bool:
 
 
 def wait_for(condition: Any) -> Any:
-    """The first true value of a condition; TimeoutError where it never is."""
+    """The first true value of a condition; TimeoutError if it is never true."""
     ends = monotonic() + LIMIT_S
     while not (found := condition()):
         if monotonic() > ends:

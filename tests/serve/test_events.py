@@ -179,7 +179,7 @@ def started(place: Path) -> Iterator[EventStore]:
 
 @contextmanager
 def locked(place: Path) -> Iterator[None]:
-    """Within, nobody else can write to the file."""
+    """Keep everybody else from writing to the file inside the context."""
     with closing(sqlite3.connect(place, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
@@ -275,7 +275,7 @@ def test_no_acknowledged_event_is_lost_to_a_kill(place: str) -> None:
             assert writer.stdout is not None
             lines = [writer.stdout.readline() for _ in range(20 + 7 * kill)]
             writer.send_signal(signal.SIGKILL)
-            # Those that were printed meanwhile count too.
+            # Lines printed before the kill count too.
             lines += [line for line in writer.stdout if line.endswith(b"\n")]
             acknowledged += [int(line.split()[1]) for line in lines]
             writer.wait(timeout=30)
@@ -310,7 +310,7 @@ def test_processes_that_start_together_make_one_table(place: str) -> None:
 
 
 def test_a_file_that_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
-    """SQLite does not wait for it by itself where it has to change to WAL."""
+    """SQLite itself does not wait if it must change the file to WAL."""
     path = tmp_path / "events.db"
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
         other.execute("BEGIN IMMEDIATE")

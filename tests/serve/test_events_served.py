@@ -58,7 +58,7 @@ def items(answer: Any) -> list[object]:
 
 @pytest.mark.parametrize("model", ["ease", "vae", "gmf", "popularity"])
 def test_the_next_list_reflects_events(runs: Path, tmp_path: Path, model: str) -> None:
-    """Of a user who is new, and of one whose history grows."""
+    """The next list reflects events of a new user, and of a user whose history grows."""
     with serving(runs / model, events=str(tmp_path / "events.db")) as (client, _):
         (before,) = lists(client, model, KNOWN)
         liked = items(before)[0]
@@ -123,7 +123,7 @@ def test_a_dislike_is_in_no_list_and_teaches_nothing(runs: Path, tmp_path: Path)
         assert first in found(KNOWN, include_seen=True)[0]
         history = client.get("/v1/history", params={"user_id": str(KNOWN)}).json()
         assert first not in {item["item_id"] for item in history["items"]}
-        # The last event decides, whatever came before.
+        # The last event decides, regardless of earlier events.
         kept(client, (4001, second), event_type="purchase")
         users = {"users": [{"history": [second]}], "k": 1000}
         (folded,) = client.post("/v1/recommend", json=users).json()["answers"]

@@ -1,4 +1,4 @@
-"""JSON of lists, and the cache of those of known users."""
+"""JSON of lists, and the cache of the lists of known users."""
 
 from __future__ import annotations
 

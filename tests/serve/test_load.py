@@ -54,7 +54,7 @@ def rounded(answer: Any) -> Any:
 
 
 def held(service: Service, verb: str = "recommend") -> tuple[threading.Event, threading.Semaphore]:
-    """Have the service hold on while it scores, until the event; a begun batch releases."""
+    """Block the service while it scores, until the event is set; each begun batch releases."""
     go, begun = threading.Event(), threading.Semaphore(0)
     for served in service.store.models:
         score = getattr(served, verb)
@@ -135,7 +135,7 @@ def test_a_deadline_that_passes_is_said_and_the_work_not_done(runs: Path) -> Non
 
 @pytest.fixture
 def replaced(runs: Path, dataset: Dataset, tmp_path: Path) -> tuple[Path, list[Path]]:
-    """A run by a link, and the runs of other weights that the link can lead to."""
+    """A run behind a link, and two other targets of the link with other weights."""
     places = [runs / "vae", tmp_path / "b"]
     run = make_run(places[1], dataset, "vae", **VAE)
     weights = {name: tensor.flip(0) for name, tensor in run.load_weights().items()}
@@ -296,7 +296,7 @@ def test_those_who_ask_during_a_reload_share_the_next_one(
         with ThreadPoolExecutor(6) as pool:
             asked = [pool.submit(client.post, "/v1/reload", json={}) for _ in range(6)]
             assert begun.acquire(timeout=LIMIT_S)
-            # Requests are taken in turn: these came after the others.
+            # Requests are taken in order of arrival: these came after the others.
             assert client.post("/v1/recommend", json=some_bodies(1)[0] | {"model": None}).is_success
             go.set()
             assert {one.result(LIMIT_S).status_code for one in asked} == {200}

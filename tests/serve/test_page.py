@@ -28,8 +28,7 @@ BIG = 2**60
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ease and vae of one shop, one of whose titles is markup, and plain, without
-    titles."""
+    """A folder with ease and vae of a shop with markup in a title, and plain, without titles."""
     folder = tmp_path_factory.mktemp("page")
     table, config = interactions(), PrepareConfig(protocol="held-out-users", num_heldout_users=12)
     ids = table["item_id"].unique()

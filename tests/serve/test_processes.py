@@ -33,7 +33,7 @@ def place(runs: Path, tmp_path: Path) -> Path:
 def change(place: Path, dataset: Dataset) -> None:
     """Put other weights in the place of a run's."""
     make_run(place.with_name("other"), dataset)
-    # Moved, as a look of the service finds nothing while a tree is removed.
+    # Moved, because the service finds nothing if it looks while a tree is removed.
     place.rename(place.with_name("before"))
     place.with_name("other").rename(place)
 
@@ -141,7 +141,7 @@ def test_a_rule_that_does_not_end_stops_nothing(runs: Path, tmp_path: Path) -> N
         assert served.ask("POST", "/v1/recommend", BODY | {"rules": ["one"]})[0] == 200
         write('three = "item_id > 3"')
         processes.wait_for(lambda: known() == (["three"], None))
-        # The two threads sleep on, and another begins to.
+        # The two threads keep sleeping, and a third one starts to sleep.
         write('four = "sleep"')
         began = monotonic()
         status, _ = served.ended(signal.SIGTERM)

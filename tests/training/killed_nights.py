@@ -71,7 +71,8 @@ class Nights(Campaign):
         self.night("ease", search=False)
 
     def in_the_training(self) -> None:
-        """The old run answers after each kill; the same command, or `resume`, goes on."""
+        """Kill in the training: the old run answers after each kill; the same command, or `resume`,
+        continues."""
         self.in_child(partial(self.train_at, self.directory / "alone", "gmf"))
         alone = Run.open(self.directory / "alone")
         for number, moment in enumerate(MOMENTS):

@@ -1,7 +1,7 @@
 """Trainings killed with SIGKILL at random moments, resumed until done, compared with whole ones.
 
-``python -m tests.training.kills --kills 500`` prints a JSON line per kill and per training, and a
-count of where the kills hit last. One process imports torch; every training is a child that it
+``python -m tests.training.kills --kills 500`` prints a JSON line per kill and per training, and at
+the end counts the places of the kills. One process imports torch; every training is a child that it
 forks, so that a kill costs no start of Python.
 """
 
@@ -62,7 +62,7 @@ class Campaign:
     num_trainings: int = 0
 
     def run(self) -> None:
-        """Print what happens; AssertionError where a training came out differently."""
+        """Print what happens; AssertionError if a training came out differently."""
         self.in_child(self.make_dataset)
         chance = random.Random(self.seed)
         whole: dict[tuple[str, str], float] = {}
@@ -128,7 +128,7 @@ class Campaign:
         return time.perf_counter() - started
 
     def is_killed(self, work: Callable[[], None], delay_s: float | None) -> bool:
-        """Whether the child was still at work after so many seconds, and was killed."""
+        """Whether the child was still at work after ``delay_s`` seconds, and was killed."""
         pid = os.fork()
         if pid == 0:
             os._exit(_status_of(work))

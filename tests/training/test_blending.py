@@ -243,7 +243,7 @@ def test_the_search_comes_near_the_best_weights(best: tuple[float, ...]) -> None
 
 
 def test_shares_move_between_runs_whose_sum_alone_helps() -> None:
-    """Also to a run without a share, where no single share can be raised."""
+    """A share also moves to a run without one if raising a single share helps nothing."""
 
     def value_of(weights: tuple[float, ...]) -> float:
         first, second, third = weights

@@ -108,7 +108,7 @@ def test_a_fit_shows_its_steps_and_the_time_left(monkeypatch: pytest.MonkeyPatch
 def test_after_the_first_epoch_a_terminal_shows_how_long_all_of_them_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Validation counts: ten seconds of steps and as many of ranking, for each of three epochs."""
+    """Validation counts: each of three epochs takes ten seconds of steps and ten of ranking."""
     clock = iter([0.0, 0.0, 9.0, 20.0, 30.0])
     monkeypatch.setattr("foretaste.training.display.time.perf_counter", lambda: next(clock))
     out = io.StringIO()

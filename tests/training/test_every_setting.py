@@ -33,12 +33,12 @@ TRAINING = TrainingConfig(
     search=False,
 )
 BEFORE = {
-    # Steps too long to go on improving: patience ends it.
+    # The steps are too long to keep improving, so patience ends the training.
     "patience": replace(TRAINING, epochs=40, learning_rate=0.2),
     "learning_rate_schedule": replace(TRAINING, patience=0),
     "schedule_epochs": replace(TRAINING, patience=0, learning_rate_schedule="cosine"),
 }
-"""The settings that others are compared with, where those of `TRAINING` will not do."""
+"""Settings that a change is compared with if `TRAINING` does not suit."""
 
 TRAINING_CHANGES: dict[str, Any] = {
     "epochs": 1,

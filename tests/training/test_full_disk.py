@@ -1,4 +1,4 @@
-"""A disk that is full: one message, nothing lost, and the training goes on later."""
+"""A full disk gives one message, loses nothing, and the training resumes later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the training ends where its state is whole, and says how to go on."""
+"""Ctrl-C, SIGTERM and SIGHUP: the training ends with a whole state, and says how to resume."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_everything_written_follows_a_resumed_training(dataset: Dataset, tmp_pat
 
 
 def test_what_is_there_is_replaced_only_with_overwrite(dataset: Dataset, tmp_path: Path) -> None:
-    """Also by the training that wrote it, as it goes on."""
+    """The training that wrote a file replaces it too when it resumes."""
     logs = LogConfig(log_path=tmp_path / "copy.json", results_dir=tmp_path / "results")
     with pytest.raises(KeyboardInterrupt):
         run_of("gmf", dataset, tmp_path / "run", logs=logs, callback=Killing("epoch 1"))
@@ -211,7 +211,7 @@ def test_warm_up_epochs_are_left_out_but_the_last(num_warm_up: int, averaged: li
 
 
 def test_epochs_that_compiled_are_left_out_of_averages() -> None:
-    """The first, and the one that a resumed training began with."""
+    """The first epoch compiles, and so does the first one after resuming."""
     clock = Clock(
         compile_s=7,
         epoch_s=[9, 2, 8, 1],

@@ -136,7 +136,7 @@ class Watched:
     def go_on(
         self, values: Sequence[float] | None, lr: float = 0.1
     ) -> tuple[EarlyStopping, Clock, str]:
-        """The same from ``state`` on."""
+        """Train further from ``state``."""
         watched, remaining = self, iter(values or ())
 
         def evaluate() -> Evaluation:

@@ -137,7 +137,7 @@ def test_the_scale_never_reaches_zero() -> None:
 
 
 def test_an_epoch_without_any_update_is_an_error() -> None:
-    """Not while the scale still adapts, and not where one of them counted."""
+    """The error does not come while the scale still adapts, or if one update counted."""
     weight, optimizer = adam(1.0)
     scaler = LossScaler(CPU)
     for _ in range(2):

@@ -75,7 +75,7 @@ def test_another_request_begins_afresh_and_an_unfinished_run_is_replaced_too(
     dataset: Dataset, place: Path
 ) -> None:
     path = place / "run"
-    stopped_at("epoch 1", dataset, path)  # at its place, where nothing was
+    stopped_at("epoch 1", dataset, path)  # at its place, which was free
     before = contents(path)
     stopped_at("epoch 1", dataset, path, overwrite=True, seed=2)
     assert contents(path) == before

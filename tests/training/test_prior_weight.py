@@ -1,4 +1,4 @@
-"""The weight of the prior of new users, chosen on those of the validation part."""
+"""The weight of the prior of new users, chosen on the users of the validation part."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def trained(
 
 
 def value_of(run: Run, dataset: Dataset, factor: float = 1.0) -> float:
-    """The metric that chose, on the validation part, by so many times the run's weight."""
+    """The deciding metric on the validation part, with ``factor`` times the run's weight."""
     model = load_model(run, "cpu")
     model.get_buffer("prior_weight").mul_(factor)
     model.eval()
@@ -66,7 +66,7 @@ def test_neither_more_nor_less_is_better_for_validation(
 def test_a_better_weight_than_that_of_training_is_kept(
     heldout_users: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its value is that of the run, in the log too, and the weights name the best epoch still."""
+    """The value of the better weight becomes the run's, in the log too; the best epoch stays."""
     monkeypatch.setattr(GMFConfig, "resolved_prior_weight", 0.1)
     out = StringIO()
     with TrainingDisplay(Console(file=out, width=200), TrainingConfig()) as display:

@@ -1,4 +1,4 @@
-"""A training that stopped anywhere and went on is the training that never stopped."""
+"""A training that stopped anywhere and was resumed equals the training that never stopped."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Stop(BaseException):
 
 
 class Stopping(Callback):
-    """Ends a training after so many steps."""
+    """Ends a training after a number of steps."""
 
     def __init__(self, num_steps: int) -> None:
         self.num_left = num_steps
@@ -107,7 +107,7 @@ def stopped_once(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def run(stopped_once: Run, tmp_path: Path) -> Run:
-    """A run that was stopped in its second epoch, for each test another copy."""
+    """A run that was stopped in its second epoch; each test gets a copy."""
     return Run.open(shutil.copytree(stopped_once.path, tmp_path / "run"))
 
 
@@ -118,7 +118,7 @@ def other(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def assert_ends_alike(whole: Run, album: Path, moments: Iterable[str]) -> None:
-    """Copies that go on from the moments end as the whole training has."""
+    """Resume a copy from each moment, and check that it ends like the whole training."""
     for moment in moments:
         copy = resume(album / moment)
         assert weights_of(copy) == weights_of(whole), moment
@@ -453,7 +453,7 @@ def test_another_dataset_is_refused(test_only: Dataset, run: Run) -> None:
 
 @dataclass
 class Diverging:
-    """Stands for `Step.__call__`: after so many updates the loss is infinite."""
+    """Stands for `Step.__call__`: after ``num_good`` updates the loss is infinite."""
 
     call: Callable[[Step, Batch], Tensor]
     num_good: int
@@ -504,7 +504,7 @@ class Counted(Callback):
 def test_states_are_saved_as_often_as_asked(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every step takes 7 s by this clock, every save 20 s; the last is that of the end."""
+    """Every step takes 7 s by this clock, every save 20 s; the last save is at the end."""
     now, saved_at = 0.0, []
 
     class Ticking(Callback):

@@ -84,7 +84,7 @@ def test_the_settings_are_repeated_without_a_search(
     again = trained_again(rerun_request(run), heldout_users, tmp_path / "two")
     assert again.config.search == {}
     assert again.config.model_config == run.config.model_config
-    if run.config.model != "ials":  # its epochs are those of the best one
+    if run.config.model != "ials":  # it keeps the epochs of the best trial
         assert weights_of(again) == weights_of(run)
 
 
@@ -194,7 +194,7 @@ def test_settings_in_users_are_scaled_to_the_sample(dataset: Dataset, half: int)
     [
         ("ease", {"dropout": 0.2}, True),
         ("ease", {"l2": 5.0}, False),
-        ("ease", {"l2": 200.0, "dropout": 0.5}, None),  # those of the rule
+        ("ease", {"l2": 200.0, "dropout": 0.5}, None),  # the rule's settings
         ("ials", {"regularization": 3.0}, True),
     ],
 )

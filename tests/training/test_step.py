@@ -1,4 +1,4 @@
-"""The update of the weights, as it comes and recorded."""
+"""The update of the weights, run directly and recorded."""
 
 from __future__ import annotations
 
@@ -171,7 +171,8 @@ def test_only_batches_of_one_shape_are_replayed(histories: HistoryTensors) -> No
 
 
 def test_a_short_batch_is_never_recorded(histories: HistoryTensors) -> None:
-    """Not even where it comes more often, as after resuming at an epoch's last batches."""
+    """A short batch may come several times, for example after resuming at an epoch's last
+    batches."""
     recorder = Rerunner()
     step, batches = step_of("gmf", recorder=recorder), batches_of("gmf", histories)
     *_, short = batches.epoch(0)
@@ -181,7 +182,7 @@ def test_a_short_batch_is_never_recorded(histories: HistoryTensors) -> None:
 
 
 def test_a_part_of_a_short_batch_is_not_replayed(histories: HistoryTensors) -> None:
-    """It may look like one of a full batch, but is normalised by its own batch's users."""
+    """Its shape may equal a full batch's part, but its own batch's users normalise it."""
     recorder = Rerunner()
     step, batches = step_of("dae", recorder=recorder), batches_of("dae", histories)
     full = next(iter(batches.epoch(0)))
@@ -252,8 +253,8 @@ def _meta_as_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_step_waits_for_the_device_where_it_says_so(
     name: str, kernels: Implementation, precision: Precision, histories: HistoryTensors
 ) -> None:
-    """Tensors of ``meta`` have no values, so whoever asks for one, or for a shape made of one,
-    fails; all else of a step is that of a GPU."""
+    """Tensors of ``meta`` have no values, so code that reads a value, or a shape made of values,
+    fails; otherwise the step is a GPU's."""
     model = build_model(name, WITHOUT_VALUES[name], NUM_USERS, NUM_ITEMS)
     assert isinstance(model, NeuralModel)
     size = 7 if isinstance(model, HistoryAutoencoder) else 200
@@ -306,13 +307,13 @@ def test_batches_are_padded_for_recorded_steps_alone(
 
 
 RECORDED = [("triton", "vae"), ("triton", "dae")]
-"""Of the autoencoders; RecVAE has two optimizers."""
+"""Recorded autoencoders; RecVAE has two optimizers."""
 
 
 def test_compiling_changes_nothing_of_a_saved_state(
     histories: HistoryTensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RecVAE keeps the encoder of the epoch's start, and may go on in the middle of one."""
+    """RecVAE keeps the encoder of the epoch's start, and may resume in the middle of an epoch."""
     model = RecVAE(RecVAEConfig(latent=4), NUM_USERS, NUM_ITEMS).train()
     plan = make_plan(batch_size=7)
     batches, step = ALONE.batches_and_step(model, histories, plan)

@@ -1,6 +1,6 @@
 """Trainings reproduce their stored numbers: every model in every precision that a CPU computes.
 
-A change that is meant to change no number must pass. One that is meant to writes the table anew:
+A change that should change no number must pass. One that should change some writes the table again:
 
     python -m tests.training.test_stored_numbers
 """
@@ -102,7 +102,7 @@ def numbers_of(
 
 
 def store() -> None:
-    """Write the table anew."""
+    """Write the table of stored numbers again."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         dataset = prepared(Path(folder, "data"))

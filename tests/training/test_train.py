@@ -298,7 +298,8 @@ def test_a_metric_is_selected_by_however_it_is_spelled(dataset: Dataset, tmp_pat
 
 
 def test_settings_by_name_are_those_of_the_configs(table: pa.Table, tmp_path: Path) -> None:
-    """Of the training, the model, its negatives, its logs, and the preparation of a raw table."""
+    """Settings of the training, the model, its negatives, its logs, and the preparation of a raw
+    table."""
     dataset = prepare(table, tmp_path / "data", protocol="held-out-users", num_heldout_users=5)
     expected = train(
         "mlp",

@@ -1,4 +1,4 @@
-"""First weights from other runs: matched by id, counted, recorded; refused where unfit."""
+"""First weights from other runs: matched by id, counted, recorded; refused if they do not fit."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def digest_of(run: Run) -> str:
 
 
 def first_weights(name: str, dataset: Dataset, seed: int) -> dict[str, torch.Tensor]:
-    """The weights that a training from nothing begins with."""
+    """The first weights of a training that starts from nothing."""
     manifest = dataset.manifest
     model = build_model(name, CONFIGS[name], manifest.num_train_users, manifest.num_items)
     assert isinstance(model, NeuralModel)

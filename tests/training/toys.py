@@ -32,7 +32,7 @@ class ToyConfig(ModelConfig):
     parallel = "data"
 
     width: int = 3
-    """Of the item vectors."""
+    """Width of the item vectors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,12 +108,12 @@ class ToyVectors(ToyScores):
         return self.left @ self.right.T
 
     def own_users(self, histories: HistoryTensors) -> HistoryTensors:
-        """Those that are here."""
+        """Histories of the users on this rank."""
         users = self.parts.part_of(len(histories))
         return histories[users.start : users.stop]
 
     def error(self, histories: HistoryTensors) -> Tensor:
-        """Mean squared error of the users' rows; those of parts add up."""
+        """Mean squared error of the users' rows; the errors of parts add up to the whole's."""
         history_BI = self.own_users(histories).to_dense()
         squares = (history_BI - history_BI @ self.weights()).square()
         return squares.sum() / (len(histories) * self.num_items)
@@ -136,7 +136,7 @@ class ToySteps(ToyVectors, NeuralModel):
 
 @dataclass(frozen=True, eq=False)
 class Phase(WholeData):
-    """All data, for one of two optimizers."""
+    """All data for one optimizer among two."""
 
     side: str = "left"
 
@@ -156,7 +156,7 @@ class Alternating(WholeData):
 
 
 class ToyPhases(ToySteps):
-    """Fitted by two optimizers in turn."""
+    """Fitted by two optimizers alternately."""
 
     name = "toy-phases"
 

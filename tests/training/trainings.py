@@ -85,7 +85,7 @@ def numbers_of(run: Run) -> list[dict[str, Any]]:
 
 
 def weights_of(run: Run) -> bytes:
-    """The bytes of the best weights, without the note on the run that they are of."""
+    """The bytes of the best weights, without the note on their run."""
     return save(load_file(run.path / "best.safetensors"))
 
 
@@ -106,7 +106,7 @@ NEW = [(9_001, "a"), (9_002, "c")]
 
 
 def items_of(table: pa.Table, *new: tuple[int, str]) -> pa.Table:
-    """Items of one of three kinds, and new ones with theirs."""
+    """The table's items, each with one kind among three, and the new items with their kinds."""
     old = [(item, "abc"[item % 3]) for item in sorted(set(table["item_id"].to_pylist()))]
     item_ids, kinds = zip(*old, *new, strict=True)
     return pa.table({"item_id": item_ids, "kind": kinds})

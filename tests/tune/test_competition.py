@@ -36,7 +36,7 @@ MODELS = ["popularity", "ease", "gmf"]
 
 
 class Trained(Callback):
-    """Remembers the models that were trained; sends a signal after the first epoch if asked to."""
+    """Remembers the trained models; sends a signal after the first epoch if asked."""
 
     def __init__(self, number: int | None = None) -> None:
         self.models: list[str] = []
@@ -121,7 +121,7 @@ def test_the_last_row_is_a_blend_of_the_others(dataset: Dataset, tmp_path: Path)
 
 
 def test_slist_wins_if_the_order_says_what_comes_next(tmp_path: Path) -> None:
-    # Everybody goes through the same circle of items, from another one on.
+    # Everybody walks the same circle of items from another start.
     rows = [
         {"user_id": user, "item_id": (user + time) % 30, "timestamp": time}
         for user in range(90)

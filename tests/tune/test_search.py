@@ -127,7 +127,7 @@ def test_the_trials_are_written_as_tables(search: Search) -> None:
 
 
 class Stopping(Callback):
-    """Sends a signal after so many epochs."""
+    """Sends a signal after a number of epochs."""
 
     def __init__(self, num_epochs: int) -> None:
         self.num_left = num_epochs
@@ -141,7 +141,7 @@ class Stopping(Callback):
 def test_more_trials_go_on_from_the_last_and_from_an_interruption(
     dataset: Dataset, search: Search, tmp_path: Path
 ) -> None:
-    """The trials are those of a search that asked for all of them and was not interrupted."""
+    """The trials equal the trials of one whole search that was not interrupted."""
     arguments = {"output": tmp_path, **GMF}
     expected = tuple(replace(one, run=tmp_path / one.run.name) for one in search.trials)
     few = tune_model("gmf", dataset, trials=3, callback=Callback(), **arguments)
@@ -392,7 +392,7 @@ def test_a_trial_whose_choices_contradict_each_other_fails(
 
 
 def test_weights_are_tried_and_left_out(tmp_path: Path) -> None:
-    """Where interactions have some, and the model takes them."""
+    """Weights are tried if the interactions have some and the model takes them."""
     rows = [(user, item) for user in range(20) for item in range(12) if (user + item) % 2]
     users, items = zip(*rows, strict=True)
     table = pa.table({"user_id": users, "item_id": items, "plays": range(1, len(rows) + 1)})

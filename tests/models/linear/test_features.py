@@ -92,7 +92,8 @@ def test_the_sparse_form_is_solved_among_the_same_candidates(
     sequences: list[list[int]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Those of a new item share the most weight with it, and then have the most users."""
+    """A new item's candidates share the most weight with it; among equals the most popular come
+    first."""
     monkeypatch.setattr(pairs, "MOST_POPULAR", num_popular)
     monkeypatch.setattr(ridge, "LARGEST_VALUE", 5)  # the value of six items proposes none
     has_value = np.array(

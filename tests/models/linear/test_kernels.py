@@ -1,4 +1,4 @@
-"""Where and when Numba compiles the loops over pairs."""
+"""The processes and moments in which Numba compiles the loops over pairs."""
 
 from __future__ import annotations
 

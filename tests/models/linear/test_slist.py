@@ -134,7 +134,7 @@ def test_neighbours_are_solved_for_among_themselves(
 
 
 def test_with_all_items_as_neighbours_it_is_the_dense_form(rng: np.random.Generator) -> None:
-    """Where every item came before every other one."""
+    """Every item came before every other item, so all are neighbours."""
     sequences = [rng.permutation(NUM_ITEMS).tolist() for _ in range(200)]
     assert (plain_gram_and_targets(sequences)[1] > 0).all()
     model = fitted(sequences)
@@ -191,7 +191,8 @@ def test_fits_of_a_search_share_the_counts(
     sequences: list[list[int]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Those that differ in l2 alone, and of all pairs in set_weight too."""
+    """Fits share counts if they differ in l2 alone; with all pairs also if they differ in
+    set_weight."""
     counted: list[str] = []
     for name in ("count_tables", "find_neighbors"):
         work = getattr(ridge, name)

@@ -35,7 +35,7 @@ def fitted(
 
 
 def weights_of(model: Ease) -> Tensor:
-    """All weights, those of a history of one item after another."""
+    """All weights: the scores of histories of one item each."""
     return model._weights_added(of_matrix(np.eye(model.num_items)), None)
 
 
@@ -70,7 +70,7 @@ def test_weights_solve_for_the_candidates_of_each_item(
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_with_all_items_as_candidates_it_is_the_dense_form(dropout: float) -> None:
-    """Where every two items share a user: others are no candidates."""
+    """Every two items share a user, because other items are no candidates."""
     matrix = (np.random.default_rng(5).random((200, NUM_ITEMS)) < 0.4).astype(np.float64)
     assert (matrix.T @ matrix > 0).all()
     whole = Ease(EaseConfig(l2=L2, dropout=dropout), *matrix.shape)
@@ -122,7 +122,7 @@ def test_threads_change_nothing(dense: np.ndarray, monkeypatch: pytest.MonkeyPat
 
 
 def test_scores_below_zero_are_scores() -> None:
-    """Beside them an item without a weight is unknown: it stands between both."""
+    """An item without a weight is unknown: it stands between positive and negative scores."""
     rng = np.random.default_rng(2)
     matrix = (rng.random((80, 12)) < 0.3).astype(np.float64)
     matrix[:, 2] = np.where(matrix[:, 1] == 1, rng.random(80) < 0.05, matrix[:, 2])

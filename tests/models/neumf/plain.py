@@ -24,7 +24,7 @@ class PlainNeuMF(nn.Module):
         self.num_layers = len(model.tower)
 
     def logits(self, user_S: Tensor, item_S: Tensor, key: int | None = None) -> Tensor:
-        """Logits of samples; ``key`` is that of the step's dropout, None for none."""
+        """Logits of samples; ``key`` draws the step's dropout, None for no dropout."""
         product = F.embedding(user_S, self.user_factors) * F.embedding(item_S, self.item_factors)
         activation = torch.cat(
             [F.embedding(user_S, self.user_embedding), F.embedding(item_S, self.item_embedding)],

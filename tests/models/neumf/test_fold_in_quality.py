@@ -31,7 +31,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def test_fold_in_keeps_most_of_the_trained_rows_ndcg(
     name: str, dataset: Dataset, tmp_path: Path
 ) -> None:
-    """Of five seeds the least share was .91 at 10 and .95 at 100."""
+    """The least share in five seeds was .91 at 10 and .95 at 100."""
     config = TrainingConfig(
         epochs=10, batch_size=1024, learning_rate=0.01, patience=0, eval_every=10, device="cpu"
     )

@@ -1,4 +1,4 @@
-"""The NeuMF family with its users shared out over ranks: what one process learns from."""
+"""The NeuMF family with its users shared out over ranks learns from the samples of one process."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BOUNDS = {
     "no user": {2: [0, 0, 23], 3: [0, 12, 12, 23]},
 }
 FEWER = {"fewer users": {3: [0, 1, 1, 2]}}
-"""Than ranks."""
+"""Splits with fewer users than ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ def model_of(ranks: Ranks, case: Case) -> NeuMF:
 def updates(
     ranks: Ranks, case: Case, weights: list[dict[str, Tensor]] | None = None
 ) -> list[Update]:
-    """Updates of a rank, from ``weights`` at each update where they are given."""
+    """Updates of a rank, from ``weights`` at each update if they are given."""
     model = model_of(ranks, case)
     users = model.users
     histories = whole_histories(case.num_users)[users.start : users.stop]
@@ -273,7 +273,7 @@ def test_a_step_that_overflows_on_one_rank_is_skipped_on_all() -> None:
 
 
 def measured(ranks: Ranks, case: Case) -> tuple[list[str], list[int], int]:
-    """The events in order, the bytes that each update communicates, and those of user tables.
+    """The events in order, the bytes that each update communicates, and the bytes of user tables.
 
     These are of the rows, their gradients and Adam's moments.
     """
@@ -313,7 +313,8 @@ def test_the_next_batch_is_made_while_gradients_are_summed() -> None:
 
 
 def test_an_update_communicates_the_items_and_the_tower() -> None:
-    """Of items those that it touches, where these are fewer: here by a byte for each item."""
+    """Only the touched items are communicated if that is less; their flags take a byte per item
+    here."""
     model = model_of(Ranks(), Case())
     num_items = sum(model.get_parameter(name).numel() for name in model.item_rows)
     num_users = sum(model.get_parameter(name).numel() for name in model.user_rows)

@@ -1,4 +1,4 @@
-"""Histories in order, for the tests of SASRec."""
+"""Histories with an order for the tests of SASRec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of steps: what is learned in an epoch, where the pads are, and what ranks have."""
+"""Batches of steps: the pairs of an epoch, the places of the pads, and the shares of ranks."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def assert_equal(found: Steps, expected: Steps) -> None:
 def test_losses_and_gradients_of_the_ranks_are_those_of_one(
     size: int, num_users: int, batch_size: int, sampled_softmax: int | None
 ) -> None:
-    """Also where a rank has no row of a batch."""
+    """Some ranks have no row of a batch."""
     case = replace(CONFIG, sampled_softmax=sampled_softmax), num_users, batch_size
     (alone,) = run_ranks(steps, 1, *case)
     for found in run_ranks(steps, size, *case):

@@ -68,7 +68,7 @@ def test_states_are_those_of_plain_pytorch() -> None:
 
 
 def test_training_and_answers_read_the_same_places() -> None:
-    """What a step learned at a place is what is answered to a history of so many items."""
+    """A step's output at a place equals the answer to a history that ends there."""
     model = model_of()
     seen: list[Tensor] = []
     model._next_item_loss = lambda step_SD, *_: seen.append(step_SD) or step_SD.sum()  # type: ignore[method-assign,func-returns-value]

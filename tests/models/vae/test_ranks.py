@@ -31,7 +31,7 @@ class Case:
     num_items: int = 37
     batch_size: int = 5
     dtype: torch.dtype | None = None
-    """Of the products."""
+    """Type of the matrix products."""
     loss_scale: float = 1.0
 
     def histories(self) -> HistoryTensors:

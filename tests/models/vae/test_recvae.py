@@ -50,7 +50,7 @@ def batches(model: RecVAE, histories: HistoryTensors) -> AlternatingBatches:
 
 
 def plain_code(weights: dict[str, Tensor], hidden: Tensor) -> Tensor:
-    """The encoder, as the authors' code has it."""
+    """The encoder of the authors' code."""
 
     def norm(value: Tensor, number: int) -> Tensor:
         swish = value * torch.sigmoid(value)

@@ -32,7 +32,7 @@ SHARED_LIMIT = {
 
 
 class AbsentDriver:
-    """As much of Triton's driver as compiling and launching ask for."""
+    """The part of Triton's driver that compiling and launching use."""
 
     def __init__(self, capability: int) -> None:
         self.capability = capability

@@ -246,7 +246,7 @@ def test_what_it_supports(device: torch.device) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_sums_of_rows_by_index(dtype: torch.dtype, device: torch.device) -> None:
-    """An index of many pieces, one of several, some of one, some that nothing belongs to."""
+    """One index has many pieces, one has several, some have one, and some have none."""
     generator = torch.Generator().manual_seed(3)
     index_S = torch.cat([torch.full((1100,), 4), torch.randint(6, 9, (900,), generator=generator)])
     index_S = index_S[torch.randperm(2000, generator=generator)].int().to(device)
