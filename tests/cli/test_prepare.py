@@ -181,8 +181,8 @@ def test_models_that_list_new_items_are_named(foretaste: Foretaste, tmp_path: Pa
     kinds = "".join(f"{item},{'abc'[item % 3]}\n" for item in range(61))
     (tmp_path / "kinds.csv").write_text(f"item,kind\n{kinds}")
     line = f"prepare {tmp_path}/untimed.csv --items {tmp_path}/kinds.csv --output {tmp_path}"
-    named = "ease, slist and ials list new items, by their features; sasrec seldom does, and the "
-    named += "other models cannot.\n"
+    named = "ease, slist, ials and sasrec list new items, by their features; the other models do "
+    named += "not.\n"
     assert foretaste(f"{line}/a --features kind").out.endswith(named)
     assert named not in foretaste(f"{line}/b").out
 

@@ -149,6 +149,6 @@ def prepare(
     if manifest.num_listed_items > manifest.num_items:
         say(
             console,
-            "ease, slist and ials list new items, by their features; sasrec seldom does, and the "
-            "other models cannot.",
+            "ease, slist, ials and sasrec list new items, by their features; the other models do "
+            "not.",
         )

@@ -92,6 +92,9 @@ def test_new_items_are_read_and_scored_by_their_values() -> None:
     model = model_of().eval()
     with torch.no_grad():
         vectors_ID = vectors_of(model)
+    is_new_I = model.item_count_I == 0
+    assert is_new_I[NUM_ITEMS:].all()
+    vectors_ID[is_new_I] *= 1.5
     torch.testing.assert_close(model.item_vectors(), vectors_ID)
     histories = in_order([[4, NUM_ITEMS], [4]], NUM_LISTED)
     scores_BI = model.score_catalogue(model.fold_in(histories))

@@ -50,6 +50,9 @@ _INNER = 1
 
 _START_STD = 0.02
 
+_NEW_ITEM_FACTOR = 1.5
+"""Factor on the vector of a new item, which has no own part and would be too short to be listed."""
+
 _VECTORS_OF_BLOCK, _VECTORS_OF_PLACE = 20, 6
 """Most vectors of a place that a step takes, for each block and outside the blocks. A step holds 13
 and 7 at a time; the allocator cannot use all of what is freed."""
@@ -251,7 +254,9 @@ class SASRec(NeuralModel):
         if self.values is None or self.training:
             return self._vectors()
         if self._vectors_ID is None:
-            self._vectors_ID = self._vectors()
+            is_new_I1 = (self.item_count_I == 0)[:, None]
+            vectors_ID = self._vectors()
+            self._vectors_ID = torch.where(is_new_I1, _NEW_ITEM_FACTOR * vectors_ID, vectors_ID)
         return self._vectors_ID
 
     def index_vectors(self) -> Tensor:
