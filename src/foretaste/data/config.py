@@ -37,7 +37,7 @@ SKIPPED = "-"
 
 _MAX_DELIMITER_BYTES = 4
 _MEMORY_LIMIT = re.compile(r"([1-9][0-9]*(?:\.[0-9]+)?) ?([KMGT])(i?)B", re.IGNORECASE)
-# A query is not content: the rows that it returns are, and they have a checksum.
+# A query is no content. Its rows are content, and they have a checksum.
 _NOT_CONTENT = frozenset({"engine", "spark_master", "memory_limit", "threads", "query"})
 _ABSENT_IF_NONE = (
     *("weight_column", "event_column", "events", "half_life", "weight_scale", "empty_values"),
@@ -62,10 +62,10 @@ _ALLOWED_EVENTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class FileFormat:
-    """Format of files of delimited text; checked by the settings it comes from."""
+    """Format of files of delimited text. `PairsConfig` checks its values."""
 
     delimiter: str | None = None
-    """The text between fields; None where the first row tells it."""
+    """The text between fields; None if the first row decides."""
 
     columns: tuple[str, ...] | None = None
     """The column names of files without a header line."""
@@ -74,17 +74,17 @@ class FileFormat:
     """Encoding of the characters."""
 
     quote: Quote = "double"
-    """How a field stands in double quotes; ``none`` if quotes are text."""
+    """How double quotes enclose a field; ``none`` if quotes are text."""
 
     layout: Layout = "pairs"
-    """``lists`` for a user and all of their items on each line."""
+    """``lists`` if each line has a user and all of their items."""
 
     query: str | None = None
     """SQL query of a database; None for a whole table."""
 
     is_items: bool = False
-    """True for a file of items that is read with nothing said. Its encoding is that of its byte
-    order mark, UTF-8 if the whole file is UTF-8, otherwise ``encoding``."""
+    """True for a file of items without settings of its own. Its encoding is the byte order mark's,
+    UTF-8 if the whole file is UTF-8, otherwise ``encoding``."""
 
     @property
     def is_default(self) -> bool:
@@ -94,7 +94,7 @@ class FileFormat:
 
 @dataclass(frozen=True, kw_only=True)
 class PairsConfig:
-    """Settings of reading files of users and items, and of times: columns, and how text is
+    """Settings for reading files of users, items and times: the columns, and how text is
     written."""
 
     user_column: str | None = None
@@ -106,10 +106,10 @@ class PairsConfig:
 
     time_column: tuple[str, ...] | str | None = None
     """Column of times (numbers or dates) or of each user's order, oldest first; common spellings
-    are found without it. Two names are a column of dates and one of clocks: ``date clock``."""
+    are found without it. Two names are a column of dates and a column of clocks: ``date clock``."""
 
     time_format: str | None = None
-    """Format of times that are text, in the letters of DuckDB's ``strptime``:
+    """Format of times stored as text, in the letters of DuckDB's ``strptime``:
     ``%d/%m/%Y %H:%M:%S``. Numbers and dates such as 2020-12-31 10:00:00 need no format."""
 
     delimiter: str | None = None
@@ -125,13 +125,13 @@ class PairsConfig:
     mark is removed. A file of items may also be UTF-8."""
 
     quote: Quote = "double"
-    """How fields stand in double quotes, with delimiters and line breaks in them. ``double`` reads
-    ``""`` as a quote within the field, ``backslash`` reads ``\\"`` as one. ``none`` keeps quotes as
+    """How double quotes enclose fields with delimiters and line breaks. ``double`` reads ``""`` as
+    a quote within the field, ``backslash`` reads ``\\"`` as a quote. ``none`` keeps quotes as
     text; delimiters of several characters imply ``none``."""
 
     layout: Layout = "pairs"
-    """``lists`` reads lines of a user id and then item ids, oldest first, with blanks, tabs or
-    commas between them."""
+    """``lists`` reads lines of a user id and then item ids, oldest first, separated by blanks, tabs
+    or commas."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -186,17 +186,18 @@ class PairsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class InputConfig(PairsConfig):
-    """Settings of reading raw files: their columns, and how text in them is written."""
+    """Settings for reading raw files: their columns, and how their text is written."""
 
     rating_column: str | None = None
-    """Column of the ratings; common spellings are found without it. Read only for a rating rule."""
+    """Column of the ratings; common spellings are found without it. It is read only for a rating
+    rule."""
 
     user_id_type: IdType = "auto"
-    """Type of user ids. ``integer`` refuses ids that are no integers, ``text`` keeps digits as
-    text. ``auto`` is integer if every id is written as an integer, otherwise text."""
+    """Type of user ids. ``integer`` refuses other ids, ``text`` keeps digits as text. ``auto`` is
+    integer if every id is written as an integer, otherwise text."""
 
     item_id_type: IdType = "auto"
-    """Type of item ids, as ``user_id_type``. Choose ``text`` if later ids may have letters."""
+    """Type of item ids, like ``user_id_type``. Choose ``text`` if later ids may have letters."""
 
     title_column: str | None = None
     """Column of the titles, in the file that describes items; common spellings are found without
@@ -204,7 +205,7 @@ class InputConfig(PairsConfig):
 
     query: str | None = None
     """SELECT statement for the rows to read from a database (``sqlite:///FILE``,
-    ``postgresql://...``). Without it, table ``events`` is read, or the only table."""
+    ``postgresql://...``). Without a query, table ``events`` is read, or the only table."""
 
     @property
     def file_format(self) -> FileFormat:
@@ -216,10 +217,10 @@ class PrepareConfig(InputConfig):
     """Settings of a preparation: the interactions to keep, and how to split them."""
 
     protocol: Protocol = "auto"
-    """Split of the interactions. ``leave-one-out`` holds out the last one of each user,
+    """Split of the interactions. ``leave-one-out`` holds out each user's last interaction,
     ``held-out-users`` keeps whole users out of training, ``temporal`` cuts at a moment in time,
     ``new-items`` holds out the newest items with all of their interactions, and needs ``features``.
-    ``unseen`` holds out what half of the people whom the run of ``like`` knows have done since.
+    ``unseen`` holds out what half of the people known to the run of ``like`` have done since.
     ``none`` trains on everything. ``auto`` is leave-one-out if there is a time column, otherwise
     held-out-users."""
 
@@ -228,8 +229,8 @@ class PrepareConfig(InputConfig):
     to training; then the test part chooses the epoch, as in the reference."""
 
     filters: Filters = "auto"
-    """``reference`` applies the filters of the reference systems. Under held-out-users they keep
-    ratings of 4 and more, then users with 5 interactions, and leave out held-out items that
+    """``reference`` applies the filters of the reference systems. Under held-out-users the filters
+    keep ratings of 4 and more, then users with 5 interactions, and leave out held-out items that
     training never saw; under other protocols, users with 20 interactions. ``none`` keeps
     everything. ``auto`` is reference for the named sets, none for files."""
 
@@ -237,15 +238,15 @@ class PrepareConfig(InputConfig):
     """Keep users with at least this many rows, repeats counted. Overrides ``filters``."""
 
     min_item_users: Count | None = None
-    """Keep items that at least this many users interacted with."""
+    """Keep items that at least this many users have."""
 
     min_rating: float | None = None
-    """Keep rows rated at least this high; needs a rating column. What a user rated lower trains
-    nothing, and lists of that user leave it out. Overrides ``filters``."""
+    """Keep rows rated at least this high; needs a rating column. Items that a user rated
+    lower train nothing, and lists of that user leave them out. Overrides ``filters``."""
 
     weight_column: str | None = None
     """Column of weights above 0, such as plays or hours. The weights of a pair's rows are added.
-    Only training uses weights, and only that of ials, ease, itemknn and rp3beta."""
+    Only the training of ials, ease, itemknn and rp3beta uses weights."""
 
     event_column: str | None = None
     """Column of event types, such as view or purchase; needs ``events``."""
@@ -270,15 +271,15 @@ class PrepareConfig(InputConfig):
     them, ``drop`` leaves them out and counts them."""
 
     empty_values: tuple[str, ...] | None = None
-    """Ids that stand for no id, such as ``NA`` and ``\\N``; their rows are left out too. Needs
+    """Texts that mean a missing id, such as ``NA`` and ``\\N``; their rows are left out too. Needs
     ``empty_ids`` drop."""
 
     order: Order | None = None
-    """``rows`` takes the rows for the order of each user's interactions, the newest last: of one
-    file, frame or sorted query that has no times."""
+    """``rows`` orders each user's interactions by row, the newest last. It needs one file, frame or
+    sorted query without times."""
 
     features: tuple[str, ...] | None = None
-    """Columns of ``items`` that models learn from, such as ``category brand``. A text column with
+    """Columns of ``items`` as features for models, such as ``category brand``. A text column with
     several values ends in the sign between them: ``genres|``. Items without interactions join the
     lists if they have a value."""
 
@@ -295,13 +296,13 @@ class PrepareConfig(InputConfig):
     (``pip install "pyspark>=4.3,<5"``, and Java 17). Both give the same dataset."""
 
     spark_master: str | None = None
-    """Spark's master URL: ``yarn``, ``spark://host:7077``, ``local[4]``. Default: that of Spark's
-    own settings, otherwise all cores of this machine."""
+    """Spark's master URL: ``yarn``, ``spark://host:7077``, ``local[4]``. Default: the master
+    of Spark's own settings, otherwise all cores of this machine."""
 
     memory_limit: str | None = None
-    """Memory of the process beyond which the preparation spills to disk, such as ``4GB``. Default:
-    half of the memory of the machine or container, or the free memory if that is less. It never
-    changes the result."""
+    """Memory of the process, such as ``4GB``; a preparation that needs more spills to disk.
+    Default: half of the memory of the machine or container, or the free memory if that is less. The
+    limit never changes the result."""
 
     threads: Threads | None = None
     """Threads of the preparation; all cores by default. They never change the result."""
@@ -346,7 +347,7 @@ class PrepareConfig(InputConfig):
             )
 
     def _check_layout(self) -> None:
-        """Raise SettingError for a setting of what lists do not have."""
+        """Raise SettingError for a setting that lists do not have."""
         given = {name: getattr(self, name) for name in _NOT_OF_LISTS}
         given = {name: value for name, value in given.items() if value != getattr(type(self), name)}
         if self.protocol == "temporal":
@@ -360,17 +361,17 @@ class PrepareConfig(InputConfig):
 
     @property
     def weight_of_event(self) -> dict[str, float | None]:
-        """The weight of each event type that is kept; None for one without a weight."""
+        """The weight of each kept event type; None for a type without a weight."""
         return {name: weight for name, weight in self._events.items() if weight != 0}
 
     @property
     def seen_events(self) -> tuple[str, ...]:
-        """The event types that lists leave out and training does not learn from."""
+        """The event types whose items lists leave out; their rows train nothing."""
         return tuple(name for name, weight in self._events.items() if weight == 0)
 
     @property
     def _events(self) -> dict[str, float | None]:
-        """The weight of each event type; None for one without a weight, 0 for one that is seen."""
+        """The weight of each event type; None for a type without a weight, 0 for a seen type."""
         found: dict[str, float | None] = {}
         for text in self.events or ():
             name, equals, said = text.rpartition("=")
@@ -407,7 +408,7 @@ class PrepareConfig(InputConfig):
 
     def content(self) -> Document:
         """The settings that decide the content of the dataset, as JSON values. Memory and threads
-        are not among them."""
+        are left out."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         content = {
             name: list(value) if isinstance(value, tuple) else value
@@ -415,7 +416,7 @@ class PrepareConfig(InputConfig):
             if name not in _NOT_CONTENT
         }
         # The digest of these settings names the dataset's folder. Settings younger than the format
-        # are left out where they are not given: such a dataset keeps its format and its folder.
+        # are left out if nobody gave them, so that a dataset keeps its format and its folder.
         for name in _ABSENT_IF_NONE:
             if content[name] is None:
                 del content[name]
@@ -428,7 +429,7 @@ def _encoding(name: str) -> str:
     """The canonical name of a text encoding; SettingError if there is no such encoding."""
     try:
         codec = codecs.lookup(name).name
-        "".encode(codec)  # base64 and others are no encodings of text
+        "".encode(codec)  # base64 and others encode no text
     except (LookupError, ValueError):
         raise wrong(
             "encoding", name, "an encoding of text, such as utf-8, latin-1, cp1252 or utf-16"
@@ -459,8 +460,8 @@ _NOT_REPEATED = {
 
 
 def settings_to_repeat(content: Mapping[str, Any]) -> Document:
-    """The settings of a preparation that a later one repeats, from ``content`` or its JSON: those
-    that differ from the defaults, but for the split and the types of ids."""
+    """The settings that a later preparation repeats, from ``content`` or its JSON: all that differ
+    from the defaults, except the split and the types of ids."""
     settings = {
         name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
     }

@@ -31,7 +31,7 @@ Split = Literal["validation", "test"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeldOut:
-    """Held-out users of one split, one row each: items that a model may know, and items to find."""
+    """Held-out users of one split, one row each: the items that a model may know and must find."""
 
     split: str
     """``validation`` or ``test``."""
@@ -40,34 +40,35 @@ class HeldOut:
     """How the dataset was split."""
 
     seed: int
-    """Seed of the split; draws of negatives and of users are keyed by it."""
+    """Seed of the split, and key of the draws of negatives and of users."""
 
     num_train_users: int
-    """Users with a number below it were in training, the others were not."""
+    """Bound of the training users: users with a smaller number were in training."""
 
     num_train_items: int
-    """Items with a number below it were in training, the others are new."""
+    """Bound of the training items: items with a smaller number were in training, the others are
+    new."""
 
     user_index: NDArray[np.int32]
     """Numbers of the users, ascending: [U]."""
 
     history: Histories
-    """Items that a model may know: those of training and fold-in and, in the test split, those of
-    validation, as a service would know them. All are in the catalogue."""
+    """Items that a model may know: items of training and fold-in and, in the test split, also of
+    validation, because a service would know them. All are in the catalogue."""
 
     known: Histories
     """Items left out of the candidates: the history, and held-out items that a model was trained on
     elsewhere. All are in the catalogue."""
 
     target: Histories
-    """Items to be found; those beyond the catalogue are in no model's list."""
+    """Items to find; items beyond the catalogue are in no model's list."""
 
     candidates: Histories | None = None
-    """Candidates ``fixed``: the catalogue items, given with the data, against which the targets are
-    ranked; the targets are not among them. None if the data have none."""
+    """Candidates ``fixed``: catalogue items, given with the data, that compete with the targets in
+    the ranking; the targets are not among them. None if the data have none."""
 
     num_trained: NDArray[np.int64] | None = None
-    """Number of items that the training had of each user: [U]. None if it had every history."""
+    """Number of each user's items in training: [U]. None if training had every history."""
 
     dataset_digest: str = ""
     """Content digest of the dataset; empty if the data were not prepared."""
@@ -93,15 +94,16 @@ class HeldOut:
 
     @property
     def is_grown(self) -> NDArray[np.bool_] | None:
-        """True for users whose history has more items than the training had of them: [U]. None if
-        there are none."""
+        """True for users whose history has items that training lacked: [U]. None if training
+        had every history."""
         return None if self.num_trained is None else self.history.lengths() > self.num_trained
 
     def __len__(self) -> int:
         return self.num_users
 
     def read_by(self, num_items: int) -> HeldOut:
-        """The same users with the histories that a model of the first ``num_items`` items reads."""
+        """The same users, with histories of the first ``num_items`` items, which the model
+        reads."""
         return replace(self, history=self.history.within(num_items))
 
     def rows(self, index: NDArray[np.integer]) -> HeldOut:
@@ -120,13 +122,13 @@ class HeldOut:
 class Dataset:
     """A prepared dataset; each part is read from disk on first use.
 
-    A part is checked against the manifest as it is read. So a directory that was replaced meanwhile
-    raises DatasetError, and never returns other data.
+    Each read checks the part against the manifest. A directory that was replaced in the meantime
+    therefore raises DatasetError, and never returns other data.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
-        self.name = str(path)  # what messages call it; `fit` has a directory that nobody knows
+        self.name = str(path)  # for messages; nobody knows the directory of `fit`
         self.manifest = manifest
         self._files = PartFiles(path, manifest)
 
@@ -151,9 +153,9 @@ class Dataset:
     def train_part(self, users: range, *, order: bool = False) -> Histories:
         """The training part of consecutive users: ``len(users)`` rows, the first user in row 0.
 
-        With ``order`` it has positions, if the data have an order. Only the row groups with these
-        users are read, one at a time, so memory holds little more than the result. Raises
-        DatasetError as ``train`` does.
+        With ``order`` the rows have positions, if the data have an order. Only the row groups with
+        these users are read, one at a time, so memory holds little more than the result. Raises
+        DatasetError like ``train``.
         """
         if order and self.manifest.has_order:
             position = self._files.read_column(POSITION_COLUMN, users, np.int32)
@@ -168,7 +170,7 @@ class Dataset:
 
     def train_weights(self, users: range) -> NDArray[np.float32] | None:
         """The weight of each interaction of `train_part`, divided by the mean of all weights.
-        None if the dataset has no weights. Raises DatasetError as ``train`` does."""
+        None if the dataset has no weights. Raises DatasetError like ``train``."""
         mean = self.manifest.mean_weight
         if mean is None:
             return None
@@ -182,7 +184,8 @@ class Dataset:
         Part ``r`` begins with the user of row ``N * r // num_parts`` of all ``N`` rows. A part may
         be empty. At most one row group is read for each part.
         """
-        # By interactions and not by users: of skewed data, equal numbers of users are unequal work.
+        # Interactions are counted, not users: in skewed data, equal numbers of users are unequal
+        # work.
         bounds = self._files.train_users_at(
             [self.manifest.num_interactions * part // num_parts for part in range(1, num_parts)]
         )
@@ -195,8 +198,8 @@ class Dataset:
 
     @cached_property
     def items(self) -> IdTable:
-        """Ids of all items, the catalogue first, then other listed items, and the item columns that
-        were given."""
+        """Ids of all items, the catalogue first, then other listed items, with the given item
+        columns."""
         return IdTable.of_rows(self._files.read("items.parquet"))
 
     @cached_property
@@ -219,13 +222,13 @@ class Dataset:
 
     @property
     def seen(self) -> Histories | None:
-        """Items that lists of each user leave out, and that no model learned: one row per user.
+        """Items that each user's lists leave out and no model learned: one row per user.
         None if the data were prepared without dislikes."""
         return self.pairs(SEEN_FILE) if SEEN_FILE in self.manifest.parts else None
 
     def pairs(self, name: str) -> Histories:
         """The pairs of one file other than the training files, with one row for every user."""
-        # Only held-out interactions have items that are not listed.
+        # Only held-out interactions have unlisted items.
         is_held_out = name != _candidates_file("test")
         return self._files.read_pairs(
             name,
@@ -241,7 +244,7 @@ class Dataset:
         return bool(self._target_files(split))
 
     def heldout(self, split: Split, users: range | None = None, *, order: bool = False) -> HeldOut:
-        """The users and held-out items of one split; DatasetError if there is no such split,
+        """The users and held-out items of one split; DatasetError if the split does not exist,
         NothingLeftError if protocol unseen found nothing to hold out.
 
         With ``order`` the histories have positions, if the data have an order. With ``users``, only
@@ -308,7 +311,7 @@ class Dataset:
         return reduce(Histories.union, parts, self._train_of(users, order=True))
 
     def in_training(self, everything: Histories, users: range | None = None) -> NDArray[np.bool_]:
-        """A mask over the entries of `all_interactions`: True for those in the training part."""
+        """A mask over the entries of `all_interactions`: True for training interactions."""
         users = range(self.manifest.num_users) if users is None else users
         in_training = np.ones(everything.num_interactions, dtype=bool)
         if files := self._held_files():
@@ -349,7 +352,7 @@ def open_dataset(path: Path | str) -> Dataset:
     Raises DatasetError with the file that is missing, foreign or damaged.
     """
     path = checked("path", path, Path)
-    # Unlike Path's, this raises nothing, however odd or long a name is.
+    # Unlike `Path.is_dir`, `os.path.isdir` raises nothing for odd or long names.
     if not os.path.isdir(path):  # noqa: PTH112
         meant = did_you_mean(path, holding=FILE_NAME)
         raise DatasetError(f"{path}: is not a directory; make one with `foretaste prepare`{meant}")

@@ -1,4 +1,4 @@
-"""Features of items: what is known of them beside interactions, such as category and brand."""
+"""Features of items: facts beside their interactions, such as category and brand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLUMNS = ("column", "value", "items")
 class Features:
     """The feature values of a dataset's items.
 
-    Every value has at least two items, and at most half of all that were described or kept.
+    Every value has at least two items, and at most half of all described or kept items.
     """
 
     histories: Histories
@@ -49,12 +49,12 @@ class Features:
         return pa.table(dict(zip(_COLUMNS, rows, strict=True)))
 
     def as_lists(self, num_items: int) -> dict[str, pa.Array]:
-        """The values of each item by column, as lists for a table of ``num_items`` items, of which
-        the listed ones are the first."""
+        """The values of each item by column, as lists for a table of ``num_items`` items, the
+        listed items first."""
         column_V, value_V = (np.array(one, dtype=object) for one in zip(*self.names, strict=True))
         rows, items = self.histories.row_index(), self.histories.item_index
         lists = {}
-        # The columns that have values, in the order in which they were asked for.
+        # The columns with values, in the order of the setting.
         for name in dict.fromkeys(column_V.tolist()):
             is_own = column_V[rows] == name
             order = np.argsort(items[is_own], kind="stable")

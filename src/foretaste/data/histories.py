@@ -30,7 +30,7 @@ class Histories:
 
     position: NDArray[np.int32] | None = None
     """Place of each item in its user's history, the oldest lowest: [num_interactions]. Places may
-    have gaps. None without an order, or if nobody asked for it."""
+    have gaps. None without an order, or if nobody asked for one."""
 
     @classmethod
     def from_pairs(
@@ -71,7 +71,7 @@ class Histories:
         num_items: int,
         position: Indexes | None = None,
     ) -> Histories:
-        """Histories of pairs that are known to ascend by user, then item, without repeats."""
+        """Histories of pairs that already ascend by user, then item, without repeats."""
         offsets = np.zeros(num_users + 1, dtype=np.int64)
         np.cumsum(np.bincount(users, minlength=num_users), out=offsets[1:])
         return cls(
@@ -88,7 +88,7 @@ class Histories:
             offsets=np.zeros(num_users + 1, dtype=np.int64),
             item_index=np.zeros(0, dtype=np.int32),
             num_items=num_items,
-            position=np.zeros(0, dtype=np.int32),  # nothing is in order
+            position=np.zeros(0, dtype=np.int32),  # no rows, so no order
         )
 
     @property
@@ -103,18 +103,18 @@ class Histories:
         return self.num_users
 
     def lengths(self) -> NDArray[np.int64]:
-        """Number of items of each row, int64 [num_users]."""
+        """Number of items in each row, int64 [num_users]."""
         return self.offsets[1:] - self.offsets[:-1]  # `np.diff` takes three times as long for one
 
     def row_index(self) -> NDArray[np.int32]:
-        """The row each entry of ``item_index`` belongs to, int32 [num_interactions]."""
+        """The row of each entry of ``item_index``, int32 [num_interactions]."""
         return np.repeat(np.arange(self.num_users, dtype=np.int32), self.lengths())
 
     def user_bounds(self, num_parts: int) -> list[int]:
-        """Bounds of contiguous parts with about equal numbers of interactions, as
+        """Bounds of contiguous parts with about equal numbers of interactions, like
         `Dataset.user_bounds`: [num_parts + 1]."""
         first = self.num_interactions * np.arange(1, num_parts) // num_parts
-        # The user whose row has that interaction: `right` passes over users without any.
+        # The user whose row has that interaction: `right` passes over users without interactions.
         inner = np.searchsorted(self.offsets, first, side="right") - 1
         return [0, *inner.tolist(), self.num_users]
 
@@ -140,7 +140,7 @@ class Histories:
     def _entries(
         self, offsets: NDArray[np.int64], entries: slice | NDArray[np.int64] | NDArray[np.bool_]
     ) -> Histories:
-        """Rows of some entries of ``item_index``."""
+        """Histories of some entries of ``item_index``."""
         position = None if self.position is None else self.position[entries]
         return replace(
             self, offsets=offsets, item_index=self.item_index[entries], position=position
@@ -171,28 +171,28 @@ class Histories:
         return replace(self.where(self.item_index < num_items), num_items=num_items)
 
     def where(self, kept: NDArray[np.bool_]) -> Histories:
-        """These rows with only the entries marked in the mask ``kept``, [num_interactions]."""
+        """These rows with only the entries that the mask ``kept``, [num_interactions], marks."""
         running = np.concatenate(([0], np.cumsum(kept, dtype=np.int64)))
-        # The number of entries kept before an offset is the offset among those kept.
+        # The number of kept entries before an offset is the offset among kept entries.
         return self._entries(running[self.offsets], kept)
 
     def find(self, other: Histories) -> NDArray[np.int64]:
-        """The index in ``item_index`` of each entry of ``other``, looked up in the same row; -1
-        if it is absent. Both have the same number of rows. Fast if ``other`` is small."""
+        """The index in ``item_index`` of each entry of ``other``, searched in the same row; -1 if
+        the entry is absent. Both have the same number of rows. Fast if ``other`` is small."""
         assert self.num_users == other.num_users, "rows are searched one to one"
         if self.num_interactions == 0:
             return np.full(other.num_interactions, -1)
         num_items = max(self.num_items, other.num_items)
         keys, wanted = self._keys(num_items), other._keys(num_items)
-        # A key above all others would stand one past the end.
+        # The place of a key above all others is one past the end.
         entry = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         return np.where(keys[entry] == wanted, entry, -1)
 
     def union(self, other: Histories) -> Histories:
         """The items of both, row by row; both have the same number of rows.
 
-        An item of both has the position that it has in ``other``. There are no positions unless
-        both have them.
+        An item of both has its position of ``other``. The union has positions if both have
+        them.
         """
         assert self.num_users == other.num_users, "a union joins rows one to one"
         num_items = max(self.num_items, other.num_items)
@@ -207,7 +207,7 @@ class Histories:
         )
 
     def followed_by(self, other: Histories) -> Histories:
-        """The `union`, with all items of ``other`` behind those of these rows."""
+        """The `union`, with all items of ``other`` behind the items of these rows."""
         if self.position is None or other.position is None:
             return self.union(other)
         behind = 1 + self.position.max(initial=-1) - other.position.min(initial=0)
@@ -227,9 +227,9 @@ def is_strictly_sorted(users: Indexes, items: Indexes) -> bool:
 def _sorted_once(
     keys: NDArray[np.int64], position: Indexes | None
 ) -> tuple[NDArray[np.int64], Indexes | None]:
-    """The distinct keys, ascending, and the position that comes last of each."""
+    """The distinct keys, ascending, and the last position of each."""
     # A stable sort merges sorted runs without sorting them again. Keys are 0 or more, so the last
-    # always differs from the -1 behind it.
+    # key always differs from the -1 behind it.
     if position is None:
         keys = np.sort(keys, kind="stable")
         return keys[np.diff(keys, append=-1) != 0], None

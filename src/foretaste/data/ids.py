@@ -1,4 +1,4 @@
-"""Dense indexes and the customer's own ids, both ways."""
+"""Translation between dense indexes and the customer's own ids."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ Id = int | str
 Ids = Id | Iterable[Id]
 """Ids, or a single one."""
 
-# `int` alone reads 042, 1_000 and " 42 " too. 19 digits hold every int64; its bounds are checked
-# apart.
+# `int` alone reads 042, 1_000 and " 42 " too. 19 digits hold every int64; the bounds are a check of
+# their own.
 _EXACT_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _INTEGERS = (int, np.integer)
-# Bounds of int64. `numpy.iinfo` has the same numbers, and asking it takes ten times as long.
+# Bounds of int64. `numpy.iinfo` has the same numbers, and a call of it takes ten times as long.
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 Rows = Sequence[int] | NDArray[np.integer]
 """Numbers of rows of a table."""
@@ -44,7 +44,7 @@ Rows = Sequence[int] | NDArray[np.integer]
 MAX_BYTES = 1024
 """Most bytes of an id in UTF-8. An index entry of PostgreSQL for a user and an item holds 2,704."""
 
-# Up to so many values are taken one by one: Arrow's `take` imports pandas first, where installed.
+# Up to this many values are taken one by one: Arrow's `take` imports pandas first, if installed.
 _FEW = 100
 
 
@@ -61,14 +61,14 @@ def as_ids(name: str, ids: Ids, *, single: bool = True) -> list[Id]:
         allowed = "an id or a list of ids" if single else f"a list of ids; write [{shown(ids)}]"
         raise wrong(name, ids, allowed)
     values = as_list(ids)
-    # `_int64` checks the size of integers later, as it makes an array of them. A check of each
+    # `_int64` checks the size of integers later, when it makes an array. A check of each integer
     # here cost a sixth of the time of 256 lists.
     is_sound = len(kinds := set(map(type, values))) < 2 and kinds <= {int, str}
     return values if is_sound else [_as_id(name, *one) for one in enumerate(values)]
 
 
 def as_list(values: Iterable[Any]) -> list[Any]:
-    """The values of any iterable, as a list of Python objects."""
+    """The values of any iterable as a list of Python objects."""
     for to_list in ("tolist", "to_pylist"):
         if hasattr(values, to_list):
             found = getattr(values, to_list)()
@@ -86,7 +86,7 @@ def is_id(value: object) -> TypeGuard[Id]:
 
 
 def _int64(values: Sequence[Id]) -> NDArray[np.int64]:
-    """An array of integers of 64 bits; SettingError with the first that has more bits."""
+    """An array of integers of 64 bits; SettingError with the first larger integer."""
     try:
         return np.array(values, dtype=np.int64)
     except OverflowError:
@@ -110,8 +110,8 @@ def _as_id(name: str, position: int, value: object) -> Id:
 
 
 def _refuse_frame(name: str, given: Any) -> None:
-    """Raise SettingError for a mapping, for a frame, whose ids are in one column, and for a pandas
-    column of counts, whose ids are in its index."""
+    """Raise SettingError for a mapping, for a frame, which has its ids in one column, and for a
+    pandas column of counts, which has its ids in the index."""
     if isinstance(given, Mapping):
         raise SettingError(f"{name} is a mapping; give its keys or its values as a list of ids")
     if hasattr(given, "columns"):
@@ -134,8 +134,8 @@ def _refuse_frame(name: str, given: Any) -> None:
 
 def id_array(ids: Sequence[Id]) -> pa.Array:
     """An Arrow column of ids: integers, or text if any of them is text."""
-    # One id with letters makes all ids of a column text, so their type is checked where ids come
-    # in: events, histories, files.
+    # One id with letters makes all ids of a column text, so the readers of events, histories and
+    # files check the type.
     if not ids or any(isinstance(value, str) for value in ids):
         return pa.array(list(map(str, ids)), pa.string())
     return pa.array(_int64(ids))
@@ -163,10 +163,10 @@ class IdTable:
     def read(cls, path: Path | str, content: pa.Buffer | None = None) -> IdTable:
         """The table in the file at ``path``, or in ``content`` if its bytes were read already.
 
-        Raises DatasetError if it cannot be read or is no table of ids.
+        Raises DatasetError if the file cannot be read or is no table of ids.
         """
         try:
-            # `pq.read_table` would import pandas where it is installed, which takes 0.2 s.
+            # `pq.read_table` would import pandas, if installed, which takes 0.2 s.
             with pq.ParquetFile(
                 real_path(path) if content is None else pa.BufferReader(content)
             ) as file:
@@ -188,7 +188,8 @@ class IdTable:
         return cls(kind="user" if index == "user_index" else "item", table=table)
 
     def write(self, path: Path | str) -> None:
-        """Write as Parquet, ``<kind>_index`` and ``<kind>_id`` first; complete or not at all."""
+        """Write a Parquet file, ``<kind>_index`` and ``<kind>_id`` first; complete or not at
+        all."""
         path = Path(path)
         index = pa.array(np.arange(len(self), dtype=np.int32))
         table = self.table.rename_columns([f"{self.kind}_id", *self.table.column_names[1:]])
@@ -200,7 +201,7 @@ class IdTable:
 
     @property
     def is_integer(self) -> bool:
-        """True where ids are integers; text otherwise."""
+        """True if ids are integers; otherwise ids are text."""
         return bool(pa.types.is_integer(self.table.schema.field("id").type))
 
     def ids(self, index: Rows | None = None) -> list[Id]:
@@ -239,7 +240,7 @@ class IdTable:
         return self.rows_of(as_ids("ids", ids, single=False))
 
     def rows_of(self, given: Sequence[Id]) -> NDArray[np.int64]:
-        """As `lookup`, for ids that `as_ids` returned."""
+        """The rows of `lookup`, for ids that `as_ids` returned."""
         if not self.is_integer:
             found = [self._row_of_text.get(str(value), -1) for value in given]
             for place, row in enumerate(found):
@@ -299,7 +300,7 @@ class IdTable:
 
 
 def group_by_form(texts: Iterable[str]) -> dict[str, list[str]]:
-    """The texts by their Unicode form NFC, without those in ASCII, which has one form alone."""
+    """The texts by their Unicode form NFC, without ASCII texts, which have one form alone."""
     groups: dict[str, list[str]] = {}
     for text in texts:
         if not text.isascii():
@@ -308,7 +309,7 @@ def group_by_form(texts: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _as_integer(value: Id) -> int | None:
-    """An integer, also from text that spells one exactly; None for other text."""
+    """An integer, also from text that spells an integer exactly; None for other text."""
     if isinstance(value, str):
         if not _EXACT_INTEGER.fullmatch(value):
             return None

@@ -1,4 +1,4 @@
-"""The settings of a preparation that another one repeats: those of the data of a run or dataset."""
+"""The settings of a run's data or of a dataset, repeated by another preparation."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Like:
     features: tuple[str, ...] | None
     """The columns of features; None without any."""
     settings: Document | None
-    """The settings to repeat; None for a run that was made before runs kept them."""
+    """The settings to repeat; None for a run older than this record."""
 
     @classmethod
     def of(cls, directory: Path) -> Like:
-        """Read what the directory has; SettingError if it has neither a run nor a dataset."""
+        """Read the directory; SettingError if it has neither a run nor a dataset."""
         id_types = {}
         for kind in ("user", "item"):
             try:
@@ -55,7 +55,7 @@ class Like:
     def config(
         self, given: PrepareConfig, *, has_items: bool = True, takes_features: bool = True
     ) -> PrepareConfig:
-        """The settings ``given``, with those of the data in place of defaults."""
+        """The settings ``given``, with the data's settings in place of defaults."""
         taken: Document = {**self.id_types, **(self.settings or {})}
         if not has_items:
             taken.pop("title_column", None)
@@ -71,7 +71,7 @@ class Like:
         )
 
     def notes(self, given: PrepareConfig) -> dict[str, str]:
-        """Notes on the settings that are repeated, and on those that are given in their place."""
+        """Notes on the repeated settings, and on the given settings that replace others."""
         if self.settings is None:
             note = (
                 f"{self.directory} was made before runs kept the settings of their data: give "
@@ -94,7 +94,7 @@ class Like:
 
 
 def _described(directory: Path) -> tuple[Document, Document | None]:
-    """What a run says of its dataset or a dataset of itself, and the settings to repeat."""
+    """The description of a run's dataset or of a dataset, and the settings to repeat."""
     document: Document = {}
     if (directory / FILE_NAME).is_file():
         with suppress(OSError, ValueError):

@@ -25,11 +25,11 @@ RANDOM = "leave-one-out (random)"
 """The protocol of data without times: a hash chooses the held-out items."""
 
 NEW_ITEMS = "new-items"
-"""The protocol that holds out items with all of their interactions; a hash chooses them without
-times, and then it is called ``new-items (random)``."""
+"""The protocol that holds out items with all of their interactions. Without times a hash chooses
+the items, and the protocol is called ``new-items (random)``."""
 
 UNSEEN = "unseen"
-"""The protocol of a nightly trial, which holds out pairs that a run was not trained on."""
+"""The protocol of a nightly trial, which holds out pairs that a run's training lacked."""
 
 _PART_NAMES = frozenset(
     f"{part}.parquet"
@@ -47,7 +47,7 @@ _NAME_IN_STORE = re.compile(r"[a-z][a-z0-9+.-]+:/")
 
 NUM_TIED = "num_test_users_with_a_tie"
 _MOST_TIED = 0.1
-"""The printed protocol says so if ties decide about the targets of more test users."""
+"""The printed protocol mentions ties if a larger share of the test users has tied targets."""
 
 _REPEATS = "num_repeated_pairs"
 _LEFT_OUT = {
@@ -61,7 +61,7 @@ _LEFT_OUT = {
     "num_validation_targets_dropped_as_unseen": "held out, with items that training never saw",
     "num_test_targets_dropped_as_unseen": "held out, with items that training never saw",
 }
-"""The reason why rows were left out, by the name of their count."""
+"""The reason for leaving rows out, by the name of their count."""
 
 _MARK = b'"created_by": "foretaste '
 
@@ -82,11 +82,11 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Description of a dataset: all but its rows."""
+    """Description of a dataset: everything except its rows."""
 
     protocol: str
     """The split, as printed beside every metric: ``leave-one-out``, ``leave-one-out (random)``,
-    ``held-out-users``, ``temporal``, ``new-items``, ``unseen``, ``none``, or ``given`` where the
+    ``held-out-users``, ``temporal``, ``new-items``, ``unseen``, ``none``, or ``given`` if the
     source came split."""
 
     validation: str
@@ -111,26 +111,26 @@ class Manifest:
     """Interactions of the training part."""
 
     counts: dict[str, int]
-    """Counts of rows read, of rows dropped by each step and of each part, in order."""
+    """Counts of read rows, of the rows that each step dropped, and of each part, in order."""
 
     config: dict[str, Any]
-    """The settings that were asked for."""
+    """The requested settings."""
 
     filters: dict[str, float]
-    """The filters of ``--min-...`` and ``--filters`` that were applied; empty without any."""
+    """The applied filters of ``--min-...`` and ``--filters``; empty without filters."""
 
     columns: dict[str, str]
-    """The column that was read as ``user_id``, ``item_id``, ``rating``, ``time``, ``clock``,
+    """The source's column of each role: ``user_id``, ``item_id``, ``rating``, ``time``, ``clock``,
     ``weight`` and ``event``."""
 
     id_types: dict[str, str]
     """``integer`` or ``text`` for ``user_id`` and ``item_id``."""
 
     source: list[dict[str, Any]]
-    """Every file read: its path, its size in bytes and its sha256."""
+    """Path, size in bytes and sha256 of every file that was read."""
 
     engine: str
-    """The engine that ran the steps, and its version."""
+    """The engine of the steps, and its version."""
 
     created_by: str
     """The foretaste version that wrote the dataset."""
@@ -140,22 +140,23 @@ class Manifest:
     ``train/part-00000.parquet`` and so on, in the order of their users."""
 
     train_digest: str = ""
-    """Content digest of a training part in several files, as if it were one; otherwise empty."""
+    """Content digest of a training part in several files, computed as for one file; otherwise
+    empty."""
 
     mean_weight: float | None = None
-    """Mean weight of the training interactions; models divide weights by it. None, and absent from
-    the file, if interactions have no weights."""
+    """Mean weight of the training interactions, which divides the weights for models. None, and
+    absent from the file, if interactions have no weights."""
 
     has_order: bool = False
     """True if every interaction has its place in the history of its user."""
 
     feature_columns: tuple[str, ...] = ()
-    """The columns of features, as they were asked for: ``genres|`` is split at its sign. Empty, and
-    absent from the file, without features."""
+    """The columns of features, spelled as in the setting: ``genres|`` is split at its sign. Empty,
+    and absent from the file, without features."""
 
     num_listed_items: int = 0
     """The catalogue and, after it, other items that have a feature value: the items that lists may
-    have. It is ``num_items``, and absent from the file, without features."""
+    have. Without features the number is ``num_items``, and absent from the file."""
 
     notes: dict[str, str] = field(default_factory=dict)
     """Notes for a person, by their subject: titles, suspicious ids, an empty test."""
@@ -169,39 +170,39 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Content digest of the whole dataset but the pairs that are only seen; equal data have
+        """Content digest of the whole dataset except the pairs that are only seen. Equal data have
         equal digests, from any engine."""
         others = {SEEN_FILE, *(self.train_files if self.train_digest else ())}
         digests = {
             name: part.content_digest for name, part in self.parts.items() if name not in others
         }
-        # Several training files count as the one they would be: how many an engine writes changes
-        # no digest.
+        # Several training files count as one file, so the number of files that an engine writes
+        # changes no digest.
         if self.train_digest:
             digests[TRAIN_FILE] = self.train_digest
-        # Keys are sorted below: the order in which parts were written decides nothing.
+        # Keys are sorted below, so the order of writing decides nothing.
         described = {"protocol": self.protocol, "seed": self.seed, "parts": digests}
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
     @property
     def seen_digest(self) -> str:
-        """Content digest of the pairs that are only seen; empty without such a part."""
+        """Content digest of the pairs that are only seen; empty without them."""
         return self.parts[SEEN_FILE].content_digest if SEEN_FILE in self.parts else ""
 
     @property
     def train_files(self) -> list[str]:
-        """The files of the training part, in order; mostly one."""
+        """The files of the training part, in order; mostly one file."""
         return sorted(name for name in self.parts if name.startswith("train"))
 
     @property
     def has_ties(self) -> bool:
-        """True if a hash chose the test items of many users among several of the same time."""
+        """True if a hash chose many users' test items among items of the same time."""
         return self.counts.get(NUM_TIED, 0) > _MOST_TIED * self.counts.get("num_test_users", 0)
 
     def choices(self) -> list[tuple[str, str]]:
         """Lines for a person, as (label, value): protocol, columns, notes."""
         protocol = self.protocol
-        # With a time column the protocol would have been another one.
+        # With a time column the protocol would be another.
         if protocol == RANDOM or (
             protocol == "held-out-users" and self.config.get("protocol") == "auto"
         ):
@@ -231,7 +232,7 @@ class Manifest:
         return num_unseen > self.counts.get(f"{unseen}_without_feature", num_unseen)
 
     def rows(self) -> str:
-        """A sentence with the numbers of rows read, kept, and left out for each reason."""
+        """A sentence with the numbers of read and kept rows, and of rows left out by reason."""
         reasons: dict[str, int] = {}
         for name, reason in _LEFT_OUT.items():
             if count := self.counts.get(name, 0):
@@ -242,7 +243,7 @@ class Manifest:
 
     @property
     def has_dropped_rows(self) -> bool:
-        """True if rows were left out for another reason than that they repeat others."""
+        """True if rows were left out for another reason than repetition."""
         return any(self.counts.get(name, 0) for name in _LEFT_OUT.keys() - {_REPEATS})
 
     def summary(self) -> list[tuple[str, str]]:
@@ -268,7 +269,7 @@ class Manifest:
     def read(cls, directory: Path) -> Manifest:
         """The manifest of a dataset directory; DatasetError if it is missing or not foretaste's."""
         path = directory / FILE_NAME
-        # Path's own question may raise on odd names.
+        # `Path.is_file` may raise for odd names.
         if not os.path.isfile(path):  # noqa: PTH113
             if (directory / "metrics.jsonl").is_file():
                 raise DatasetError(
@@ -297,8 +298,8 @@ class Manifest:
 
 
 def is_dataset(directory: Path) -> bool:
-    """True for the directory of a dataset; other programs have files called manifest.json too."""
-    # Path's own question may raise on odd names.
+    """True for the directory of a dataset. Other programs write a manifest.json too."""
+    # `Path.is_file` may raise for odd names.
     return all(os.path.isfile(directory / name) for name in (FILE_NAME, "items.parquet"))  # noqa: PTH113
 
 
@@ -336,7 +337,7 @@ def holds_dataset(output: Path) -> bool:
     """
     if not is_name_text(output):
         raise DatasetError(f"{output}: its name is not UTF-8 text; name another")
-    # `Path` made one slash of the two in s3a://bucket.
+    # `Path` turns the two slashes of s3a://bucket into one.
     if _NAME_IN_STORE.match(str(output)) and not Path(output.parts[0]).exists():
         raise DatasetError(
             f"{output}: is no folder; write to one that all machines share, and copy that to a "
@@ -353,7 +354,7 @@ def holds_dataset(output: Path) -> bool:
         raise DatasetError(f"{output}: is there already and is not a directory; name another")
     if not any(output.iterdir()):
         return False
-    # Other programs have files called manifest.json too, and ours may have been damaged since.
+    # Other programs write a manifest.json too, and foretaste's file may have been damaged since.
     is_ours = is_dataset(output)
     with suppress(OSError), open_regular(output / FILE_NAME) as file:
         is_ours = is_ours or _MARK in file.read(SMALL_BYTES)

@@ -1,4 +1,4 @@
-"""MovieLens by name: how its files are written, downloaded, unpacked and prepared."""
+"""MovieLens by name: the formats of its files, their download, unpacking and preparation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ URL_VARIABLE = "FORETASTE_MOVIELENS_URL"
 
 _URL = "https://files.grouplens.org/datasets/movielens"
 
-# A name that may be meant for a set or a folder: no ending as of a file, no * as of a pattern.
+# A name that may mean a set or a folder: without the ending of a file or the * of a pattern.
 _WORD = re.compile(r"[\w/-]{1,100}")
 _SILENCE_S = 30.0
 _BLOCK_BYTES = 1 << 20
@@ -36,25 +36,25 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class NamedSet:
-    """One archive: its sum, and the two files of it that are read."""
+    """One archive: its checksum, and its two files that are read."""
 
     name: str
     """The name of the set, of its archive, and of the folder in the archive."""
 
     md5: str
-    """Checksum of the archive, as published beside it."""
+    """Checksum that is published beside the archive."""
 
     interactions: str = "ratings.csv"
     items: str = "movies.csv"
 
     format: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of preparation for the format of the interactions."""
+    """Settings of a preparation for the format of the interactions."""
 
     items_format: FileFormat = field(default_factory=FileFormat)
     """The format of the items."""
 
     num_heldout_users: int | None = None
-    """Users that the reference holds out for validation, and as many for test, under
+    """Number of users that the reference holds out for validation, and again for test, under
     held-out-users."""
 
     @property
@@ -63,7 +63,7 @@ class NamedSet:
 
     def settings(self, config: PrepareConfig) -> PrepareConfig:
         """``config`` for this set, with the set's format and the reference's filters as defaults.
-        SettingError if it contradicts the format of the files."""
+        SettingError if ``config`` contradicts the format of the files."""
         settings = {"layout": "pairs", **self.format}
         for setting, value in settings.items():
             wanted = getattr(config, setting)
@@ -80,7 +80,7 @@ class NamedSet:
 
 _COLUMNS = ("user_id", "item_id", "rating", "timestamp")
 
-# The sums are those of the .md5 files beside the archives.
+# The checksums come from the .md5 files beside the archives.
 NAMED_SETS = {
     named.name: named
     for named in (
@@ -132,7 +132,7 @@ def named_set(source: Any, source_dir: Path | str | None = None) -> NamedSet | N
             )
         return named
     is_word = isinstance(source, str | Path) and _WORD.fullmatch(str(source))
-    # Unlike Path's, this raises nothing, whoever may look into the folders on the way.
+    # Unlike `Path.exists`, `os.path.exists` raises nothing for a folder without permission.
     if named is None and is_word and not os.path.exists(source):  # noqa: PTH110
         raise InputError(
             f"{source}: there is no such file or folder, nor a named set of that name; the named "
@@ -148,8 +148,8 @@ def find_files(
 ) -> tuple[Path, Path | None]:
     """The set's files of interactions and of items, downloaded and unpacked if needed.
 
-    With ``source_dir`` the files, or the archive, are taken from that folder and nothing is
-    downloaded; the file of items may then be missing. Downloads are kept, unpacked, in
+    With ``source_dir`` the files, or the archive, come from that folder without a download; the
+    file of items may then be missing. Downloads are kept, unpacked, in
     ``cache_directory()``.
 
     Raises InputError if the files cannot be found or downloaded.
@@ -170,8 +170,8 @@ def _unpacked_in(named: NamedSet, *places: Path) -> list[Path]:
 
 
 def _unpacked(named: NamedSet, source_dir: Path | None, progress: Progress) -> Path:
-    """The folder of the files in the cache. They are unpacked first from an archive, which is in
-    the cache, in ``source_dir`` or downloaded."""
+    """The folder of the files in the cache. The files are unpacked first from an archive, which is
+    in the cache, in ``source_dir`` or downloaded."""
     if source_dir is not None and not (source_dir / named.archive).is_file():
         raise InputError(
             f"{source_dir}: has neither {named.archive} nor {named.interactions}; put one of them "
@@ -188,7 +188,7 @@ def _unpacked(named: NamedSet, source_dir: Path | None, progress: Progress) -> P
         _check_or_download(named, archive, progress)
         progress(f"unpack {named.archive}")
         with zipfile.ZipFile(archive) as packed, atomic_directory(folder) as directory:
-            # Two named members only: other names in an archive are never written.
+            # Only two named members are unpacked: other names in an archive are never written.
             for name in (named.interactions, named.items):
                 with (
                     packed.open(f"{named.name}/{name}") as member,
@@ -230,7 +230,7 @@ def _check_or_download(named: NamedSet, archive: Path, progress: Progress) -> No
 
 
 def download(url: str, target: Path, *, md5: str, otherwise: str, progress: Progress) -> None:
-    """Download ``url`` into ``target``, which appears whole and with the right md5 or not at all.
+    """Download ``url`` into ``target``, which appears complete with the right md5 or not at all.
 
     ``md5`` is in hexadecimal; ``otherwise`` tells, in an error, another way to get the file. Raises
     InputError if the server refuses, falls silent or cannot be reached, and if the md5 differs.
@@ -251,13 +251,13 @@ def download(url: str, target: Path, *, md5: str, otherwise: str, progress: Prog
 
 
 def _blocks(request: Request, otherwise: str) -> Iterator[bytes]:
-    """The content; InputError if it does not come."""
+    """The blocks of the response; InputError if the download fails."""
     try:
         with urlopen(request, timeout=_SILENCE_S) as response:
             while block := response.read(_BLOCK_BYTES):
                 yield block
     except (OSError, HTTPException) as error:
-        if isinstance(error, HTTPError):  # holds the connection
+        if isinstance(error, HTTPError):  # the error holds the connection
             error.close()
         raise InputError(
             f"{request.full_url}: cannot be downloaded: {error}. Try again, or {otherwise}"
@@ -267,5 +267,5 @@ def _blocks(request: Request, otherwise: str) -> Iterator[bytes]:
 def file_md5(path: Path) -> str:
     """The md5 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
-        # MD5 is the sum that is published beside the archives: it shows damage, and no forgery.
+        # MD5 is the checksum published beside the archives: it shows damage, but no forgery.
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

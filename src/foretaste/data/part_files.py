@@ -1,5 +1,5 @@
-"""Reader of a dataset's files, which checks each file against the manifest; of the training part it
-can read the pairs of some users alone."""
+"""Reader of a dataset's files, which checks each file against the manifest. It can read the
+training pairs of some users alone."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ FEATURE_COLUMNS = ["item_index", "value_index"]
 """Columns of the features: the values of each item."""
 
 POSITION_COLUMN = "position"
-"""Third column of every part with interactions but the candidates, if they have an order: the
-place among all of the user's interactions, held-out ones too. 0 is the oldest."""
+"""Third column of every part with interactions except the candidates, if interactions have an
+order: the place among all of the user's interactions, held-out ones too. 0 is the oldest."""
 
 WEIGHT_COLUMN = "weight"
 """Last column of the training part, if interactions have weights."""
@@ -54,8 +54,8 @@ class _Group(NamedTuple):
 class PartFiles:
     """The files that a manifest lists.
 
-    A file is checked and read through one descriptor, so the bytes read are the bytes checked. Its
-    digest is computed again only if its device, inode, size or time of the last change differ.
+    One descriptor checks and reads a file, so the bytes read are the bytes checked. The digest is
+    computed again only if the file's device, inode, size or time of the last change differ.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
@@ -69,12 +69,12 @@ class PartFiles:
             pass
 
     def read(self, name: str) -> pa.Table:
-        """A whole file; DatasetError as `check` raises it."""
+        """A whole file; raises DatasetError like `check`."""
         with self._opened(name) as content, _parquet(content) as file:
             return file.read(use_threads=False)
 
     def read_pairs(self, name: str, *, num_users: int, num_items: int) -> Histories:
-        """The pairs of a file other than the training files; DatasetError as `check` raises it."""
+        """The pairs of a file other than the training files; raises DatasetError like `check`."""
         table = self.read(name)
         columns = {column: numbers(table[column]) for column in table.column_names}
         users, items = (columns[column] for column in PAIR_COLUMNS)
@@ -88,28 +88,28 @@ class PartFiles:
 
     def read_train(self, users: range) -> Histories:
         """The training pairs of these users, the first user in row 0. Memory holds the result and
-        one row group. Raises DatasetError as `check` does.
+        one row group. Raises DatasetError like `check`.
         """
-        # Row group by row group, which takes less than half of the memory of whole tables. There is
-        # no other format than Parquet: 19.8 million pairs load in 40 to 300 ms.
+        # Reading row group by row group takes less than half of the memory of whole tables. Parquet
+        # is the only format: 19.8 million pairs load in 40 to 300 ms.
         lengths = np.zeros(len(users) + 1, dtype=np.int64)
         found = self._taken(users, np.int32)
         num_found = 0
         for user_index, item_index in self._rows_of(users, PAIR_COLUMNS):
             counts = np.bincount(user_index - user_index[0])
             start = user_index[0] - users.start + 1
-            # Added, as the pairs of a user may go on in the next row group.
+            # Counts are added, because the next row group may continue the pairs of a user.
             lengths[start : start + len(counts)] += counts
             found[num_found : num_found + len(item_index)] = item_index
             num_found += len(item_index)
-        # In place: a copy would hold the pairs twice.
+        # `resize` works in place: a copy would hold the pairs twice.
         found.resize(num_found, refcheck=False)
         return Histories(
             offsets=np.cumsum(lengths), item_index=found, num_items=self.manifest.num_listed_items
         )
 
     def read_column(self, name: str, users: range, dtype: type[_Number]) -> NDArray[_Number]:
-        """Another column of the pairs of `read_train`, also read one row group at a time."""
+        """Another column of the pairs of `read_train`, read one row group at a time too."""
         found = self._taken(users, dtype)
         num_found = 0
         for _, values in self._rows_of(users, [PAIR_COLUMNS[0], name]):
@@ -127,12 +127,12 @@ class PartFiles:
 
     def _taken(self, users: range, dtype: type[_Number]) -> NDArray[_Number]:
         """An empty array for one number per pair of these users, or somewhat larger."""
-        # The system hands out memory as it is written to, so the surplus costs none.
+        # The system allocates a page at the first write, so the surplus costs no memory.
         return np.empty(sum(group.num_rows for group in self._groups_of(users)), dtype=dtype)
 
     def _rows_of(self, users: range, columns: list[str]) -> Iterator[tuple[NDArray[np.int32], ...]]:
-        """The columns, users first, of the training pairs of these users, one row group after the
-        other; empty ones are left out."""
+        """The columns, users first, of these users' training pairs, one row group after the other;
+        empty row groups are left out."""
         for name, groups_of_file in groupby(self._groups_of(users), lambda group: group.file):
             with self._opened(name) as content, _parquet(content) as file:
                 for group in groups_of_file:
@@ -144,7 +144,7 @@ class PartFiles:
                         yield tuple(array[kept] for array in arrays)
 
     def train_users_at(self, rows: Sequence[int]) -> list[int]:
-        """The user of each of these rows, which are counted over all training files."""
+        """The user of each row; rows are counted over all training files."""
         ends = list(accumulate(group.num_rows for group in self._groups))
         found = []
         for row in rows:
@@ -169,7 +169,7 @@ class PartFiles:
                 for number in range(file.num_row_groups):
                     described = file.metadata.row_group(number)
                     if described.num_rows:
-                        # From the file's footer: no rows are read for it.
+                        # The statistics stand in the file's footer, so no rows are read.
                         users = described.column(0).statistics
                         groups.append(
                             _Group(name, number, described.num_rows, users.min, users.max)
@@ -178,8 +178,8 @@ class PartFiles:
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[BufferedReader]:
-        """Yield a file that matches the manifest, at the beginning and at the end; DatasetError if
-        it does not, or cannot be read."""
+        """Yield a file that matches the manifest at the beginning and at the end; DatasetError if
+        the file differs or cannot be read."""
         path = self.path / name
         try:
             with open_regular(path) as file:
@@ -194,9 +194,9 @@ class PartFiles:
             ) from None
 
     def _compare(self, name: str, file: BufferedReader) -> None:
-        """Check the digest of a file, unless it was checked in its present state.
+        """Check the digest of a file, unless its present state was checked already.
 
-        The digest is a pass of its own over the file, so no bytes are held.
+        The digest takes a pass of its own over the file, so memory holds no bytes.
         """
         status = os.fstat(file.fileno())
         state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
@@ -215,17 +215,17 @@ class PartFiles:
 
 
 def _parquet(content: BufferedReader) -> pq.ParquetFile:
-    # No thread of Arrow may hold bytes that came from a Python file. The thread that lets go of
-    # them last waits for Python's lock; if Python exits meanwhile, it ends the thread, and that
+    # No thread of Arrow may hold bytes that came from a Python file. The last thread to release the
+    # bytes waits for Python's lock; if Python exits during the wait, Python ends the thread, which
     # aborts the process ("terminate called without an active exception"). So Arrow's threads read
-    # nothing: `pre_buffer` is off here, and ``use_threads`` where groups are read.
+    # nothing: `pre_buffer` is off here, and ``use_threads`` in every read of groups.
     return pq.ParquetFile(content, pre_buffer=False)
 
 
 def buffer_of(file: BufferedReader) -> pa.Buffer:
-    """The bytes of a file that was just opened, in memory of Arrow."""
-    # Not in Python's memory, for the reason in `_parquet`; and not in Arrow's default pool, which
-    # would not give the memory back.
+    """The bytes of a newly opened file, in memory of Arrow."""
+    # The bytes stay out of Python's memory for the reason in `_parquet`, and out of Arrow's default
+    # pool, because that pool keeps freed memory.
     size = os.fstat(file.fileno()).st_size
     content = pa.allocate_buffer(size, memory_pool=pa.system_memory_pool())
     return content.slice(0, file.readinto(content))
@@ -233,7 +233,7 @@ def buffer_of(file: BufferedReader) -> pa.Buffer:
 
 def numbers(column: pa.ChunkedArray) -> NDArray[Any]:
     """The values of a column of numbers without nulls."""
-    # `ChunkedArray.to_numpy` would import pandas where it is installed.
+    # `ChunkedArray.to_numpy` would import pandas, if installed.
     chunks = [np.from_dlpack(chunk) for chunk in column.chunks if len(chunk)]
     if len(chunks) == 1:
         return chunks[0]

@@ -19,7 +19,7 @@ from foretaste.data.movielens import named_set
 from foretaste.errors import SettingError
 
 DATASETS = Path("datasets")
-"""Where datasets are prepared that are given no directory."""
+"""The folder of datasets whose request names no directory."""
 
 OF_DATA = ("items", "source_dir")
 """The fields that a training has too, besides the source and the config."""
@@ -27,10 +27,10 @@ OF_DATA = ("items", "source_dir")
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareRequest:
-    """What `prepare_dataset` is asked for; made alike by the command line and by `prepare`."""
+    """The whole of one preparation; the command line and `prepare` make equal requests."""
 
     source: Any
-    """Any source of `prepare`. A training may also name a prepared dataset or its directory."""
+    """Any source of `prepare`; in a training also a prepared dataset or its directory."""
 
     config: PrepareConfig = field(default_factory=PrepareConfig)
     """The columns to read, the interactions to keep, and their split."""
@@ -39,7 +39,7 @@ class PrepareRequest:
     """A file, frame or database with the item id and further columns such as a title."""
 
     source_dir: Path | None = None
-    """The folder with the files or the archive of a named set, which is then not downloaded."""
+    """The folder with the files or the archive of a named set, in place of a download."""
 
     like: Path | None = None
     """A run or dataset whose settings of preparation and id types are repeated."""
@@ -63,27 +63,27 @@ class PrepareRequest:
 
     @classmethod
     def of(cls, source: object, **keywords: Any) -> PrepareRequest:
-        """The request of the keywords of `prepare`: the fields above, and settings by name."""
+        """Make the request of `prepare`'s keywords: the fields above, and settings by name."""
         names = [item.name for item in fields(cls) if item.name not in ("source", "config")]
         given = assign_settings("prepare", keywords, names, {"config": PrepareConfig})
         return cls(source=source, **given)
 
     @property
     def changes_dataset(self) -> bool:
-        """True if anything is asked that only a preparation can do."""
+        """True if the request has anything that only a preparation can do."""
         config = self.config
         is_default = config.query is None and config.content() == PrepareConfig().content()
         return not is_default or self.items is not None or self.source_dir is not None
 
     @property
     def is_prepared(self) -> bool:
-        """True if the source is a dataset or its directory, and not raw interactions."""
+        """True if the source is a dataset or its directory, not raw interactions."""
         if isinstance(self.source, str | Path):
             return is_dataset(Path(self.source))
         return isinstance(self.source, Dataset)
 
     def open_prepared(self) -> Dataset:
-        """The dataset that is the source, or that its directory holds.
+        """The source if it is a dataset, otherwise the dataset in its directory.
 
         Raises SettingError if settings of preparation are given, and the errors of `open_dataset`.
         """
@@ -106,11 +106,11 @@ class PrepareRequest:
         return [_named(one) for one in _each(self.source)]
 
     def record(self, manifest: Manifest) -> Document:
-        """The request as JSON values, without passwords; ``manifest`` is that of the dataset.
+        """The request as JSON values, without passwords; ``manifest`` describes the dataset.
 
-        A frame is there by its kind, and a query, which may have a password, by its digest. The
-        digests of what was read are those of the manifest, and so is the ``preparation`` that
-        ``like`` repeats: the dataset may have been prepared before.
+        The record names a frame by its kind, and a query, which may have a password, by its digest.
+        The digests of the sources come from the manifest, and so does the ``preparation`` that
+        ``like`` repeats, because the dataset may have been prepared before.
         """
         document: Document = to_document(replace(self, source=None, items=None))
         document["source"] = self.sources

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from foretaste._util.formatting import shown
 from foretaste.errors import InputError
 
-# Compared without case and punctuation, so userId, user_id and "User ID" are one; best first.
+# Names are compared without case and punctuation, so userId, user_id and "User ID" are equal. The
+# best spelling is first.
 SPELLINGS: dict[str, tuple[str, ...]] = {
     "user_id": (
-        # Olist's customer_id is another for each order.
+        # Olist's customer_id changes with each order.
         "userid", "user", "uid", "customeruniqueid", "customerid", "customer", "customerno",
         "customernumber", "customercode", "memberid", "member", "visitorid", "visitor", "accountid",
         "shopperid", "householdkey", "householdid", "reviewerid", "reviewer", "profileid",
@@ -56,13 +57,13 @@ EVENTS = frozenset((
     "behavior", "behaviour", "behaviortype", "behaviourtype", "activity", "activitytype",
 ))  # fmt: skip
 
-# Without "name": in interactions it may be the user's.
+# "name" is left out: in interactions it may be the user's name.
 TITLES = frozenset(SPELLINGS["title"]) - {"name"}
 STRENGTHS = frozenset(SPELLINGS["rating"] + SPELLINGS["weight"])
 KNOWN = frozenset(spelling for spellings in SPELLINGS.values() for spelling in spellings)
 
 PAIR = ("user_id", "item_id")
-"""The roles that every input must have a column for."""
+"""The roles whose columns every input must have."""
 
 NAMED = ("weight", "event")
 """The roles whose column is read only if a setting names it."""
@@ -79,7 +80,7 @@ def find_spelling(
     columns: Sequence[str], role: str, where: str, advice: str | None = None
 ) -> str | None:
     """The column with the best spelling of ``role``, or None; InputError, with ``advice``, if two
-    are equally good."""
+    columns are equally good."""
     for spelling in SPELLINGS[role]:
         matches = [column for column in columns if plain(column) == spelling]
         if len(matches) > 1:
@@ -93,7 +94,7 @@ def find_spelling(
 
 
 def flag(*options: str) -> str:
-    """Options in the spelling of the command line, then of Python."""
+    """Options in the spelling of the command line, then in Python's."""
     words = " and ".join(f"--{option.replace('_', '-')}" for option in options)
     return f"{words} ({', '.join(f'{option}=...' for option in options)} in Python)"
 

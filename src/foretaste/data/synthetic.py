@@ -92,7 +92,7 @@ def generate(config: GenerateConfig) -> Generated:
         "item_id": histories.item_index + np.int32(1),
         "timestamp": _EPOCH_S + start_U[users] + elapsed_s,
     }
-    # Beyond the known genres they are numbered.
+    # Further genres repeat the names with a number.
     turns = -(-config.num_genres // len(_GENRES))
     names = [genre if turn == 0 else f"{genre} {turn + 1}" for turn in range(turns)
              for genre in _GENRES]  # fmt: skip
@@ -127,7 +127,7 @@ class _Catalogue:
     """Running sum of popularity over ``item_by_cluster``, with a leading 0: [I + 1]."""
 
     cluster_bounds: NDArray[np.float64]
-    """Popularity summed up to the start of each cluster; last the sum of all: [C + 1]."""
+    """Popularity summed up to the start of each cluster, then the whole sum: [C + 1]."""
 
     cluster_vector_CD: NDArray[np.float64]
 
@@ -176,8 +176,8 @@ def _histories(catalogue: _Catalogue) -> Histories:
     mean = config.num_interactions / config.num_users
     least = min(max(1.0, mean / 6), 20.0)
     most = max(config.num_items // 2, 1)
-    # The total grows with the scale, so it is found by halving; 100 times are more than a float has
-    # bits.
+    # The total grows with the scale, so halving finds the scale; 100 steps are more than a float
+    # has bits.
     low, high = 0.0, 2 * most / share_U.min()
     for _ in range(100):
         scale = (low + high) / 2
@@ -210,12 +210,12 @@ def _draw_users(
     keys = np.zeros(0, dtype=np.int64)
     missing = lengths
     for _ in range(_MAX_ROUNDS):
-        # Draw as many as are missing. Repeats are removed, so no user ends with too many.
+        # Draw the missing number. Repeats are removed, so no user ends with too many items.
         keys = _distinct(np.concatenate((keys, _draw_pairs(catalogue, chance_UC, missing, rng))))
         missing = lengths - np.bincount(keys // config.num_items, minlength=len(lengths))
         if not missing.any():
             break
-    # Users whose clusters are used up get any items that they do not have.
+    # Users who have all items of their clusters get any other items.
     extra = [keys]
     for user in missing.nonzero()[0]:
         start = user * config.num_items
@@ -232,14 +232,14 @@ def _draw_pairs(
     num_draws: NDArray[np.int64],
     rng: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Keys ``user * I + item`` of independent draws, repeats included."""
+    """Keys ``user * I + item`` of independent draws, with repeats."""
     (users,) = num_draws.nonzero()
     counts = rng.multinomial(num_draws[users], chance_UC[users])
     bounds = catalogue.cluster_bounds
     cell = np.repeat(np.arange(counts.size), counts.ravel())
     user, cluster = np.divmod(cell, counts.shape[1])
-    # Inverse transform: a uniform point on the running sum of popularity falls into an item's share
-    # of it.
+    # Inverse transform: a uniform point on the running sum of popularity falls into the share of
+    # one item.
     point = bounds[cluster] + rng.random(len(cell)) * (bounds[cluster + 1] - bounds[cluster])
     position = np.searchsorted(catalogue.weight_end, point, side="right") - 1
     item = catalogue.item_by_cluster[np.minimum(position, len(catalogue.item_by_cluster) - 1)]
@@ -248,25 +248,26 @@ def _draw_pairs(
 
 
 def _distinct(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The keys, sorted, each once."""
+    """The distinct keys, sorted."""
     keys.sort()
     return keys[np.diff(keys, prepend=-1) > 0]
 
 
 def _rng(config: GenerateConfig, purpose: str, *more: int) -> np.random.Generator:
-    """A generator for one purpose, independent of those for other purposes."""
+    """A generator for one purpose, independent of the generators for other purposes."""
     return np.random.default_rng([config.seed, *purpose.encode(), *more])
 
 
 def _titles(genre_of_item: NDArray[np.integer], rng: np.random.Generator) -> list[str]:
-    """One title for each item, such as ``The Quiet Harbour``; no two of a genre are the same."""
+    """One title for each item, such as ``The Quiet Harbour``; no two titles of a genre are
+    equal."""
     order = rng.permutation(_NUM_TITLES)
     used: dict[int, int] = {}
     titles = []
     for genre in genre_of_item.tolist():
         turn, position = divmod(used.get(genre, 0), _NUM_TITLES)
         used[genre] = used.get(genre, 0) + 1
-        # Genres start at different points, so that their first titles differ.
+        # Genres start at different points, so their first titles differ.
         pair = int(order[(position + genre * 211) % _NUM_TITLES])
         adjective, noun = divmod(pair, len(_NOUNS))
         sequel = "" if turn == 0 else f" {turn + 1}"

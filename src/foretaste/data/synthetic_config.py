@@ -14,7 +14,7 @@ class GenerateConfig:
     """Number of users; every user has interactions."""
 
     num_items: Count = 1_000
-    """Number of items; the least popular may have no user."""
+    """Number of items; the least popular items may have no user."""
 
     num_interactions: Count = 60_000
     """Exact number of distinct (user, item) pairs; at most half of all possible pairs."""
@@ -23,7 +23,7 @@ class GenerateConfig:
     """Number of genres of the items; each user prefers a few of them."""
 
     taste: Annotated[float, Range(at_least=0, at_most=10)] = 2.0
-    """Weight of tastes beside popularity; at 0 users choose by popularity alone."""
+    """Weight of tastes beside popularity; users choose by popularity alone if it is 0."""
 
     seed: Seed = 0
     """Seed of all random draws."""
