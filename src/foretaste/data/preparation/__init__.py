@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # An option of the command line, with the Python spelling that may follow it.
 _OPTION = re.compile(r"--([a-z][a-z-]*)(?: \([a-z_]+=[^)]* in Python\))?")
-# An item that comes twice has its last place.
+# An item that appears twice takes its last place.
 _HISTORIES = """
 SELECT user_id, list(item_id ORDER BY last_time, item_id)
 FROM (SELECT user_id, item_id, max(time) AS last_time FROM raw GROUP BY user_id, item_id)
@@ -73,31 +73,31 @@ def prepare(
     ``postgresql://user@host/database``; see ``query``), a sequence of these, a pandas or Polars
     DataFrame, a pyarrow Table, a SciPy sparse matrix (row numbers are user ids, column numbers item
     ids, values ratings, or weights by ``weight_column="rating"``), or a GivenSplit of any of these.
-    Columns of several files are matched by name.
-    ``items`` is a file or frame with the item id and further columns such as a title. ``output`` is
-    by default ``datasets/<name>-<digest>``, with the digest of source and settings. A dataset of
-    the same source and settings that is already there is opened. ``progress`` is called with the
-    name of each step as it begins, and with the progress of a download. Settings may be given by
-    name, ``prepare("plays.csv", user_column="listener")``; they override those of ``config``.
+    Columns of several files are matched by name. ``items`` is a file or frame with the item id and
+    further columns such as a title. The default of ``output`` is ``datasets/<name>-<digest>``, with
+    the digest of source and settings. A dataset of the same source and settings is opened if it
+    exists. ``progress`` gets the name of each step when the step begins, and the progress of a
+    download. Settings may be given by name, ``prepare("plays.csv", user_column="listener")``; they
+    override ``config``.
 
     ``ml-100k``, ``ml-1m``, ``ml-20m``, ``ml-25m`` and ``ml-32m`` are sources too. MovieLens is
     downloaded once, checked and unpacked; titles come with it, and ``filters`` are the reference's.
-    With ``source_dir`` the files, or the archive, are taken from that folder instead.
+    With ``source_dir`` the files, or the archive, come from that folder instead.
 
     ``like`` is a run or dataset whose settings of preparation are repeated if no others are given:
     columns, filters, weights, events, half-life, features, and the format of text. Its id types,
     integer or text, become ``user_id_type`` and ``item_id_type``; otherwise one new id with letters
-    would make the whole column text. Protocol ``unseen`` holds out pairs that this run was not
-    trained on.
+    would make the whole column text. Protocol ``unseen`` holds out pairs that this run's training
+    lacked.
 
     The directory appears complete or not at all. The same input, settings and seed give the same
     files, for any order of rows, number of threads and memory limit.
 
-    Notes on the data, such as ids that are kept as text, are warnings of the category DataWarning.
+    Notes on the data, such as ids kept as text, are warnings of the category DataWarning.
     ``print(dataset)`` shows them too, with all sizes and the numbers of dropped rows.
 
     Raises InputError for a fault of the source (file, line, example), SettingError for settings
-    that do not fit it, DatasetError if ``output`` may not be written.
+    that do not fit the source, DatasetError if ``output`` may not be written.
     """
     request = PrepareRequest.of(
         source,
@@ -113,12 +113,12 @@ def prepare(
 
 
 def prepare_dataset(request: PrepareRequest, progress: Progress | None = None) -> Dataset:
-    """Prepare the dataset that a request asks for, or open it if it is there already.
+    """Prepare the dataset of a request, or open it if it exists already.
 
-    Raises what `prepare` raises.
+    Raises the errors of `prepare`.
     """
     if request.output is not None:
-        holds_dataset(request.output)  # raises now if nothing may be written there
+        holds_dataset(request.output)  # raises now if nobody may write there
     try:
         return _dataset_of(request, progress)
     except FeaturesError as error:
@@ -132,7 +132,7 @@ def open_or_prepare(request: PrepareRequest, progress: Progress | None = None) -
     """The dataset of a request, whose source may also be a Dataset or its directory.
 
     Raw interactions are prepared once, under ``root/<name>-<digest of source and settings>``, and
-    found there the next time. Raises SettingError if settings of preparation are given for a
+    opened there the next time. Raises SettingError if settings of preparation are given for a
     prepared dataset, and the errors of ``prepare`` and ``open_dataset``.
     """
     if request.is_prepared:
@@ -141,8 +141,8 @@ def open_or_prepare(request: PrepareRequest, progress: Progress | None = None) -
 
 
 def _dataset_of(request: PrepareRequest, progress: Progress | None) -> Dataset:
-    """The dataset at the request's ``output``, by default at the place of its digest: prepared now,
-    or opened if it is there."""
+    """The dataset at the request's ``output``, by default at the place of its digest: opened if it
+    exists, otherwise prepared."""
     report = progress or (lambda step: None)
     with _spark(request.config) as spark:
         inputs = Inputs.open(request, report, None if spark is None else spark.open_named)
@@ -156,15 +156,15 @@ def _dataset_of(request: PrepareRequest, progress: Progress | None) -> Dataset:
 
 
 def warn_of(dataset: Dataset) -> None:
-    """Issue the notes on a dataset, and the rows left out, as warnings. They point at the line of
-    the program that called foretaste."""
+    """Issue the notes on a dataset, and the rows left out, as warnings. The warnings point at the
+    line of the program that called foretaste."""
     package, frame, level = str(Path(__file__).parents[2]), sys._getframe(), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
         frame, level = frame.f_back, level + 1
     manifest = dataset.manifest
     rows = {"rows": manifest.rows()} if manifest.has_dropped_rows else {}
     for subject, note in (rows | manifest.notes).items():
-        # These only describe; nothing is odd.
+        # These notes only describe; nothing is odd.
         is_description = subject in ("titles", "times", "new items", UNSEEN, "like")
         if not is_description and not subject.startswith(FEATURE):
             note = _OPTION.sub(lambda found: found[1].replace("-", "_"), note)
@@ -174,8 +174,8 @@ def warn_of(dataset: Dataset) -> None:
 def read_histories(
     source: object, config: PairsConfig | None = None
 ) -> dict[int | str, list[int | str]]:
-    """The items of each user in rows of users and items, oldest first and without repeats; users
-    are sorted.
+    """The items of each user in rows of users and items, oldest first and without repeats, by
+    sorted user.
 
     ``source`` is any source of `prepare`: files of delimited text or Parquet, folders and patterns
     of them, frames, sparse matrices. Only the columns of users, items and times are read. Times
@@ -188,7 +188,7 @@ def read_histories(
     check_format_acts(config.file_format, sources, None)
     if config.time_column is None:
         columns = find_columns(sources[0], config)
-        with suppress(InputError):  # several columns look like times: the rows decide
+        with suppress(InputError):  # several columns look like times, so the rows decide
             if time := find_spelling([*sources[0].columns], "time", sources[0].name):
                 columns["time"] = time
     else:
@@ -212,7 +212,7 @@ def read_items(source: object, config: PairsConfig | None = None) -> pa.Table:
     ``described_id`` first.
 
     ``source`` is the same as ``items`` of `prepare`, with the same rules for its columns. Raises
-    InputError if it cannot be read or changes meanwhile.
+    InputError if the source cannot be read or changes during the read.
     """
     config = given_or_default("config", config, PairsConfig)
     described = open_items(source, config.items_format)
@@ -234,12 +234,12 @@ def read_items(source: object, config: PairsConfig | None = None) -> pa.Table:
 def _open_or_prepare(
     inputs: Inputs, output: Path, progress: Progress, spark: Spark | None
 ) -> Dataset:
-    """The dataset at ``output``: opened if it is there, otherwise prepared."""
+    """The dataset at ``output``: opened if it exists, otherwise prepared."""
     if not output.exists():
         try:
             return _prepare(inputs, output, progress, spark, overwrite=False)
         except DatasetError:
-            # Another process may have prepared the same dataset meanwhile; then it is opened.
+            # Another process may have prepared the same dataset first; then it is opened.
             if not (output / FILE_NAME).is_file():
                 raise
     return open_dataset(output)
@@ -255,8 +255,8 @@ def _prepare(
             with _engine(spark, config, directory / "scratch") as engine:
                 manifest = Pipeline(engine, inputs).run(directory, progress)
             manifest.write(directory)
-            # Again, as a preparation takes minutes. Of two writers the first is kept, up to the
-            # renaming, which replaces nothing unless it is asked to.
+            # The check runs again, because a preparation takes minutes. The first of two writers
+            # wins until the renaming, which replaces nothing without ``overwrite``.
             check_output(output, overwrite)
     except OSError as error:
         raise DatasetError(f"{output}: {why_not_written(error, 'write elsewhere')}") from None
@@ -265,7 +265,7 @@ def _prepare(
 
 @contextmanager
 def _spark(config: PrepareConfig) -> Iterator[Spark | None]:
-    """Yield Spark if the engine is spark. It starts on first use and stops at the end."""
+    """Yield Spark if the engine is spark. Spark starts on first use and stops at the end."""
     if config.engine != "spark":
         yield None
         return
@@ -280,7 +280,7 @@ def _spark(config: PrepareConfig) -> Iterator[Spark | None]:
 
 
 def _engine(spark: Spark | None, config: PrepareConfig, scratch: Path) -> Engine:
-    """The engine of the settings; the other engine is not imported."""
+    """The engine of the settings, without an import of the other engine."""
     if spark is None:
         from foretaste.data.preparation.duckdb_engine import DuckDBEngine
 

@@ -1,4 +1,4 @@
-"""Candidates that are given with the test part of a split: read, checked and numbered."""
+"""Candidates given with the test part of a split: read, checked and numbered."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _NCF_LINE = r"\(([^(),\t]+),([^(),\t]+)\)(\t[^\t]+)+\t?"
 def open_candidates(
     source: object, config: PrepareConfig, items: Source | None, opener: Opener | None
 ) -> list[Source]:
-    """Files of (user, item) rows, or of the lines of a ``.negative`` file of the NCF paper.
-    ``items`` may have the column of ``item_column``, as in `find_columns`."""
+    """Files of (user, item) rows, or of the lines of a ``.negative`` file from the NCF paper.
+    ``items`` may have the column of ``item_column``, see `find_columns`."""
     format = config.file_format
     if isinstance(source, str | Path):
         name = str(source).lower()
@@ -51,8 +51,8 @@ class Candidates:
         self._number = plan.parts.index(self._part)
 
     def read(self, config: PairsConfig, items: Source | None) -> None:
-        """Make table ``given_candidates`` of the (user, item) ids, as text. ``items`` is as in
-        `open_candidates`.
+        """Make table ``given_candidates`` of the (user, item) ids, as text. `open_candidates`
+        explains ``items``.
 
         Raises InputError with file and line of an empty id, of a line that is not in the format of
         the NCF paper, and of a line without an interaction in the test part of ``raw``.
@@ -104,16 +104,16 @@ class Candidates:
                 )
         num_repeated = engine.count(steps.LINES_OF_ONE_PAIR)
         self._counts_of_lines["num_test_candidate_lines_given_twice"] = num_repeated
-        # DuckDB's spelling only: the other engine reads no text.
+        # Only DuckDB's spelling is needed: the other engine reads no text.
         fields = "unnest(string_split(trim(TRAILING chr(9) FROM line), chr(9))[2:])"
         engine.make("given_candidates", steps.CANDIDATES_OF_LINES.format(fields=fields))
         engine.drop("candidate_lines")
 
     def number(self, counts: dict[str, int], is_listed: str) -> None:
         """Make table ``candidates``: the test users' candidates without targets, and without items
-        that no list has by column ``is_listed``.
+        that column ``is_listed`` keeps from lists.
 
-        Raises InputError if a test user has none.
+        Raises InputError if a test user has no candidate.
         """
         engine, part = self._engine, self._part
         engine.make(

@@ -1,7 +1,7 @@
 """SQL that casts stored values to a kind; NULL for a value that does not fit the kind.
 
-Times are only compared. Dates and times become microseconds since 1970. Numbers become integers, or
-floating point if some are no integers.
+Times serve comparisons only. Dates and times become microseconds since 1970. Numbers become
+integers, or floating point if some of them are no integers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from foretaste.data.sources.source import Column, Storage, quoted
 Kind = Literal["short", "integer", "real", "text", "moment", "instant"]
 """The kind of value in a column. ``short`` are integers of 32 bits, in half the memory of others.
 
-``moment`` are dates and times without a UTC offset, ``instant`` those with one.
+``moment`` are dates and times without a UTC offset, ``instant`` dates and times with one.
 """
 
 KINDS: dict[str, tuple[tuple[Kind, ...], ...]] = {
@@ -38,12 +38,12 @@ KINDS_OF_IDS: dict[IdType, tuple[tuple[Kind, ...], ...]] = {
 }
 """The possible kinds of ids, by the setting of their type."""
 
-# No other abbreviations: several zones share one, and DuckDB takes BST for that of Bangladesh.
+# Other abbreviations are refused: several zones share one, and DuckDB reads BST as Bangladesh's.
 _ZONE = "([-+][0-9:]+|Z|UTC|GMT|[A-Za-z_]+/.*)"
 _LARGEST = "1.7976931348623157e308"
 
 EMPTY_IDS = ("", '=""', "'")
-"""Texts that are no id: spreadsheets write an empty cell as any of them."""
+"""Texts that are no id: spreadsheets write them for an empty cell."""
 
 _NULLS: dict[Kind, str] = {"text": "STRING", "real": "DOUBLE"}
 
@@ -53,7 +53,7 @@ class Spellings:
     """SQL that engines spell differently; ``str.format`` fills in the names in braces."""
 
     matches: str
-    """True where all of ``text`` matches a ``pattern``."""
+    """True if all of ``text`` matches a ``pattern``."""
 
     each: str
     """One row for each element of the list ``values``, in the columns of a query."""
@@ -65,8 +65,8 @@ class Spellings:
     """The number of bytes of ``text`` in UTF-8."""
 
     micros: str
-    """Microseconds since 1970 of a ``value`` that is a date or time. ``type`` is TIMESTAMP for one
-    without a time zone, and TIMESTAMPTZ for one with a zone."""
+    """Microseconds since 1970 of a ``value`` that is a date or time. ``type`` is TIMESTAMP for a
+    value without a time zone, and TIMESTAMPTZ for a value with a zone."""
 
 
 def cast(sql: Spellings, column: Column, kind: Kind) -> str:
@@ -76,8 +76,8 @@ def cast(sql: Spellings, column: Column, kind: Kind) -> str:
         return _cast_text(sql, name, kind)
     real = f"CAST({name} AS DOUBLE)"
     short, integer = f"TRY_CAST({name} AS INTEGER)", f"TRY_CAST({name} AS BIGINT)"
-    # Integer ids of a frame become floats as soon as one is missing. From this bound on several
-    # integers become the same float, so a larger one is no id.
+    # Integer ids of a frame become floats if one is missing. Above this bound several integers
+    # become the same float, so a larger float is no id.
     end = {"halffloat": 2**11, "float": 2**24}.get(column.type_name, 2**53)
     whole = f"CASE WHEN abs({name}) < {end} AND floor({name}) = {name} THEN {{}} END"
     exact = f"CASE WHEN floor({name}) = {name} THEN {{}} END"
@@ -104,15 +104,15 @@ def cast(sql: Spellings, column: Column, kind: Kind) -> str:
 
 
 def _cast_text(sql: Spellings, name: str, kind: Kind) -> str:
-    # Not a bare TRY_CAST of the column: DuckDB moves it into its CSV reader, where it fails as
-    # CAST does.
+    # A bare TRY_CAST of the column fails: DuckDB moves it into its CSV reader, in which it fails
+    # like CAST.
     text = f"nullif({name}, '')"
     if kind in ("moment", "instant"):
         return _cast_time(sql, name, text, kind)
     short, integer = f"TRY_CAST({name} AS INTEGER)", f"TRY_CAST({name} AS BIGINT)"
     return {
         # The cast alone turns 007 into 7, 1_000 into 1000 and 77.5 into 78. Only text that the
-        # integer gives back is one.
+        # integer gives back is an integer.
         "short": f"CASE WHEN CAST({short} AS STRING) = {name} THEN {short} END",
         "integer": f"CASE WHEN CAST({integer} AS STRING) = {name} THEN {integer} END",
         # A dictionary of Parquet holds long text once; a table of rows would hold each copy.
@@ -123,7 +123,7 @@ def _cast_text(sql: Spellings, name: str, kind: Kind) -> str:
 
 
 def _cast_time(sql: Spellings, name: str, text: str, kind: Kind) -> str:
-    # DuckDB's spelling only: the other engine reads no times that are text.
+    # Only DuckDB's spelling is needed: the other engine reads no times that are text.
     # TRY_CAST to TIMESTAMP reads 31/12/20 as the year 31, and silently drops everything after the
     # seconds: offsets, PM, junk. So the pattern refuses these first.
     date = " *[0-9]{4}[^:]*"

@@ -1,5 +1,5 @@
 """The columns of each role, in interactions and in files of items: their common spellings, and the
-errors if none is found."""
+errors if no column is found."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def find_columns(
     roles: Sequence[str] = PAIR,
     items: Source | None = None,
 ) -> dict[str, str]:
-    """The columns of a source by role, for the roles that are found. If ``item_column`` is a column
-    of ``items`` alone, the source's own is found by its spelling.
+    """The columns of a source by role, for every role with a column. If ``item_column`` is a column
+    of ``items`` alone, the spelling decides the source's own column.
 
     Raises InputError if users or items are not found, SettingError if settings give one column two
     roles.
@@ -66,7 +66,7 @@ def find_columns(
         del named["item_id"]
     found = {role: name for role, name in named.items() if name in columns}
     # A column that a setting gives to one role is not guessed for another. Only a column of
-    # weights may be that of the ratings too.
+    # weights may have the ratings too.
     taken = {name for role, name in found.items() if role != "weight"}
     free = [column for column in columns if column not in taken]
     for role in roles:
@@ -96,7 +96,7 @@ def find_columns(
 
 
 def check_time_format(config: PairsConfig, columns: Mapping[str, str]) -> None:
-    """Raise SettingError for a format of times without a column of them."""
+    """Raise SettingError for a format of times without a column of times."""
     if config.time_format is not None and "time" not in columns:
         raise SettingError(
             f"time_format is {shown(config.time_format)}, and there is no time column; name one "
@@ -105,8 +105,8 @@ def check_time_format(config: PairsConfig, columns: Mapping[str, str]) -> None:
 
 
 def check_columns(sources: Sequence[Source], needed: Iterable[str]) -> None:
-    """Raise InputError if a source lacks a column that is read from the first one, or has several
-    of its name."""
+    """Raise InputError if a source lacks a column of the first source, or has several columns of
+    its name."""
     names = list(needed)
     for source in sources:
         _refuse_repeated(source, names)
@@ -118,7 +118,7 @@ def check_columns(sources: Sequence[Source], needed: Iterable[str]) -> None:
 
 
 def _refuse_repeated(source: Source, names: Iterable[str]) -> None:
-    """Raise InputError if several columns of a source have one of these names."""
+    """Raise InputError if several columns of a source share one of these names."""
     if twice := sorted({*names} & {*source.repeated}):
         raise InputError(
             f"{source.name}: column {shown(twice[0])} is there more than once; rename one of them"
@@ -133,8 +133,8 @@ def describe_unused(
     has_weights: bool = False,
     matrix: Any = None,
 ) -> dict[str, str]:
-    """Notes on the columns that are not read; empty if all are. The column of titles counts as read
-    if ``items`` reads it. With ``matrix`` the columns are those of a SciPy matrix."""
+    """Notes on the columns that are not read; empty if all are read. The column of titles counts as
+    read if ``items`` reads it. ``matrix`` is the SciPy matrix behind the columns, if any."""
     read = {*used, None if items is None else items.title}
     unused = list(dict.fromkeys(name for name in columns if name not in read))
     if not unused:
@@ -182,7 +182,7 @@ class ItemDescriptions:
     def __init__(self, source: Source, config: InputConfig) -> None:
         self.source = self.registered = source
         columns = [*source.columns, *source.repeated]
-        # foretaste serve has no such option, so renaming comes first.
+        # foretaste serve has no --item-column, so the advice to rename comes first.
         named = f"name it with {flag('item_column')}"
         advice = f"rename one, or {named}"
         key = (
@@ -190,7 +190,8 @@ class ItemDescriptions:
             if config.item_column in columns
             else find_spelling(columns, "item_id", source.name, advice)
         )
-        # In a file of items these are the item's; in interactions a code may be of anything.
+        # In a file of items these columns have the item's id; in interactions a code may mean
+        # anything.
         key = key or next((name for name in ("id", "code") if name in columns), None)
         if key is None:
             none = _none_looks_like(columns, "item_id", source.name)
@@ -209,7 +210,7 @@ class ItemDescriptions:
         self._has_several_titles = False
         self._columns: list[str] = []
         self.title = config.title_column
-        """The column of the titles; None if there is none."""
+        """The column of the titles; None without titles."""
         if self.title is None:
             advice = f"say which with {flag('title_column')}"
             self.title = find_spelling(self._others, "title", source.name, advice)
@@ -223,7 +224,7 @@ class ItemDescriptions:
         """Make table ``described`` of the columns, as text; returns their names in a query.
 
         The column of titles is called ``title``. If ids repeat, as in an export of orders, an item
-        gets the title of most of its rows. Another column is kept if it has one value per item.
+        gets the title of most of its rows, and another column is kept if it has one value per item.
         """
         taken = _RESERVED if self.title is None else _RESERVED | {"title"}
         names: dict[str, str] = {}
@@ -257,14 +258,14 @@ class ItemDescriptions:
         return [f"described.{sql}" for sql in self._columns]
 
     def describe_ids(self, engine: Engine) -> dict[str, str]:
-        """Notes on ids of the source that another program has changed."""
+        """Notes on ids of the source that another program changed."""
         ids = "SELECT described_id AS id, 1 AS num_rows FROM described"
         problems = problems_of(engine, f"({ids} WHERE described_id IS NOT NULL)")
         return {f"ids of {Path(self.source.name).name}": "; ".join(problems)} if problems else {}
 
     def match_forms(self, engine: Engine) -> list[tuple[str, str]]:
-        """Describe also the items whose id is spelled in another Unicode form in the source, if
-        only one id there has that form; returns each such id with the one of the source."""
+        """Describe also the items whose id has another Unicode form in the source, if only one of
+        the source's ids has that form; returns each id with the source's spelling."""
         is_ascii = engine.sql.matches.format(text="{id}", pattern=r"[\x00-\x7F]*")
         unmatched = engine.run(
             f"SELECT item_id FROM items{steps.DESCRIBED} "
@@ -286,7 +287,7 @@ class ItemDescriptions:
         return ids
 
     def _of_repeats(self, engine: Engine, names: dict[str, str]) -> dict[str, str]:
-        """Make ``described`` have one row per id; returns the columns that are kept."""
+        """Reduce ``described`` to one row per id; returns the kept columns."""
         engine.rename("described", "repeated")
         repeated = "FROM repeated WHERE described_id IS NOT NULL GROUP BY described_id"
         num_differing = {
@@ -300,8 +301,8 @@ class ItemDescriptions:
         if self.title is None:
             engine.make("described", f"SELECT * FROM {rows}")
         else:
-            # The most common title, not the first: exports have typing errors, and these rows have
-            # no order.
+            # The most common title is taken, not the first: exports have typing errors, and these
+            # rows have no order.
             title = names[self.title]
             engine.make(
                 "described",
@@ -334,8 +335,8 @@ class ItemDescriptions:
             )
 
     def describe_titles(self, engine: Engine) -> str:
-        """A note on the column of the titles, with the number of items that have one."""
-        # Without the file's folder, which differs from machine to machine.
+        """A note on the column of the titles, with the number of items with a title."""
+        # The note omits the file's folder, which differs from machine to machine.
         file = Path(self.source.name).name
         if self.title is None:
             if not self._others:
@@ -358,8 +359,8 @@ class ItemDescriptions:
 def respell(
     engine: Engine, table: str, columns: Sequence[str], ids: Sequence[tuple[str, str]]
 ) -> None:
-    """Give a table the rows of each ``described_id`` again, for an item that spells the id in
-    another Unicode form. ``ids`` has the item's spelling, then that of the table."""
+    """Repeat the rows of each ``described_id`` in a table for an item that spells the id in another
+    Unicode form. ``ids`` has the item's spelling, then the table's spelling."""
     engine.rename(table, "spelled")
     pairs = ", ".join(f"({literals(pair)})" for pair in ids)
     engine.make(
@@ -372,8 +373,8 @@ def respell(
 
 
 def spellings_of_filtered(engine: Engine) -> list[str]:
-    """The ids of the items file that spell an id of filtered rows, which the file lacks, in another
-    Unicode form."""
+    """The ids of the items file that spell, in another Unicode form, an id of filtered rows that
+    the file lacks."""
     is_ascii = engine.sql.matches.format(text="described_id", pattern=r"[\x00-\x7F]*")
     lacking, others = (
         engine.run(
@@ -389,8 +390,8 @@ def spellings_of_filtered(engine: Engine) -> list[str]:
 def _not_found(
     source: Source, absent: Mapping[str, str], missing: Sequence[str], *, looks_for_time: bool
 ) -> str:
-    """The message about all columns that are not found. One message for each would have a user with
-    a table in another language try again and again."""
+    """The message about all missing columns. With one message for each column, a user with a table
+    in another language would have to try again and again."""
     hint = _header_hint(source) + _index_hint(source)
     if not missing:
         return has_no_column(source, absent, hint)
@@ -404,7 +405,7 @@ def _not_found(
 
 
 def has_no_column(source: Source, absent: Mapping[str, str], hint: str = "") -> str:
-    """The message about columns that are named by options and absent from a source."""
+    """The message about columns that options name and a source lacks."""
     columns = _names(source)
     asked = ", nor ".join(
         f"{shown(name)}, asked for with {flag(option)}" for option, name in absent.items()
@@ -417,7 +418,7 @@ def has_no_column(source: Source, absent: Mapping[str, str], hint: str = "") -> 
 
 
 def _names(source: Source) -> list[str]:
-    """The names of a source's columns, also those that several columns have."""
+    """The names of a source's columns, also names that several columns share."""
     return [*source.columns, *filter(None, source.repeated)]
 
 
@@ -426,8 +427,8 @@ def _none_looks_like(columns: Sequence[str], role: str, where: str) -> str:
 
 
 def _header_hint(source: Source) -> str:
-    """A sentence on files without a header, if the first line holds a value, or holds no known name
-    and looks like the second line."""
+    """A sentence on files without a header, if the first line has a value, or has no known name and
+    looks like the second line."""
     if not isinstance(source, TextFile) or source.format.columns is not None:
         return ""
     _, second = next(source.rows(), (0, []))
@@ -455,7 +456,7 @@ def _index_hint(source: Source) -> str:
 
 
 def _listed(names: Sequence[str], most: int = 20) -> str:
-    """Names; of many the first ones, and the number of the others."""
+    """Names; if there are many, the first names and the number of the others."""
     if len(names) <= most + 1:  # the last name takes no more room than "and 1 more"
         return ", ".join(map(shown, names))
     return f"{', '.join(map(shown, names[:most]))} and {len(names) - most} more"

@@ -1,4 +1,4 @@
-"""DuckDB, set up for preparing: no network, results that do not depend on threads or memory."""
+"""DuckDB, set up for a preparation: no network, results that do not depend on threads or memory."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from foretaste.data.sources.source import Source, quoted
 from foretaste.data.sources.text import TextFile
 from foretaste.errors import InputError, SettingError
 
-# Errors that values can cause: damaged files, dates out of range, odd types. All others are faults
-# of foretaste and stay tracebacks.
+# Errors that values can cause: damaged files, dates out of range, odd types. All other errors are
+# faults of foretaste and stay tracebacks.
 _DATA_ERRORS = (
     duckdb.InvalidInputException,
     duckdb.IOException,
@@ -40,14 +40,15 @@ _CANNOT_SPILL = "max_temp_directory_size"
 # The process held 260 to 300 MiB more than DuckDB's limit, for limits from 0.5 to 2 GB.
 _BESIDE_ENGINE_BYTES = 300 * 2**20
 _LEAST_BYTES = 64 * 2**20
-"""Smallest default limit. A small file needs no more, and the free memory changes meanwhile."""
+"""Smallest default limit. A small file needs no more, and the free memory keeps changing."""
 
 
 class DuckDBEngine(Engine):
-    """One in-memory database that spills to ``scratch`` and is gone when closed."""
+    """One in-memory database that spills to ``scratch`` and disappears when closed."""
 
-    # Chosen by time: of 20 million rows of CSV, DuckDB took 4.1 s, Polars 5.0 s, Ibis on DuckDB
-    # 5.3 s, pandas 23.8 s; of 100 million rows of Parquet under 2 GB, DuckDB 27 s, Polars 82 s.
+    # DuckDB was the fastest: for 20 million rows of CSV, DuckDB took 4.1 s, Polars 5.0 s, Ibis on
+    # DuckDB 5.3 s, pandas 23.8 s; for 100 million rows of Parquet under 2 GB, DuckDB 27 s, Polars
+    # 82 s.
     name = f"duckdb {duckdb.__version__}"
 
     sql = Spellings(
@@ -68,7 +69,8 @@ class DuckDBEngine(Engine):
         options: dict[str, str | int | bool] = {
             "temp_directory": real_path(scratch),
             # A kept order takes memory (the process reached 2.4 GB under a limit of 2 GB). Without
-            # it only COPY with ORDER BY is sorted: fetched as Arrow, it was not, 6 times of 6.
+            # a kept order only COPY with ORDER BY sorts: rows fetched as Arrow were unsorted, 6
+            # times of 6.
             "preserve_insertion_order": False,
             "autoinstall_known_extensions": False,
             "python_enable_replacements": False,
@@ -77,12 +79,12 @@ class DuckDBEngine(Engine):
         if threads is not None:
             options["threads"] = threads
         self._connection = duckdb.connect(":memory:", config=options)
-        # In a notebook without widgets there is no progress bar, and setting it is an error.
+        # A notebook without widgets has no progress bar, and setting one is an error.
         if self.row("SELECT current_setting('enable_progress_bar')") == (True,):
             self._connection.execute("SET enable_progress_bar = false")
         # Statistics may lie: IS NOT NULL dropped all rows if a page index called all values NULL.
         self._connection.execute("SET parquet_use_page_index = false")
-        # Otherwise a geometry that nobody reads refuses the file if its description is incomplete.
+        # Without this setting an unread geometry with an incomplete description refuses the file.
         self._connection.execute("SET enable_geoparquet_conversion = false")
         if memory_limit is None:
             # Half of the memory of the machine or its container, of which DuckDB's own default
@@ -148,7 +150,7 @@ class DuckDBEngine(Engine):
             raise
 
     def find_rows(self, source: Source, where: str, value: str) -> Found:
-        # A table scan numbers rows in their order only while that order is kept.
+        # A table scan numbers rows in their order only if that order is kept.
         self.run("SET preserve_insertion_order = true")
         fits = f"{where} AND {source.kept}" if source.kept else where
         count, row, num_rows, first = self.row(

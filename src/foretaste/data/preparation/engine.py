@@ -17,7 +17,7 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """Rows of a source that fulfil a condition."""
+    """The rows of a source that meet a condition."""
 
     count: int
 
@@ -25,19 +25,19 @@ class Found:
     """The place of the first row: ``file, line 3``."""
 
     value: str | None
-    """The value asked for, in the first of them."""
+    """The requested value of the first row."""
 
 
 class Engine(ABC):
     """Tables and queries of one preparation. As a context it removes its tables at the end."""
 
     name: str
-    """The engine with its version, for the manifest."""
+    """The engine and its version, for the manifest."""
 
     sql: Spellings
 
     reads_numbers_of_text: ClassVar[bool] = True
-    """True if columns of text may hold ratings and times; if not, they must be typed columns."""
+    """True if columns of text may have ratings and times; otherwise both must be typed columns."""
 
     @abstractmethod
     def __enter__(self) -> Self: ...
@@ -63,7 +63,8 @@ class Engine(ABC):
 
     @abstractmethod
     def find_rows(self, source: Source, where: str, value: str) -> Found:
-        """The kept rows of a source that fulfil ``where``, with the SQL ``value`` of the first."""
+        """The kept rows of a source that meet ``where``, with the SQL ``value`` of the first
+        row."""
 
     def find_value(self, sources: Sequence[Source], name: str, kind: Kind, value: str) -> Found:
         """The rows of the first source that has the SQL ``value`` in column ``name``, read as
@@ -81,11 +82,11 @@ class Engine(ABC):
 
     @abstractmethod
     def define(self, view: str, query: str) -> None:
-        """Give a name to a query, which runs whenever the name is read."""
+        """Give a query a name; each read of the name runs the query."""
 
     @abstractmethod
     def drop(self, table: str) -> None:
-        """Forget a table, and free its memory."""
+        """Drop a table, and free its memory."""
 
     @abstractmethod
     def rename(self, table: str, name: str) -> None:

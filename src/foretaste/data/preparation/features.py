@@ -1,4 +1,4 @@
-"""Features of items: their columns in the items file, the values that several items have, and new
+"""Features of items: their columns in the items file, values shared by several items, and new
 items."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FEATURE = "feature "
 """Subject of the note on a column of features, before its name."""
 
 _MOST_NAMED = 3
-"""Most values in the note on values that are left out."""
+"""Most values in the note on values left out."""
 
 
 class FeaturesError(InputError, SettingError):
@@ -47,10 +47,10 @@ class _Feature:
     name: str
 
     mark: str
-    """The sign between several values of a text; empty if there is none."""
+    """The sign between several values of a text; empty without a sign."""
 
     def rows(self, engine: Engine, source: Source, item_id: str) -> tuple[str, Column]:
-        """The text after FROM in a query of the ids, ``described_id``, and single values, and the
+        """The text after FROM in a query of ids, ``described_id``, and single values, and the
         column of these values."""
         column = source.columns[self.name]
         values, value = column.values, column.sql
@@ -66,7 +66,7 @@ class ItemFeatures:
     """The columns of features in a file of items.
 
     Raises FeaturesError for a column that the file does not have, whose type is no category, that
-    is named twice, or that has the ids.
+    is named twice, or that has the item ids.
     """
 
     def __init__(self, items: ItemDescriptions, asked: Sequence[str]) -> None:
@@ -93,8 +93,9 @@ class ItemFeatures:
                 )
 
     def read(self, engine: Engine) -> None:
-        """Make table ``values_of_items`` of the values of each item, by ``described_id``, after the
-        descriptions were read. Raises FeaturesError for a column of real numbers."""
+        """Make table ``values_of_items`` of the values of each item, by ``described_id``. The
+        descriptions must have been read before. Raises FeaturesError for a column of real
+        numbers."""
         source = self._items.registered
         item_id = cast(engine.sql, source.columns[self._items.key], "text")
         selects = []
@@ -115,7 +116,7 @@ class ItemFeatures:
 
     def _category(self, engine: Engine, rows: str, column: Column, name: str) -> Column:
         """The column whose text is the category: ``column``, or its numbers if a file without types
-        has numbers such as 3.0, as pandas writes integers of which some are missing."""
+        has numbers such as 3.0. Pandas writes integers so if some are missing."""
         is_real = column.storage in ("real", "decimal")
         value = column.sql
         if isinstance(self._source, TextFile | Database):
@@ -167,7 +168,7 @@ class ItemFeatures:
         """Make ``items`` again, with new items and in the order of the lists, and
         ``feature_values``; returns notes on columns and new items.
 
-        The item ids are of ``kind``, ``respelled`` is the result of `match_forms`, and
+        ``kind`` is the kind of the item ids, ``respelled`` the result of `match_forms`, and
         ``empty_values`` are no ids. Table ``known_items`` has the ids of the source, ids of
         filtered rows too. Raises FeaturesError for a column without a value that two items share.
         """
@@ -188,7 +189,8 @@ class ItemFeatures:
         return self._describe(engine, most) | self._describe_new(engine)
 
     def _describe(self, engine: Engine, most: int) -> dict[str, str]:
-        """A note on each column; FeaturesError for one without a value that two items share."""
+        """A note on each column; FeaturesError for a column without a value that two items
+        share."""
         sizes = {number: found for number, *found in engine.run(steps.SIZES_OF_COLUMNS)}
         num_with: dict[int, int] = dict(engine.run(steps.ITEMS_WITH_VALUE))
         frequent: dict[int, list[str]] = {}
@@ -220,7 +222,7 @@ class ItemFeatures:
         return notes
 
     def _describe_new(self, engine: Engine) -> dict[str, str]:
-        """Notes on the items of the file that no row of the source has."""
+        """Notes on the file's items that no row of the source has."""
         num_new, num_listed, num_misfits, misfit = engine.row(steps.COUNTS_OF_NEW)
         if not num_new:
             return {}
@@ -251,7 +253,7 @@ class ItemFeatures:
 
 
 def _found(source: Source, text: str) -> _Feature:
-    """The column that ``text`` names, alone or with the sign between its values."""
+    """The column that ``text`` names, with the sign between its values if ``text`` has one."""
     columns = [*source.columns, *source.repeated]
     if text not in columns and text[:-1] in columns and not text[-1].isalnum():
         name, mark = text[:-1], text[-1]

@@ -35,7 +35,7 @@ RUN_FILES = {
     "users": ("user_index", "user_id"),
     "items": ("item_index", "item_id"),
 }
-"""The files that have the pairs of a run, and the columns that are read of each."""
+"""The files with the pairs of a run, and the columns read from each file."""
 
 _LONGEST_NAME = 200
 _NCF_TRAIN, _NCF_TEST, _NCF_NEGATIVE = ".train.rating", ".test.rating", ".test.negative"
@@ -43,17 +43,17 @@ _NCF_TRAIN, _NCF_TEST, _NCF_NEGATIVE = ".train.rating", ".test.rating", ".test.n
 
 @dataclass(frozen=True, kw_only=True)
 class GivenSplit:
-    """The parts of a given split, which are prepared unchanged.
+    """The parts of a given split, which the preparation keeps.
 
     Each part is any source of `prepare`. Columns are found by name. Times order the interactions of
-    a user, and decide no part. The catalogue is the items of ``train``. A pair in several parts
-    belongs to the first of them, in the order below. Users outside of training are answered from
-    their fold-in items, or without a history if they have none. Protocol ``none`` trains on all
-    parts.
+    a user, but decide no part. The catalogue is the items of ``train``. A pair in several parts
+    belongs to the first part, in the order below. A model answers users outside of training from
+    their fold-in items, or without a history if they have no fold-in items. Protocol ``none``
+    trains on all parts.
     """
 
     train: object
-    """Interactions to learn from."""
+    """Interactions that train the model."""
 
     validation_fold_in: object = None
     """Known interactions of validation users who are in no other part."""
@@ -65,11 +65,11 @@ class GivenSplit:
     """Known interactions of test users who are in no other part."""
 
     test: object = None
-    """Interactions to evaluate on."""
+    """Interactions that measure the model."""
 
     test_candidates: object = None
-    """Candidates ``fixed`` of each test user, against which the test items are ranked: a file or
-    frame of (user, item) rows, or a ``.negative`` file of the NCF paper."""
+    """Candidates ``fixed`` of each test user, which compete with the test items in the ranking: a
+    file or frame of (user, item) rows, or a ``.negative`` file of the NCF paper."""
 
     def __post_init__(self) -> None:
         if self.train is None:
@@ -91,7 +91,7 @@ class GivenSplit:
                 )
 
     def parts(self) -> dict[str, object]:
-        """The sources by the names that their parts have in the dataset; training first."""
+        """The sources by the names of their parts in the dataset; training first."""
         found = {"train": self.train}
         for split in ("validation", "test"):
             fold_in, target = getattr(self, f"{split}_fold_in"), getattr(self, split)
@@ -107,9 +107,9 @@ def _flag(part: str) -> str:
 
 
 def as_given_split(source: object) -> GivenSplit | None:
-    """The given split that ``source`` is or names; None for a source that is still to be split.
+    """The given split that ``source`` is or names; None for a source that the protocol splits.
 
-    ``X.train.rating`` names the NCF paper's split: also ``X.test.rating`` and, if it exists,
+    ``X.train.rating`` names the NCF paper's split, with ``X.test.rating`` and, if it exists,
     ``X.test.negative``.
     """
     if isinstance(source, GivenSplit):
@@ -135,21 +135,21 @@ class Inputs:
     """Each source's ``part_number`` is its part's position in ``parts``."""
 
     parts: tuple[str, ...]
-    """The parts of a given split, training first; empty if the source is still to be split, and
+    """The parts of a given split, training first; empty if the protocol splits the source, and
     under protocol none, which trains on all parts."""
 
     candidates: list[Source]
-    """The candidates that are given with the test part, if any."""
+    """The candidates given with the test part, if any."""
 
     run_files: dict[str, Source]
-    """Under protocol unseen, the ``histories``, ``users`` and ``items`` of the run to compare with;
+    """Under protocol unseen, the ``histories``, ``users`` and ``items`` of the compared run;
     otherwise empty."""
 
     like_notes: dict[str, str]
-    """Notes on the settings that are repeated of another preparation, by subject."""
+    """Notes on the settings repeated from another preparation, by subject."""
 
     items: Source | None
-    """The description of the items, if there is one."""
+    """The description of the items, if any."""
 
     provenance: list[Document]
     """For each source: its part, name, size and checksum, and the format of text."""
@@ -170,8 +170,8 @@ class Inputs:
         """Open and checksum the request's source, which may be a named set, and its items. The
         engine's ``opener`` opens names that only the engine knows.
 
-        Raises InputError if they cannot be read, SettingError for a setting of an input that is
-        not given.
+        Raises InputError if an input cannot be read, SettingError for a setting of an absent
+        input.
         """
         source, items, config, like_notes = request.source, request.items, request.config, {}
         if request.like is not None:
@@ -224,7 +224,7 @@ class Inputs:
     def default_output(self, root: Path) -> Path:
         """``root/<name>-<digest>``: equal for equal content and settings, from any folder."""
         digest = hashlib.sha256(_key(self.provenance, self.config.content()).encode()).hexdigest()
-        # File systems take names of 255 bytes, and the temporary name has a prefix.
+        # File systems allow names of 255 bytes, and the temporary name has a prefix.
         name = self.name.encode()[:_LONGEST_NAME].decode(errors="ignore")
         return root / f"{name}-{digest[:12]}"
 
@@ -247,8 +247,8 @@ class Inputs:
 def _open_parts(
     source: object, split: GivenSplit | None, config: PrepareConfig, opener: Opener | None
 ) -> tuple[list[Source], tuple[str, ...]]:
-    """The sources of all interactions, and the names of their parts; no names if the source is
-    still to be split, or if protocol none trains on all parts."""
+    """The sources of all interactions, and the names of their parts; no names if the protocol
+    splits the source, or if protocol none trains on all parts."""
     named = {"interactions": source} if split is None else split.parts()
     opened = [
         replace(found, part_number=number)
@@ -261,7 +261,7 @@ def _open_parts(
 
 
 def _files_of_run(run: Path | None) -> dict[str, Source]:
-    """The files of a run that have the pairs that it was trained on, by their names.
+    """The files of a run with its training pairs, by their names.
 
     Raises SettingError without a run.
     """
@@ -277,14 +277,14 @@ def _files_of_run(run: Path | None) -> dict[str, Source]:
 
 
 def _name_of(source: Source) -> str:
-    """The name of a dataset: that of a file without its suffixes, of a table with its schema."""
+    """The name of a dataset: a file's name without suffixes, a table's name with its schema."""
     if source.name.startswith(TABLE):
         return Path(source.name.removeprefix(TABLE)).name
     return Path(source.name).name.split(".")[0]
 
 
 def _key(source: Sequence[Document], settings: Document) -> str:
-    """The content and settings that determine a dataset, as text."""
+    """The content and settings that decide a dataset, as text."""
     key = {
         "format_version": FORMAT_VERSION,
         "source": sorted(
@@ -296,7 +296,7 @@ def _key(source: Sequence[Document], settings: Document) -> str:
 
 
 def _check_settings_act(config: PrepareConfig, items: object) -> None:
-    """Raise SettingError for a setting of an input that is not given."""
+    """Raise SettingError for a setting of an absent input."""
     for name in ("title_column", "features") if items is None else ():
         if (value := getattr(config, name)) is not None:
             named = shown(value) if isinstance(value, str) else " ".join(value)

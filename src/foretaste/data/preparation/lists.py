@@ -1,4 +1,4 @@
-"""The lines of files of lists: one for each user of a part."""
+"""The lines of files of lists: one line for each user of a part."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def count_empty_lists(
     registered: Sequence[Source],
     empty_values: Sequence[str],
 ) -> int:
-    """The number of users without items in ``sources``, which the engine reads as ``registered``;
-    InputError if two lines of a part have the same user. Empty ids and ``empty_values`` are no
-    users."""
+    """The number of users without items in ``sources``; the engine reads them as ``registered``.
+    Raises InputError if two lines of a part have the same user. Empty ids and ``empty_values`` are
+    no users."""
     with prefix_errors(sources):
         lines = "\nUNION ALL ".join(
             f"SELECT {source.part_number} AS part, user_id, line FROM {source.users}"

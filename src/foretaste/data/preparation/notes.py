@@ -1,4 +1,4 @@
-"""Notes on ids that another program has changed, that stand for nobody, or that look alike."""
+"""Notes on ids that another program changed, that mean nobody, or that look alike."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _PROBLEMS = {
     r"(?s).*[\[\]{}].*|[^ ]*[0-9][^ ]*( +[^ ]*[0-9][^ ]*)+": "looks like several ids in one field",
     f"(?s){_UNSEEN}.*|.*{_UNSEEN}": "has spaces or invisible characters around it",
 }
-"""What is said of an id that matches a pattern as a whole."""
+"""The problem of an id, by the pattern that matches the whole id."""
 
 _MOST_ODD_IDS = 10
 _ODD_SHARE = 0.01
-"""Largest share of the rows whose ids alone make a column text, for a note."""
+"""A note appears if the ids of at most this share of the rows alone make a column text."""
 
 _LEAST_USERS = 100
 _LARGE_SHARE, _TIMES_THE_NEXT = 0.05, 10
 """A note names a user with a larger share of the rows, and this many times the next user's rows."""
 
 LONG_HISTORY = 10_000
-"""Items of a history that models of pairs of items count."""
+"""Most items of a history that models of item pairs count."""
 
 _MAY_NOT_BE_NFC = r"(?s).*[\p{M}\x{1100}-\x{11FF}\x{2126}-\x{212B}\x{F900}-\x{FAFF}].*"
 
@@ -54,7 +54,7 @@ _MAY_NOT_BE_NFC = r"(?s).*[\p{M}\x{1100}-\x{11FF}\x{2126}-\x{212B}\x{F900}-\x{FA
 def describe_ids(
     engine: Engine, raw: Raw, columns: Mapping[str, str], config: PrepareConfig
 ) -> dict[str, str]:
-    """Notes on the ids in table ``raw``; empty if there are none."""
+    """Notes on the ids in table ``raw``; empty without problems."""
     notes: dict[str, str] = {}
     for role, label in _LABELS.items():
         if raw.kinds[role] != "text":
@@ -72,7 +72,8 @@ def describe_ids(
 
 
 def problems_of(engine: Engine, ids: str) -> list[str]:
-    """What is said of the ids, as text, in column ``id`` of a table with their ``num_rows``."""
+    """The problems of the ids in column ``id``, which is text, of a table with their
+    ``num_rows``."""
     selected = []
     for pattern in _PROBLEMS:
         where = engine.sql.matches.format(text="id", pattern=pattern.replace("'", "''"))
@@ -90,7 +91,7 @@ def problems_of(engine: Engine, ids: str) -> list[str]:
 
 
 def _odd_ids(engine: Engine, raw: Raw, column: str) -> list[str]:
-    """The note on the few ids that alone make a column text, if there are such."""
+    """The note on the few ids that alone make a column text, if any."""
     integer = cast(engine.sql, Column(sql="id", storage="text", type_name="text"), "integer")
     num_rows = engine.count("raw")
     num_odd, num_ids, first = engine.row(
@@ -100,7 +101,7 @@ def _odd_ids(engine: Engine, raw: Raw, column: str) -> list[str]:
         return []
     are_none = "is not an integer" if num_odd == 1 else "are not integers"
     place = engine.find_value(raw.sources, column, "text", quoted(first)).place
-    # Without the folder, which differs from machine to machine.
+    # The note omits the folder, which differs from machine to machine.
     return [
         f"are text, because {int(num_odd):,} of {num_rows:,} values {are_none}: "
         f"{shown(first)} ({Path(place).name})"
@@ -108,8 +109,8 @@ def _odd_ids(engine: Engine, raw: Raw, column: str) -> list[str]:
 
 
 def describe_most_active(engine: Engine) -> dict[str, str]:
-    """Notes on a user who may stand for many or for nobody, and on users with long histories; empty
-    if there are none."""
+    """Notes on a user who may mean many people or nobody, and on users with long histories; empty
+    without both."""
     num_users, num_rows, most, num_long = engine.row(
         "SELECT count(*), sum(num_rows), max(num_rows), "
         f"count(CASE WHEN num_rows > {LONG_HISTORY} THEN 1 END) FROM user_codes"
@@ -138,7 +139,7 @@ def describe_most_active(engine: Engine) -> dict[str, str]:
 
 
 def _spelled_twice(engine: Engine) -> list[str]:
-    """The note on ids that differ in their Unicode form alone, if there are such."""
+    """The note on ids that differ in their Unicode form alone, if any."""
     where = engine.sql.matches.format(text="id", pattern=_MAY_NOT_BE_NFC)
     spellings = group_by_form(id for (id,) in engine.run(f"SELECT id FROM seen WHERE {where}"))
     forms = list(spellings)

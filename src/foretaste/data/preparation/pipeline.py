@@ -45,26 +45,26 @@ _MOST_UNKNOWN = 0.1
 
 _HALF_LIVES_OF_GAP = 10
 _ROWS_PER_ROW_AFTER_GAP = 1000
-"""Ages ignore the times after such a gap if at most one row in this many follows the gap."""
+"""Ages ignore the times after a gap of that length if at most one row in this many follows."""
 
 _LEAST_RANKED = 0.95
-"""Times are ranks if the times of this share of the users are."""
+"""Times are ranks if the times of this share of the users are ranks."""
 
 _MOST_TIED = 0.5
-"""A note says so if a hash orders a larger share of the neighbours in a history."""
+"""A note appears if a hash orders a larger share of the neighbours in a history."""
 
-# In simulated nights of 3,000 people, with a quarter 252 people were compared and a loss of 10 %
-# could be seen, with half 503 and 5 %, with three quarters 755 and 4 %. The trial lacks that share
-# of the news.
+# In simulated nights of 3,000 people, a quarter compared 252 people and showed a loss of 10 %,
+# a half 503 people and 5 %, three quarters 755 people and 4 %. The training of the trial lacks that
+# share of the news.
 _HELD_SHARE = 0.5
-"""Share of the users with unseen pairs whose unseen pairs are held out."""
+"""Share of the users with unseen pairs whose pairs are held out."""
 
 _MOST_EVENTS = 10
 """Most event types in the message about absent ones."""
 
-# For each filter: its setting, its column of ids, its SQL, and the name of the count of dropped
-# rows, whose reason is in `_LEFT_OUT` of manifest.py. The SQL is a condition, or with a column of
-# ids the query of the ids to keep.
+# Each filter has its setting, its column of ids, its SQL, and the name of the count of dropped
+# rows; `_LEFT_OUT` of manifest.py has the reason. The SQL is a condition, or with a column of ids
+# the query of the ids to keep.
 _FILTERS = (
     ("min_rating", None, steps.RATED, "num_rows_rated_too_low"),
     ("min_item_users", "item_id", steps.FREQUENT_ITEMS, "num_rows_of_rare_items"),
@@ -108,8 +108,8 @@ class Pipeline:
             candidates = Candidates(engine, inputs.candidates, plan)
             candidates.read(self._config, inputs.items)
         self.describe_inputs(raw, times, items)
-        # Once all is read: a file that somebody writes to meanwhile is refused, not taken by
-        # halves.
+        # The check follows the last read: a file that changed during the preparation is refused,
+        # because half of it may be old.
         inputs.check_unchanged()
         half_life = self.half_life(times)
         if plan.protocol == "temporal":
@@ -153,7 +153,7 @@ class Pipeline:
         return self._manifest(raw.kinds, *written, mean_weight)
 
     def _held_queries(self) -> dict[str, str]:
-        """The queries of the files of pairs that are not trained on."""
+        """The queries of the files of all pairs except the training pairs."""
         rows = {
             part: (f"(SELECT * FROM held WHERE part = '{part}')", self._position)
             for part in self._plan.held_parts
@@ -169,7 +169,7 @@ class Pipeline:
         }
 
     def read(self) -> Raw:
-        """Make table ``raw``, and count its rows. Times that are not read leave the plan."""
+        """Make table ``raw``, and count its rows. Unread times leave the plan."""
         engine, plan, config, counts = self._engine, self._plan, self._config, self._counts
         sources = self._inputs.interactions
         raw = read_raw(
@@ -195,7 +195,7 @@ class Pipeline:
     def describe_inputs(
         self, raw: Raw, times: Times | None, items: ItemDescriptions | None
     ) -> None:
-        """Add the notes on what was read, and on what was not."""
+        """Add the notes on the columns that were read, and on the others."""
         engine, plan, notes = self._engine, self._plan, self._notes
         sources = self._inputs.interactions
         notes |= self._inputs.like_notes
@@ -219,8 +219,8 @@ class Pipeline:
         notes |= items.describe_ids(engine) if items else {}
 
     def keep_events(self, rows: str) -> str:
-        """Drop and count the rows whose event type is not asked for; returns the name of the table
-        with the remaining rows. Raises InputError if an event type to keep is absent."""
+        """Drop and count the rows of event types that ``events`` does not name; returns the name of
+        the table with the remaining rows. Raises InputError if an event type to keep is absent."""
         engine, events = self._engine, self._plan.events
         if not events:
             return rows
@@ -252,7 +252,7 @@ class Pipeline:
         return "rows_of_events"
 
     def keep_as_seen(self, table: str, rows: str, condition: str) -> None:
-        """Keep the users and items of the rows that meet the condition for the part ``seen``."""
+        """Keep the users and items of the rows that meet the condition, for the part ``seen``."""
         self._engine.make(table, steps.SEEN_ROWS.format(previous=rows, condition=condition))
         self._tables_of_seen.append(table)
 
@@ -284,7 +284,7 @@ class Pipeline:
                 )
             if setting == "min_rating":
                 self.keep_as_seen("seen_ratings", rows, f"NOT ({condition})")
-            # Rows are copied only if some are dropped: a copy takes as long as ten counts.
+            # Rows are copied only if some rows are dropped: a copy takes as long as ten counts.
             if num_left < num_rows:
                 engine.make(f"rows_with_{setting}", f"SELECT * FROM {left}")
                 engine.drop(rows)
@@ -316,7 +316,7 @@ class Pipeline:
             self._counts[f"num_{parts[number]}_pairs_in_an_earlier_part"] = num_pairs - num_left
 
     def place_pairs(self) -> None:
-        """Add to ``pairs`` the place of each in the history of its user: ``position``."""
+        """Add to ``pairs`` the place of each pair in the history of its user: ``position``."""
         engine = self._engine
         engine.make("ranked", steps.RANKED.format(part=self._part))
         engine.drop("pairs")
@@ -347,7 +347,8 @@ class Pipeline:
     def split_pairs(self) -> None:
         """Make ``held`` and ``train`` by the protocol.
 
-        Raises InputError if the protocol holds out items of users, and every user has only one.
+        Raises InputError if the protocol holds out items of users, and every user has only one
+        item.
         """
         engine, plan, seed = self._engine, self._plan, self._config.seed
         num_test = 0
@@ -390,19 +391,21 @@ class Pipeline:
                 self._counts["num_interactions_tied_at_the_cuts"] = int(num_tied)
         engine.make("held", steps.HELD[plan.protocol].format(**values))
         if plan.protocol == "leave-one-out":
-            # The others have a test item.
+            # The other users have a test item.
             num_below = num_users - engine.count("held WHERE part = 'test'")
             self._counts["num_users_with_fewer_than_3_items"] = num_below
         train = steps.TRAIN_GIVEN if plan.parts else steps.TRAIN
         engine.make("train", train.format(position=self._position))
 
     def find_unseen_pairs(self) -> int:
-        """Make ``unseen_pairs``, which the run to compare with was not trained on; returns the
-        number of users whose unseen pairs are held out."""
+        """Make ``unseen_pairs``, which the training of the compared run lacked; returns the number
+        of users whose unseen pairs are held out."""
         engine, inputs = self._engine, self._inputs
         rows = {}
         for name, file in inputs.run_files.items():
-            (opened,) = engine.register([file])  # alone: of several files Spark makes one relation
+            (opened,) = engine.register(
+                [file]
+            )  # each file alone, because Spark makes one relation of several files
             columns = (f"{opened.columns[column].sql} AS {column}" for column in RUN_FILES[name])
             rows[name] = f"SELECT {', '.join(columns)} FROM {opened.relation}"
         engine.make("trained_pairs", steps.TRAINED_PAIRS.format(**rows))
@@ -420,7 +423,7 @@ class Pipeline:
         return num_test
 
     def check_no_ranks(self, times: Times | None) -> None:
-        """Raise SettingError if times are one time, or each user's own ranks."""
+        """Raise SettingError if all times are equal, or each user's own ranks."""
         assert times is not None
         if problem := self.why_no_times(times):
             raise SettingError(
@@ -446,7 +449,7 @@ class Pipeline:
     def half_life(self, times: Times | None) -> float | None:
         """The half-life in the unit of the times; None without one.
 
-        Raises SettingError if times are ranks, InputError if they have several units.
+        Raises SettingError if times are ranks, InputError if times have several units.
         """
         half_life_s = self._config.half_life_s
         if half_life_s is None:
@@ -475,7 +478,7 @@ class Pipeline:
         if num_small and least is None:
             advice = "no weight is above 0; name another column"
         elif num_small:
-            # `!r` writes all digits, so that no row above 0 is left out.
+            # `!r` writes all digits, so no row above 0 is left out.
             smallest = repr(least).removesuffix(".0")
             advice = (
                 f"--rating-column {shlex.quote(column)} --min-rating {smallest} leaves them out "
@@ -498,14 +501,15 @@ class Pipeline:
         """Add the weights of its pairs to ``train``, and drop ``rows``; returns the mean weight."""
         engine, plan, config = self._engine, self._plan, self._config
         assert plan.weight_scale is not None
-        # A pair of training may have rows in later parts too.
+        # A training pair may have rows in later parts too.
         own = f"(SELECT * FROM {rows} WHERE part = 0)" if plan.parts else rows
         rows_of_train = steps.ROWS_OF_TRAIN.format(
             previous=own, weight=plan.weight, position=self._position
         )
         engine.make("rows_of_train", rows_of_train)
         engine.drop(rows)
-        # Under these protocols no row is later than training's, so ages count from the latest row.
+        # Under these protocols no row is later than the training rows, so ages count from the
+        # latest row.
         has_no_future = plan.protocol in ("none", "held-out-users", "given", NEW_ITEMS, UNSEEN)
         dated = "rows_of_train" if has_no_future else steps.PAIRS_OF_TRAIN
         decay, gap = "", "CAST(NULL AS DOUBLE)"
@@ -531,11 +535,12 @@ class Pipeline:
         return mean
 
     def _add_up(self, decay: str) -> tuple[float, float, float]:
-        """Add up the rows of each pair of ``train``; returns the least, largest and mean weight."""
+        """Add up the rows of each pair of ``train``; returns the smallest, largest and mean
+        weight."""
         engine = self._engine
         rows = steps.ROW_WEIGHTS.format(decay=decay)
         smallest, largest = engine.row(f"SELECT min(weight), max(weight) FROM ({rows})")
-        # No float32 is below 2^-126, above which the least of any data stands.
+        # The bound keeps the smallest weight above 2^-126, the smallest normal float32.
         exponent = max(math.frexp(largest)[1], steps.BITS_OF_ROW - steps.BITS_OF_LEAST - 126)
         unit = math.ldexp(1.0, exponent - steps.BITS_OF_ROW)
         least = math.ldexp(unit, steps.BITS_OF_LEAST)
@@ -563,7 +568,7 @@ class Pipeline:
         return least, most, total / engine.count("train") * unit
 
     def describe_gap(self, times: Times) -> None:
-        """Note the rows that no age counts from, if there are any."""
+        """Note the rows after the time from which ages count, if any."""
         engine = self._engine
         num_after = engine.count(f"(SELECT 1 {steps.AFTER_GAP})")
         if not num_after:
@@ -577,7 +582,8 @@ class Pipeline:
         )
 
     def _num_heldout_users(self, num_eligible: int) -> int:
-        """The number of users in each held-out part: the setting, or a tenth of the eligible."""
+        """The number of users in each held-out part: the setting, or a tenth of the eligible
+        users."""
         num_parts = 1 + self._plan.has_validation
         num_users = self._config.num_heldout_users or max(1, num_eligible // 10)
         if num_eligible <= num_users * num_parts:
@@ -669,7 +675,7 @@ class Pipeline:
 
     @property
     def _is_listed(self) -> str:
-        """The column of ``items`` that is true of those that lists may have."""
+        """The column of ``items`` that is true for items that lists may have."""
         return "in_catalogue" if self._config.features is None else "is_listed"
 
     def count_parts(self) -> None:
@@ -718,7 +724,7 @@ class Pipeline:
                 counts[f"num_{split}_users_without_target"] = engine.count(without_target)
 
     def describe_limits(self) -> None:
-        """Note the parts that teach or measure nothing, by their names."""
+        """Note the parts that teach or measure nothing, by part."""
         counts, notes = self._counts, self._notes
         if counts["num_train_users"] == 1:
             notes["training"] = "nothing can be learned from one user alone"
@@ -783,10 +789,10 @@ class Pipeline:
 
 
 def _is_event(events: Iterable[str]) -> str:
-    """SQL that is true of rows of these event types."""
+    """SQL that is true for rows of these event types."""
     return steps.OF_EVENTS.format(events=", ".join(map(quoted, events)))
 
 
 def _double(value: float) -> str:
-    """SQL of a double; `!r` writes as many digits as give the number back."""
+    """SQL of a double; `!r` writes enough digits to give the number back."""
     return f"CAST({value!r} AS DOUBLE)"

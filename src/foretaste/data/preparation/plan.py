@@ -1,4 +1,4 @@
-"""The plan of a preparation: the columns that were found, and the settings without ``auto``."""
+"""The plan of a preparation: the columns of the source, and the settings without ``auto``."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class Plan:
     """True if a part is held out to choose the best epoch."""
 
     drops_unseen_targets: bool
-    """True if held-out items that training never saw are left out, as in the reference."""
+    """True if held-out items that training never saw are dropped, as in the reference."""
 
     parts: tuple[str, ...]
-    """The parts of a given split, training first; empty without one."""
+    """The parts of a given split, training first; empty without a given split."""
 
     events: dict[str, float | None]
-    """The weights of the event types that are kept; empty if all types are kept."""
+    """The weights of the kept event types; empty if all types are kept."""
 
     seen_events: tuple[str, ...]
-    """The event types that lists leave out and training does not learn from."""
+    """The event types whose items lists leave out; their rows train nothing."""
 
     weight_scale: WeightScale | None
     """The scale of the weights; None if interactions have no weights."""
@@ -63,14 +63,14 @@ class Plan:
     """True if the rows order the interactions of a user."""
 
     may_lack_times: bool
-    """True if times that cannot be read are left out: nobody named them, and the split needs none.
+    """True if unreadable times are left out: nobody named the column, and the split needs no times.
     """
 
     unread_times: str
-    """The reason why the times are not read; empty if they are, or if there are none."""
+    """The reason why the times are not read; empty if they are read, or without times."""
 
     has_test: bool = True
-    """False if there is nothing to hold out for a test."""
+    """False if nothing is left to hold out for a test."""
 
     @property
     def has_order(self) -> bool:
@@ -91,7 +91,7 @@ class Plan:
 
     @property
     def held_parts(self) -> tuple[str, ...]:
-        """All parts but the training part."""
+        """All parts except the training part."""
         if self.parts or self.protocol == "none":
             return self.parts[1:]
         splits = ("validation",) * self.has_validation + ("test",) * self.has_test
@@ -100,7 +100,7 @@ class Plan:
 
     @property
     def targets(self) -> dict[str, str]:
-        """The names of the parts with the items to be found, by split: ``validation``, ``test``."""
+        """The names of the parts with the items to find, by split: ``validation``, ``test``."""
         parts = (part for part in self.held_parts if not part.endswith("_fold_in"))
         return {part.removesuffix("_target"): part for part in parts}
 
@@ -113,8 +113,8 @@ def make_plan(
 ) -> Plan:
     """Find the columns in the first source, and resolve ``auto`` and the reference's filters.
 
-    Raises InputError if a column is not found, or not in every source. Raises SettingError if a
-    setting needs an absent column, or another split than the given one.
+    Raises InputError if a column is missing in any source. Raises SettingError if a setting needs
+    an absent column, or contradicts a given split.
     """
     named = [role for role in NAMED if getattr(config, f"{role}_column") is not None]
     if isinstance(config.time_column, tuple):
@@ -181,8 +181,8 @@ def _split(config: PrepareConfig, parts: tuple[str, ...], *, has_order: bool) ->
 
 
 def _refuse_later_times(sources: Sequence[Source]) -> None:
-    """Raise InputError if a source has times and the first has none: the split of the first file's
-    protocol would ignore these times without a word."""
+    """Raise InputError if a source has times and the first source has no times: the split of the
+    first file's protocol would silently ignore these times."""
     for source in sources[1:]:
         if name := find_spelling(list(source.columns), "time", source.name):
             raise InputError(
@@ -193,7 +193,7 @@ def _refuse_later_times(sources: Sequence[Source]) -> None:
 
 
 def _check_rows(config: PrepareConfig, sources: Sequence[Source]) -> None:
-    """Raise SettingError unless the rows have one order: those of one file, frame or sorted
+    """Raise SettingError unless the rows have one order: rows of one file, frame or sorted
     query."""
     query = config.query or ""
     for is_wrong, problem in (
@@ -212,7 +212,7 @@ def _check_rows(config: PrepareConfig, sources: Sequence[Source]) -> None:
 
 def _check_columns_for(config: PrepareConfig, protocol: str, found: dict[str, str]) -> None:
     time = found.get("time")
-    # A rank orders the interactions of one user, and cannot compare those of two.
+    # A rank orders the interactions of one user, and cannot compare two users.
     if protocol == "temporal" or config.half_life is not None:
         problem = None
         if config.order == "rows":

@@ -1,4 +1,4 @@
-"""Raw rows, cast and checked; errors about values have the file and line."""
+"""Raw rows, cast and checked; errors about values name the file and line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _SAMPLE_ROWS = 1000
 _MOST_ROWS = 2**40
-"""More than one source has."""
+"""More rows than one source has."""
 
 _IDS: tuple[Storage, ...] = ("text", "integer", "real", "decimal", "uuid")
 _NUMBERS: tuple[Storage, ...] = ("text", "integer", "real", "decimal", "wide")
@@ -61,7 +61,7 @@ _TRUTH = {
     for pair in (("false", "true"), ("no", "yes"), ("f", "t"), ("n", "y"))
     for word in pair
 }
-"""The word for true beside each word of a column of true and false."""
+"""The word for true, by each word that a column of true and false has."""
 
 _THOUSANDS = re.compile(r"[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+")
 _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]*,[0-9]+")
@@ -74,10 +74,10 @@ _TIMES_OF_HISTORIES = "; mend the column, or leave it out if the rows are in ord
 
 
 class Raw(NamedTuple):
-    """What table ``raw`` was read from, and as what."""
+    """The sources of table ``raw``, and the kinds of its columns."""
 
     sources: list[Source]
-    """The sources as they were read: registered, without the rows that were dropped."""
+    """The sources in their read form: registered, without the dropped rows."""
 
     kinds: dict[str, Kind]
     """The kind of each column, by role."""
@@ -86,10 +86,10 @@ class Raw(NamedTuple):
     """The number of rows dropped for an empty id."""
 
     units_of_times: str = ""
-    """The units of the sources' times in words, if they differ and all are microseconds now."""
+    """The units of the sources' times in words, if they differed and became microseconds."""
 
     unread_times: str = ""
-    """The message about times that cannot be read, and are left out; otherwise empty."""
+    """The message about unreadable times, which are left out; otherwise empty."""
 
 
 def read_raw(
@@ -103,13 +103,13 @@ def read_raw(
 ) -> Raw:
     """Make table ``raw`` of the columns given by role.
 
-    Without a column, ``rating`` is 0, ``time`` is 0 or, if the rows are in order, the number of the
-    row, and ``weight`` and ``event`` are absent. ``part`` is the number of the source's part, if
-    there are several. With role ``clock``, the column of ``time`` has dates, and both are joined.
-    ``time_format`` is the format of times that are text. Without ``config``, the rows are in order,
-    and messages advise no setting of empty ids. Raises InputError with file, line and example for a
-    missing value, and for a value of no kind of its role. With ``may_lack_times``, times that
-    cannot be read are left out.
+    If a role has no column, ``rating`` is 0, ``time`` is 0 or, if the rows are in order, the number
+    of the row, and ``weight`` and ``event`` are absent. ``part`` is the number of the source's
+    part, if the split has several. With role ``clock``, the column of ``time`` has dates, and both
+    are joined. ``time_format`` is the format of times stored as text. Without ``config``, the rows
+    are in order, and messages advise no setting of empty ids. Raises InputError with file, line and
+    example for a missing value, and for a value of no kind of its role. With ``may_lack_times``,
+    unreadable times are left out.
     """
     columns, unread_times = dict(columns), ""
     if "clock" in columns:
@@ -164,8 +164,8 @@ def _read_fitting(
 ) -> tuple[dict[str, Kind], str]:
     """Make ``raw`` with the first kinds that fit all values; returns the kinds by role.
 
-    Raises InputError for a value of no kind of its role. With ``may_lack_times`` such a time is no
-    error: ``columns`` and the kinds lose the role, and the message is returned too.
+    Raises InputError for a value of no kind of its role. With ``may_lack_times`` a misfit among
+    the times is no error: ``columns`` and the kinds lose the role, and the message is returned too.
     """
     by_rows, unread_times = config is None or config.order == "rows", ""
     kinds = _kinds_of_sample(engine, sources, columns, chains)
@@ -205,8 +205,8 @@ def _kinds_of_sample(
 
 
 def _check_text_ids(engine: Engine, sources: Sequence[Source], role: str, name: str) -> None:
-    """Raise InputError for ids in table ``raw`` that hold a NUL character, which DuckDB's readers
-    pass, and for ids that are JSON objects, lists or truth values."""
+    """Raise InputError for ids in table ``raw`` that have a NUL character, because DuckDB's readers
+    accept it, and for ids that are JSON objects, lists or truth values."""
     count_nul, count_json = engine.row(
         f"SELECT count(CASE WHEN contains({role}, chr(0)) THEN 1 END), count(CASE WHEN "
         f"{role} IN ('true', 'false') OR left({role}, 1) IN ('{{', '[') THEN 1 END) FROM raw"
@@ -231,7 +231,7 @@ def _check_text_ids(engine: Engine, sources: Sequence[Source], role: str, name: 
 
 @contextmanager
 def prefix_errors(sources: Sequence[Source]) -> Iterator[None]:
-    """Prefix the names of the sources to an InputError that names none of them."""
+    """Prefix the names of the sources to an InputError that names no source."""
     try:
         yield
     except InputError as error:
@@ -245,7 +245,7 @@ def prefix_errors(sources: Sequence[Source]) -> Iterator[None]:
 def _without_empty_ids(
     engine: Engine, sources: Sequence[Source], columns: dict[str, str], empty_values: Sequence[str]
 ) -> tuple[list[Source], int]:
-    """The sources without the rows that have an empty id, and the number of these rows."""
+    """The sources without the rows with an empty id, and the number of these rows."""
     kept, num_dropped, num_rows = [], 0, 0
     for source in sources:
         is_whole = " AND ".join(
@@ -261,13 +261,13 @@ def _without_empty_ids(
 
 
 def _is_id(engine: Engine, column: Column, empty_values: Sequence[str]) -> str:
-    """SQL condition of the rows whose id is not empty."""
+    """SQL condition of the rows with an id."""
     is_id = f"NOT ({_is_missing(column)})"
     if column.storage == "text":
         return f"{is_id} AND {column.sql} NOT IN ({literals([*EMPTY_IDS, *empty_values])})"
     if not empty_values:
         return is_id
-    # A value that is no id is NULL as text. Its row is refused, and not dropped.
+    # A value that is no id is NULL as text. Its row is refused, not dropped.
     text = cast(engine.sql, column, "text")
     return f"{is_id} AND coalesce({text} NOT IN ({literals(empty_values)}), TRUE)"
 
@@ -286,7 +286,7 @@ def _check_columns(engine: Engine, sources: Sequence[Source], columns: dict[str,
 
 
 def check_storage(engine: Engine, sources: Sequence[Source], columns: dict[str, str]) -> None:
-    """Raise InputError for a column of a type that its role cannot have, unless it has no rows."""
+    """Raise InputError for a column of a type that its role cannot have, if the column has rows."""
     for source in sources:
         for role, name in columns.items():
             column, allowed = source.columns[name], _ALLOWED[role]
@@ -332,13 +332,13 @@ def _read_as(
     *,
     by_rows: bool = False,
 ) -> tuple[int, dict[str, int]]:
-    """Make ``raw`` with the given kinds. Returns the number of rows, and the numbers of
-    fitting values by role, without the columns whose values all fit."""
-    # One SELECT for each file, with columns by name. DuckDB reads the files of one pattern by
+    """Make ``raw`` with the given kinds. Returns the number of rows, and the number of fitting
+    values by role, without columns whose values all fit."""
+    # Each file has its own SELECT, with columns by name. DuckDB reads the files of one pattern by
     # position, so a file with another order of columns would swap users and items.
     selects = []
     for number, source in enumerate(sources):
-        # A window without an order streams, so one thread reads the rows as they stand.
+        # A window without an order streams, so one thread reads the rows in their order.
         row = f"{number} * {_MOST_ROWS} + row_number() OVER ()"
         values = {
             "rating": "CAST(0 AS TINYINT)",
@@ -348,7 +348,7 @@ def _read_as(
                 for role, name in columns.items()
             },
         }
-        if "event" in values:  # an empty event is no misfit, but a type that nobody keeps
+        if "event" in values:  # an empty event is no misfit but a type that nobody keeps
             column = source.columns[columns["event"]]
             empty = (
                 "''" if column.storage == "text" else f"CASE WHEN {_is_missing(column)} THEN '' END"
@@ -377,11 +377,11 @@ def _fitting(
     tried: Kind | None = None,
     num_fitting: int = 0,
 ) -> tuple[Kind, int]:
-    """The kind that most values of column ``name`` fit, and their number. The first of equal kinds
-    counts if it fits all values, otherwise the widest, in the chain of ``tried`` if possible.
+    """The kind that most values of column ``name`` fit, and their number. Among equal kinds the
+    first wins if it fits all values, otherwise the widest, in the chain of ``tried`` if possible.
 
-    ``num_fitting`` values are known to fit ``tried``, and so the kinds after it in its chain. No
-    other kind fits them.
+    ``num_fitting`` values are known to fit ``tried``, and therefore the kinds after it in its
+    chain. No other kind fits these values.
     """
     kinds = [kind for chain in chains for kind in chain]
     rows = "\nUNION ALL ".join(
@@ -420,7 +420,7 @@ def _bad_value(
             is_id = _is_id(engine, column, ())
             text = f"CASE WHEN {is_id} THEN CAST({column.sql} AS STRING) END"
         if column.text is None and column.storage in TIMES:
-            # The message has the type only.
+            # The message has only the type.
             text = f"CASE WHEN {column.sql} IS NOT NULL THEN {quoted(column.type_name)} END"
         misfit = f"{cast(engine.sql, column, kind)} IS NULL"
         found = engine.find_rows(source, misfit, text)
@@ -450,7 +450,7 @@ def _bad_value(
 
 
 def error_at(found: Found, name: str, problem: str, advice: str = "") -> InputError:
-    """The error for the first of the rows found, whose column ``name`` has a problem."""
+    """The error for the first of the found rows, whose column ``name`` has a problem."""
     rows = counted(found.count, "row")
     return InputError(f"{found.place}: {problem} (column {shown(name)}, {rows} like it){advice}")
 
@@ -475,7 +475,7 @@ def _advice(role: str, name: str, column: Column, kind: Kind, example: str) -> s
 
 
 def _advice_on_comma(number: str) -> str:
-    """The advice for a number with commas, which stand for decimals or for thousands."""
+    """The advice for a number with commas, which separate decimals or thousands."""
     plain, decimal = number.replace(",", ""), number.replace(",", ".")
     if not _THOUSANDS.fullmatch(number):
         return f"; write decimals with a point: {decimal}"
@@ -485,7 +485,7 @@ def _advice_on_comma(number: str) -> str:
 
 
 def _of_truth(name: str, word: str) -> str:
-    """The advice for a column of true and false, whose true value is written ``word``."""
+    """The advice for a column of true and false, which writes true as ``word``."""
     return word and (
         f"; --event-column {shlex.quote(name)} --events {word} keeps the rows with {word} "
         f"(event_column={name!r}, events=[{word!r}] in Python)"

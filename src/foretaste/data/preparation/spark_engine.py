@@ -1,4 +1,5 @@
-"""Spark, set up for preparing; its tables are Parquet files in a folder that all executors see."""
+"""Spark, set up for a preparation; its tables are Parquet files in a folder that all executors
+see."""
 
 from __future__ import annotations
 
@@ -23,15 +24,15 @@ from foretaste.data.sources.source import Source
 from foretaste.errors import DatasetError, InputError
 
 _ROWS_OF_FILE = 10_000_000
-# As many as DuckDB writes into a row group.
+# DuckDB writes the same number into a row group.
 _ROWS_OF_GROUP = 122_880
 
 
 class SparkEngine(Engine):
     """The tables of one preparation in a Spark session."""
 
-    # For rows that one disk cannot hold, or that are on a cluster already: 20 million rows on two
-    # cores took Spark 144 s and 5.9 GiB, DuckDB 13 s and 0.85 GiB.
+    # Spark is for rows that exceed one disk, or that are on a cluster already: 20 million rows on
+    # two cores took Spark 144 s and 5.9 GiB, DuckDB 13 s and 0.85 GiB.
 
     name = f"spark {pyspark.__version__}"
     sql = Spellings(
@@ -73,15 +74,15 @@ class SparkEngine(Engine):
 
     def find_rows(self, source: Source, where: str, value: str) -> Found:
         assert isinstance(source, View)
-        # Spark knows the file of a row and not its number, so the smallest value is the example.
+        # Spark knows the file of a row but not its number, so the smallest value is the example.
         query = f"SELECT count(*), min(struct({source.file} AS file, {value} AS value))"
         count, first = self.row(f"{query} FROM {source.rows_kept} WHERE {where}")
         place = source.name if first is None else source.place_in(first["file"])
         return Found(count=count, place=place, value=None if first is None else first["value"])
 
     def make(self, table: str, query: str) -> None:
-        # Files, and not Spark's cache: a cached table carries the plans of all tables before it,
-        # and each step then took Spark longer.
+        # Tables are files, not in Spark's cache: a cached table carries the plans of all tables
+        # before it, and each step then took Spark longer.
         place = self._scratch / f"{table}-{uuid4().hex}"
         with translated():
             rows = self._query(query)
@@ -106,12 +107,12 @@ class SparkEngine(Engine):
     def count(self, relation: str) -> int:
         if relation not in self._places:
             return super().count(relation)
-        # The footers of its files have the number, so no Spark job is needed.
+        # The footers of the table's files have the number, so no Spark job is needed.
         return sum(pq.read_metadata(file).num_rows for file in _files_in(self._places[relation]))
 
     def write(self, query: str, path: Path) -> None:
         rows = self._query(query)
-        # Sorted again in one task, as Spark promises no order among files.
+        # One task sorts the rows again, because Spark promises no order among files.
         (file,) = self._written(rows.repartition(1), rows.columns[:2], path.with_suffix(".tmp"))
         file.rename(path)
         shutil.rmtree(path.with_suffix(".tmp"))
@@ -119,7 +120,7 @@ class SparkEngine(Engine):
     def write_train(self, query: str, directory: Path, num_rows: int) -> list[str]:
         rows = self._query(query)
         num_files = math.ceil(num_rows / _ROWS_OF_FILE)
-        # Ranges of the user alone, so that no user is in two files.
+        # The user alone decides the ranges, so no user is in two files.
         parts = rows.repartitionByRange(num_files, "user_index")
         files = self._written(parts, rows.columns[:2], directory / "written")
         (directory / "train").mkdir()
@@ -130,7 +131,7 @@ class SparkEngine(Engine):
         return names
 
     def _written(self, rows: DataFrame, order: list[str], directory: Path) -> list[Path]:
-        """The files, in order, that rows are written to, each sorted by these columns."""
+        """Write rows into files, each sorted by these columns; returns the files in order."""
         with translated():
             writer = rows.sortWithinPartitions(*order).write
             writer = writer.option("parquet.block.row.count.limit", _ROWS_OF_GROUP)

@@ -33,12 +33,12 @@ _BESIDE_HEAP_BYTES = 512 << 20
 _LEAST_HEAP_BYTES = 512 << 20
 
 _SETTINGS = {
-    # As in DuckDB, a cast that does not fit is an error, and double quotes are for names.
+    # A cast that does not fit is an error, and double quotes enclose names, as in DuckDB.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "true",
     "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
-    # Without it Spark refuses nanoseconds, for which it has no type.
+    # Without this setting Spark refuses nanoseconds, because it has no type for them.
     "spark.sql.legacy.parquet.nanosAsLong": "true",
     # A cluster's own settings could split files, or silently leave out unreadable ones.
     "spark.sql.files.maxRecordsPerFile": "0",
@@ -78,7 +78,7 @@ class Spark:
                 f"spark_master is {master}, and a Spark with master {active.master} is running in "
                 "this process; stop it, or leave spark_master out"
             )
-        # This logger prints every failed query, beside the one message of foretaste.
+        # This logger would print every failed query beside the one message of foretaste.
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
         started = self._started() if self._starts else SparkSession.builder.getOrCreate()
         session = started.newSession()
@@ -87,7 +87,7 @@ class Spark:
         return session
 
     def open_named(self, name: str, format: FileFormat) -> Source:
-        """The source of this name in Spark; InputError if there is none."""
+        """The source of this name in Spark; InputError if Spark has none."""
         try:
             with translated():
                 return open_named(self.session, name, format)
@@ -118,8 +118,7 @@ class Spark:
 
 
 def _start_settings(config: PrepareConfig) -> dict[str, str]:
-    """Settings of a Spark that is started here. A setting that is not asked for is left to Spark's
-    own files."""
+    """Settings of a Spark that this process starts. Spark's own files decide all other settings."""
     settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF"}
     if config.spark_master is not None:
         settings["spark.master"] = config.spark_master
@@ -143,7 +142,7 @@ def _start_settings(config: PrepareConfig) -> dict[str, str]:
 
 @contextmanager
 def _stderr_to(descriptor: int) -> Iterator[None]:
-    """Redirect the stderr of processes that are started meanwhile to a file."""
+    """Redirect the stderr of processes that start within the context to a file."""
     sys.stderr.flush()
     own = os.dup(2)
     os.dup2(descriptor, 2)
@@ -156,8 +155,8 @@ def _stderr_to(descriptor: int) -> Iterator[None]:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise InputError if Spark cannot read an input, SettingError if memory is too little, OSError
-    if the disk is full."""
+    """Raise InputError if Spark cannot read an input, SettingError if the memory limit is too low,
+    OSError if the disk is full."""
     try:
         yield
     except (PySparkException, Py4JError) as error:

@@ -41,7 +41,7 @@ _NO_PARQUET = (
     "is no Parquet, and engine spark reads Parquet and tables alone; have Spark write it as "
     "Parquet first, as docs/data.md shows, or prepare it with engine duckdb"
 )
-# The path of a local file, without file:, and Spark's name of any other file.
+# The path of a local file, without file:, or Spark's name of any other file.
 _FILE_OF_ROW = (
     "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:(//)?/', '/') "
     "AS file_of_row"
@@ -61,7 +61,7 @@ _LITERAL = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class View(Source):
-    """Rows of a temporary view; its column ``file_of_row`` has the path of each row's file."""
+    """Rows of a temporary view; column ``file_of_row`` has the path of each row's file."""
 
     session: SparkSession
 
@@ -70,7 +70,7 @@ class View(Source):
 
     state: str = ""
     """Digest of the names, sizes and times of change of files in a store, or of a table's name and
-    rows. The bytes are not in it, because files are read only once."""
+    rows. The digest omits the bytes, because files are read only once."""
 
     @property
     def read_as(self) -> str:
@@ -92,16 +92,16 @@ class View(Source):
 
 
 def registered(session: SparkSession, sources: Sequence[Source]) -> list[Source]:
-    """Views of the sources. All local files of one format are one view, as each view takes Spark
-    jobs of its own.
+    """Views of the sources. All local files of one format share a view, because each view takes
+    Spark jobs of its own.
 
-    Raises InputError for a file of text, and for a file that Spark would leave out.
+    Raises InputError for a file of text, and for a file that Spark would ignore.
     """
     alike: dict[Hashable, list[Source]] = {}
     for source in sources:
         if isinstance(source, TextFile) and not isinstance(source, ListsFile):
             raise InputError(f"{source.name}: {_NO_PARQUET}")
-        # A source that Spark opened is a view already.
+        # A source opened by Spark is a view already.
         layout = source.relation if isinstance(source, View) else _layout(source)
         alike.setdefault(layout, []).append(source)
     return [
@@ -111,7 +111,7 @@ def registered(session: SparkSession, sources: Sequence[Source]) -> list[Source]
 
 
 def _layout(source: Source) -> Hashable:
-    """All properties of a source that decide how it is read."""
+    """All properties of a source that decide its reading."""
     columns = [
         (name, column.sql, column.storage, column.type_name)
         for name, column in source.columns.items()
@@ -136,8 +136,8 @@ def _view_of_files(session: SparkSession, sources: Sequence[Source]) -> View:
     names = [f"c{position}" for position in range(len(rows.columns) - 1)]
     rows = rows.toDF(*names, "file_of_row")
     types = {field.name: field.dataType.typeName() for field in rows.schema}
-    # Spark has no type with nanoseconds and reads them as integers: here they are rounded, as
-    # DuckDB rounds.
+    # Spark has no type with nanoseconds and reads them as integers. The column rounds them as
+    # DuckDB does.
     columns = {
         name: replace(column, sql=f"timestamp_micros(CAST(round({column.sql} * 0.001) AS BIGINT))")
         if column.storage in TIMES and types[column.sql] == "long"
@@ -174,8 +174,8 @@ def _lists_in(session: SparkSession, name: str, format: FileFormat, *paths: str)
 
 
 def _reader_of(session: SparkSession) -> DataFrameReader:
-    """A reader of all files below a folder, without Spark's columns from folder names: with these
-    Spark would leave some files out."""
+    """A reader of all files below a folder, without Spark's columns from folder names, because
+    these would make Spark leave some files out."""
     return session.read.option("recursiveFileLookup", True)
 
 
@@ -192,10 +192,10 @@ def _literal(path: str) -> str:
 
 
 def open_named(session: SparkSession, name: str, format: FileFormat | None = None) -> View:
-    """The table or the files of a name such as ``table:shop.plays`` or ``s3a://bucket/plays``; of a
-    folder also the files in its folders. The files are Parquet, or lists by their ``format``.
+    """The table or the files of a name such as ``table:shop.plays`` or ``s3a://bucket/plays``; a
+    folder includes the files in its folders. The files are Parquet, or lists by their ``format``.
 
-    Raises InputError if there are none, or if they cannot be read.
+    Raises InputError if the name has no files, or if they cannot be read.
     """
     if name.startswith(TABLE):
         rows = session.table(name.removeprefix(TABLE))
@@ -213,12 +213,13 @@ def open_named(session: SparkSession, name: str, format: FileFormat | None = Non
 
 
 def _refuse_table(session: SparkSession, name: str) -> None:
-    """Raise InputError for a folder of a store that has a log of its own, or lies in another."""
+    """Raise InputError for a folder of a store that has a table's log, or lies in a folder with
+    one."""
     *parts, _ = f"{name.rstrip('/')}/".split("/")
-    # s3a://bucket/table/day=1: the scheme, nothing, the bucket, and then folders.
+    # s3a://bucket/table/day=1 has the scheme, nothing, the bucket, and then folders.
     for folder in ("/".join(parts[:length]) for length in range(len(parts), 2, -1)):
         for kind, log in TABLE_LOGS:
-            # Spark says on the driver that there is no such path; nothing is read.
+            # The driver reports that the path does not exist; Spark reads nothing.
             with suppress(AnalysisException):
                 session.read.format("binaryFile").load(f"{folder}/{log}")
                 raise is_table(folder, kind, log)
@@ -245,7 +246,7 @@ def _typed(
 
 
 def _lists_of(field: StructField) -> dict[str, Any]:
-    """The settings of a `Column` for lists; none for other columns."""
+    """The settings of a `Column` for lists; empty for other columns."""
     if not isinstance(field.dataType, ArrayType):
         return {}
     element = _STORAGE.get(field.dataType.elementType.typeName(), "other")
@@ -269,21 +270,22 @@ def _listed(session: SparkSession, name: str) -> list[tuple[str, int, str]]:
 
 
 def _summed(name: str, rows: DataFrame) -> list[tuple[str, int, str]]:
-    """A table's name, and a checksum of its rows. The files are no substitute: a view, or a table
-    with versions, may change while its files stay."""
-    # Hashed with the column names, as a NULL adds nothing to a hash: a value and a NULL beside it
-    # could change places unnoticed. Hashed as text, as a map has no hash.
+    """A table's name, and a checksum of its rows. The files cannot replace the rows: a view, or a
+    table with versions, may change without a change of its files."""
+    # The hash includes the column names, because a NULL adds nothing to a hash: a value and a NULL
+    # beside it could change places unnoticed. Values are hashed as text, because a map has no hash.
     values = ", ".join(
         f"{quoted(column)}, CAST({identifier(column)} AS STRING)" for column in rows.columns
     )
-    # A sum, as rows have no order; of decimals, as a sum of 64-bit hashes would overflow.
+    # The checksum is a sum, because rows have no order, and a sum of decimals, because a sum of
+    # 64-bit hashes would overflow.
     total = with_backslashes(f"sum(CAST(xxhash64({values}) AS DECIMAL(38, 0)))")
     content = tuple(rows.selectExpr("count(*)", total).collect()[0])
     return [(name, 0, f"{rows.schema.simpleString()} {content}")]
 
 
 def with_backslashes(sql: str) -> str:
-    """Standard SQL with backslashes doubled in literals, where Spark reads them as escapes."""
+    """Standard SQL with backslashes doubled in literals, because Spark reads them as escapes."""
 
     def escaped(found: re.Match[str]) -> str:
         return found[0].replace("\\", "\\\\") if found[0].startswith("'") else found[0]

@@ -1,13 +1,13 @@
 """The steps of preparation as SQL texts, by subject; `Pipeline.run` has their order.
 
-Each text is a query whose result the caller keeps as a table, ``PAIRS`` as ``pairs`` and so on. The
-first to run reads ``raw``, with one row per row of the source: ``user_id, item_id, rating, time``
-and, if asked for, ``weight`` and ``event``. The SQL is common to DuckDB and Spark. Spellings
-that differ are filled in for names in braces, as are all other parameters.
+Each text is a query whose result the caller keeps as a table, ``PAIRS`` as ``pairs`` and the like.
+The first query reads ``raw``, with one row per row of the source: ``user_id, item_id, rating,
+time`` and, if requested, ``weight`` and ``event``. DuckDB and Spark share the SQL. The caller fills
+in names in braces: spellings that differ by engine, and all other parameters.
 
-``*_code`` numbers the sorted distinct ids that were kept. ``*_index`` numbers the rows of the
-finished dataset, training's first. ``time`` is constant without a time column. In a given split
-``raw`` has ``part``, the number of a row's part, too.
+``*_code`` numbers the sorted distinct kept ids. ``*_index`` numbers the rows of the finished
+dataset, training rows first. ``time`` is constant without a time column. In a given split ``raw``
+also has ``part``, the number of a row's part.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ OF_EVENTS = "event IN ({events})"
 
 RATED = "rating >= {min_rating}"
 
-# What a user disliked: no model learns from these rows, and lists leave their items out.
+# Rows of what a user disliked: they train no model, and lists leave their items out.
 SEEN_ROWS = "SELECT user_id, item_id FROM {previous} WHERE {condition}"
 
 # The pairs of these rows without a kept row.
@@ -45,12 +45,12 @@ SELECT {kind}_id, CAST(row_number() OVER (ORDER BY {kind}_id) - 1 AS INTEGER) AS
 FROM (SELECT {kind}_id, count(*) AS num_rows FROM {previous} GROUP BY {kind}_id)
 """
 
-# A repeated pair keeps its earliest time, in a given split that of the first part that has it.
-# Codes sort faster than ids. Sorting the rows of each user takes half the time of GROUP BY user,
-# item, as most pairs come once.
+# A repeated pair keeps its earliest time, in a given split the time of the first part with the
+# pair. Codes sort faster than ids. Sorting the rows of each user takes half the time of GROUP BY
+# user, item, because most pairs appear once.
 #
-# Copies, rows with the user, item and time of another, stay until they are counted. Their weights
-# and ratings are not compared: they would have to be sorted too, which takes twice the time.
+# Copies, rows with the user, item and time of another row, stay until they are counted. Their
+# weights and ratings are not compared: a sort of these too takes twice the time.
 PAIRS = """
 SELECT user_code, item_code, time{part}, previous_item IS NOT DISTINCT FROM item_code AS is_copy
 FROM (
@@ -65,11 +65,11 @@ WHERE previous_item IS DISTINCT FROM item_code OR {is_copy}
 
 HAS_TIME_OF_PREVIOUS = "previous_time = time"
 
-# Ranks of a given split begin anew in each part.
+# Ranks of a given split begin again in each part.
 RANK_IN_PARTS = "part * CAST(1099511627776 AS BIGINT) + time"
 
-# The place of each pair among those of its user, 0 the oldest. Pairs of equal times share the
-# lowest of their places here.
+# The place of each pair among the pairs of its user, 0 the oldest. Pairs of equal times share the
+# lowest of their places.
 RANKED = """
 SELECT user_code, item_code, time{part},
        CAST(rank() OVER places - 1 AS INTEGER) AS position,
@@ -80,8 +80,8 @@ WINDOW places AS (PARTITION BY user_code ORDER BY time)
 """
 
 # A hash orders equal times: in ml-100k 44 % of users have several interactions at their last time,
-# and that order changes 30 % of the test items. Only pairs of equal times are hashed. The lowest
-# hash is the newest.
+# and that order changes 30 % of the test items. Only pairs of equal times are hashed. The pair with
+# the lowest hash is the newest.
 PLACES_OF_TIED = """
 SELECT user_code, item_code, time{part}, CAST(position + row_number() OVER (
            PARTITION BY user_code, position ORDER BY md5({pair_key}) DESC) - 1 AS INTEGER
@@ -92,7 +92,7 @@ JOIN item_codes USING (item_code)
 WHERE is_tied_back OR is_tied_on
 """
 
-# ``pairs``, without a copy of those that do not tie.
+# ``pairs``, without a copy of the pairs that do not tie.
 PLACED = """
 SELECT user_code, item_code, time{part}, position, false AS is_tied
 FROM ranked WHERE NOT (is_tied_back OR is_tied_on)
@@ -134,7 +134,7 @@ FROM (
         WHERE nth <= {num_test} + {num_validation}) USING (user_code))
 """
 
-# The latest times, down to that of the first held-out interaction, with their numbers of
+# The latest times, down to the time of the first held-out interaction, with their numbers of
 # interactions.
 LATEST_TIMES = """
 SELECT time, num_pairs, sum(num_pairs) OVER (ORDER BY time DESC) - num_pairs AS num_later
@@ -154,7 +154,7 @@ WHERE {num_test} BETWEEN num_later + 1 AND num_later + num_pairs - 1
 """
 
 # The latest {num_test} interactions are test, the {num_validation} before them validation. The
-# join cuts by time alone, so that most rows are neither counted nor hashed. Codes break the tie of
+# join cuts by time alone, so most rows are neither counted nor hashed. Codes break the tie of
 # pairs with the same key: user a:b with item c, and user a with item b:c.
 HELD_TEMPORAL = """
 SELECT user_code, item_code{position},
@@ -184,7 +184,7 @@ FROM pairs JOIN (
 WHERE nth <= {num_test} + {num_validation}
 """
 
-# The pairs that a run was trained on. Ids are compared as text.
+# The training pairs of a run. Ids are compared as text.
 TRAINED_PAIRS = """
 SELECT user_code, item_code
 FROM (SELECT * FROM ({histories}) WHERE in_training)
@@ -194,7 +194,7 @@ JOIN (SELECT user_code, CAST(user_id AS STRING) AS user_text FROM user_codes) US
 JOIN (SELECT item_code, CAST(item_id AS STRING) AS item_text FROM item_codes) USING (item_text)
 """
 
-# The pairs that the run was not trained on, of users with a pair that it was trained on.
+# The pairs outside of the run's training, of users with a pair in it.
 UNSEEN_PAIRS = """
 SELECT user_code, item_code{position}
 FROM pairs ANTI JOIN trained_pairs USING (user_code, item_code)
@@ -251,7 +251,7 @@ WHERE user_code IN (SELECT user_code FROM held WHERE part = '{split}_fold_in')
        OR user_code IN (SELECT user_code FROM held WHERE part NOT LIKE '{split}%'))
 """
 
-# What is held out for validation is known in the test.
+# The test knows the validation part.
 WITHOUT_HISTORY = """
 (SELECT DISTINCT user_code FROM held WHERE part = '{target}'
  AND user_code NOT IN (SELECT user_code FROM train)
@@ -265,7 +265,7 @@ WITHOUT_TARGET = """
 """
 
 # The training pairs with their weights. Rows are added up in whole numbers of a ``unit``, because
-# sums of integers do not depend on the order of rows, as sums of floats do. The unit is a power of
+# sums of integers do not depend on the order of rows, and sums of floats do. The unit is a power of
 # two, 2^-81 of a power of two above the largest row. No row weighs less than ``least``, 2^20 units.
 BITS_OF_LEAST = 20
 BITS_OF_ROW = 81
@@ -278,7 +278,7 @@ JOIN train USING (user_code, item_code)
 """
 
 # Under a protocol by time, later rows of a training pair may lie in the held-out time. So the times
-# are those of the pairs' first rows.
+# of the pairs' first rows are taken.
 PAIRS_OF_TRAIN = "(SELECT time FROM pairs SEMI JOIN train USING (user_code, item_code))"
 
 # Ages count from the ``latest`` time: the last one, or the last one before a gap if no more than
@@ -295,8 +295,8 @@ FROM (SELECT max(time) AS last FROM {times}) CROSS JOIN (
 
 ROW_WEIGHTS = "SELECT weight{decay} AS weight FROM rows_of_train JOIN ages ON time <= last"
 
-# A double holds whole numbers below 2^53. So a number of units is cut into three of 27 bits, whose
-# sums over a hundred million rows are exact; {weight} is at least the unit.
+# A double represents whole numbers below 2^53. So a number of units is cut into three numbers of 27
+# bits, whose sums over a hundred million rows are exact; {weight} is at least the unit.
 CUT = """
 SELECT *, CAST(floor(rest - middle * CAST(134217728 AS DOUBLE) + CAST(0.5 AS DOUBLE)) AS BIGINT)
        AS low
@@ -338,8 +338,8 @@ DECAY = (
 )
 AGE = "(CAST(least(time - latest, 0) AS DOUBLE) / {half_life})"
 
-# The numbers of rows whose weight is too small and too large, with the weight of one of each, and
-# the smallest weight above 0.
+# The numbers of rows with too small and too large weights, with one example of each, and the
+# smallest weight above 0.
 WEIGHTS_REFUSED = """
 SELECT count(CASE WHEN weight <= 0 THEN 1 END), min(weight),
        count(CASE WHEN {weight} > {most} THEN 1 END),
@@ -352,8 +352,8 @@ WEIGHTS_OF_TRAIN = """
 SELECT min(weight), max(weight), sum(high), sum(middle), sum(low) FROM ({cut})
 """
 
-# Keys of the hashes. A hash and not a random draw: it does not depend on the order of rows, on
-# threads or on the engine.
+# Keys of the hashes. A hash, unlike a random draw, does not depend on the order of rows, on threads
+# or on the engine.
 USER_KEY = "'{seed}:' || CAST(user_id AS STRING)"
 ITEM_KEY = "'{seed}:' || CAST(item_id AS STRING)"
 PAIR_KEY = "'{seed}:' || CAST(user_id AS STRING) || ':' || CAST(item_id AS STRING)"
@@ -370,21 +370,21 @@ WHERE part LIKE '%_fold_in' OR item_code IN (SELECT item_code FROM train)
 # The numbers of interactions and users of each held-out part.
 SIZES_OF_PARTS = "SELECT part, count(*), count(DISTINCT user_code) FROM {rows} GROUP BY part"
 
-# The same numbers, and those of interactions with items that training never saw, and that no list
-# has.
+# The same numbers, and the numbers of interactions with items that training never saw, and with
+# items that no list has.
 SIZES_AND_UNSEEN = """
 SELECT part, count(*), count(DISTINCT user_code), count(CASE WHEN NOT in_catalogue THEN 1 END),
        count(CASE WHEN NOT {is_listed} THEN 1 END)
 FROM held JOIN items USING (item_code) GROUP BY part
 """
 
-# The numbers of items of each held-out part, and of those that no list has.
+# The numbers of items of each held-out part, and of its items that no list has.
 ITEMS_OF_PARTS = """
 SELECT part, count(*), count(CASE WHEN NOT is_listed THEN 1 END)
 FROM (SELECT DISTINCT part, item_code FROM held) JOIN items USING (item_code) GROUP BY part
 """
 
-# Training users first, then the others, each in the order of their ids.
+# Training users come first, then the others, both in the order of their ids.
 USERS = """
 SELECT user_code, user_id, part,
        CAST(row_number() OVER (
@@ -398,7 +398,8 @@ FROM user_codes JOIN (
     GROUP BY user_code) USING (user_code)
 """
 
-# The catalogue, which is training's items, first; then items that only held-out rows have.
+# The catalogue, which is the items of training, comes first; then items that only held-out rows
+# have.
 ITEMS = """
 SELECT item_codes.item_code, item_id, in_catalogue.item_code IS NOT NULL AS in_catalogue,
        CAST(row_number() OVER (
@@ -413,8 +414,8 @@ WHERE in_catalogue.item_code IS NOT NULL OR item_codes.item_code IN (SELECT item
 # Features. ``values_of_items`` has the distinct values of each id of the items file, as text.
 KNOWN_ITEMS = "SELECT DISTINCT CAST(item_id AS STRING) AS described_id FROM {previous}"
 
-# The ids of the items file that no row of the source has, without {others}; ``item_id`` is NULL for
-# an id that is not of the type of the others.
+# The ids of the items file that no row of the source has, without {others}. ``item_id`` is NULL if
+# an id is not of the type of the source's ids.
 NEW_IDS = """
 SELECT DISTINCT described_id, {new_id} AS item_id
 FROM described ANTI JOIN known_items USING (described_id)
@@ -434,7 +435,7 @@ SELECT column_number, value, count(*) AS size
 FROM values_of_items JOIN listable USING (described_id) GROUP BY column_number, value
 """
 
-# A value of one item says nothing of others, and a value of most items says nothing at all.
+# A value of one item says nothing about others, and a value of most items says nothing at all.
 FEATURE_VALUES = """
 SELECT column_number, value,
        CAST(row_number() OVER (ORDER BY column_number, value) - 1 AS INTEGER) AS value_index
@@ -458,8 +459,8 @@ SELECT count(*), count(item_index), count(CASE WHEN new_ids.item_id IS NULL THEN
 FROM new_ids LEFT JOIN items ON CAST(items.item_id AS STRING) = described_id
 """
 
-# The catalogue, then other items that have a value, then the rest. Items without interactions get
-# codes of their own, below zero.
+# The catalogue comes first, then other items with a value, then the rest. Items without
+# interactions get codes of their own, below zero.
 LISTED_ITEMS = """
 SELECT coalesce(item_code, CAST(-row_number() OVER (ORDER BY item_id) AS INTEGER)) AS item_code,
        item_id, in_catalogue, is_listed,
@@ -499,8 +500,8 @@ SELECT user_text, trim(item_text) AS item_text
 FROM (SELECT user_text, {fields} AS item_text FROM candidate_lines)
 """
 
-# A candidate that training never saw has a score only if it is listed by its features. A repeated
-# one counts once.
+# A candidate that training never saw has a score only if its features list it. A repeated candidate
+# counts once.
 CANDIDATES_OF_USERS = """
 SELECT user_code, item_text, item_code, coalesce(is_listed, FALSE) AS is_listed,
        count(*) AS num_rows
@@ -539,8 +540,8 @@ candidates_of_users SEMI JOIN train USING (user_code, item_code)
     SELECT size FROM sizes GROUP BY size ORDER BY count(*) DESC, size DESC LIMIT 1))
 """,
 }
-"""Relations whose rows are counted, by the names of the counts. Fewer candidates are fewer than
-most users have."""
+"""Relations whose rows are counted, by the names of the counts. Users with fewer candidates have
+fewer than most users."""
 
 USERS_WITHOUT_CANDIDATES = """
 SELECT count(*), min(user_id) FROM users
@@ -548,7 +549,7 @@ WHERE user_code IN (SELECT user_code FROM held WHERE part = '{part}')
   AND user_code NOT IN (SELECT user_code FROM candidates)
 """
 
-# The content of the files, each in the order of its rows.
+# The content of the files, in the order of their rows.
 PAIRS_FILE = """
 SELECT user_index, item_index{columns}
 FROM {rows} JOIN users USING (user_code) JOIN items USING (item_code)
@@ -576,7 +577,7 @@ ORDER BY value_index
 # Further columns from a file of items. Ids are compared as text.
 DESCRIBED = " LEFT JOIN described ON CAST(item_id AS STRING) = described_id"
 
-# The kept items among those with several titles.
+# The kept items with several titles.
 SEVERAL_TITLES = """
 items WHERE CAST(item_id AS STRING) IN (SELECT described_id FROM several_titles)
 """

@@ -1,7 +1,7 @@
 """Times: the units of numbers, the notes on what was read, and the formats of text.
 
-Dates are microseconds since 1970. Numbers keep their unit, unless the sources differ in it: then
-all become microseconds. The clock decides notes and nothing else.
+Dates are microseconds since 1970. Numbers keep their unit; if the units of the sources differ, all
+become microseconds. The clock decides notes and nothing else.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NUM_OF_UNITS = ", ".join(f"count(CASE WHEN {one} THEN 1 END)" for one in _IS_UN
 _NO_TIME = -(1 << 63)
 _YEAR_S = 365.2425 * 86_400
 _FIRST_YEAR = 1995
-"""Times before it are noted. Few shops have kept their records for longer."""
+"""A note names times before this year. Few shops have older records."""
 
 # SQL of the year, month and day in a number of eight digits.
 _DAYS = {
@@ -74,7 +74,7 @@ _MONTH = re.compile(r"\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]
 
 @dataclass
 class Times:
-    """The times in table ``raw``, which were read from ``column`` of the sources."""
+    """The times in table ``raw``, read from ``column`` of the sources."""
 
     engine: Engine
     sources: Sequence[Source]
@@ -88,7 +88,8 @@ class Times:
     last: Any = field(init=False)
 
     num_of_unit: dict[str, int] = field(init=False)
-    """The number of times in each unit; empty for ranks, which have none. That of dates is "".
+    """The number of times in each unit; empty for ranks, which have no unit. The unit of dates is
+    "".
     """
 
     def __post_init__(self) -> None:
@@ -105,7 +106,8 @@ class Times:
 
     @property
     def per_second(self) -> int | None:
-        """The difference in ``time`` that is one second; None without a unit, or with several."""
+        """The difference in ``time`` that is one second; None without a unit, or with several
+        units."""
         if len(self.num_of_unit) != 1:
             return None
         (unit,) = self.num_of_unit
@@ -128,8 +130,8 @@ class Times:
         return {"times": dates + (read_as and f", read as {read_as}")} | self._outlying()
 
     def format_of_days(self) -> str | None:
-        """The format of times that are no numbers but days in eight digits; None if some are
-        not."""
+        """The format of times that are days in eight digits, not numbers; None if some times are no
+        days."""
         is_format = [
             f"{year} BETWEEN {_FIRST_YEAR} AND 2100 AND {month} BETWEEN 1 AND 12 "
             f"AND {day} BETWEEN 1 AND 31"
@@ -141,7 +143,7 @@ class Times:
 
     def unit_problem(self) -> str:
         """The message about times in several units, with the first time in the rarest unit of the
-        source that has most units."""
+        source with most units."""
         columns = [source.columns[self.column] for source in self.sources]
         times = [cast(self.engine.sql, column, self.kind) for column in columns]
         units = [
@@ -162,15 +164,15 @@ class Times:
         )
 
     def example(self, query: str) -> str:
-        """The text, the day and the place of the time that a query returns, for a note."""
+        """Text, day and place of the time that a query returns, for a note."""
         (time,) = self.engine.row(query)
         found = self.engine.find_value(self.sources, self.column, self.kind, f"({query})")
         text = f"{shown(found.value)}, " if found.value else ""
-        # Without the file's folder, which differs from machine to machine.
+        # The note omits the file's folder, which differs from machine to machine.
         return f"{text}{self.date_of(time)} ({Path(found.place).name})"
 
     def _outlying(self) -> dict[str, str]:
-        """A note on times before 1995 or after the next month; empty if there are none."""
+        """A note on times before 1995 or after the next month; empty without them."""
         assert self.per_second is not None
         years, months = divmod(_months_now() + 2, 12)
         begin, end = datetime(_FIRST_YEAR, 1, 1), datetime(years, months + 1, 1)
@@ -214,7 +216,7 @@ def _plain(number: float) -> str:
 
 
 def _units_in(engine: Engine, relation: str) -> dict[str, int]:
-    """The number of times of a relation in each unit that some of them have."""
+    """The number of times of a relation in each unit that occurs."""
     found = engine.row(f"SELECT {_NUM_OF_UNITS} FROM {relation}")
     return {unit: num_times for unit, num_times in zip(_UNITS, found, strict=True) if num_times}
 
@@ -222,8 +224,8 @@ def _units_in(engine: Engine, relation: str) -> dict[str, int]:
 def with_own_units(
     engine: Engine, sources: Sequence[Source], name: str, kind: Kind
 ) -> tuple[list[Source], str] | None:
-    """The sources with the numbers of each file brought to microseconds, as kind ``real``, and
-    their units in words; None if table ``raw`` has one unit, or if a file has no unit or several.
+    """The sources with the numbers of each file in microseconds, as kind ``real``, and the old
+    units in words; None if table ``raw`` has one unit, or if a file has no unit or several units.
     """
     if len(_units_in(engine, "raw")) < 2:
         return None
@@ -250,7 +252,7 @@ def with_own_units(
             if files
         )
         column = source.columns[name]
-        if cases:  # none without rows
+        if cases:  # empty without rows
             micros = f"({cast(engine.sql, column, 'real')} * CASE {cases} END)"
             column = replace(column, sql=micros, storage="real", text=column.sql)
             scaled[number] = replace(source, columns=source.columns | {name: column})
@@ -266,8 +268,8 @@ def with_time_format(
 ) -> list[Source]:
     """The sources, with column ``name`` read by ``format`` if it is text.
 
-    Raises SettingError for a format that DuckDB's strptime cannot read, and for a column that is
-    no text in any source.
+    Raises SettingError for a format that DuckDB's strptime cannot read, and for a column that no
+    source has as text.
     """
     first = sources[0].columns[name]
     if all(source.columns[name].storage != "text" for source in sources):
@@ -286,7 +288,7 @@ def with_time_format(
                 raise wrong(
                     "time_format", format, "one as strptime has it, such as %d/%m/%Y"
                 ) from None
-            # strptime reads the words infinity and epoch by any format, so a digit is required.
+            # strptime reads the words infinity and epoch in any format, so a digit is required.
             sql = (
                 f"CASE WHEN regexp_matches({column.sql}, '[0-9]') "
                 f"THEN try_strptime({column.sql}, {quoted(format)}) END"
@@ -299,9 +301,9 @@ def with_time_format(
 
 
 def with_clock(engine: Engine, sources: Sequence[Source], date: str, clock: str) -> list[Source]:
-    """The sources, with the text of both columns in column ``date``: a date, a blank and a clock.
+    """The sources, with both columns as text in column ``date``: a date, a blank and a clock.
 
-    Raises SettingError for an engine that reads no times of text.
+    Raises SettingError for an engine that reads no times from text.
     """
     if not engine.reads_numbers_of_text:
         raise SettingError(
@@ -353,7 +355,7 @@ def describe_misfit(
 
 
 def _formats_of(engine: Engine, sources: Sequence[Source], name: str, example: str) -> list[str]:
-    """The formats that read every time of the sources, which are text such as ``example``."""
+    """The formats that read every time of the sources, all text such as ``example``."""
     formats = list(dict.fromkeys(_likely_formats(example)))
     for source in sources:
         column = source.columns[name]
@@ -373,7 +375,7 @@ def _formats_of(engine: Engine, sources: Sequence[Source], name: str, example: s
 
 
 def _likely_formats(example: str) -> Iterator[str]:
-    """The formats in which a time may be written, days before months."""
+    """The possible formats of a time, days before months."""
     text = _CLOCK.sub(_format_of_clock, example.replace("%", "%%"), count=1)
     text = _DIGITS.sub(lambda found: f"{found[1]}{found[2]}%H%M" + "%S" * (len(found[3]) > 4), text)
     text = _ZONE.sub(" %Z", _OFFSET.sub(r"\1%z", text))

@@ -1,4 +1,4 @@
-"""The files of a dataset, written by the engine of a preparation and read again for a check."""
+"""The files of a dataset, written by the engine of a preparation and read again for checks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write_parts(
 
 def queries_of_ids(kinds: Mapping[str, Kind], item_columns: Sequence[str]) -> dict[str, str]:
     """The queries of the files of users and items."""
-    # Files have integer ids of 64 bits, also if 32 were enough while preparing.
+    # Files have integer ids of 64 bits, even if 32 bits were enough during the preparation.
     ids = {
         role: f"CAST({role} AS BIGINT)" if kind == "integer" else role
         for role, kind in kinds.items()
@@ -63,7 +63,8 @@ def queries_of_ids(kinds: Mapping[str, Kind], item_columns: Sequence[str]) -> di
 def _described(directory: Path, *names: str) -> dict[str, Part]:
     """The descriptions of the files of one part, by name."""
     files = [directory / name for name in names]
-    # DuckDB returned rows of an ORDER BY unsorted (not by COPY so far), and readers rely on order.
+    # DuckDB returned rows of an ORDER BY unsorted (so far not in a COPY), and readers rely on
+    # order.
     if not is_in_order(*files):
         raise DatasetError(f"{files[0]}: the engine wrote its rows unsorted; prepare again")
     return {
@@ -95,9 +96,9 @@ def is_in_order(*files: Path) -> bool:
 
 
 def content_digest(*files: Path) -> str:
-    """A sha256 of column names and values in row order, over all files as if they were one. One
-    file is open at a time."""
-    # Not of the bytes: Parquet files have the writer's name and version in them.
+    """A sha256 of column names and values in row order; several files count as one file. One file
+    is open at a time."""
+    # The bytes are left out: Parquet files contain the writer's name and version.
     sha256 = hashlib.sha256()
     schema = pq.read_schema(real_path(files[0]))
     num_rows = sum(pq.read_metadata(real_path(file)).num_rows for file in files)
@@ -106,7 +107,7 @@ def content_digest(*files: Path) -> str:
         if pa.types.is_primitive(schema.field(name).type):
             arrays: Iterable[pa.Array] = _values(files, name)
         else:
-            # For text: the length of each value, -1 for NULL, then the bytes of all values.
+            # Text adds the length of each value, -1 for NULL, then the bytes of all values.
             tables = [file.read(columns=[name]) for file in _opened(files)]
             column = pa.concat_tables(tables).column(0).cast(pa.large_binary())
             texts = column.to_pylist()
@@ -127,7 +128,7 @@ def _opened(files: Iterable[Path]) -> Iterator[pq.ParquetFile]:
 
 
 def _values(files: Iterable[Path], name: str) -> Iterator[pa.Array]:
-    """The values of a column of numbers, one array per row group; empty ones are left out."""
+    """The values of a column of numbers, one array per row group; empty row groups are left out."""
     for file in _opened(files):
         for group in range(file.num_row_groups):
             if file.metadata.row_group(group).num_rows:
