@@ -1,4 +1,4 @@
-"""Sources of raw rows: files named by a path, a folder or a pattern, databases, frames."""
+"""Sources of raw rows: files of a path, a folder or a pattern, databases, and frames."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from foretaste.data.sources.source import PARQUET_SUFFIXES, READ_COMPRESSIONS, S
 from foretaste.data.sources.text import TextFile, whole_lines
 from foretaste.errors import InputError, SettingError
 
-# Files as the NCF paper publishes them.
+# The suffix of the files that the NCF paper publishes.
 _NCF_SUFFIX = ".rating"
 _NCF_COLUMNS = ("user_id", "item_id", "rating", "timestamp")
 
@@ -30,12 +30,12 @@ _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 
 TABLE = "table:"
 _NAME_OF_SPARK = re.compile(rf"(?:[a-z][a-z0-9+.-]+:/|{TABLE}).+", re.DOTALL)
-# What `Path` makes of s3a://bucket: s3a:/bucket.
+# `Path` turns s3a://bucket into s3a:/bucket.
 _ONE_SLASH = re.compile(r"(?<!^file):/(?!/)")
 
 
 Opener = Callable[[str, FileFormat], Source]
-"""Function that opens a name of an engine, such as s3a://bucket/plays, in a format."""
+"""Function that opens an engine's name, such as s3a://bucket/plays, in a format."""
 
 
 def open_sources(
@@ -45,8 +45,8 @@ def open_sources(
     frame.
 
     ``format`` has the format of text files and the query of a database. `Frame.open` defines the
-    frames; errors call them ``table``. A name of Spark's that is no file here goes to ``opener``.
-    Raises InputError for a source that is missing, empty or in a format that is not read.
+    frames; errors call them ``table``. ``opener`` gets a name of Spark's that is no file here.
+    Raises InputError for a source that is missing, empty or in an unsupported format.
     """
     if isinstance(source, str | Path):
         if is_database(str(source)):
@@ -86,8 +86,8 @@ def open_items(source: object, format: FileFormat, opener: Opener | None = None)
 
 
 def check_format_acts(format: FileFormat, sources: Sequence[Source], items: Source | None) -> None:
-    """Raise SettingError if ``format`` was given and no source is text, or if it has a query and no
-    source is a database. An encoding alone may belong to ``items``."""
+    """Raise SettingError if ``format`` was given and no source is text, or if ``format`` has a
+    query and no source is a database. An encoding alone may belong to ``items``."""
     if format.query is not None and not any(isinstance(source, Database) for source in sources):
         raise SettingError(
             f"query is {shown(format.query)}, and {sources[0].name} is no database; leave it out"
@@ -110,7 +110,7 @@ def _open_files(name: Path, format: FileFormat) -> list[Source]:
 
 
 def each_once(sources: Sequence[Source]) -> list[Source]:
-    """The sources, each file or frame once, with its other names."""
+    """The sources with each file or frame once, and its other names."""
     found: dict[Hashable, Source] = {}
     for source in sources:
         first = found.setdefault(source.identity, source)
@@ -122,7 +122,7 @@ def each_once(sources: Sequence[Source]) -> list[Source]:
 
 
 def describe_files(sources: Sequence[Source]) -> dict[str, str]:
-    """A note on files that were named twice, and on files of a folder that are not read."""
+    """A note on files named twice, and on unread files of a folder."""
     again = [(name, source.name) for source in sources for name in source.other_names]
     left_out = sorted({name for source in sources for name in source.left_out})
     notes = []
@@ -163,7 +163,7 @@ def _open_file(path: Path, format: FileFormat) -> Source:
 
 
 def _suffix_of(path: Path) -> str:
-    """The ending of a name, before the ending of its compression."""
+    """The ending of a name before the ending of its compression."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in READ_COMPRESSIONS:
         suffixes.pop()

@@ -32,7 +32,7 @@ _SOURCES = (
 
 
 def open_parquet(path: Path) -> Source:
-    """A Parquet file; InputError if it cannot be read as one."""
+    """A Parquet file; InputError if the file cannot be read as Parquet."""
     size, modified_ns = file_state(path)
     try:
         schema = pq.read_schema(real_path(path))
@@ -53,13 +53,13 @@ def open_parquet(path: Path) -> Source:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Frame(Source):
     """Interactions in memory. `reading` makes an Arrow table of the columns that are read, because
-    other columns may have values that no Arrow table takes."""
+    other columns may have values that no Arrow table accepts."""
 
     convert: Callable[[str], pa.Table] = field(repr=False)
-    """Function that makes a table of the column of a name."""
+    """Function that makes a table of one column, by its name."""
 
     table: pa.Table = field(repr=False)
-    """The columns that are read, by their names in a query and in types that DuckDB reads."""
+    """The columns that are read, by their names in a query, in types that DuckDB reads."""
 
     given: object = field(repr=False)
     """The frame or matrix itself."""
@@ -72,7 +72,7 @@ class Frame(Source):
         """The source of a frame or a sparse matrix; errors call it ``name``.
 
         In a SciPy sparse matrix the row number is ``user_id``, the column number ``item_id``, and
-        the value ``rating``. Every stored entry is a row: zeros count, and an entry that is stored
+        the value ``rating``. Every stored entry is a row: zeros count, and an entry stored
         twice is two rows. Raises InputError for any other object, and for a frame without columns.
         """
         try:
@@ -107,14 +107,15 @@ class Frame(Source):
         )  # fmt: skip
 
     def _converted(self, name: str) -> tuple[pa.ChunkedArray, str]:
-        """The column of a name, and its type before; InputError if Arrow cannot hold its values."""
+        """The named column, and its type before; InputError if Arrow cannot represent its
+        values."""
         try:
             column = self.convert(name).column(0)
             return _plain(column), str(column.type)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             problem = error.args[0] if isinstance(error, pa.ArrowException) else error
             one_type = f"; make its values one type, such as text: frame[{shown(name)}].astype(str)"
-            # A bare ValueError is that of `_check_offsets`, whose advice is another.
+            # A bare ValueError comes from `_check_offsets`, which has its own advice.
             advice = "" if type(error) is ValueError else f"{one_type} in pandas"
             raise InputError(
                 f"{self.name}: column {shown(name)} cannot be turned into an Arrow column: "
@@ -125,7 +126,8 @@ class Frame(Source):
         return f"{self.name}, row {row - 1} (the first is 0)"
 
     def sha256(self) -> str:
-        """The checksum of the Arrow stream. Unequal frames differ in it; equal ones may."""
+        """The checksum of the Arrow stream. Unequal frames have different checksums; equal frames
+        may."""
         sink = _HashSink()
         with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), self.table.schema) as writer:
             writer.write_table(self.table)
@@ -133,7 +135,7 @@ class Frame(Source):
 
 
 def refuse_rows(source: Sequence[object]) -> None:
-    """Raise InputError for a sequence of rows in place of a sequence of paths."""
+    """Raise InputError for a sequence of rows instead of a sequence of paths."""
     # A list of two names looks like a list of two paths.
     rows = (part for part in source if isinstance(part, Sequence | Mapping | np.ndarray))
     row = next((part for part in rows if not isinstance(part, str | bytes)), None)
@@ -156,7 +158,7 @@ def _as_frame(source: object) -> str:
 
 
 def _names_and_columns(source: Any) -> tuple[list[str], Callable[[str], pa.Table]]:
-    """The names of a frame's columns, and a function that makes a table of one of them."""
+    """The names of a frame's columns, and a function that makes a table of one column."""
     if hasattr(source, "iloc") and hasattr(source, "columns"):
         names = list(map(str, source.columns))
 
@@ -169,7 +171,7 @@ def _names_and_columns(source: Any) -> tuple[list[str], Callable[[str], pa.Table
             return table
 
         return names, of_pandas
-    # Polars: its integers of 128 bits, for one, are no type of Arrow.
+    # Polars has types that Arrow lacks, such as integers of 128 bits.
     if hasattr(source, "get_columns"):
         return list(source.columns), lambda name: pa.table(source.select([name]))
     table = _to_arrow(source)
@@ -178,8 +180,8 @@ def _names_and_columns(source: Any) -> tuple[list[str], Callable[[str], pa.Table
 
 
 def _check_offsets(times: Iterable[object]) -> None:
-    """Raise ValueError if some times have a UTC offset and some have none, which Arrow takes for
-    UTC."""
+    """Raise ValueError if some times have a UTC offset and others none: Arrow takes times without
+    an offset for UTC."""
     # NaT is not equal to itself.
     stored = ((row, t) for row, t in enumerate(times) if isinstance(t, datetime) and t == t)
     is_naive = {row: time.tzinfo is None for row, time in stored}
@@ -210,15 +212,15 @@ def _to_arrow(source: Any) -> pa.Table:
     if not hasattr(source, "tocoo"):
         hint = "; call its collect() first" if hasattr(source, "collect") else _as_frame(source)
         raise InputError(f"{_SOURCES}; got {type(source).__name__}{hint}")
-    # Compressed formats only; coordinates have no structure to check.
+    # Only compressed formats have a structure to check, unlike coordinates.
     if hasattr(source, "check_format"):
         source.check_format(full_check=True)
-    # `tocoo` keeps the stored entries. Other conversions add up repeated ones in the matrix's own
-    # type, where uint8 128 + 128 is 0, and drop zeros.
+    # `tocoo` keeps the stored entries. Other conversions drop zeros, and add up repeated entries in
+    # the matrix's own type, so that uint8 128 + 128 is 0.
     matrix = source.tocoo()
     values, is_entry = matrix.data, slice(None)
     if source.format == "bsr":
-        # Blocks are padded with zeros that nobody stored.
+        # The padding of blocks has zeros that nobody stored.
         is_entry = values != 0
     if values.dtype.kind == "b":
         values = values.astype(np.int8)
@@ -246,8 +248,8 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def by_position(names: Sequence[str], types: Sequence[pa.DataType]) -> dict[str, Column]:
-    """Columns called c0, c1, ... in a query: an unread column may have any name, and DuckDB ignores
-    case in names. Names that several columns have are left out."""
+    """Columns called c0, c1, ... in a query, because an unread column may have any name and DuckDB
+    ignores case in names. Names that several columns share are left out."""
     repeated = repeated_in(names)
     return {
         name: _column(f"c{position}", kind)
@@ -273,7 +275,7 @@ def _is_list(kind: pa.DataType) -> bool:
 def _storage(kind: pa.DataType) -> Storage:
     if pa.types.is_dictionary(kind):
         return _storage(kind.value_type)
-    # A column without a value has the type null, and every type may lack all its values.
+    # A column without values has the type null, and a column of any type may lack all its values.
     if pa.types.is_integer(kind) or pa.types.is_null(kind):
         return "integer"
     if pa.types.is_floating(kind):
@@ -292,7 +294,7 @@ def _storage(kind: pa.DataType) -> Storage:
 
 
 class _HashSink:
-    """A file that keeps only the checksum of the bytes written to it."""
+    """A file that keeps only the checksum of the written bytes."""
 
     closed = False
 

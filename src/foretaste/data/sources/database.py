@@ -41,7 +41,7 @@ _NOT_WRITABLE = re.compile("readonly database|unable to open database file")
 _KINDS = (
     "sqlite|postgres|mysql|mariadb|mssql|sqlserver|oracle|snowflake|redshift|mongodb|redis|duckdb"
 )
-# Also slips in the URLs that are read, URLs of other databases and drivers, and libpq's form.
+# The pattern also matches misspelled URLs, URLs of other databases and drivers, and libpq's form.
 _LIKE_URL = re.compile(
     rf"\s*(?:(?:jdbc:|(?:{_KINDS})\w*(?:\+\w+)*:?/).*|\w+\s*=\s*\S+\s+\w+\s*=.*)",
     re.IGNORECASE | re.DOTALL,
@@ -50,22 +50,22 @@ _LIKE_URL = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class _Dialect:
-    """A kind of database, with its driver and its SQL."""
+    """A kind of database: its driver and its SQL."""
 
     driver: str
     tables: str
     """Query of the names of its tables."""
 
     text: str
-    """SQL of a text that preserves the value of column ``name``."""
+    """SQL of the text that preserves the value of column ``name``."""
 
     session: tuple[str, ...] = ()
     """Statements at the beginning of a session."""
 
 
 _TEXT = "CAST({name} AS TEXT)"
-# SQLite's CAST AS TEXT keeps 15 digits of a floating-point number, and 17 may be needed. So the
-# fewest digits that give the number back are taken.
+# SQLite's CAST AS TEXT keeps 15 digits of a floating-point number, and 17 may be needed. So this
+# SQL takes the fewest digits that give the number back.
 _DIGITS = "".join(
     f"WHEN CAST(printf('%!.{digits}g', {{name}}) AS REAL) = {{name}} "
     f"THEN printf('%!.{digits}g', {{name}}) "
@@ -76,7 +76,8 @@ _DIALECTS = {
         driver="adbc_driver_sqlite",
         tables="SELECT name FROM sqlite_master "
         "WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY 1",
-        # coalesce, since the driver takes a column that begins with many NULLs for integers.
+        # coalesce is needed because the driver takes a column that begins with many NULLs for
+        # integers.
         text=f"CASE WHEN typeof({{name}}) <> 'real' THEN coalesce({_TEXT}, '') "
         f"{_DIGITS}ELSE {_TEXT} END",
     ),
@@ -85,8 +86,8 @@ _DIALECTS = {
         tables="SELECT DISTINCT table_name FROM information_schema.tables "
         "WHERE table_schema = ANY (current_schemas(false)) ORDER BY 1",
         text=_TEXT,
-        # The server's settings must not change the text of values or the order of rows, since both
-        # are in the checksum.
+        # The server's settings must not change the text of values or the order of rows, because
+        # both are in the checksum.
         session=(
             "SET datestyle = 'ISO'",
             "SET timezone = 'UTC'",
@@ -99,10 +100,10 @@ _DIALECTS = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Database(Frame):
-    """The rows of a database query, every value as text, as in a CSV file."""
+    """The rows of a database query, with every value as text, as in a CSV file."""
 
     query: str
-    """The query that was run; that of a whole table by default."""
+    """The query of the rows; by default the query of a whole table."""
 
     @classmethod
     def read(cls, url: str, query: str | None) -> Database:
@@ -117,7 +118,7 @@ class Database(Frame):
                 cursor.execute(dialect.tables)
                 tables = [str(table) for (table,) in cursor.fetchall()]
                 query = f"SELECT * FROM {identifier(default_table(tables, url))}"
-            # On a line of its own, as a -- comment may end the query.
+            # The parenthesis needs its own line, because a -- comment may end the query.
             rows = f"({query.strip().rstrip(';')}\n) AS found"
             cursor.execute(f"SELECT * FROM {rows} LIMIT 0")
             names = cursor.fetch_record_batch().schema.names
@@ -136,7 +137,7 @@ class Database(Frame):
         )  # fmt: skip
 
     def reading(self, names: Iterable[str]) -> Self:
-        """As `Frame.reading`; InputError for a column with bytes that are no text."""
+        """The result of `Frame.reading`; InputError for a column with bytes that are no text."""
         for name in (names := list(names)):
             try:
                 self.table[self.columns[name].sql].validate(full=True)
@@ -158,12 +159,12 @@ class Database(Frame):
 
 
 def is_database(source: str) -> bool:
-    """True for the URL of any database, read or not."""
+    """True for the URL of any database, even if foretaste cannot read it."""
     return _LIKE_URL.fullmatch(source) is not None and not os.path.exists(source)  # noqa: PTH110
 
 
 def default_table(tables: Sequence[str], name: str) -> str:
-    """The table that is read without a query; InputError if there are several to choose from."""
+    """The table that is read without a query; InputError if several tables are possible."""
     if _EVENTS in tables:
         return _EVENTS
     if len(tables) == 1:
@@ -175,8 +176,8 @@ def default_table(tables: Sequence[str], name: str) -> str:
 
 
 def _refuse_repeats(names: Sequence[str], where: str) -> None:
-    """Raise InputError for a name that comes again, case aside: SQLite would read the first column
-    of the two for both."""
+    """Raise InputError for a repeated name, case aside: SQLite would read the first column for
+    both."""
     if repeated := repeated_in(map(str.lower, names)):
         raise InputError(
             f"{where}: column {shown(min(repeated))} is there more than once, case aside; name it "
@@ -185,7 +186,7 @@ def _refuse_repeats(names: Sequence[str], where: str) -> None:
 
 
 def _spooled(batches: pa.RecordBatchReader) -> pa.Table:
-    """The rows in a deleted temporary file that is mapped, so they need not fit into memory.
+    """The rows in a mapped temporary file without a name, so the rows need not fit into memory.
 
     Empty text is NULL, as in a CSV file.
     """
@@ -212,7 +213,7 @@ def _spooled(batches: pa.RecordBatchReader) -> pa.Table:
 
 @contextmanager
 def _connected(url: str, dialect: _Dialect) -> Iterator[Any]:
-    """Yield a cursor. Errors of the driver become InputErrors without secrets."""
+    """Yield a cursor. The driver's errors become InputErrors without secrets."""
     if not _URL.fullmatch(url):
         raise InputError(
             f"{url}: is no URL of a database that is read; write SQLite as sqlite:///events.db and "
@@ -243,7 +244,7 @@ def _connected(url: str, dialect: _Dialect) -> Iterator[Any]:
 
 @contextmanager
 def _place(url: str, driver: ModuleType) -> Iterator[str]:
-    """Yield the name by which the driver opens a database, SQLite to read only."""
+    """Yield the driver's name of a database; SQLite opens it read-only."""
     if not url.startswith(_SQLITE):
         yield url
         return
@@ -255,8 +256,8 @@ def _place(url: str, driver: ModuleType) -> Iterator[str]:
     with open_regular(path) as file:
         is_in_wal_mode = file.read(20)[18:] == _WAL_MODE
     if is_in_wal_mode and not (wal.is_file() and wal.stat().st_size):
-        # Otherwise SQLite makes two files beside the database, or fails if the folder takes none.
-        # SQLite locks nothing now, so only the file shows a change.
+        # Without `immutable` SQLite makes two files beside the database, or fails if the folder is
+        # read-only. SQLite locks nothing now, so only the file shows a change.
         state = file_state(path)
         yield f"{place}&immutable=1"
         if file_state(path) != state:
@@ -276,7 +277,7 @@ def _place(url: str, driver: ModuleType) -> Iterator[str]:
 
 def _without_secret_quotes(problem: str, url: str) -> str:
     """A driver's message without quotes of the URL's password and parameters. libpq quotes any part
-    of a URL that it cannot parse."""
+    of a URL that libpq cannot parse."""
     told = without_secrets(url)
 
     def masked(quoted: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Files of JSON lines: read as lines of text, from which SQL extracts the values."""
+"""Files of JSON lines, read as lines of text; SQL extracts the values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from foretaste.data.sources.text import LONG_LINE, TextFile, start_of_text, whol
 from foretaste.errors import InputError
 
 _NUM_LINES_IN_ORDER = 1000
-"""Keys of this many lines keep the order of the file; later keys follow in alphabetical order."""
+"""The keys of this many lines keep the order of the file; later keys follow alphabetically."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,7 +27,7 @@ class JsonLinesFile(TextFile):
 
     @classmethod
     def open(cls, path: Path, format: FileFormat) -> TextFile:
-        """The file; InputError if it is empty, no text, or one of its first lines is no object."""
+        """The file; InputError if it is empty or no text, or if an early line is no object."""
         lines = super().open(path, whole_lines(format, "line"))
         start = start_of_text(path, lines.format)
         first = start.split("\n")
@@ -43,7 +43,7 @@ class JsonLinesFile(TextFile):
         keys = [key for key in found if key.isprintable() and key != SKIPPED]
         # A JSON pointer, RFC 6901.
         pointers = [quoted("/" + key.replace("~", "~0").replace("/", "~1")) for key in keys]
-        # One call for all keys parses a line once.
+        # One call for all keys parses a line only once.
         values = f"json_extract_string(c0, [{', '.join(pointers)}])"
         columns = {
             key: Column(
@@ -86,11 +86,11 @@ class JsonLinesFile(TextFile):
 
 
 def _keys_beside(usual: Sequence[str], lines: TextFile) -> list[str]:
-    """The keys of all lines but those with the ``usual`` keys; none if a line cannot be read, or if
-    DuckDB lacks the encoding."""
+    """The keys of all lines except lines with the ``usual`` keys; empty if a line cannot be read,
+    or if DuckDB lacks the encoding."""
     import duckdb
 
-    # Comparing two lists of keys takes a third of the time of unpacking one.
+    # A comparison of two lists of keys takes a third of the time of unpacking one list.
     query = (
         f"SELECT DISTINCT unnest(json_keys(c0)) FROM {lines.relation} "
         "WHERE trim(c0) <> '' AND json_keys(c0) <> $usual"
@@ -100,7 +100,7 @@ def _keys_beside(usual: Sequence[str], lines: TextFile) -> list[str]:
             rows = connection.execute(query, {"usual": list(usual)})
             return [str(key) for (key,) in rows.fetchall()]
     except duckdb.Error:
-        return []  # the engine reads these lines too, and its error is explained
+        return []  # the engine reads these lines too, and explains its error
 
 
 def _objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Json]]]:

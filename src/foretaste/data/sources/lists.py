@@ -1,4 +1,4 @@
-"""Files with one line for each person: the user id and then the items, oldest first."""
+"""Files with one line for each user: the user id and then the items, oldest first."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from foretaste.data.sources.text import TextFile, longest_line, whole_lines
 COLUMNS = {
     "user_id": Column(sql="user_id", storage="text", type_name="text"),
     "item_id": Column(sql="item_id", storage="text", type_name="text"),
-    # `is_rank` of the column's name: it orders the items of one user.
+    # `is_rank` is true for this name: the column orders the items of one user.
     "time_rank": Column(sql="time_rank", storage="integer", type_name="bigint"),
 }
 """The columns of every file of lists. ``time_rank`` is the place in the line; 0 is the oldest."""
 
 READ_AS = "text, one line for each user"
 
-# DuckDB's own buffer. A larger one takes memory, and a smaller one refuses long lines.
+# DuckDB's own size. A larger buffer takes memory, and a smaller buffer refuses long lines.
 _BUFFER_BYTES = 32_000_000
 
 USERS = """(
@@ -32,10 +32,10 @@ FROM (
     SELECT regexp_replace(regexp_replace({line}, '^ +', ''), '[ ,\t]+$', '') AS line{columns}
     FROM {lines})
 WHERE line <> '')"""
-"""SQL of the lines with their users, without blanks around them and empty fields at the end."""
+"""SQL of the lines with their users, without blanks around a line and empty fields at its end."""
 
-# DuckDB's spelling. A pattern takes six times as long as one character, so it splits only lines
-# that mix blanks with others.
+# DuckDB's spelling. A split by a pattern takes six times as long as by one character, so the
+# pattern splits only lines that mix blanks with other separators.
 _ITEMS = f"""(
 SELECT user_id, unnest(items) AS item_id, unnest(range(len(items))) AS time_rank
 FROM (
@@ -59,7 +59,7 @@ class ListsFile(TextFile):
     def open(cls, path: Path, format: FileFormat) -> TextFile:
         """The file; InputError if it is empty or no text."""
         opened = super().open(path, whole_lines(format, "line"))
-        # An encoding's byte becomes up to three of UTF-8.
+        # A byte of another encoding becomes up to three bytes of UTF-8.
         longest = longest_line(path) * (1 if format.encoding == "utf-8" else 3)
         lines = opened.relation.removesuffix(")")
         lines += f", max_line_size={longest}, buffer_size={max(longest, _BUFFER_BYTES)})"
@@ -72,7 +72,7 @@ class ListsFile(TextFile):
         return READ_AS
 
     def check_last_line(self) -> None:
-        """A line may have any length."""
+        """Do nothing: a line may have any length."""
 
     def place(self, row: int, num_rows: int) -> str:
         """The name of the file and the line of an item. Items are counted from 1."""

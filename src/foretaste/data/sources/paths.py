@@ -1,4 +1,4 @@
-"""The files that a path, a folder or a pattern names."""
+"""The files of a path, a folder or a pattern."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from foretaste.errors import InputError
 
 _LEFTOVERS = (".tmp", ".temp", ".bak", ".orig", ".swp", ".partial")
 
-# Folders whose log says which of their files count: others hold rows that were removed.
+# Folders whose log says which of their files count. The other files have removed rows.
 TABLE_LOGS = (
     ("a Delta", "_delta_log"),
     ("a Hudi", ".hoodie"),
@@ -25,8 +25,8 @@ TABLE_LOGS = (
 def list_files(path: Path) -> tuple[list[Path], list[Path]]:
     """The files of a path, a folder or a pattern, and the files of a folder that are no data.
 
-    Raises InputError if there are none, for a link that leads nowhere, and for the files of a table
-    whose log says which of them count.
+    Raises InputError if no file is found, for a link that leads nowhere, and for the files of a
+    table whose log says which files count.
     """
     files, left_out = _named(path)
     _refuse_tables(files)
@@ -34,7 +34,7 @@ def list_files(path: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _named(path: Path) -> tuple[list[Path], list[Path]]:
-    # `os.path` and not `Path`: its functions raise nothing, even for odd or very long names.
+    # The functions of `os.path`, unlike `Path`, raise nothing, even for odd or very long names.
     if os.path.isfile(path):  # noqa: PTH113
         return [path], []
     if os.path.isdir(path):  # noqa: PTH112
@@ -44,8 +44,8 @@ def _named(path: Path) -> tuple[list[Path], list[Path]]:
             f"{path}: is neither a file nor a folder but a pipe, socket or device; save what it "
             "holds in a file"
         )
-    # `glob` and not `Path.glob`, which takes no absolute patterns. The shortest name of a file is
-    # first, since a folder may be linked to itself.
+    # `glob` is used because `Path.glob` accepts no absolute patterns. The shortest name of a file
+    # is first, because a folder may be linked to itself.
     found = sorted(map(Path, glob.glob(str(path), recursive=True)), key=_by_depth)  # noqa: PTH207
     is_pattern = glob.has_magic(str(path))
     files = _existing(name for name in found if not (is_pattern and _is_hidden(name, path)))
@@ -59,7 +59,8 @@ def _by_depth(name: Path) -> tuple[int, str]:
 
 
 def _is_hidden(found: Path, pattern: Path) -> bool:
-    """True for a name that begins with ``_``, as ``_SUCCESS``, unless the pattern has the ``_``."""
+    """True for a name that begins with ``_``, such as ``_SUCCESS``, unless the pattern has the
+    ``_``."""
     first = next(at for at, part in enumerate(pattern.parts) if glob.has_magic(part))
     own, asked = found.parts[first:], pattern.parts[first:]
     return any(part.startswith("_") for part in own) and not any(
@@ -68,20 +69,20 @@ def _is_hidden(found: Path, pattern: Path) -> bool:
 
 
 def _existing(names: Iterable[Path]) -> list[Path]:
-    """The names of files; InputError for a link that leads nowhere."""
+    """The names that are files; InputError for a link that leads nowhere."""
     files = []
     for name in names:
         if os.path.isfile(name):  # noqa: PTH113
             files.append(name)
-        # `exists` would also be false below 40 turns of a folder that is linked to itself.
+        # `exists` would also be false after 40 turns through a folder that is linked to itself.
         elif name.is_symlink() and not os.path.exists(os.path.realpath(name)):  # noqa: PTH110
             raise InputError(f"{name}: is a link that leads nowhere; remove the link or mend it")
     return files
 
 
 def _within(folder: Path) -> tuple[list[Path], list[Path]]:
-    """All files of a folder and its folders, without hidden names (``.`` or ``_`` first, as in
-    ``_SUCCESS``) and without prepared datasets and runs; and those that are no data."""
+    """All data files of a folder and its folders, without hidden names (``.`` or ``_`` first, as in
+    ``_SUCCESS``), prepared datasets and runs; then the files that are no data."""
     if is_dataset(folder):
         raise InputError(f"{folder}: is a prepared dataset, not raw data; train on it as it is")
     if _is_run(folder):
@@ -95,17 +96,17 @@ def _within(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _without_other_files(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """The files that have names of data, and the others. If no file has such a name, all count as
-    data."""
+    """The files with names of data, and the other files. All files count as data if no name is a
+    name of data."""
     data = [file for file in files if not _is_leftover(file)]
-    # The names of a folder of part-00000 have no endings.
+    # The names in a folder of part-00000 have no endings.
     data = [file for file in data if file.suffix] or data or [*files]
     return data, sorted({*files} - {*data})
 
 
 def _walked(folder: Path, outputs: list[Path]) -> Iterator[Path]:
-    """The files below a folder. Linked folders are followed, each folder once; prepared datasets
-    and runs go to ``outputs``."""
+    """The files below a folder. The walk follows links, and visits each folder once; ``outputs``
+    gets prepared datasets and runs."""
 
     def refuse(error: OSError) -> None:
         raise unreadable(str(error.filename), error)
@@ -129,15 +130,15 @@ def _is_run(folder: Path) -> bool:
 
 
 def _is_leftover(file: Path) -> bool:
-    """True for the copies of editors and broken writers, and for the logs and lists of files that
+    """True for copies left by editors and broken writers, and for the logs and lists of files that
     programs write beside their data."""
     is_log = file.name in ("manifest.json", "metrics.jsonl")
     return is_log or file.name.endswith("~") or file.suffix.lower() in _LEFTOVERS
 
 
 def _refuse_tables(files: Iterable[Path]) -> None:
-    """Raise InputError for Parquet files of a folder, or of one above it, that has a log of its
-    own: removed rows would come back."""
+    """Raise InputError for Parquet files below a folder with a table's log, because removed rows
+    would come back."""
     parents = {file.parent for file in files if file.suffix.lower() in PARQUET_SUFFIXES}
     real = {Path(os.path.realpath(parent)) for parent in parents}
     for folder in sorted({above for place in real for above in (place, *place.parents)}):

@@ -8,8 +8,8 @@ from pathlib import Path
 from foretaste.errors import InputError
 
 SEPARATOR = " *[,\t] *| +"
-"""Pattern of what separates the fields of a line. A field between two commas may be empty, one
-between two blanks may not."""
+"""Pattern of the separator between the fields of a line. A field between two commas may be empty, a
+field between two blanks may not."""
 
 _MARKS = ('"', "::", ";", "|", "\t", ",")
 _NUM_CHARACTERS_SEEN = 1 << 14
@@ -22,8 +22,8 @@ def fields_of(line: str) -> list[str]:
 
 
 def hint_lists(error: InputError, path: Path, text: str) -> InputError:
-    """The error about the fields of a text file, or one that names the layout if ``text``, its
-    start, looks like lists."""
+    """The error about the fields of a text file, or an error that names the layout if ``text``, the
+    start of the file, looks like lists."""
     lines = [line for line in text[:_NUM_CHARACTERS_SEEN].splitlines() if line.strip(" ,\t")]
     if len(lines) > 1 and len(text) > _NUM_CHARACTERS_SEEN:
         lines.pop()
@@ -31,7 +31,7 @@ def hint_lists(error: InputError, path: Path, text: str) -> InputError:
     if not rows:
         return error
     ids = [field for row in rows for field in row]
-    # Names and titles in other tables hold blanks.
+    # Names and titles in other tables have blanks.
     mark = next((mark for mark in _MARKS if mark in lines[0]), " ")
     has_integers = all(re.fullmatch("-?[0-9]+", one) for one in ids)
     lengths = {*map(len, rows)} if has_integers else {line.count(mark) for line in lines}

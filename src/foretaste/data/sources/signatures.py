@@ -1,4 +1,4 @@
-"""What the first bytes of a file tell of it, looked at before its name."""
+"""The kind of a file by its first bytes, checked before its name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ARRAYS = "load it in Python and give a frame or a sparse matrix"
 _ON_PAGE = "docs/coming-from-nvidia.md has the script that converts it"
 _ZIP = rb"PK\x03\x04.{26}"
 _READ = {"a .gz file": (".gz",), "a .zst file": (".zst",), "a .parquet file": PARQUET_SUFFIXES}
-"""Endings of names under which a kind of file is read."""
+"""The endings of names that a kind of file must have to be read."""
 
 # DuckDB reads 0 rows from bz2, xz and zip, without an error.
 _SIGNATURES = (
@@ -66,14 +66,15 @@ _WORDS = (
     ),
 )  # fmt: skip
 
-# One pattern each, because thousands of files may be matched. Groups and rows have one order.
+# Each table is one pattern, because thousands of files may be matched. Groups and rows have the
+# same order.
 _ANY_SIGNATURE = re.compile(b"|".join(b"(%b)" % row[0] for row in _SIGNATURES), re.DOTALL)
 _ANY_WORDS = re.compile("|".join(f"({row[0]})" for row in _WORDS), re.IGNORECASE)
 
 
 def refuse_by_signature(path: Path, *, is_json: bool = False) -> None:
-    """Raise InputError for a file that is not read, or not under its name. ``is_json`` is True for
-    a name of JSON lines."""
+    """Raise InputError for a kind of file that is not read, or not under its name. ``is_json`` is
+    True for a name of JSON lines."""
     try:
         with open_regular(path) as file:
             start = file.read(_NUM_BYTES)

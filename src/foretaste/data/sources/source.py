@@ -16,26 +16,26 @@ from foretaste.errors import InputError
 Storage = Literal[
     "text", "integer", "real", "decimal", "wide", "moment", "instant", "uuid", "truth", "other"
 ]  # fmt: skip
-"""The stored type of a column. ``moment`` are times without a time zone, ``instant`` those with
+"""The stored type of a column. ``moment`` are times without a time zone, ``instant`` times with
 one; ``wide`` are decimals of over 38 digits, which DuckDB lacks; ``truth`` is true or false."""
 
 TIMES: tuple[Storage, ...] = ("moment", "instant")
 
 READ_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-"""Compressions that are read directly, by suffix."""
+"""Compressions that foretaste reads directly, by suffix."""
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Column:
-    """One column as it is stored."""
+    """One column in its stored form."""
 
     sql: str
     """The column in a query."""
 
     storage: Storage
-    """The type before any cast; text in a CSV file."""
+    """The type before any cast; for a CSV file it is text."""
 
     type_name: str
     """The name of the stored type, for messages."""
@@ -47,7 +47,7 @@ class Column:
     """The stored type of the elements of these lists; None without lists."""
 
     refused: str = ""
-    """SQL condition of values that can be no id; empty if all can."""
+    """SQL condition of values that can be no id; empty if all values can be ids."""
 
     text: str | None = None
     """SQL of the text from which ``sql`` reads times."""
@@ -57,8 +57,8 @@ class Column:
 
     @property
     def stored_text(self) -> str:
-        """SQL of the stored value as text. Stored times have none, because DuckDB crashes as it
-        turns some into text."""
+        """SQL of the stored value as text. Stored times have no text, because DuckDB crashes on
+        turning some times into text."""
         if self.text is None and self.storage in TIMES:
             return "''"
         return f"CAST({self.text or self.sql} AS STRING)"
@@ -72,16 +72,16 @@ class Source:
     """The file's path, or a word for the frame."""
 
     relation: str
-    """The text after FROM in a query; `rows_kept` leaves out the rows that are not kept."""
+    """The text after FROM in a query of all rows; `rows_kept` has only the kept rows."""
 
     columns: dict[str, Column]
     """All columns that can be read, by their names in the source."""
 
     repeated: tuple[str, ...] = ()
-    """Names that several columns have; none of these columns can be read."""
+    """Names that several columns share; none of these columns can be read."""
 
     kept: str = ""
-    """SQL condition of the rows that are kept; empty if all are."""
+    """SQL condition of the kept rows; empty if all rows are kept."""
 
     size: int
     """Bytes of the file, or of the frame in memory."""
@@ -92,37 +92,37 @@ class Source:
     """Time of the last change of the file."""
 
     users: str = ""
-    """The text after FROM in a query of the lines of a file of lists, one for each user, as
-    ``user_id`` and ``line``. Empty for other sources."""
+    """The text after FROM in a query of the lines of a file of lists, as ``user_id`` and ``line``,
+    one line for each user. Empty for other sources."""
 
     part_number: int = 0
-    """The number of the rows' part in a given split; training is 0."""
+    """The number of the source's part in a given split; training is 0."""
 
     file: str = "''"
     """SQL of the path of a row's file; empty unless the source has several files."""
 
     other_names: tuple[str, ...] = ()
-    """Other names of the same file that were given too."""
+    """Other given names of the same file."""
 
     left_out: tuple[str, ...] = ()
-    """Files beside this one in a folder that are no data, said of its first file."""
+    """Files of the folder that are no data; the folder's first file has them."""
 
     def __post_init__(self) -> None:
-        # The name stands in the manifest, in notes and in the name of the dataset.
+        # The manifest, notes and the name of the dataset contain this name.
         object.__setattr__(self, "name", without_secrets(self.name))
 
     @property
     def read_as(self) -> str:
-        """The format of text, in words; empty for other sources."""
+        """The format of a text file in words; empty for other sources."""
         return ""
 
     @property
     def identity(self) -> Hashable:
-        """Equal for two names of one file."""
+        """A value that is equal for two names of one file."""
         return id(self) if self.path is None else file_identity(self.path)
 
     def reading(self, names: Iterable[str]) -> Self:
-        """The source, of which these columns are read.
+        """The source, ready for a read of these columns.
 
         Raises InputError for a column whose values have no common type.
         """
@@ -130,19 +130,19 @@ class Source:
 
     @property
     def rows_kept(self) -> str:
-        """The text after FROM in a query of the rows that are kept."""
+        """The text after FROM in a query of the kept rows."""
         return f"(SELECT * FROM {self.relation} WHERE {self.kept})" if self.kept else self.relation
 
     def place(self, row: int, num_rows: int) -> str:
-        """The place of a row, ``file, line 3``; the file alone if it has no lines. Rows are counted
-        from 1, and ``num_rows`` is the number of all rows.
+        """The place of a row, ``file, line 3``; the file alone if it has no lines. The first row is
+        1, and ``num_rows`` is the number of all rows.
 
         Raises InputError if the file cannot be read again.
         """
         return self.name
 
     def check_rows(self) -> None:
-        """Raise InputError for the first row that cannot be read, if the engine names none."""
+        """Raise InputError for the first unreadable row, if the engine names none."""
 
     def sha256(self) -> str:
         """The checksum of the content."""
@@ -167,7 +167,7 @@ class Source:
 
 
 def names_of(sources: Sequence[Source]) -> str:
-    """The names of the sources, for an error about all of them."""
+    """The names of the sources in an error about all sources."""
     first = ", ".join(source.name for source in sources[:3])
     return first if len(sources) <= 3 else f"{first} and {len(sources) - 3} more"
 
@@ -182,7 +182,7 @@ def file_state(path: Path) -> tuple[int, int]:
 
 
 def file_identity(path: Path) -> tuple[int, int]:
-    """Equal for two names of one file, such as a path, a longer one and a link."""
+    """A value that is equal for two names of one file, such as a path, a longer path and a link."""
     status = path.stat()
     return status.st_dev, status.st_ino
 
@@ -207,7 +207,7 @@ def refuse_nul(names: Iterable[str], where: str) -> None:
 
 
 def repeated_in(names: Iterable[str]) -> tuple[str, ...]:
-    """The names that come more than once."""
+    """The names that appear more than once."""
     return tuple(name for name, count in Counter(names).items() if count > 1)
 
 
@@ -224,7 +224,7 @@ def identifier(name: str) -> str:
 def path_literal(path: Path) -> str:
     """A path as a SQL literal with escapes, so that DuckDB does not read it as a pattern."""
     plain = "".join(f"[{char}]" if char in "*?[" else char for char in real_path(path))
-    # In patterns, but not in plain paths, DuckDB reads a backslash as a slash.
+    # DuckDB reads a backslash as a slash in patterns, but not in plain paths.
     if "[" in plain and "\\" in plain:
         raise InputError(
             f"{path}: is a path with a backslash and *, ? or [ in it, which cannot be read; rename "

@@ -1,4 +1,4 @@
-"""Files of delimited text: their format, from settings or the first row, and their rows with line
+"""Files of delimited text: the format, from settings or the first row, and the rows with their line
 numbers."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from foretaste.data.sources.source import (
 from foretaste.errors import InputError
 
 LONG_LINE = 1 << 21
-"""Number of characters that are read to find the format of a file."""
+"""Number of characters that decide the format of a file."""
 
 _TOO_LONG = "is longer than 2 MB; a quote may be missing, or the file was not written to its end"
 
@@ -47,14 +47,14 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _QUOTES: dict[Quote, tuple[str, str]] = {
     "double": ('"', '"'), "backslash": ('"', "\\"), "none": ("", "")
 }  # fmt: skip
-# zlib, on bytes behind a part of a gzip file that begin no other part, such as zeros.
+# zlib's error for bytes behind a part of a gzip file that begin no other part, such as zeros.
 _NO_MEMBER = re.compile("inflate failed: (?:unknown compression method|incorrect header check)")
 _LONG_FIELD = 1 << 24
 _LONG_LINE_BYTES = 2_000_000
 
 # Spreadsheets write the delimiter on a line before the header: sep=;
 _SEPARATOR = re.compile(r"(\"?)sep=(.)\1(?:\r\n?|\n)", re.IGNORECASE)
-# Latin-1 has only control characters here, and windows-1252 has letters and quotes.
+# Latin-1 has only control characters in this range, windows-1252 has letters and quotes.
 _NOT_LATIN_1 = re.compile("[\x80-\x9f]")
 
 
@@ -76,7 +76,7 @@ class TextFile(Source):
     """The name of every field, in order."""
 
     longest_row: ClassVar[float] = _LONG_LINE_BYTES
-    """The number of characters that a row may have."""
+    """The largest number of characters in a row."""
 
     num_skipped: int
     """The number of lines before the rows: the header, and a line such as ``sep=;``."""
@@ -86,9 +86,10 @@ class TextFile(Source):
 
     @classmethod
     def open(cls, path: Path, format: FileFormat) -> TextFile:
-        """The file in the given ``format``, completed from its first row.
+        """The file in the given ``format``, completed from the first row.
 
-        Raises InputError if the file is empty, no text, or its first row contradicts ``format``.
+        Raises InputError if the file is empty or no text, or if its first row contradicts
+        ``format``.
         """
         size, modified_ns = file_state(path)
         if format.is_items:
@@ -116,18 +117,19 @@ class TextFile(Source):
             for position, name in enumerate(names)
             if name not in ("", *repeated) and (name != SKIPPED or format.columns is None)
         }
-        # Columns are declared by position, as DuckDB ignores case in names. All are text: DuckDB's
-        # own detection reads 007 as 7. Declared and strict, it refuses bad text, short or long rows
-        # and open quotes.
+        # Columns are declared by position, because DuckDB ignores case in names. All are text,
+        # because DuckDB's own detection reads 007 as 7. With declared columns and strict mode,
+        # DuckDB refuses bad text, short or long rows and open quotes.
         declared = ", ".join(f"c{position}: 'VARCHAR'" for position in range(len(names)))
-        # header is never guessed: with true, DuckDB silently eats the first row of a file that has
-        # no line of names.
-        # DuckDB takes the quotes of a line "sep=;" for those of a row behind a byte order mark.
+        # `header` is never guessed: if it is true, DuckDB silently drops the first row of a file
+        # without a line of names.
+        # DuckDB takes the quotes of a line "sep=;" behind a byte order mark for quotes of a row.
         has_quotes = separator is not None and bool(separator[1])
         is_copied = has_quotes or format.encoding not in _NATIVE
         encoding = "utf-8" if is_copied else format.encoding
-        # Not store_rejects: DuckDB 2.0 then leaves out a line above 32 MB without a reject, and
-        # keeps 900 bytes for each bad row whatever the limit (5 million rows took 3.8 GB).
+        # store_rejects stays off: with it DuckDB 2.0 leaves out a line above 32 MB without a
+        # reject, and keeps 900 bytes for each bad row beyond any limit (5 million rows took 3.8
+        # GB).
         relation = (
             f"read_csv({path_literal(path)}, auto_detect=false, strict_mode=true, "
             f"header={format.columns is None}, skip={int(separator is not None)}, "
@@ -145,7 +147,7 @@ class TextFile(Source):
 
     @property
     def read_as(self) -> str:
-        # Part of a dataset's key: equal bytes read in two formats are two datasets.
+        # These words are part of a dataset's key: equal bytes in two formats make two datasets.
         columns = f"columns {','.join(self.names)}" if self.format.columns else "a header"
         return f"text, delimiter {self.delimiter!r}, {columns}"
 
@@ -157,8 +159,8 @@ class TextFile(Source):
             raise unreadable(self.name, error) from None
 
     def _line_of(self, row: int, num_rows: int) -> int:
-        """The line on which a row ends. Rows are counted from 1."""
-        # Counting line ends takes a tenth of the time of parsing rows (20 million in 5 s).
+        """The number of the line that ends a row. The first row is 1."""
+        # A count of line ends takes a tenth of the time of a parse of rows (20 million in 5 s).
         with _open_text(self.path, self.format, newline=None) as file:
             num_lines, end = 0, "\n"
             while block := file.read(1 << 20):
@@ -169,7 +171,7 @@ class TextFile(Source):
         return next(islice(self.rows(), row - 1, None))[0]
 
     def rows(self, *, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
-        """Every row below the header, with the number of its last line, without blank lines.
+        """Every row below the header with the number of its last line, without blank lines.
 
         With ``strict``, raises csv.Error for a misplaced quote.
         """
@@ -182,8 +184,7 @@ class TextFile(Source):
             )
 
     def check_rows(self) -> None:
-        """Raise InputError with the line of the first row that the engine cannot read, if there is
-        one."""
+        """Raise InputError with the line of the first row that the engine cannot read, if any."""
         line = self.num_skipped
         try:
             for line, row in self.rows(strict=True):
@@ -214,7 +215,7 @@ class TextFile(Source):
             return next((number, text.strip()) for number, text in lines if text.strip())
 
     def _problem_of(self, row: list[str]) -> str | None:
-        """What is wrong with a row, for a message."""
+        """The fault of a row, for a message; None for a good row."""
         text = self.delimiter.join(row)
         if len(text) > self.longest_row:
             return _TOO_LONG
@@ -253,8 +254,8 @@ class TextFile(Source):
 
     def check_last_line(self) -> None:
         """Raise InputError if the last line is longer than 2 MB."""
-        # DuckDB silently leaves out a last line above 32 MB, as of a file that was allocated and
-        # not written to its end. Elsewhere it refuses a line that is too long.
+        # DuckDB silently leaves out a last line above 32 MB, such as the rest of a file that was
+        # allocated but not fully written. DuckDB refuses other lines that are too long.
         limit = _LONG_LINE_BYTES * (2 if self.format.encoding == "utf-16" else 1)
         tail = b""
         try:
@@ -271,7 +272,7 @@ class TextFile(Source):
 
 
 def whole_lines(format: FileFormat, name: str) -> FileFormat:
-    """The format of a text with whole lines as its only column, ``name``."""
+    """The format of a text whose only column, ``name``, has whole lines."""
     return replace(format, delimiter="\x01", columns=(name,), quote="none")
 
 
@@ -309,7 +310,7 @@ def start_of_text(path: Path, format: FileFormat) -> str:
 def rewrite_command(
     path: Path, format: FileFormat, delimiter: str, *, has_header: bool = True
 ) -> str:
-    """The advice for a file of items that cannot be read: a command that writes another."""
+    """The advice for an unreadable file of items: a command that writes another file."""
     encoding = format.encoding
     if encoding == "utf-8" and _encoding_of_bytes(path) is None:
         encoding = "latin-1"
@@ -378,16 +379,16 @@ def _encoding_of_items(path: Path, encoding: str) -> str:
             return "utf-16"
         if encoding == "utf-16" and mark != _UTF16_MARKS[1]:
             return "utf-8"
-        # ASCII alone shows nothing: text in ISO-2022-JP is ASCII too.
+        # ASCII alone proves nothing: text in ISO-2022-JP is ASCII too.
         if encoding != "utf-8" and _encoding_of_bytes(path) == "utf-8":
             return "utf-8"
     except (OSError, EOFError, pa.ArrowException):
-        pass  # the reading itself names the fault
+        pass  # the read itself names the fault
     return encoding
 
 
 def _encoding_of_bytes(path: Path) -> str | None:
-    """``ascii`` or ``utf-8`` if the whole file is, otherwise None."""
+    """``ascii`` or ``utf-8`` if the whole file is in it, otherwise None."""
     decoder, is_ascii = codecs.getincrementaldecoder("utf-8")(), True
     try:
         with _open_bytes(path) as stream:
@@ -403,7 +404,7 @@ def _encoding_of_bytes(path: Path) -> str | None:
 def _numbered_rows(
     lines: io.TextIOBase, delimiter: str, quote: Quote, *, strict: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
-    """The fields of every row, with the number of its last line.
+    """The fields of every row with the number of its last line.
 
     With ``strict``, raises csv.Error for a misplaced quote.
     """
@@ -411,7 +412,7 @@ def _numbered_rows(
         for number, line in enumerate(lines, start=1):
             yield number, line.rstrip("\r\n").split(delimiter)
         return
-    # By default the csv module refuses fields above 128 KiB.
+    # The csv module refuses fields above 128 KiB by default.
     previous = csv.field_size_limit(_LONG_FIELD)
     escape: dict[str, Any] = {"doublequote": False, "escapechar": "\\"}
     dialect = escape if quote == "backslash" else {}
@@ -423,7 +424,7 @@ def _numbered_rows(
 
 
 def longest_line(path: Path) -> int:
-    """The number of bytes in the longest line of a file, with its end; at least 2 MB."""
+    """The number of bytes in the longest line of a file, with its line end; at least 2 MB."""
     longest, length = _LONG_LINE_BYTES, 0
     with _open_bytes(path) as stream:
         while block := stream.read(1 << 20):
@@ -434,8 +435,8 @@ def longest_line(path: Path) -> int:
 
 
 def _likely_delimiter(text: str, format: FileFormat) -> str:
-    """The common delimiter that makes as many fields as there are columns, or else most fields; a
-    blank for items without any of them, as LightGCN's ``item_list.txt``."""
+    """The common delimiter that makes one field per column, otherwise the delimiter with most
+    fields; a blank for items without a common delimiter, such as LightGCN's ``item_list.txt``."""
     line, columns = _first_line(text), format.columns
     if format.is_items and " " in line and not any(one in line for one in _DELIMITERS):
         return " "
@@ -445,7 +446,7 @@ def _likely_delimiter(text: str, format: FileFormat) -> str:
         num_fields = len(_first_row(line, delimiter, quote, strict=False))
         return columns is not None and num_fields == len(columns), num_fields
 
-    # Of equally good ones `max` takes the first.
+    # `max` takes the first of equally good delimiters.
     return max(_DELIMITERS, key=rank)
 
 
@@ -476,7 +477,7 @@ def _check_first_row(
             )
         raise hint_lists(InputError(f"{path}, line 1: {problem}: {example}"), path, text)
     for pair in zip(fields, names, strict=True):
-        # Compared without case and punctuation. Digits alone may be both a value and a name.
+        # Names are compared without case and punctuation. Digits alone may be a value or a name.
         field, name = (re.sub(r"[\W_]", "", text).lower() for text in pair)
         if field == name and not re.fullmatch(r"\d*", name):
             raise InputError(
