@@ -18,7 +18,7 @@ EXTRAS = {
 }
 REQUIRED = [Requirement(line) for line in PROJECT["dependencies"]]
 
-TRITON_OF_TORCH = {"2.11.0": "3.6.0", "2.13.0": "3.7.1"}
+TRITON_OF_TORCH = {"2.11.0": "3.6.0", "2.13.0": "3.7.1", "2.15.0": "3.9.0"}
 """What torch's own metadata on pip's index requires. A build for the CPU requires no Triton, so
 that a wrong pin can be installed beside it, and only there."""
 
@@ -62,11 +62,11 @@ def test_triton_is_the_one_that_torch_requires() -> None:
 def test_only_versions_of_torch_that_were_tried_are_accepted() -> None:
     (torch,) = (requirement for requirement in REQUIRED if requirement.name == "torch")
     assert all(torch.specifier.contains(version) for version in TRITON_OF_TORCH)
-    assert not torch.specifier.contains("2.14.0")
+    assert not torch.specifier.contains("2.16.0")
     # Without the bound, the line that fetches PyTorch alone would fetch one that is replaced.
     for page in ("README.md", "docs/install.md"):
         lines = re.findall(r"pip install .*--index-url", (ROOT / page).read_text(encoding="utf-8"))
-        assert set(lines) == {'pip install "torch<2.14" --index-url'}
+        assert set(lines) == {'pip install "torch<2.16" --index-url'}
 
 
 def asked_for(text: str) -> list[list[str]]:
