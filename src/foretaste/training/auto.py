@@ -56,7 +56,7 @@ class TrainingPlan(TrainingConfig):
         return any(self.evaluates(epoch) for epoch in range(1, self.epochs))
 
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
-        """``learning_rate`` at an update, counted from 0, where it follows a schedule."""
+        """``learning_rate`` at an update, counted from 0, if it follows a schedule."""
         if self.learning_rate_schedule == "constant":
             return {}
         # Half a cosine from the rate to 0 (Loshchilov & Hutter 2017, arXiv 1608.03983, equation 5,
@@ -84,7 +84,7 @@ def resolve(
     size = replace(size, constant_rate=constant_rate)
     sized = model_config.resolved(size.num_items)
     chosen |= model.auto_settings(size, sized)
-    # In training alone: scores that are ranked come from exact products whatever this says.
+    # In training alone: ranked scores always come from exact products.
     is_rounded = sized.has_large_products and computes_tf32(torch.device(device))
     # In tf32 NeuMF's kernel takes more shared memory than any GPU has: 393,216 bytes on an H200.
     rounded = "bf16" if config.kernels == "triton" else "tf32"
@@ -127,8 +127,8 @@ def selected_metric(config: TrainingConfig, protocol: str) -> str:
 
 
 def check_candidates(dataset: Dataset, candidates: str) -> None:
-    """Raise SettingError where ``candidates`` is ``fixed`` and a part to evaluate has none, and
-    DatasetError where it is ``new`` and a part has no new item."""
+    """Raise SettingError if ``candidates`` is ``fixed`` and a part to evaluate has none, and
+    DatasetError if it is ``new`` and a part has no new item."""
     splits: tuple[Split, ...] = ("validation", "test")
     for split in filter(dataset.has_split, splits):
         if candidates == "new" and not dataset.manifest.has_new_targets(split):

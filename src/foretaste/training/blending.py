@@ -37,7 +37,7 @@ _STEPS = (0.1, 0.05)
 _MOST_WEIGHTINGS = 15
 """Weightings that are tried, for each run. Climbs of three runs took 16 to 22, of four 18 to 48."""
 
-# Of free memory, for the scores that a search keeps.
+# Share of free memory for the scores that a search keeps.
 _SHARE_OF_MEMORY = 0.25
 
 
@@ -61,7 +61,7 @@ def blend(
 
     Args:
         runs: two or more finished runs, of any models but blends.
-        weights: a number for each run; by default those of `blend_weights`.
+        weights: a number for each run; by default `blend_weights` finds them.
         select_by, candidates: as in `blend_weights`; the test part is ranked by the candidates.
         dataset: the dataset of the runs; by default where it was when the first was trained.
         run: the new run's directory, new or empty; by default a new one in ``runs_root``.
@@ -69,7 +69,7 @@ def blend(
         device: auto (a GPU where there is one), cpu, cuda or cuda:N.
         callback: as in `train`.
 
-    Raises SettingError where the runs cannot be blended: fewer than two, one twice, not finished,
+    Raises SettingError if the runs cannot be blended: fewer than two, one twice, not finished,
     of another dataset or blends themselves.
     """
     opened = _opened(runs)
@@ -117,10 +117,10 @@ def blend_weights(
 
     Args:
         select_by, candidates: the metric, and what held-out items are ranked against, as in
-            `TrainingConfig`. A blend that is to be measured by one measure is searched by it.
+            `TrainingConfig`. The metric of the search is the metric that the blend is measured by.
         progress: called with the number of weightings tried, and the most that may be.
 
-    Raises SettingError where there is no validation part, or the runs cannot be blended.
+    Raises SettingError if there is no validation part, or the runs cannot be blended.
     """
     opened = _opened(runs)
     data = dataset_of(opened[0], dataset)
@@ -242,7 +242,7 @@ def chosen_weights(num_weights: int, value_of: Callable[[Weights], float]) -> We
 
     A climb from equal weights that moves shares between all pairs, also to those without a share.
     Nothing pulls them back to equal weights. On ten splits of ml-100k, MovieLens small, steam and
-    lastfm, with 61 to 376 people to choose by, pulls of up to 1 (the metric times people, for the
+    lastfm, with 61 to 376 people in the choice, pulls of up to 1 (the metric times people, for the
     squared distance 1) were no better than none on the test part, and stronger ones worse.
     """
     equal = (1.0 / num_weights,) * num_weights

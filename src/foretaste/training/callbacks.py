@@ -15,7 +15,7 @@ from foretaste.training.auto import TrainingPlan
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingStart:
-    """Model, data and plan of a training that begins or goes on."""
+    """Model, data and plan of a training that begins or resumes."""
 
     model: str
     dataset: str
@@ -37,29 +37,29 @@ class TrainingStart:
     selection_split: str | None
     """The part that chooses the epoch: ``validation``; ``test`` if there is none; None: nothing."""
     started_from: dict[str, Any]
-    """By run whose weights it begins with: the users and items found there, new or gone."""
+    """The users and items found, new or gone, by run of the first weights."""
     is_resumed: bool = False
-    """It goes on from a saved state."""
+    """The training resumes from a saved state."""
     resumed_at: str | None = None
-    """The position it goes on from, for people; None for a training that begins the first time."""
+    """The position of the resume, for people; None for a training that begins the first time."""
     order: str | None = None
     """A doubt about the order of the interactions, for people, if the model uses it; otherwise
     None."""
     weights: str | None = None
-    """What becomes of the weights of the data, for people; None where they have none."""
+    """The use of the data's weights, for people; None if they have none."""
     new_items: str | None = None
-    """What becomes of the new items of the data, for people; None where they have none."""
+    """The use of the data's new items, for people; None if they have none."""
     search: Mapping[str, Any] = field(default_factory=dict)
     """The settings that the validation part chose, as in `RunConfig`."""
     memory: str | None = None
-    """Memory that the training takes at most, for people; None where that is unknown."""
+    """Memory that the training takes at most, for people; None if it is unknown."""
     fitting: str | None = None
-    """Work of a model without epochs, for people, where that may take long."""
+    """Work of a model without epochs, for people, if it may take long."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochReport:
-    """One epoch, its evaluation where there was one."""
+    """One epoch, with its evaluation if there was one."""
 
     epoch: int
     step: int
@@ -68,7 +68,7 @@ class EpochReport:
     train_s: float
     samples_per_s: float
     settings: dict[str, float]
-    """Values that change as training goes on: beta, the weight of the KL term; the loss scale."""
+    """Values that change during training: beta, the weight of the KL term; the loss scale."""
     evaluation: Evaluation | None
     is_best: bool
 
@@ -99,15 +99,15 @@ class TrainingSummary:
     min_epoch_s: float
     avg_epoch_s: float
     min_evaluation_s: float | None
-    """Of an epoch's evaluation; None where no epoch was evaluated."""
+    """Seconds of an epoch's evaluation; None if no epoch was evaluated."""
     avg_evaluation_s: float | None
     train_s: float
     """Of all epochs."""
     compile_s: float
     """Before the first epoch, outside the training clock."""
     search_s: float
-    """Of the fits that chose settings, before the training; 0 where there were none, and where a
-    training was resumed."""
+    """Seconds of the fits that chose settings, before the training; 0 without fits, and for a
+    resumed training."""
     samples_per_s: float
     evaluated_users_per_s: float
     evaluated_samples_per_s: float

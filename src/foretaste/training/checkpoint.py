@@ -36,17 +36,17 @@ class Checkpoints:
     step: Step
     state: TrainingState
     hardware: Mapping[str, Any]
-    """The hardware of now, for the log."""
+    """The present hardware, for the log."""
     _saved_at: float = field(default_factory=lambda: time.monotonic(), init=False)
 
     def is_due(self) -> bool:
-        """True where the last save is as long ago as the plan says."""
+        """True if the last save is as long ago as the plan says."""
         return time.monotonic() - self._saved_at >= self.state.plan.checkpoint_every_s
 
     def save(self) -> None:
-        """Save the state as it is between two updates; TrainingError where it is not finite.
+        """Save the state as it is between two updates; TrainingError if it is not finite.
 
-        What was saved before stays until it is replaced in one stroke.
+        The last saved state stays until it is replaced in one step.
         """
         state = self.state
         # Ranks update their shared parameters while the next batch is made: that must be over.
@@ -59,10 +59,10 @@ class Checkpoints:
         self._saved_at = time.monotonic()
 
     def load(self) -> bool:
-        """Go on from the saved state, and cut the log to its length then; False without a state.
+        """Resume from the saved state, and cut the log to its length then; False without a state.
 
-        Raises RunError, with the run as it was, where the state is not whole, or the weights are
-        missing or those of another run.
+        Raises RunError, with the run as it was, if the state is not whole, or the weights are
+        missing or belong to another run.
         """
         saved = self.read_state()
         if saved is None:
@@ -77,11 +77,11 @@ class Checkpoints:
         return True
 
     def write_state(self, tensors: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
-        """Have a state replace the saved one."""
+        """Replace the saved state."""
         self.run.save_state(tensors, position)
 
     def read_state(self) -> SavedTensors | None:
-        """The saved state; None where there is none."""
+        """The saved state; None if there is none."""
         return self.run.load_state()
 
     def begin_log(self, saved: SavedTensors) -> None:
@@ -95,7 +95,7 @@ class Checkpoints:
         )
 
     def write_weights(self, model: RecommenderModel, epoch: int | None) -> None:
-        """Have the weights of a model replace the best ones."""
+        """Replace the best weights by a model's."""
         self.run.save_weights(model.state_dict(), epoch)
 
     def read_weights(self, model: RecommenderModel) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from foretaste.training.optimizer import GroupOptimizer, WeightAverage
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.step import Step
 
-# Full batches of one shape before the step is recorded. By then kernels are compiled, and Adam has
+# Full batches of one shape before the step is recorded. Kernels are compiled by then, and Adam has
 # made its moments.
 _STEPS_BEFORE_RECORDING = 3
 
@@ -49,7 +49,7 @@ class CudaGraphRecorder:
 
 
 class RecordedStep(Step):
-    """The step of a full batch recorded once, then replayed without launching anew.
+    """The step of a full batch recorded once, then replayed without launching its operations again.
 
     A replay reads the memory of one batch, so every batch is copied there first. Batches of other
     shapes, such as an epoch's last, take the ordinary step. The first replay must give what the
@@ -107,7 +107,7 @@ class RecordedStep(Step):
     ) -> Tensor:
         """Update by the step itself and, from the same state, by replay.
 
-        Where they differ, the step's result is kept, and nothing is replayed from then on.
+        If they differ, the step's result is kept, and nothing is replayed later.
         """
         # This batch is another one than was recorded. So a number that the recording took from the
         # host, and would repeat for ever, shows here.
@@ -138,7 +138,7 @@ class RecordedStep(Step):
             value.copy_(snapshot[name])
 
     def _give_up(self, reason: str) -> None:
-        """Go on without a graph, and say so."""
+        """Continue without a graph, and warn."""
         self.recorder, self._batch = None, None
         warnings.warn(
             f"the training step could not be recorded as a CUDA graph ({reason}); "
@@ -148,7 +148,7 @@ class RecordedStep(Step):
         )
 
     def _record(self, batch: TensorBatch) -> None:
-        """Record the step of such a batch."""
+        """Record the step of a batch of this shape."""
         if self.recorder is None:
             return
         # A copy: every replay reads this memory, and the batch's own is given out again.

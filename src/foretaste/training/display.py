@@ -39,11 +39,11 @@ _WIDE_LOSS = 1e5
 """Losses from here on are written with an exponent: the column is that wide."""
 
 _LABEL = 10
-"""Least width of the labels of data, as those of the training."""
+"""Least width of the labels of data, the width of the training's labels."""
 
 
 class TrainingDisplay(Callback):
-    """Callback that shows a training on ``console``; bars where that is a terminal.
+    """Callback that shows a training on ``console``; bars if it is a terminal.
 
     One bar is of the epoch, the other, once an epoch is done, of all epochs and the time they take.
     Elsewhere a line every half minute says how far it is and how long the rest takes. Used as a
@@ -188,7 +188,7 @@ class TrainingDisplay(Callback):
 
     def _show_step(self, step: str, num_done: int, num_all: int) -> None:
         now = time.perf_counter()
-        # Each evaluation of a training begins anew.
+        # Each evaluation of a training begins at zero.
         if step != self.step or num_done < self.step_pace.position:
             self.step, self.step_pace = step, Pace(now, num_done)
         left_s = self.step_pace.seconds_to(num_all, now, num_done)
@@ -329,7 +329,7 @@ class TrainingDisplay(Callback):
         return list(dict.fromkeys(metrics))
 
     def _say_labelled(self, label: str, text: str | None) -> None:
-        """Print a line of the start or the end; nothing where there is no text."""
+        """Print a line of the start or the end; nothing if there is no text."""
         if text is not None:
             self.say(f"  {label:12}{text}")
 

@@ -12,7 +12,7 @@ from foretaste.training.auto import TrainingPlan
 class EarlyStopping:
     """Best epoch by the selected metric, and the reason to stop.
 
-    Where no epoch is evaluated, the last one is the best.
+    If no epoch is evaluated, the last one is the best.
     """
 
     plan: TrainingPlan
@@ -25,7 +25,7 @@ class EarlyStopping:
     def update(self, epoch: int, value: float | None) -> bool:
         """Count an epoch and the value of its evaluation, if it had one; True for the best so far.
 
-        Of equal values the first is the best.
+        The first of equal values is the best.
         """
         if value is None:
             if epoch == self.plan.epochs:

@@ -1,4 +1,4 @@
-"""Interruptions of a training: Ctrl-C, SIGTERM, SIGHUP and errors; each says how to go on."""
+"""Interruptions of a training: Ctrl-C, SIGTERM, SIGHUP and errors; each says how to resume."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Interruption(CaughtSignals):
     def __init__(self, run_path: Path) -> None:
         super().__init__(self.note)
         self.command = resume_command(run_path)
-        """The command that goes on with the training."""
+        """The command that resumes the training."""
 
     def note(self, number: int) -> None:
         """Called when a signal comes."""
@@ -53,7 +53,7 @@ class Interruption(CaughtSignals):
 
 @contextmanager
 def errors_say_how_to_go_on(run: Run, command: str, *, writes: bool) -> Iterator[None]:
-    """Have errors name the files kept and the ``command`` that goes on; the process that ``writes``
+    """Add the kept files and the ``command`` that resumes to errors; the process that ``writes``
     logs why the training failed."""
     try:
         yield

@@ -132,9 +132,9 @@ def _kept(run: Run, path: Path | None) -> Path | None:
 
 
 def check_log_path(path: Path, *, overwrite: bool = False) -> None:
-    """Raise SettingError where no log can be written to ``path``, or something would be lost.
+    """Raise SettingError if no log can be written to ``path``, or something would be lost.
 
-    A log may be replaced with ``overwrite``; what is no log never. An empty file or a device may be
+    A log may be replaced with ``overwrite``; other files never. An empty file or a device may be
     written to.
     """
     if path.is_dir() or path.is_fifo():
@@ -174,14 +174,14 @@ def results_in(directory: Path) -> list[str]:
 
 
 def _check_can_be_made(folders: Iterable[Path], setting: str) -> None:
-    """SettingError, which begins with the ``setting``, where a file stands in the way."""
+    """SettingError, which begins with the ``setting``, if a file stands in the way."""
     found = next(part for part in folders if part.exists())
     if not found.is_dir():
         raise SettingError(f"{setting}, but {found} is not a directory")
 
 
 def write_log(path: Path, evaluation: Mapping[str, Any]) -> None:
-    """Make ``path`` a log of one evaluation, as it is logged; RunError where that fails."""
+    """Make ``path`` a log of one evaluation, as it is logged; RunError if the write fails."""
     lines = first_line() + line_of("evaluation", evaluation=evaluation)
     with writing(path):
         make_folders(path.parent)
@@ -262,7 +262,7 @@ class Results(Callback):
 class TensorBoard(Callback):
     """Callback that writes the numbers of a run's log as scalars of event files, by epoch.
 
-    The files are made anew where a training begins or goes on.
+    The files are made again if a training begins or resumes.
     """
 
     def __init__(self, run: Run) -> None:

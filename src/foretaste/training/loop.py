@@ -48,19 +48,19 @@ def fit(
         # Also after an evaluation, which leaves the model in evaluation mode.
         model.train()
         state.clock.go()
-        # An epoch that was begun goes on at its next update. Order, negatives, dropout and noise
-        # are functions of seed and position, so no generator has to be brought there.
+        # An epoch that was begun resumes at its next update. Order, negatives, dropout and noise
+        # are functions of seed and position, so no generator has to be restored.
         for batch in in_spans("data", batches.epoch(epoch - 1, state.num_done)):
             step.adjust(plan.schedule(state.global_step, num_batches))
             state.count(step(batch), batch.num_samples)
             callback.stepped(epoch, state.num_done, num_batches)
             # Counted above: model and state agree that this update is done.
             hooks.checkpoint()
-        # Of several ranks the shared parameters are still being updated: see `SharedStep`.
+        # Several ranks are still updating their shared parameters: see `SharedStep`.
         step.finish()
-        loss = state.mean_loss()  # sync: the first of the epoch, which the clock waits for
+        loss = state.mean_loss()  # sync: the first of the epoch; the clock waits for it
         state.clock.stop()
-        # Outside the clock, as it reads every loss and weight.
+        # Outside the clock, because it reads every loss and weight.
         state.check_finite(model)
         step.scaler.check_updates(state.num_done)
         evaluation, value = None, None

@@ -37,15 +37,15 @@ def adam(parameters: Iterable[Tensor], plan: TrainingPlan) -> torch.optim.Optimi
     """The optimizer of a plan: Adam, each step in one fused pass."""
     rate: float | Tensor = plan.learning_rate
     if plan.learning_rate_schedule != "constant":
-        rate = torch.tensor(rate, device=plan.device)  # which a recorded step reads anew
+        rate = torch.tensor(rate, device=plan.device)  # which a recorded step reads again
     return Adam(
         parameters,
         lr=rate,
         betas=(plan.beta1, plan.beta2),
         eps=plan.eps,
-        # Of 31.8 million numbers an update took 6.8 ms fused and 82 ms otherwise, on two cores.
+        # An update of 31.8 million numbers took 6.8 ms fused and 82 ms otherwise, on two cores.
         fused=True,
-        # The count of updates is a tensor on the GPU, so a recorded step counts on.
+        # The count of updates is a tensor on the GPU, so a recorded step counts too.
         capturable=plan.device.startswith("cuda"),
     )
 
@@ -95,7 +95,7 @@ class WeightAverage:
         # `kept` stays a tensor on the device: a number on the host would be a sync in each update.
         for name, weight in self.model.named_parameters():
             self.average[name].lerp_(weight, 1.0 - kept)
-        self.num_updates.add_(1)  # in place, as a captured step needs it
+        self.num_updates.add_(1)  # in place, because a captured step needs it
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -117,7 +117,7 @@ class WeightAverage:
         return {"num_updates": self.num_updates, **self.average}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a `state_dict`."""
+        """Resume from a `state_dict`."""
         for name, tensor in self.state_dict().items():
             tensor.copy_(state[name])
 
@@ -137,7 +137,7 @@ class Scaler:
     """A step depends on all gradients at once."""
 
     def scale(self, loss: Tensor) -> Tensor:
-        """The loss to call ``backward`` on."""
+        """The loss whose ``backward`` is called."""
         return loss
 
     def step(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
@@ -157,7 +157,7 @@ class Scaler:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a `state_dict`."""
+        """Resume from a `state_dict`."""
         assert not state, sorted(state)
 
 
@@ -166,7 +166,7 @@ class LossScaler(Scaler):
 
     A step whose gradients are not all finite leaves weights and optimizer state alone. The scale
     starts at 2**16. It is halved after such a step, and doubled after 2,000 finite steps in a row
-    (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2); ``fixed`` keeps it where it is. Where
+    (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2); ``fixed`` keeps it where it is. If
     several ranks train together, all leave out a step that one leaves out: ``seen`` is the maximum
     of their findings.
     """
@@ -210,8 +210,8 @@ class LossScaler(Scaler):
             return
         self.num_finite.add_(1).mul_(~overflowed)
         grows = self.num_finite == _GROWTH_STEPS
-        # Times a half after an overflow, times two where it grows, else times one: no branch that
-        # the host would have to wait for.
+        # Times a half after an overflow, times two if it grows, else times one: the host waits for
+        # no branch.
         self.scale_tensor.mul_(1.0 - 0.5 * overflowed.float() + grows.float())
         self.scale_tensor.clamp_(min=_SMALLEST_SCALE, max=_LARGEST_SCALE)
         self.num_finite.mul_(~grows)

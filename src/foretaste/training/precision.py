@@ -30,7 +30,7 @@ _AMPERE = (8, 0)
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionPolicy:
-    """A precision on a device that computes it. Raises SettingError where the device does not."""
+    """A precision on a device that computes it. Raises SettingError if the device does not."""
 
     precision: Precision
     """fp32, tf32, bf16 or fp16."""
@@ -63,7 +63,7 @@ class PrecisionPolicy:
 
     @property
     def compute_dtype(self) -> torch.dtype | None:
-        """Dtype of the large products; None means that of the weights."""
+        """Dtype of the large products; None means the weights' dtype."""
         return _COMPUTE_DTYPES[self.precision]
 
     @property
@@ -73,8 +73,8 @@ class PrecisionPolicy:
 
     @contextmanager
     def products(self) -> Iterator[None]:
-        """Within, float32 products are computed in this precision, and half precision adds up in
-        float32.
+        """Compute float32 products in this precision, and add half precision up in float32, for a
+        block.
 
         For training steps only: scores that are ranked come from full float32 products.
         """
@@ -90,7 +90,7 @@ class PrecisionPolicy:
 
 
 def half_precision(device: torch.device) -> str:
-    """bf16 where the device has it, else fp16: what ``--amp`` stands for."""
+    """bf16 if the device has it, else fp16: the meaning of ``--amp``."""
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < _AMPERE:
         return "fp16"
     return "bf16"

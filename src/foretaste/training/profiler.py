@@ -1,4 +1,4 @@
-"""A profile of a few steps, as a file that trace viewers open."""
+"""A profile of a few steps, a file for trace viewers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Profiler(Callback):
         self.path = path
         self._profile: profile | None = None
         self._num_seen = 0
-        """Steps since the training began or went on."""
+        """Steps since the training began or resumed."""
         self._num_left = NUM_STEPS
         """Steps to profile."""
 

@@ -32,7 +32,7 @@ CHANGE_NO_RESULT = ("checkpoint_every_s", "warm_up_epochs")
 """Settings of a training that change neither its weights nor its metrics."""
 
 SAME = "from"
-"""The role of a run of the same model whose weights a training begins with."""
+"""The role of a run of the same model whose weights are a training's first."""
 
 _BESIDE = ("run", "runs_root", "overwrite", "logs", "threads")
 
@@ -54,13 +54,13 @@ class TrainRequest:
     """Settings of the training."""
 
     start_from: Path | None = None
-    """A run of the same model whose weights the training begins with."""
+    """A run of the same model whose weights are the training's first."""
 
     pretraining: PretrainingConfig | None = None
-    """For neumf, the runs of GMF and MLP to begin with."""
+    """For neumf, the runs of GMF and MLP with its first weights."""
 
     needs_features: tuple[str, ...] = ()
-    """Columns of features that the dataset must have, as those of a run that is repeated."""
+    """Columns of features that the dataset must have, such as the columns of a repeated run."""
 
     # What follows changes neither weights nor metrics.
 
@@ -88,8 +88,8 @@ class TrainRequest:
     def of(cls, model: str, dataset: Any, *, verb: str = "train", **keywords: Any) -> TrainRequest:
         """The request of the keywords of `train`: fields of the request, and settings by name.
 
-        Settings of the model are by default those of the run ``start_from``. ``verb`` is the name
-        for messages. Raises SettingError for a setting that is unknown, out of range, or does
+        Settings of the model are by default the settings of the run ``start_from``. ``verb`` is the
+        name for messages. Raises SettingError for a setting that is unknown, out of range, or does
         nothing for the model.
         """
         kind = config_class(checked("model", model, str))
@@ -236,7 +236,7 @@ def rerun_request(run: Run) -> TrainRequest:
 
 
 def start_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request that the record of a warm start was made of."""
+    """The fields of a request behind the record of a warm start."""
     paths = {role: Path(run["path"]) for role, run in record.items() if role != "alpha"}
     pretraining = None
     if "alpha" in record:

@@ -1,7 +1,7 @@
 """Settings that are ``auto`` and chosen by a few fits on the validation part.
 
-A climb, setting by setting: from its value by the rule to the next candidate, and on while the
-metric grows; where the first step does not help, the other way. Features come last, and their fits
+A climb, setting by setting: from its value by the rule to the next candidate, and further while the
+metric grows; if the first step does not help, the other way. Features come last, and their fits
 on top. Fits are counted and never timed, so that equal commands choose equally.
 
 Large data are searched on a sample of the users, which may mislead: the best settings and those by
@@ -42,7 +42,7 @@ from foretaste.training.request import TrainRequest
 from foretaste.training.validation import check_evaluation_fits
 
 MOST_FITS = 10
-"""Most fits of a search, the one by the rule included and those of features left out."""
+"""Most fits of a search, with the fit by the rule and without the fits of features."""
 
 _LIST_LENGTH = 20
 """Length of the lists in which new items are counted."""
@@ -51,10 +51,10 @@ _LEAST_GAIN = 1.005
 """The least factor by which a step must raise the metric: a smaller gain is often chance."""
 
 _MOST_INTERACTIONS = 2_000_000
-"""Interactions of a fit. Where there are more, a hash chooses users."""
+"""Interactions of a fit. If there are more, a hash chooses users."""
 
 _MOST_USERS = 2_000
-"""Users of the validation part who are ranked in a search. Where there are more, a hash chooses."""
+"""Users of the validation part who are ranked in a search. If there are more, a hash chooses."""
 
 _SWEEPS = (2, 2, 4)
 """Sweeps of a fit of a model with epochs, which is evaluated after 2, 4 and 8 of them."""
@@ -176,7 +176,7 @@ class Search:
             [partial(self._step, name, values, way) for way in (1, -1)]
             for name, values in self.candidates
         ]
-        # `value_of` keeps the best settings too: those of features come on top.
+        # `value_of` keeps the best settings too: settings of features come on top.
         climb(self.best, self.value, self.value_of, ways, _LEAST_GAIN)
 
     def _step(
@@ -290,7 +290,7 @@ class Search:
         )
 
     def _fitted(self, config: ModelConfig, part: Part) -> Iterator[RecommenderModel]:
-        """A model of these settings, each time it is to be evaluated."""
+        """A model of these settings, for each evaluation."""
         manifest, histories = self.dataset.manifest, part.histories
         num_items = config.num_listed(manifest.num_items, manifest.num_listed_items)
         counted = {name: getattr(config, name) * part.share for name in config.counted_in_users}

@@ -29,20 +29,20 @@ class Clock:
 
     compile_s: float = 0.0
     epoch_s: list[float] = field(default_factory=list)
-    """Of the epochs that are over."""
+    """Seconds of the finished epochs."""
     running_s: float = 0.0
-    """Of the epoch under way, while the clock stands."""
+    """Seconds of the current epoch, while the clock is paused."""
     evaluate_s: dict[str, float] = field(default_factory=dict)
-    """Of each evaluation: of an epoch by its number, and of the test part."""
+    """Seconds of each evaluation: of an epoch by its number, and of the test part."""
     num_evaluated_users: int = 0
     num_evaluated_samples: int = 0
     cold_epochs: list[int] = field(default_factory=list)
-    """Those in which kernels were compiled and the step was recorded, counted from 1."""
+    """Epochs in which kernels were compiled and the step was recorded, counted from 1."""
 
     _going_since: float | None = field(default=None, init=False)
 
     def go(self) -> None:
-        """Go on with the epoch under way."""
+        """Resume the current epoch."""
         self._going_since = time.perf_counter()
 
     def stop(self) -> None:
@@ -61,7 +61,7 @@ class Clock:
             self.go()
 
     def next_epoch(self) -> None:
-        """The epoch under way is over."""
+        """End the current epoch."""
         self.epoch_s.append(self.running_s)
         self.running_s = 0.0
 
@@ -97,7 +97,7 @@ class Clock:
         }
 
     def averaged_epochs(self, num_warm_up: int) -> list[int]:
-        """The epochs, counted from 1, that averages are taken of.
+        """The epochs, counted from 1, in averages.
 
         They are neither cold nor among the first ``num_warm_up``. If there are none of that kind,
         it is the last epoch.
@@ -185,15 +185,16 @@ class TrainingState:
         return self.total(self.loss_S[: self.num_done])
 
     def check_finite(self, model: IterativeModel) -> None:
-        """TrainingError where a loss of this epoch or a weight is not finite; waits for the device.
+        """Raise TrainingError if a loss of this epoch or a weight is not finite; wait for the
+        device.
 
         It names the first update whose loss is not.
         """
-        # Of ranks, both the losses and the count of bad weights are summed: all raise, or none.
+        # Ranks sum both the losses and the count of bad weights: all raise, or none.
         loss_S = self.losses()
         is_finite_S = loss_S.isfinite()
         if not bool(is_finite_S.all()):
-            # Of equal values `argmin` gives the first: the first update that is not finite.
+            # `argmin` gives the first of equal values: the first update that is not finite.
             first = int(is_finite_S.long().argmin())
             raise self._diverged(f"the loss became {loss_S[first].item()}", first + 1, model)
         # The two ends of a tensor show all that is infinite or nan in it, without a copy of it.
@@ -208,7 +209,7 @@ class TrainingState:
         return f"epoch {self.epoch}, step {self.num_done} of {self.num_steps_per_epoch}"
 
     def what_is_done(self) -> str:
-        """The updates before that position, for people; from the first update on."""
+        """The updates before that position, for people, from the first update."""
         if self.num_done == 0:
             return f"after epoch {self.epoch - 1}"
         return f"in epoch {self.epoch}, after step {self.num_done} of {self.num_steps_per_epoch}"

@@ -49,10 +49,10 @@ class Step:
     def __call__(self, batch: Batch) -> Tensor:
         """The loss of the batch, on the device, as it was before the update.
 
-        It is valid until the next call: a replayed step writes over it.
+        It is valid until the next call: a replayed step overwrites it.
         """
         assert isinstance(self.model, NeuralModel)
-        # Of several ranks the update before may be under way, and the loss reads what it writes.
+        # The last update of several ranks may still run, and the loss reads what it writes.
         self.finish()
         loss = self._add_gradients(batch)
         group = self.model.updated_by(batch)
@@ -66,10 +66,10 @@ class Step:
         self._add_to_average()
 
     def adjust(self, settings: Mapping[str, float]) -> None:
-        """Set the ``learning_rate`` of the updates that follow, where a schedule gives one."""
+        """Set the ``learning_rate`` of the updates that follow, if a schedule gives one."""
         if not settings:
             return
-        # Of several ranks an update may be under way, which has the rate of before.
+        # An update of several ranks may still run, with the earlier rate.
         self.finish()
         for one in self.optimizers:
             for group in one.optimizer.param_groups:
@@ -80,8 +80,8 @@ class Step:
         """Complete the update under way."""
 
     def evaluated_weights(self) -> AbstractContextManager[None]:
-        """Within, the model has the weights that are evaluated and kept: the averaged ones where an
-        average was asked for."""
+        """Give the model the weights that are evaluated and kept, for a block: the averaged ones if
+        an average was asked for."""
         return nullcontext() if self.average is None else self.average.in_place()
 
     def _add_to_average(self) -> None:
@@ -90,7 +90,7 @@ class Step:
 
     @property
     def begins_cold(self) -> bool:
-        """True where the first epoch takes longer: kernels are compiled as they are met."""
+        """True if the first epoch takes longer: kernels are compiled on first use."""
         return self.model.device.type == "cuda"
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -117,7 +117,7 @@ class Step:
         return self.model.rows_of(parameter)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a `state_dict`; before the first call only."""
+        """Resume from a `state_dict`; before the first call only."""
         self.model.load_state_dict(_under("model", state))
         self.scaler.load_state_dict(_under("scaler", state))
         if self.average is not None:
@@ -156,8 +156,8 @@ class Step:
         self.model.zero_grad(set_to_none=True)
         with self.precision.products():
             with span("forward"):
-                # The model is called, as it may be wrapped: a method of the unwrapped one would
-                # leave the gradients of ranks unsynchronised without an error.
+                # The model is called, because it may be wrapped: a method of the unwrapped one
+                # would leave the gradients of ranks unsynchronised without an error.
                 loss: Tensor = self.model(batch)
             with span("backward"):
                 self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
@@ -200,7 +200,7 @@ def make_step(
 
 
 def is_recorded(model: IterativeModel, plan: TrainingPlan, num_samples: int) -> bool:
-    """True where the step of a full batch, of so many samples, becomes a CUDA graph."""
+    """True if the step of a full batch, of ``num_samples``, becomes a CUDA graph."""
     if not (plan.cuda_graphs and model.device.type == "cuda" and isinstance(model, NeuralModel)):
         return False
     # With several optimizers, equal shapes may be steps of different ones.

@@ -41,7 +41,7 @@ class Strategy:
     """What a run records beside the device."""
 
     parts: Parts = WHOLE
-    """The parts that the model is trained in."""
+    """The parts of the model's training."""
 
     ranking: Callable[..., Ranking] = Ranking
     """Ranks the held-out users."""
@@ -53,30 +53,30 @@ class Strategy:
     """Processes of this training that share the memory of this machine."""
 
     def device(self, name: str) -> torch.device:
-        """The device called ``name``; SettingError where it is not there."""
+        """The device called ``name``; SettingError if it is not there."""
         return resolve_device(name)
 
     def recorded_device(self, name: str) -> torch.device:
-        """The device to go on with where a training began on the one called ``name``."""
+        """The device of a resumed training that began on the one called ``name``."""
         return resolve_device(name)
 
     def check_alike(self, facts: Mapping[str, Any]) -> None:
         """RankError where JSON values differ among those who train."""
 
     def first(self, action: Callable[[], Value]) -> Value:
-        """The JSON value of ``action``, done by one of those who train."""
+        """The JSON value of ``action``, which one of the ranks does."""
         return action()
 
     def opened(
         self, make: Callable[[], RunOrDataset], reopen: Callable[[str], RunOrDataset]
     ) -> RunOrDataset:
-        """A dataset or run that one of those who train makes, and the others open by its path."""
+        """A dataset or run that one of the ranks makes, and the others open by its path."""
         return make()
 
     def users(
         self, parallel: Sharing | None, bounds: Callable[[int], Sequence[int]]
     ) -> range | None:
-        """The users whose interactions and rows are here, where that is a part of them.
+        """The users whose interactions and rows are here, if they are a part of all.
 
         ``bounds(n)`` gives the n + 1 user numbers that cut the data into n equal parts.
         """
@@ -92,7 +92,7 @@ class Strategy:
         batches = model.make_batches(
             histories, batch_size=plan.batch_size, seed=plan.seed, padded=padded
         )
-        num_samples = batches.samples_per_batch  # fewer, where there are not so many
+        num_samples = batches.samples_per_batch  # fewer, if there are not that many
         if not is_recorded(model, plan, num_samples):
             return batches, make_step(model, plan)
         recorder = CudaGraphRecorder(model.device)
@@ -103,7 +103,7 @@ class Strategy:
         """Wait until all who train have come here."""
 
     def agreed(self, value: float) -> float:
-        """The value that all who train decide by."""
+        """The value that decides for all ranks."""
         return value
 
     def checkpoints(
@@ -121,7 +121,7 @@ ALONE: Strategy = Strategy()
 
 
 def strategy_here() -> AbstractContextManager[Strategy]:
-    """The strategy for a training: that of the processes of `torchrun` where it started them.
+    """The strategy for a training: for the processes of `torchrun` if it started them.
 
     Raises what `foretaste.distributed.launch.joined` raises.
     """

@@ -67,7 +67,7 @@ def make_trainer(
         dataset.manifest.num_items, dataset.manifest.num_listed_items
     )
     users = strategy.users(model_config.parallel, dataset.user_bounds)
-    # Of users that are shared out, no process reads the interactions of the others.
+    # If users are shared out, no process reads the interactions of the others' users.
     own = range(num_users) if users is None else users
     trained = dataset.train_part(own, order=model_config.uses_order).within(num_items)
     histories = to_device(trained, device)
@@ -126,8 +126,8 @@ class Trainer(ABC):
         return {}
 
     def file_bytes(self) -> int:
-        """The most bytes of the run's files, about: ids and histories take what those of the
-        dataset do."""
+        """The most bytes of the run's files, about: ids and histories take as much as the
+        dataset's."""
         weights = max(self.model.weight_bytes(), 4 * num_parameters(self.model))
         files = sum(file.stat().st_size for file in self.dataset.path.iterdir() if file.is_file())
         return files + weights * self._num_copies
@@ -198,7 +198,7 @@ class Trainer(ABC):
         return "; ".join(filter(None, doubts)) or None
 
     def _new_items(self) -> str | None:
-        """A line on the items that nobody has touched; None where the data have none."""
+        """A line on the items that nobody has touched; None if the data have none."""
         manifest = self.dataset.manifest
         if not (num_new := manifest.num_listed_items - manifest.num_items):
             return None
@@ -207,7 +207,7 @@ class Trainer(ABC):
         return f"{num_new:,}, in no list: {self.model.name} does not learn from features"
 
     def _weights(self) -> str | None:
-        """A line on the weights of the data; None where they have none."""
+        """A line on the weights of the data; None if they have none."""
         mean_weight = self.dataset.manifest.mean_weight
         if mean_weight is None:
             return None
@@ -277,9 +277,9 @@ class EpochTrainer(Trainer):
         )
 
     def _memory(self) -> str | None:
-        """A line on the memory that it takes at most; None where that is unknown.
+        """A line on the memory that it takes at most; None if it is unknown.
 
-        Raises UnsupportedError where it would not fit.
+        Raises UnsupportedError if it would not fit.
         """
         model = self.model
         if not isinstance(model, NeuralModel) or (step := model.step_bytes(self.batches)) is None:
@@ -301,8 +301,8 @@ class EpochTrainer(Trainer):
     def _restore(self, run: Run, checkpoints: Checkpoints) -> tuple[bool, str | None]:
         """Go to the saved state of the run, else to the beginning, and its log too.
 
-        Returns True where there was a saved state, and the position, for people, that a training
-        goes on from. The run keeps its files until all that may not fit does.
+        Returns True if there was a saved state, and the position, for people, of the resume. The
+        run keeps its files until all that may not fit does.
         """
         if checkpoints.load():
             alone = {"num_ranks": 1}
@@ -359,7 +359,7 @@ class EpochTrainer(Trainer):
                     raise
                 # With this state a run that is killed while it is tested has no epoch to do again.
                 checkpoints.save()
-                # In memory are the weights of the last epoch, in the file those of the best.
+                # The memory has the weights of the last epoch, the file the best epoch's.
                 self.model.load_state_dict(checkpoints.read_weights(self.model))
                 # The summary is in the log before the state goes: a kill in between leaves a run
                 # that is finished, and `resume` removes the state.
@@ -426,7 +426,7 @@ class OnePassTrainer(Trainer):
         strategy: Strategy,
         fit_s: float | None = None,
     ) -> None:
-        """With ``fit_s`` the model was fitted before, in so many seconds."""
+        """With ``fit_s`` the model was fitted before, in that many seconds."""
         super().__init__(request, dataset, model, histories, strategy)
         self.histories, self.fit_s = histories, fit_s
         if isinstance(model, ComposedModel):
@@ -473,6 +473,6 @@ class OnePassTrainer(Trainer):
 
 
 def peak_memory_mib(device: torch.device) -> float | None:
-    """Peak of this process in MiB, or of the GPU's allocator; None where it is unknown."""
+    """Peak of this process in MiB, or of the GPU's allocator; None if it is unknown."""
     peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_of_process()
     return None if peak is None else peak / 2**20

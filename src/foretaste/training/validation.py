@@ -30,7 +30,7 @@ TEST_LENGTHS = (1, 5, 10, 20, 50, 100)
 def check_evaluation_fits(
     model: RecommenderModel, dataset: Dataset, config: TrainingConfig
 ) -> None:
-    """UnsupportedError where the catalogue cannot be ranked beside what training keeps."""
+    """Raise UnsupportedError if the catalogue cannot be ranked beside the training's memory."""
     batch, manifest = config.evaluation_batch, dataset.manifest
     if batch is None and (manifest.protocol == "none" or config.candidates != "full"):
         return
@@ -51,7 +51,7 @@ class Validation:
     progress: Callable[[str, int, int], None]
     """Called while users are ranked, with the part and how many of its users are done."""
     final: Evaluation | None = field(default=None, init=False)
-    """The final numbers, where the evaluation of the best epoch so far has them all."""
+    """The final numbers, if the evaluation of the best epoch so far has them all."""
     _selected: Evaluation | None = field(default=None, init=False)
     _best: Evaluation | None = field(default=None, init=False)
 
@@ -84,7 +84,7 @@ class Validation:
         return self._selected
 
     def keep(self) -> None:
-        """Keep the last evaluation as that of the best epoch."""
+        """Keep the last evaluation as the best epoch's."""
         self._best = self._selected
         if self._is_final:
             self.final = self._selected
@@ -96,7 +96,7 @@ class Validation:
         return self.selection_split == "test" and self.config.candidates != "full"
 
     def test(self) -> Evaluation | None:
-        """The final numbers, over every held-out user; None where nothing is held out.
+        """The final numbers, over every held-out user; None if nothing is held out.
 
         The list length of the metric that chooses is among them.
         """
@@ -136,7 +136,7 @@ class Validation:
     def choose_fold_in(
         self, best_value: float | None
     ) -> tuple[dict[str, Setting], Evaluation | None]:
-        """Have the model choose its fold-in settings by the new users of the validation part.
+        """Let the model choose its fold-in settings by the new users of the validation part.
 
         Returns the chosen settings and their evaluation. The evaluation is None if the settings of
         training stay the best, with which the best epoch had ``best_value``.
@@ -156,7 +156,7 @@ class Validation:
         return chosen, found[best] if best > best_value else None
 
     def _has_new_users(self) -> bool:
-        """True where there is a validation part, and it has new users with a history."""
+        """True if there is a validation part, and it has new users with a history."""
         if self.selection_split != "validation":
             return False
         users = self._validation_part

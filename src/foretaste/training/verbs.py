@@ -75,8 +75,8 @@ def train(
 ) -> Run:
     """Train ``model`` on ``dataset`` and return the run: its best weights, settings and metrics.
 
-    Settings may be given by name, as in ``train("vae", data, epochs=20, hidden=[200])``. They win
-    over those of a config. ``seed`` is the training's, not the split's.
+    Settings may be given by name, as in ``train("vae", data, epochs=20, hidden=[200])``. They
+    override a config's settings. ``seed`` is the training's, not the split's.
 
     Args:
         model: one of `foretaste.models.registry.MODEL_NAMES`.
@@ -107,9 +107,9 @@ def train(
         settings: fields of these configs and, where ``dataset`` is prepared first, of
             `PrepareConfig`.
 
-    Raises SettingError for settings out of range, TrainingError where there is nothing to learn
-    from or the loss diverges, UnsupportedError where the model would not fit the machine or
-    needs an order that the data have not, and RunError where ``run`` is taken or cannot be written.
+    Raises SettingError for settings out of range, TrainingError if there is nothing to learn or
+    the loss diverges, UnsupportedError if the model would not fit the machine or needs an order
+    that the data have not, and RunError if ``run`` is taken or cannot be written.
     Raises Interrupted, a KeyboardInterrupt, after Ctrl-C, SIGTERM or SIGHUP. An error before the
     training leaves nothing behind; after one in the training itself, `resume` goes on.
     """
@@ -271,21 +271,21 @@ def resume(
     callback: Callback | None = None,
     threads: int | None = None,
 ) -> Run:
-    """Go on with the training of ``run`` from its last saved state to the end; returns the run.
+    """Resume the training of ``run`` from its last saved state to the end; returns the run.
 
-    Settings are those it began with. Without a saved state it begins again in the same directory.
-    On the same machine, with as many threads, weights and metrics are those of a training that was
-    never interrupted.
+    The settings are the ones of its start. Without a saved state it begins again in the same
+    directory. On the same machine, with as many threads, weights and metrics equal those of a
+    training that was never interrupted.
 
     Args:
         dataset: where the run's dataset is now, if it was moved.
         overwrite: replace the files at the places in ``logs``.
-        logs: files to write beside the run's own log, from its first line on.
+        logs: files to write beside the run's own log, from its first line.
         callback, threads: as in `train`.
 
-    Raises RunError where the run is finished or being trained by another process, its device is not
-    here, or one of its files is torn, changed or of another run. Raises DatasetError where its
-    dataset is not found or is not the same. Also raises what `train` raises.
+    Raises RunError if the run is finished or being trained by another process, its device is not
+    here, or one of its files is torn, changed or of another run. Raises DatasetError if its dataset
+    is not found or is not the same. Also raises what `train` raises.
     """
     callback = checked("callback", callback, Callback | None)
     with computing_with(threads), strategy_here() as strategy:

@@ -1,8 +1,8 @@
 """First weights from other runs, their users and items matched by id.
 
 Rows of users and items that a run knows are copied. New ones keep the first weights of their seed,
-as in a training from nothing. Those that are gone are counted. All other weights are copied whole.
-The optimizer begins anew.
+as in a training from nothing. Rows that are gone are counted. All other weights are copied whole.
+The optimizer starts from nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Match:
     """Rows of a new table in an old one."""
 
     row_N: NDArray[np.int64]
-    """The old row of each new one; -1 where there is none."""
+    """The old row of each new one; -1 if there is none."""
     num_gone: int
     """Old rows that are in the new table no more."""
 
@@ -60,20 +60,20 @@ class Match:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Origin:
-    """A run whose weights a training begins with."""
+    """A run whose weights are a training's first."""
 
     run: Run
     weights: dict[str, Tensor]
     digest: str
     """Of these weights."""
     matches: dict[str, Match]
-    """By kind, ``users``, ``items`` and feature ``values``: those that the model has rows of."""
+    """The kinds with rows in the model: ``users``, ``items`` and feature ``values``."""
 
     @classmethod
     def open(cls, run: Run, kind: str, model: IterativeModel, dataset: Dataset) -> Origin:
         """Match a run of model ``kind`` with the model to be trained on ``dataset``.
 
-        Raises SettingError where it is of another kind or has no item in common.
+        Raises SettingError if it is of another kind or has no item in common.
         """
         if run.config.model != kind:
             raise SettingError(
@@ -125,7 +125,7 @@ class Origin:
             )
 
     def check_scores(self, model: IterativeModel, role: str) -> None:
-        """SettingError where the weights would make other scores in the model than in the run.
+        """Raise SettingError if the weights would make other scores in the model than in the run.
 
         Pretrained halves must have the loss of the model that they become, and no cosines.
         """
