@@ -172,7 +172,7 @@ def test_a_path_that_is_taken_is_refused(plays: pa.Table, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("protocol", ["leave-one-out", "held-out-users", "temporal", "none"])
-def test_all_of_a_dataset_is_learned_from_whatever_its_split(
+def test_fit_learns_from_the_whole_dataset_for_any_split(
     protocol: Any, plays: pa.Table, films: pa.Table, tmp_path: Path
 ) -> None:
     whole = fitted("ease", plays, items=films).save(tmp_path / "whole")

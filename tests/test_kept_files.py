@@ -77,7 +77,7 @@ def test_a_kept_dataset_is_read(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", RUNS, ids=name_of)
-def test_a_kept_run_answers_and_goes_on(path: Path, tmp_path: Path) -> None:
+def test_a_stored_run_answers_and_resumes(path: Path, tmp_path: Path) -> None:
     assert verify(path) == []
     answer = foretaste.load(path, device="cpu").recommend([write.FIRST_USER], k=3)[0]
     assert [item.item_id for item in answer.items] == LISTS[name_of(path)]
@@ -106,7 +106,7 @@ def test_a_kept_export_answers(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(KEPT.glob("events-*/*")), ids=name_of)
-def test_kept_events_are_read_and_added_to(path: Path, tmp_path: Path) -> None:
+def test_stored_events_are_read_and_more_are_added(path: Path, tmp_path: Path) -> None:
     store = EventStore(str(shutil.copy(path, tmp_path)))
     store.create()
     store.start()

@@ -7,7 +7,7 @@ from difflib import unified_diff
 from tests.public_surface import FILE, text, untold
 
 
-def test_the_public_surface_is_as_it_was_stored() -> None:
+def test_the_public_surface_equals_the_stored_one() -> None:
     stored, found = FILE.read_text(encoding="utf-8").splitlines(), text().splitlines()
     differences = unified_diff(stored, found, "stored", "found", lineterm="", n=0)
     assert stored == found, "\n".join(

@@ -480,7 +480,7 @@ def test_what_changes_no_result_is_no_difference_and_in_no_digest(tmp_path: Path
     assert runs[1].config.request["beside"]["checkpoint_every_s"] == 1.0
 
 
-def test_a_run_knows_the_request_that_it_was_made_for(tmp_path: Path) -> None:
+def test_a_run_knows_its_request(tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path)
     asked = TrainRequest.of(
         "gmf", dataset, run=tmp_path / "one", device="cpu", epochs=1, negatives="auto", factors=3

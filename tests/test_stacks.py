@@ -23,7 +23,7 @@ def stand_still(rank: int) -> None:
     time.sleep(60)
 
 
-def test_of_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stacks_of_ranks_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with launched.launched(2, "--help", tmp_path, prelude=stand_still) as ranks:
         for rank in range(2):
             ranks.wait_for(tmp_path / f"standing-{rank}", "now")
@@ -33,7 +33,9 @@ def test_of_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(caught.value).count("in stand_still") == 2
 
 
-def test_of_the_service(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stacks_of_the_service_are_shown(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = make_run(tmp_path / "run", dataset)
 
     def wait_in_vain() -> None:

@@ -46,7 +46,7 @@ WRONG = {
 """A wrong line, and how the type checker's message begins."""
 
 
-def test_the_keywords_are_those_of_the_configs() -> None:
+def test_the_keywords_equal_the_configs() -> None:
     """`python -m tests.typed_keywords` writes the keywords again."""
     assert typed_keywords.FILE.read_text(encoding="utf-8") == typed_keywords.text()
 

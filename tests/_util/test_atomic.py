@@ -56,7 +56,7 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_failed_writer_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+def test_a_failed_writer_leaves_the_file_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "file.txt"
     path.write_text("before")
 
@@ -71,7 +71,7 @@ def test_a_failed_writer_leaves_the_file_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("has_links", [True, False])
-def test_a_file_that_another_wrote_meanwhile_is_not_replaced(
+def test_a_file_that_another_process_wrote_first_is_not_replaced(
     has_links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file.txt"
@@ -184,7 +184,7 @@ def test_without_locks_nothing_is_taken_for_a_leftover(
 
 
 @pytest.mark.parametrize("writer", [atomic_file, atomic_directory])
-def test_errors_name_what_was_asked_for(
+def test_errors_name_the_given_path(
     writer: Callable[[Path], AbstractContextManager[Path]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

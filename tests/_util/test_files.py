@@ -13,7 +13,9 @@ from foretaste._util.files import file_sha256, open_own, read_document
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
-def test_what_is_no_file_is_not_waited_for(make: Callable[[Path], object], tmp_path: Path) -> None:
+def test_readers_refuse_other_kinds_of_files_at_once(
+    make: Callable[[Path], object], tmp_path: Path
+) -> None:
     path = tmp_path / "odd"
     make(path)
     for reader in (read_document, file_sha256, lambda path: open_own(path, "a+b")):

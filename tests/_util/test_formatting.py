@@ -145,5 +145,5 @@ def test_secrets_are_not_in_messages(source: str, message: str) -> None:
         "logs/a:b@c.csv, line 3: user_id 'a@b' is not an integer",
     ],
 )
-def test_messages_without_secrets_stay_as_they_are(text: str) -> None:
+def test_messages_without_secrets_stay_unchanged(text: str) -> None:
     assert without_secrets(text) == text

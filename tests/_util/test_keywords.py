@@ -72,7 +72,7 @@ def test_a_config_of_another_kind_is_refused() -> None:
         ("colour", "it takes those of TrainingConfig, VAEConfig, PrepareConfig"),
     ],
 )
-def test_a_name_without_a_place_says_where_it_has_one(name: str, message: str) -> None:
+def test_the_error_for_a_misplaced_name_says_where_it_belongs(name: str, message: str) -> None:
     with pytest.raises(SettingError) as caught:
         assigned(**{"epochs": 3, name: 1})
     assert str(caught.value).startswith(f"learn has no setting {name!r} here")

@@ -73,7 +73,7 @@ def test_memory_that_the_system_refuses_is_known_by_its_errors() -> None:
     assert not was_refused(SettingError("k is 0"))
 
 
-def test_the_peak_of_the_process_begins_anew() -> None:
+def test_the_peak_of_the_process_can_be_reset() -> None:
     large = bytearray(96 << 20)
     del large
     before = peak_of_process()

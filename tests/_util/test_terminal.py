@@ -31,7 +31,7 @@ def test_what_would_command_a_terminal_is_escaped(text: str, shown: str) -> None
 
 
 @pytest.mark.parametrize("text", ["Amélie (2001)", "七人の侍", "שלום", "🏴‍☠️ x", r"C:\new\u", ""])
-def test_other_text_is_shown_as_it_is(text: str) -> None:
+def test_other_text_is_shown_unchanged(text: str) -> None:
     assert printable(text) == text
 
 
@@ -45,7 +45,7 @@ def stdout(encoding: str, *, is_terminal: bool, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_data_are_utf8_whatever_the_locale(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_are_utf8_in_every_locale(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     written = stdout(encoding, is_terminal=False, monkeypatch=monkeypatch)
     print_data("usér0\x1b")
     assert written.getvalue().decode() == "usér0\x1b\n"

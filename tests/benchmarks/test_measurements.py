@@ -26,7 +26,7 @@ def run(module: Any, model: str, options: Any, log: Any = None, **settings: Any)
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_training_beside_plain(model: str, tmp_path: Path) -> None:
+def test_training_is_compared_with_the_plain_loop(model: str, tmp_path: Path) -> None:
     output = tmp_path / "rows.jsonl"
     options = train.TrainComparison(
         **COMMON, precision=("bf16",), batch_size=(40,), steps=2, output=output
@@ -62,7 +62,7 @@ def test_time_to_target(model: str, value: float, reached: bool, tmp_path: Path)
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_inference_beside_plain(model: str, tmp_path: Path) -> None:
+def test_inference_is_compared_with_the_plain_network(model: str, tmp_path: Path) -> None:
     output = tmp_path / "rows.jsonl"
     options = InferenceBench(**FAST, output=output)
     documents = check_rows(run(inference, model, options).rows, output)
@@ -72,7 +72,7 @@ def test_inference_beside_plain(model: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_recommendation_beside_plain(model: str, tmp_path: Path) -> None:
+def test_recommendation_is_compared_with_the_plain_network(model: str, tmp_path: Path) -> None:
     output = tmp_path / "rows.jsonl"
     options = RecommendBench(**FAST, k=10, output=output)
     documents = check_rows(run(recommend, model, options).rows, output)

@@ -116,7 +116,7 @@ def test_a_model_is_explained_in_few_lines_what_is_used_most_first(
         assert page.index("--patience") < page.index("--dropout") < page.index("--device")
 
 
-def test_a_default_is_shown_as_it_is_typed() -> None:
+def test_a_default_is_shown_like_a_user_types_it() -> None:
     assert "[default: 256 256 128 64]" in call("train", "neumf", "--help").text
     page = call("train", "gmf", "--help").text
     assert "--negatives -n INT|auto" in page
@@ -252,7 +252,7 @@ def read_one_line_of(*command: object, cwd: Path) -> tuple[int, str]:
     return process.returncode, err
 
 
-def test_a_training_without_a_reader_goes_on_later(shop: Path, tmp_path: Path) -> None:
+def test_a_training_that_lost_its_reader_can_be_resumed(shop: Path, tmp_path: Path) -> None:
     line = ("train", "vae", "data", "--epochs", 500, "--patience", 0, "--run", tmp_path / "run")
     status, err = read_one_line_of(*line, cwd=shop)
     assert status == 141

@@ -161,7 +161,7 @@ def test_fewer_than_twenty_users_decide_nothing(foretaste: Foretaste, tmp_path: 
     assert "gate passed" not in done.err
 
 
-def test_nothing_is_decided_where_nothing_is_left_to_compare(
+def test_nothing_is_decided_if_nothing_is_left_to_compare(
     foretaste: Foretaste, tmp_path: Path
 ) -> None:
     rows = [f"{user},{(user + step * step) % 9},{step}" for user in range(30) for step in range(4)]

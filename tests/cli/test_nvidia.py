@@ -45,7 +45,7 @@ def test_the_learning_rate_is_constant_as_theirs_was(model: str) -> None:
     assert CONSTANT not in " ".join(tokens)
 
 
-def test_amp_is_fp16_where_the_device_has_no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amp_is_fp16_if_the_device_has_no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
@@ -145,7 +145,7 @@ def test_one_clear_error(foretaste: Foretaste, tmp_path: Path, line: str, messag
     assert not (tmp_path / "run").exists()
 
 
-def test_everything_else_stays_as_it_is() -> None:
+def test_every_other_line_stays_unchanged() -> None:
     for line in (
         "train --resume runs/x --verbose",
         "train popularity data --run runs/popularity --train",
@@ -177,7 +177,7 @@ def three(shop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_of_several_datasets_the_one_of_the_scripts_protocol_is_taken(three: Path) -> None:
+def test_the_dataset_with_the_scripts_protocol_is_taken_among_several(three: Path) -> None:
     assert ours(f"train vae --data_dir {three}") == f"train vae {three}/held-out-users"
     assert ours(f"evaluate runs/vae --data-dir {three}").endswith(
         f"--dataset {three}/leave-one-out"
@@ -193,7 +193,7 @@ def test_of_several_datasets_the_one_of_the_scripts_protocol_is_taken(three: Pat
         modern(f"train vae --data_dir {three}".split())
 
 
-def test_where_no_dataset_is_named_the_scripts_folder_is_looked_into(three: Path) -> None:
+def test_the_scripts_folder_is_searched_if_no_dataset_is_named(three: Path) -> None:
     def check_taken(dataset: str) -> None:
         tokens, notes = translated("train dae --batch_size_train 64")
         assert tokens.split()[2] == dataset

@@ -43,7 +43,7 @@ def test_a_port_that_another_program_has_is_one_sentence_of_each_rank(tmp_path: 
         assert "and a port that is free there" in line
 
 
-def test_a_rank_alone_says_where_it_has_looked_for_the_first(tmp_path: Path) -> None:
+def test_a_lone_rank_names_the_address_of_the_first_rank(tmp_path: Path) -> None:
     with socket.create_server(("localhost", 0)) as taken:
         port = taken.getsockname()[1]
     by_hand = {

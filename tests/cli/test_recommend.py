@@ -187,7 +187,7 @@ def without_score(row: str) -> str:
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="no /proc here")
-def test_a_place_that_cannot_be_written_is_named_as_it_was_asked_for(foretaste: Foretaste) -> None:
+def test_the_error_names_an_unwritable_place_like_the_user(foretaste: Foretaste) -> None:
     done = foretaste("recommend runs/gmf --all --output /proc/x.csv")
     assert done.status == 2
     assert done.err == "error: output /proc/x.csv cannot be written: No such file or directory\n"

@@ -37,7 +37,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return arrange
 
 
-def test_an_interrupted_training_says_how_to_go_on(
+def test_an_interrupted_training_says_how_to_resume(
     interrupt: Callable[[], None], foretaste: Foretaste, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
@@ -128,7 +128,7 @@ def test_a_start_brings_the_settings_of_its_model(foretaste: Foretaste, tmp_path
     assert not (tmp_path / "other").exists()
 
 
-def test_several_files_are_trained_on(foretaste: Foretaste, tmp_path: Path) -> None:
+def test_train_reads_several_files(foretaste: Foretaste, tmp_path: Path) -> None:
     (tmp_path / "more.csv").write_text("user_id,item_id,timestamp\n1,999,1\n999,2,2\n")
     done = foretaste(f"train gmf ratings.csv {tmp_path}/more.csv --epochs 1 --run {tmp_path}/own")
     assert done.status == 0, done.err

@@ -104,7 +104,7 @@ def test_messages_show_escapes() -> None:
         assert done.status == 2
 
 
-def test_programs_get_ids_as_they_are(hostile: Path) -> None:
+def test_programs_get_unchanged_ids(hostile: Path) -> None:
     line = ["recommend", hostile / "run", "--user", "u", "-k", "1", "--format"]
     (row,) = csv.DictReader(call(*line, "csv").out.splitlines())
     (answer,) = json.loads(call(*line, "json").out)

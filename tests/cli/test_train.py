@@ -143,7 +143,7 @@ def test_like_takes_the_features_of_a_run(foretaste: Foretaste, tmp_path: Path) 
     assert done.err.startswith("error: features is genre, and no file describes the items; give it")
 
 
-def test_like_takes_a_dataset_as_it_is(foretaste: Foretaste, tmp_path: Path) -> None:
+def test_like_keeps_the_protocol_of_a_dataset(foretaste: Foretaste, tmp_path: Path) -> None:
     line = "train --like runs/gmf data"
     done = foretaste(f"{line} --run {tmp_path}/again")
     assert done.status == 0, done.err

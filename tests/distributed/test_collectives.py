@@ -21,7 +21,7 @@ def sums(ranks: Ranks) -> tuple[list[float], list[float]]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_sums_are_those_of_all_ranks(size: int) -> None:
+def test_sums_cover_all_ranks(size: int) -> None:
     expected = sum(rank + 0.5 for rank in range(size))
     assert run_ranks(sums, size) == [([expected] * 3, [float(size)])] * size
 

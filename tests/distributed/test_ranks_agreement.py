@@ -121,7 +121,7 @@ def test_a_signal_that_a_scheduler_sends_twice_is_one(
         signal.signal(signal.SIGTERM, before)
 
 
-def test_the_way_to_go_on_names_as_many_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_to_resume_names_the_number_of_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     path = Path("runs/vae")
     assert Interruption(path).command == "foretaste train --resume runs/vae"
     variables = {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "4"}

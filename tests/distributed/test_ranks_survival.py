@@ -252,7 +252,7 @@ def test_a_wrong_option_is_said_once_and_nothing_on_stdout(tmp_path: Path) -> No
     assert ranks.stdout == ""
 
 
-def test_ctrl_c_to_one_rank_saves_a_state_that_all_go_on_from(
+def test_ctrl_c_to_one_rank_saves_a_state_for_all_ranks(
     dataset: Dataset, whole: Run, tmp_path: Path
 ) -> None:
     line = f"train {SHORT} {dataset.path} --run run"
@@ -311,7 +311,7 @@ def test_sigterm_to_a_rank_that_waits_acts_once_the_first_is_done(
     assert Run.open(tmp_path / "run").is_finished
 
 
-def test_ranks_that_torchrun_restarts_go_on_with_their_run(
+def test_ranks_that_torchrun_restarts_resume_their_run(
     dataset: Dataset, whole: Run, tmp_path: Path
 ) -> None:
     line = f"train {SHORT} {dataset.path} --checkpoint-every-s 0 --run run --log-path log.jsonl"

@@ -171,7 +171,7 @@ def test_ranks_train_its_halves(
         ("sasrec", "fp32"),
     ],
 )
-def test_ranks_go_on_as_if_nothing_had_been(
+def test_stopped_ranks_resume_exactly(
     name: str, precision: str, shop: Dataset, tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"precision": precision, "epochs": 3}
@@ -186,7 +186,9 @@ def test_ranks_go_on_as_if_nothing_had_been(
 
 
 @pytest.mark.parametrize("name", ["gmf", "vae"])
-def test_other_ranks_go_on_and_say_so(name: str, dataset: Dataset, tmp_path: Path) -> None:
+def test_another_number_of_ranks_resumes_and_says_so(
+    name: str, dataset: Dataset, tmp_path: Path
+) -> None:
     alone = run_by(1, name, dataset, tmp_path / "alone", checkpoint_every_s=0.0)
     run = run_by(2, name, dataset, tmp_path / "run", stop_after=2)
     assert verify(run.path) == []

@@ -11,13 +11,13 @@ from tests.test_walls import BELOW
 PACKAGE = ROOT / "src" / "foretaste"
 
 
-def test_the_table_of_imports_is_that_of_the_walls() -> None:
+def test_the_table_of_imports_equals_the_walls() -> None:
     rows = page("architecture.md").rows("Imports between rooms")
     shown = {room: set(filter(None, imports.split(", "))) for room, imports in rows}
     assert shown == {room: set(below) for room, below in BELOW.items()}
 
 
-def test_the_drawing_is_that_of_the_code() -> None:
+def test_the_drawing_equals_the_imports_of_the_code() -> None:
     assert DRAWING.read_text(encoding="utf-8") == drawing(), "run python -m tests.docs.drawings"
     assert all(f">{room}</text>" in drawing() for room in imported())
     assert "images/rooms.svg" in page("architecture.md").text

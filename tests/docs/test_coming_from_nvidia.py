@@ -46,7 +46,7 @@ def test_every_name_of_ours_is_one_that_a_log_has() -> None:
         assert name in (Evaluation.__dataclass_fields__ if event == "evaluation" else UNITS), name
 
 
-def test_our_numbers_are_those_of_the_results() -> None:
+def test_our_numbers_equal_the_results_page() -> None:
     results = page("results.md").section("Seconds")
     numbers = [
         number

@@ -90,7 +90,7 @@ def test_arguments_have_defaults_and_are_used_and_described() -> None:
     }
 
 
-def test_what_is_copied_is_there_and_let_in() -> None:
+def test_copied_files_exist_and_are_not_ignored() -> None:
     _, build, final, *_ = stages()
     copied = [source for found in build if found.name == "COPY" for source in found.words[:-1]]
     assert {"pyproject.toml", "constraints.txt", "src", "README.md", "LICENSE"} == set(copied)
@@ -135,7 +135,7 @@ def asked_of(arguments: Sequence[str]) -> tuple[list[str], ServeConfig]:
     return list(map(str, given[0])), given[1]
 
 
-def test_the_service_of_the_image_is_that_of_the_package(tmp_path: Path) -> None:
+def test_the_service_of_the_image_has_the_packages_settings(tmp_path: Path) -> None:
     _, port, health, command = stages()[3]
     runs, config = asked_of(json.loads(command.text))
     assert runs == ["runs/current"]

@@ -45,7 +45,7 @@ def test_every_set_of_distinct_ranks_is_equally_likely(num_draws: int, bound: in
     assert surprise(drawn, comb(bound, num_draws)) < 4
 
 
-def test_distinct_ranks_stay_distinct_where_nearly_all_are_drawn() -> None:
+def test_distinct_ranks_stay_distinct_if_nearly_all_are_drawn() -> None:
     word_BN = hash_words(9, torch.arange(200 * 500)).view(200, 500)
     bound_B = torch.arange(400, 600)
     rank_BN, holds_BN = distinct_ranks(word_BN, bound_B)

@@ -104,7 +104,7 @@ def test_values_are_shares_and_do_not_depend_on_the_names_of_items(
             assert metric.value == pytest.approx(again[name], abs=1e-12)
 
 
-def test_no_list_is_made_where_nothing_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_list_is_made_if_no_metric_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(4)
     heldout = random_held_out(generator, num_users=12, num_items=15, most_targets=4)
     model = TableModel(torch.randint(9, (12, 15)).float())
@@ -232,7 +232,7 @@ def test_mistakes_are_named() -> None:
         measure(model, held_out([[0]], [[]], num_items=3))
 
 
-def test_the_model_is_left_as_it_was() -> None:
+def test_evaluation_leaves_the_model_unchanged() -> None:
     model = TableModel(torch.zeros(1, 3))
     heldout = held_out([[0]], [[1]], num_items=3)
     before = torch.backends.cuda.matmul.fp32_precision

@@ -86,7 +86,7 @@ def test_lists_of_different_lengths_and_several_targets() -> None:
     assert found["mrr@5"].tolist() == [0.5, 0.2]
 
 
-def test_fixed_candidates_there_are_none_of(tmp_path: Path) -> None:
+def test_fixed_candidates_that_are_missing(tmp_path: Path) -> None:
     heldout = held_out([[0]], [[1]], num_items=3)
     with pytest.raises(DatasetError, match="candidates is fixed, and none came with the test part"):
         evaluate(TableModel(torch.zeros(1, 3)), heldout, candidates="fixed", k=[1])

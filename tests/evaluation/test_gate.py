@@ -20,12 +20,12 @@ def hits(num_users: int, share: float = 0.4, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("freedom", [19, 20, 25, 50, 166, 10_000])
-def test_the_quantile_is_that_of_students_t(freedom: int) -> None:
+def test_the_quantile_equals_students_t(freedom: int) -> None:
     assert student_t(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), abs=2e-5)
 
 
 @pytest.mark.parametrize("num_users", [20, 60, 700])
-def test_the_interval_is_that_of_a_paired_t_test(num_users: int) -> None:
+def test_the_interval_equals_a_paired_t_test(num_users: int) -> None:
     rng = np.random.default_rng(num_users)
     first = hits(num_users)
     second = first + rng.normal(-0.02, 0.1, num_users)

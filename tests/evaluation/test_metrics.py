@@ -138,7 +138,7 @@ def test_metrics_of_scores_worked_by_hand() -> None:
 @given(
     seed=st.integers(0, 2**32 - 1), num_levels=st.sampled_from([1, 3, 1000]), k=st.integers(1, 9)
 )
-def test_metrics_of_scores_are_those_of_evaluate(seed: int, num_levels: int, k: int) -> None:
+def test_metrics_of_scores_equal_evaluate(seed: int, num_levels: int, k: int) -> None:
     generator = np.random.default_rng(seed)
     heldout = random_held_out(generator, num_users=8, num_items=12, most_targets=4)
     scores = generator.integers(num_levels, size=(8, 12)).astype(np.float32)

@@ -163,7 +163,7 @@ def test_another_number_of_items_is_another_dataset() -> None:
         evaluate(TableModel(scores()[:, :11]), shop(), k=(1,))
 
 
-def test_it_is_kept_as_json_where_there_is_something_to_keep() -> None:
+def test_numbers_of_new_items_are_saved_as_json_only_if_there_are_some() -> None:
     whole = evaluate(TableModel(scores()), shop(), k=(20,))
     again = Evaluation.from_dict(json.loads(json.dumps(whole.as_dict())))
     assert (again.num_new_targets, again.metrics) == (whole.num_new_targets, whole.metrics)

@@ -49,7 +49,7 @@ def test_a_metric_that_was_not_measured_is_refused_naming_those_that_were() -> N
 
 
 @pytest.mark.parametrize(("num_unknown", "start"), [(1, "the model"), (3, "warning: the model")])
-def test_users_of_whom_nothing_is_known_are_counted_and_left_out_beside(
+def test_unknown_users_are_counted_and_left_out_of_a_second_result(
     num_unknown: int, start: str
 ) -> None:
     """Everyone's item 1 is found by the scores, and by popularity only after the others."""

@@ -92,7 +92,7 @@ class TestEveryModel:
         assert parity.different == 0
         assert parity.equal >= 0.9 * parity.num_lists
 
-    def test_its_lists_are_those_of_recommend(self, made: Made) -> None:
+    def test_lists_of_a_program_equal_recommend(self, made: Made) -> None:
         recommender = Recommender.open(made.trained.run, "cpu")
         users = [3, 11, 20]
         histories = [list(made.trained.histories[u : u + 1].item_index.tolist()) for u in users]
@@ -139,7 +139,7 @@ class TestEveryModel:
         with pytest.raises(Exception, match="indice"):
             made.call(inputs)
 
-    def test_the_ids_lie_beside(self, made: Made) -> None:
+    def test_the_ids_lie_in_the_same_folder(self, made: Made) -> None:
         path, of_users = made.exported.path, "user_index" in made.exported.inputs
         assert IdTable.read(path / "items.parquet").ids() == list(range(NUM_ITEMS))
         assert (path / "users.parquet").is_file() == of_users
@@ -167,7 +167,7 @@ class TestEveryModel:
         assert {node.domain for node in graph.node} == {""}
 
     @pytest.mark.parametrize("made", AS_TORCH, indirect=True)
-    def test_as_a_torch_program(self, made: Made, tmp_path: Path) -> None:
+    def test_a_torch_program_gives_the_same_lists(self, made: Made, tmp_path: Path) -> None:
         exported = export_run(made.trained.run, tmp_path / "program", format="torch", k=K)
         assert exported.parity.different == 0
         assert exported.parity.equal >= 0.9 * exported.parity.num_lists

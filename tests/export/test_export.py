@@ -112,7 +112,7 @@ def test_a_list_is_no_longer_than_the_catalogue(run: Run, tmp_path: Path) -> Non
     assert made.k == run.num_items
 
 
-def test_large_weights_lie_beside(
+def test_large_weights_have_a_file_of_their_own(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(formats, "_MOST_BYTES_INSIDE", 1000)
@@ -181,7 +181,7 @@ def test_the_clients_of_the_page_take_text_ids_without_titles(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("factors", "unobserved_weight"), [(3, 0.9), (16, 0.01), (16, 1e-4)])
-def test_ials_folds_in_as_the_model_does(
+def test_an_exported_ials_folds_in_like_the_model(
     factors: int, unobserved_weight: float, generator: torch.Generator
 ) -> None:
     vector_ID = torch.randn(40, factors, generator=generator)

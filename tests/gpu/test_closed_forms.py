@@ -52,6 +52,6 @@ def scores(name: str, config: Any, device: str) -> Tensor:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_scores_are_those_of_the_cpu(name: str) -> None:
+def test_scores_equal_the_cpus(name: str) -> None:
     ours, expected = (scores(*MODELS[name], device).numpy() for device in ("cuda", "cpu"))
     np.testing.assert_allclose(ours, expected, rtol=1e-3, atol=1e-4)

@@ -90,7 +90,7 @@ def test_kernels_are_right_here() -> None:
         require_right(dict.fromkeys(CASES, dtype), device)
 
 
-def test_the_kernel_is_taken_where_it_is_asked_for(
+def test_the_kernel_is_used_if_the_setting_names_it(
     case: tuple[InteractionInputs, Samples],
 ) -> None:
     inputs, samples = case

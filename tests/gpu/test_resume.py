@@ -45,9 +45,7 @@ def trained(name: str, precision: str, cuda_graphs: bool, path: Path, album: Pat
 
 
 @pytest.mark.parametrize(("name", "precision"), CASES)
-def test_a_killed_training_goes_on_as_if_nothing_had_been(
-    name: str, precision: str, tmp_path: Path
-) -> None:
+def test_a_killed_training_resumes_exactly(name: str, precision: str, tmp_path: Path) -> None:
     whole = [
         trained(name, precision, graphs, tmp_path / f"run-{graphs}", tmp_path / f"album-{graphs}")
         for graphs in (True, False)

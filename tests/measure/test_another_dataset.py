@@ -125,7 +125,7 @@ def by_user(found: Evaluation, dataset: Dataset, name: str) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("spell", ["{}", "0{}"])
-def test_metrics_on_other_data_are_those_of_their_definition(spell: str, tmp_path: Path) -> None:
+def test_metrics_on_other_data_equal_their_definition(spell: str, tmp_path: Path) -> None:
     old = shop(tmp_path / "old", [(spell.format(u), spell.format(i)) for u, i in PAIRS])
     run = make_run(tmp_path / "run", old)
     new = week(tmp_path / "new", spell)
@@ -172,7 +172,7 @@ def test_every_model_is_measured_on_other_data(
         assert again["hr@10"] == pytest.approx(found["hr@10"])
 
 
-def test_runs_of_different_data_compare_on_what_none_was_trained_on(
+def test_runs_of_different_data_are_compared_on_pairs_new_to_all(
     old: Dataset, new: Dataset, tmp_path: Path
 ) -> None:
     runs = [make_run(tmp_path / "old run", old), make_run(tmp_path / "new run", new, "ease")]
@@ -191,7 +191,7 @@ def test_runs_of_different_data_compare_on_what_none_was_trained_on(
         compare_runs(runs)
 
 
-def test_data_that_cannot_be_measured_on(old: Dataset, tmp_path: Path) -> None:
+def test_data_without_measurable_pairs_are_refused(old: Dataset, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", shop(tmp_path / "everything", PAIRS, "none"))
     with pytest.raises(DatasetError, match=r"all 40 held-out pairs of .* were trained on"):
         evaluate_run(run, old)
@@ -246,7 +246,7 @@ def test_a_nightly_trial_and_the_served_run_read_one_history(model: str, tmp_pat
     assert {found.num_users for found in compared.values()} == {len(held)}
 
 
-def test_a_quiet_night_has_nothing_to_compare_on(tmp_path: Path) -> None:
+def test_a_quiet_night_has_nothing_to_compare(tmp_path: Path) -> None:
     """Nobody known did anything new: a stranger came, with an item that nobody had."""
     served = make_run(tmp_path / "served", shop(tmp_path / "before", PAIRS, "none"))
     users, items = zip(*dict.fromkeys([*PAIRS, (900, 3), (900, 901)]), strict=True)

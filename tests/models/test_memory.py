@@ -28,9 +28,7 @@ NEURAL = ("neumf", "gmf", "mlp", "vae", "dae", "recvae")
 
 
 @pytest.mark.parametrize("name", MODEL_NAMES)
-def test_the_size_is_that_of_the_model_that_is_made(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_size_equals_the_built_models(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = build_model(name, config := config_class(name)(), 50, 30)
     assert model.weight_bytes() == sum(
         tensor.untyped_storage().nbytes() for tensor in (*model.parameters(), *model.buffers())
@@ -109,5 +107,5 @@ def test_an_average_of_the_weights_is_counted(monkeypatch: pytest.MonkeyPatch) -
         check_model_fits(Definition("gmf", config, 50, 30), CPU, to_train=True, has_average=True)
 
 
-def test_every_model_says_what_to_do_where_it_does_not_fit() -> None:
+def test_every_model_says_what_to_do_if_it_does_not_fit() -> None:
     assert all(model_class(name).memory_advice for name in MODEL_NAMES)

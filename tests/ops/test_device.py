@@ -32,7 +32,7 @@ def pretend_gpus(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -
     return made_current
 
 
-def test_auto_takes_a_gpu_only_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_takes_a_gpu_only_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert resolve_device("auto") == torch.device("cpu")
     made_current = pretend_gpus(monkeypatch, (8, 0))
@@ -57,7 +57,7 @@ def test_a_fork_of_a_process_with_a_gpu_is_told_so(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("capability", [(7, 5), (8, 6), (9, 0), (13, 0)])
-def test_auto_takes_a_gpu_that_pytorch_was_built_for(
+def test_auto_takes_a_gpu_that_this_pytorch_supports(
     capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_gpus(monkeypatch, capability)
@@ -65,7 +65,7 @@ def test_auto_takes_a_gpu_that_pytorch_was_built_for(
 
 
 @pytest.mark.parametrize("capability", [(7, 0), (9, 1), (11, 0)])
-def test_auto_leaves_a_gpu_that_pytorch_has_no_code_for(
+def test_auto_leaves_a_gpu_without_code_in_pytorch(
     capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_gpus(monkeypatch, capability)
@@ -75,7 +75,7 @@ def test_auto_leaves_a_gpu_that_pytorch_has_no_code_for(
 
 
 @pytest.mark.parametrize(("capability", "can_run"), [((7, 5), False), ((8, 0), True)])
-def test_triton_runs_from_8_0_on(
+def test_triton_needs_compute_capability_8_0(
     capability: tuple[int, int], can_run: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_gpus(monkeypatch, capability)
@@ -96,7 +96,7 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         resolve_device("cuda")
 
 
-def test_threads_are_so_many_within_and_as_before_after_an_error() -> None:
+def test_the_number_of_threads_is_restored_after_an_error() -> None:
     before = torch.get_num_threads()
     found = []
 

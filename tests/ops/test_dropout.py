@@ -39,7 +39,7 @@ def test_streams_rows_and_columns_are_independent() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "rate"), [(torch.float32, 0.25), (torch.bfloat16, 0.9999)])
-def test_masks_of_several_layers_at_once_are_those_of_each(
+def test_masks_of_several_layers_at_once_equal_each_layers_mask(
     dtype: torch.dtype, rate: float, device: torch.device
 ) -> None:
     keys, widths = [3, -4, 5], [16, 9, 1]

@@ -33,7 +33,7 @@ def test_rows_keep_their_items(case: tuple[list[set[int]], int]) -> None:
 
 
 @given(item_sets(), st.integers(-10, 10) | st.none(), st.integers(-10, 10) | st.none())
-def test_slices_are_those_of_a_list(
+def test_slices_equal_slices_of_a_list(
     case: tuple[list[set[int]], int], start: int | None, stop: int | None
 ) -> None:
     rows, num_items = case

@@ -46,7 +46,7 @@ def normal_equations(vectors: Tensor, histories: HistoryTensors, ridges: Tensor)
     return torch.stack(solutions)
 
 
-def test_solutions_are_those_of_the_normal_equations(
+def test_solutions_equal_the_normal_equations(
     vectors: Tensor, histories: HistoryTensors, ridges: Tensor
 ) -> None:
     expected_RD = normal_equations(vectors, histories, ridges)

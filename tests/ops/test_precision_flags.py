@@ -30,7 +30,7 @@ def test_an_error_gives_it_back(bf16: None) -> None:
     assert MATMUL.fp32_precision == "bf16"
 
 
-def test_nothing_is_set_where_products_are_exact_anyway() -> None:
+def test_nothing_is_set_if_products_are_exact_anyway() -> None:
     with float32_products(CPU):
         assert MATMUL.fp32_precision == "none"
 

@@ -152,7 +152,7 @@ def test_permutation_is_the_same_on_every_device(size: int, device: torch.device
 
 
 @pytest.mark.parametrize("size", [10**8 + 7, 2**40 + 1])
-def test_permutation_of_many_is_computed_where_it_is_asked(size: int) -> None:
+def test_a_large_permutation_is_computed_only_at_the_asked_positions(size: int) -> None:
     permutation = Permutation.keyed(5, size, "cpu")
     index = torch.randint(size, (1000, 20), generator=torch.Generator().manual_seed(1))
     index[0, :2] = torch.tensor([0, size - 1])
@@ -198,7 +198,7 @@ def test_rows_of_a_table_are_filled_alike_in_any_shard_and_block(
 
 
 @pytest.mark.parametrize("fill", FILLS)
-def test_filled_values_are_those_of_their_words(fill: Callable[..., None]) -> None:
+def test_filled_values_equal_their_random_words(fill: Callable[..., None]) -> None:
     """Written out, for runs made long ago must repeat."""
     table = torch.empty(2, 3)
     fill(table, 5, 0.25, first_row=6)

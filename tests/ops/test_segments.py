@@ -14,7 +14,7 @@ from foretaste.ops.segments import Segments, gather
 
 
 @given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 4))
-def test_sums_are_those_of_index_add(index: list[int], width: int) -> None:
+def test_sums_equal_index_add(index: list[int], width: int) -> None:
     index_S = torch.tensor(index, dtype=torch.int32)
     rows_SD = torch.from_numpy(np.random.default_rng(len(index)).normal(size=(len(index), width)))
     expected = torch.zeros(10, width, dtype=torch.float64).index_add_(0, index_S, rows_SD)
@@ -62,7 +62,7 @@ def test_rows_beyond_the_last_segment_are_in_no_sum(
     ("num_segments", "num_rows"),
     [(1, 0), ((1 << 15) - 1, 3000), (1 << 15, 3000), (1 << 20, segments._FEW)],
 )
-def test_the_order_is_that_of_a_stable_sort(
+def test_the_order_equals_a_stable_sort(
     num_segments: int, num_rows: int, generator: torch.Generator
 ) -> None:
     index_S = torch.randint(num_segments, (num_rows,), generator=generator)
@@ -87,7 +87,7 @@ def test_half_precision_rows_are_added_up_in_float32(
     torch.testing.assert_close(found.double(), exact, rtol=torch.finfo(dtype).eps, atol=0.0)
 
 
-def test_rows_and_gradients_are_those_of_indexing(generator: torch.Generator) -> None:
+def test_rows_and_gradients_equal_indexing(generator: torch.Generator) -> None:
     index_B = torch.randint(0, 7, (40,), generator=generator, dtype=torch.int32)
     tables = [
         torch.randn(9, width, generator=generator, dtype=torch.float64, requires_grad=True)

@@ -173,7 +173,7 @@ def test_narrow_weights_are_summed_over_chunks(
         torch.testing.assert_close(tensor.grad, gradient, rtol=error, atol=10 * error)
 
 
-def test_a_gpu_takes_few_operations_whatever_the_threads(
+def test_a_gpu_takes_few_operations_for_any_number_of_threads(
     monkeypatch: pytest.MonkeyPatch, generator: torch.Generator
 ) -> None:
     """NVIDIA's Mult-VAE, 24,576 users and 20,108 items, with every size divided by 64."""

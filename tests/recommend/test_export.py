@@ -177,7 +177,7 @@ def test_an_existing_file_is_kept_unless_told(tmp_path: Path, popularity: Recomm
     assert output.read_text() != "mine"
 
 
-def test_of_several_writers_of_one_output_the_first_is_kept(
+def test_the_first_among_several_writers_of_one_output_wins(
     tmp_path: Path, popularity: Recommender
 ) -> None:
     path = tmp_path / "lists.csv"
@@ -193,7 +193,9 @@ def test_of_several_writers_of_one_output_the_first_is_kept(
     assert [*tmp_path.iterdir()] == [path]
 
 
-def test_where_lists_cannot_be_written(tmp_path: Path, popularity: Recommender) -> None:
+def test_outputs_that_cannot_be_written_are_refused(
+    tmp_path: Path, popularity: Recommender
+) -> None:
     with pytest.raises(SettingError, match=r"must end in \.parquet, \.csv, \.jsonl"):
         popularity.recommend_all(tmp_path / "lists.xlsx")
     with pytest.raises(SettingError, match="there is no directory"):

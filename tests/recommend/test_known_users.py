@@ -62,7 +62,7 @@ def test_batches_of_any_size_agree(
     assert popularity.recommend(users, k=6) == at_once
 
 
-def test_seen_items_come_back_when_asked_for(personal: Recommender) -> None:
+def test_seen_items_come_back_with_include_seen(personal: Recommender) -> None:
     user = trained_users(personal)[0]
     (without,) = personal.recommend([user], k=10_000)
     (with_seen,) = personal.recommend([user], k=10_000, include_seen=True)
@@ -158,7 +158,7 @@ def test_there_are_three_ways_with_unknown_users(popularity: Recommender) -> Non
         popularity.recommend([7], unknown="ignore")  # type: ignore[arg-type]
 
 
-def test_one_id_is_as_good_as_a_list_of_one(personal: Recommender) -> None:
+def test_one_id_equals_a_list_of_one(personal: Recommender) -> None:
     user = trained_users(personal)[0]
     order = popularity_order(personal)
     (expected,) = personal.recommend([user], k=3, candidates=order[:1], exclude=order[1:2])

@@ -81,7 +81,7 @@ def some_requests(recommender: Recommender) -> list[Asked]:
     ]
 
 
-def test_a_list_is_that_of_the_request_alone(personal: Recommender) -> None:
+def test_a_list_equals_the_list_of_the_request_alone(personal: Recommender) -> None:
     asked = some_requests(personal)
     for one, lists in zip(asked, together(personal, asked), strict=True):
         assert len(lists) == len(one.users)
@@ -89,7 +89,7 @@ def test_a_list_is_that_of_the_request_alone(personal: Recommender) -> None:
             check_same(found, expected)
 
 
-def test_a_list_is_that_of_recommend(personal: Recommender) -> None:
+def test_a_list_equals_recommend(personal: Recommender) -> None:
     users = [*trained_users(personal)[:3], new_users(personal)[0], 999_999]
     histories = [[1, 5], [], [unseen_item(personal), 2], [unseen_item(personal)]]
     asked: list[User] = [(user, None) for user in users] + [(None, items) for items in histories]

@@ -97,7 +97,7 @@ def test_a_training_says_who_lists_new_items(dataset: Dataset, tmp_path: Path) -
     ]
 
 
-def test_a_new_item_stands_among_those_of_its_kind(lists_new: Recommender) -> None:
+def test_a_new_item_stands_among_items_of_its_kind(lists_new: Recommender) -> None:
     for taste, item in enumerate(NEW):
         history = [taste, taste + 3, taste + 6]
         (answer,) = lists_new.recommend_for([history], k=5)

@@ -89,7 +89,7 @@ def test_reasons_add_up(popularity: Recommender) -> None:
 
 
 @pytest.mark.parametrize("container", [list, np.array, pd.Series])
-def test_one_history_is_as_good_as_a_list_of_one(personal: Recommender, container: Any) -> None:
+def test_one_history_equals_a_list_of_one(personal: Recommender, container: Any) -> None:
     history = popularity_order(personal)[:3]
     assert personal.recommend_for(container(history), k=4) == personal.recommend_for([history], k=4)
 

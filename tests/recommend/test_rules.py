@@ -74,7 +74,7 @@ def walked(score: np.ndarray, k: int, limits: list[Limit]) -> list[int]:
 
 @given(data=st.data())
 @settings(max_examples=300, deadline=None)
-def test_limits_fill_lists_as_a_walk_through_the_ranking_does(data: st.DataObject) -> None:
+def test_limits_fill_lists_like_a_walk_through_the_ranking(data: st.DataObject) -> None:
     num_items = data.draw(st.integers(1, 40), "items")
     k = data.draw(st.integers(1, min(6, num_items)), "k")
     # Few scores, so that many tie.
@@ -351,7 +351,9 @@ def test_rules_and_conditions_let_in_what_meets_them(personal: Recommender, tmp_
         )
 
 
-def test_a_list_holds_so_many_alike(personal: Recommender, tmp_path: Path) -> None:
+def test_a_list_holds_at_most_the_limit_of_each_value(
+    personal: Recommender, tmp_path: Path
+) -> None:
     recommender = with_rules(personal, tmp_path)
     colour_of = {row["item_id"]: row["colour"] for row in described(personal).to_pylist()}
     users = [*trained_users(personal)[:4], new_users(personal)[0]]

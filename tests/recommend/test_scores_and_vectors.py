@@ -13,7 +13,7 @@ from foretaste.recommend import Recommender
 from tests.recommend.shop import new_users, popularity_order, trained_users, unseen_item
 
 
-def test_scores_are_those_of_the_lists(personal: Recommender) -> None:
+def test_scores_equal_the_scores_in_lists(personal: Recommender) -> None:
     users = [new_users(personal)[0], *trained_users(personal)[:3]]
     answers = personal.recommend(users, k=10_000, include_seen=True)
     items = popularity_order(personal)
@@ -25,7 +25,7 @@ def test_scores_are_those_of_the_lists(personal: Recommender) -> None:
         np.testing.assert_allclose(row, [listed[item] for item in items], rtol=1e-4, atol=1e-6)
 
 
-def test_scores_of_histories_are_those_of_their_lists(personal: Recommender) -> None:
+def test_scores_of_histories_equal_the_scores_in_their_lists(personal: Recommender) -> None:
     items = popularity_order(personal)
     histories = {"ana": items[:3], "ben": []}
     scores = personal.score_for(histories, items[3:6])

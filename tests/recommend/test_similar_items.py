@@ -52,7 +52,7 @@ def test_the_file_of_all_has_what_each_answer_has(personal: Recommender, tmp_pat
         assert table.column(name).to_pylist() == expected.column(name).to_pylist()
 
 
-def test_the_order_is_that_of_the_model(personal: Recommender) -> None:
+def test_the_order_equals_the_models(personal: Recommender) -> None:
     ids = personal.run.items.ids()
     similarity_I = personal.model.similarity(torch.tensor([2]))[0]
     expected = sorted(

@@ -139,7 +139,7 @@ def test_a_page_has_every_section(page: Path) -> None:
     assert linked == {f"#{id}" for id in headings}
 
 
-def test_its_numbers_are_those_of_evaluate(page: Path, runs: list[foretaste.Run]) -> None:
+def test_numbers_of_the_report_equal_evaluate(page: Path, runs: list[foretaste.Run]) -> None:
     tables = parsed(page).tables
     heading, *rows = tables["Metrics with 95 % intervals over users"]
     assert tuple(heading[1:]) == METRICS
@@ -154,7 +154,7 @@ def test_its_numbers_are_those_of_evaluate(page: Path, runs: list[foretaste.Run]
     ]
 
 
-def test_its_groups_are_those_of_evaluate(page: Path, runs: list[foretaste.Run]) -> None:
+def test_groups_of_the_report_equal_evaluate(page: Path, runs: list[foretaste.Run]) -> None:
     groups = foretaste.evaluate_run(runs[1], k=100, more=True, history_lengths=(1, 5)).groups
     tables = parsed(page).tables
     captions = {
@@ -302,7 +302,7 @@ def test_a_place_for_a_report_is_checked(report: RunsReport, tmp_path: Path) -> 
     assert report.write(tmp_path / "there.html", overwrite=True).stat().st_size > 10_000
 
 
-def test_a_page_that_another_made_meanwhile_is_kept(
+def test_a_page_that_another_process_made_first_is_kept(
     report: RunsReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = tmp_path / "page.html"

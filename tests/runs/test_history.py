@@ -64,7 +64,7 @@ def test_a_trained_run_has_its_final_numbers_and_epochs(dataset: Dataset, tmp_pa
         ([evaluation("test", 3, 0.2), summary(None)], 0.2),
     ],
 )
-def test_the_final_numbers_are_those_of_the_kept_weights(
+def test_the_final_numbers_belong_to_the_saved_weights(
     events: list[dict[str, Any]], value: float | None
 ) -> None:
     found = final_evaluation(events)

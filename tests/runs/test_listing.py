@@ -43,7 +43,7 @@ def by_name(listed: list[ListedRun]) -> dict[str, ListedRun]:
     return {run.path.name: run for run in listed}
 
 
-def test_what_each_run_is_and_came_to(folder: Path, dataset: Dataset) -> None:
+def test_the_list_shows_settings_and_results_of_each_run(folder: Path, dataset: Dataset) -> None:
     listed = by_name(list_runs(folder))
     assert listed.keys() == {"a trained", "b fitted", "c begun", "d damaged"}
     trained, fitted = listed["a trained"], listed["b fitted"]

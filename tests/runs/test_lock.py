@@ -61,7 +61,7 @@ def test_a_dead_process_locks_nobody_out(run: Run) -> None:
         pass
 
 
-def test_a_lock_that_was_removed_meanwhile_does_not_count(
+def test_a_lock_that_was_removed_before_locking_does_not_count(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its last holder removed the file just before it was locked: the next one makes another."""
@@ -80,7 +80,7 @@ def test_a_lock_that_was_removed_meanwhile_does_not_count(
     assert removed
 
 
-def test_a_file_system_without_locks_lets_everybody_in(
+def test_a_file_system_without_locks_allows_every_process(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(descriptor: int, operation: int) -> None:

@@ -56,7 +56,7 @@ def test_a_run_answers_without_its_dataset(tmp_path: Path) -> None:
     assert run.histories.num_items == dataset.manifest.num_all_items > run.num_items
 
 
-def test_an_existing_directory_is_never_written_over(tmp_path: Path, dataset: Dataset) -> None:
+def test_an_existing_directory_is_never_overwritten(tmp_path: Path, dataset: Dataset) -> None:
     path = tmp_path / "run"
     path.mkdir()
     (path / "notes").write_text("mine")
@@ -87,7 +87,7 @@ def test_an_empty_directory_is_a_place_for_a_run(
     assert list(mounted.iterdir()) == []
 
 
-def test_a_directory_made_meanwhile_is_not_written_over(
+def test_a_directory_that_another_process_made_first_is_not_overwritten(
     tmp_path: Path, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run"
@@ -259,7 +259,7 @@ def test_opening_a_run_needs_no_torch(run: Run) -> None:
     assert subprocess.run(command, check=False).returncode == 0
 
 
-def test_histories_are_read_where_they_lie_and_without_pandas(run: Run, tmp_path: Path) -> None:
+def test_histories_are_read_in_place_and_without_pandas(run: Run, tmp_path: Path) -> None:
     """Under a name such as ``~``, which is no home folder."""
     shutil.copytree(run.path, tmp_path / "~" / "run")
     code = (

@@ -104,7 +104,7 @@ def test_weights_may_be_missing_only_before_the_end(run: Run) -> None:
     assert "best.safetensors is missing: the run is not whole" in only_problem(run)
 
 
-def test_weights_must_be_those_of_the_model(run: Run) -> None:
+def test_weights_must_fit_the_model(run: Run) -> None:
     run.save_weights(parameters(run) | {"extra": torch.zeros(1)})
     assert "'extra' has shape [1]" in only_problem(run)
 

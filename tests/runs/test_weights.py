@@ -58,7 +58,7 @@ def overwrite(path: Path, other: Path) -> None:
 
 
 @pytest.mark.parametrize("becomes", ["another", "nothing"])
-def test_a_loaded_model_keeps_what_was_checked_whatever_becomes_of_the_file(
+def test_a_loaded_model_keeps_the_checked_weights_if_the_file_changes(
     tmp_path: Path, dataset: Dataset, becomes: str
 ) -> None:
     path = make_run(tmp_path / "run", dataset, "gmf", factors=8).path / "best.safetensors"
@@ -176,7 +176,7 @@ def test_equal_runs_have_equal_files_of_weights(tmp_path: Path, run: Run, datase
     assert (other.path / name).read_bytes() == (run.path / name).read_bytes()
 
 
-def test_a_reader_beside_a_writer_has_one_whole_version(run: Run) -> None:
+def test_a_reader_during_a_write_has_one_whole_version(run: Run) -> None:
     weights = parameters(run)
     done = threading.Event()
 

@@ -265,7 +265,7 @@ def test_a_body_that_is_too_long_is_refused_said_or_not(runs: Path) -> None:
         assert (response.status_code, response.json()["error"]["code"]) == (413, "body_too_large")
 
 
-def test_a_token_is_asked_for_everywhere_but_by_probes(runs: Path, tmp_path: Path) -> None:
+def test_every_path_but_probes_needs_the_token(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("0123456789abcdef\n")
     with serving(runs / "ease", host="0.0.0.0", token_file=tmp_path / "token") as (client, _):
         assert client.get("/v1/models").status_code == 200
@@ -310,7 +310,7 @@ def test_a_name_that_another_site_leads_here_is_refused(runs: Path) -> None:
         assert client.get("/v1/models", headers=both).status_code == 421
 
 
-def test_with_a_token_names_are_checked_where_some_are_given(runs: Path, tmp_path: Path) -> None:
+def test_with_a_token_names_are_checked_only_if_some_are_given(runs: Path, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("0123456789abcdef\n")
     with serving(runs / "ease", token_file=token) as (client, _):
@@ -329,7 +329,7 @@ def test_the_names_of_runs_are_in_the_document(runs: Path) -> None:
 RESPONSES = {one.path: one.response for one in ENDPOINTS.values()}
 
 
-def test_the_examples_of_the_document_are_answered_as_it_says(client: TestClient) -> None:
+def test_examples_of_the_document_get_documented_answers(client: TestClient) -> None:
     paths = client.get("/openapi.json").json()["paths"]
     for path, operations in paths.items():
         for method, operation in operations.items():
@@ -346,7 +346,7 @@ def test_the_examples_of_the_document_are_answered_as_it_says(client: TestClient
             RESPONSES[path].model_validate_json(response.content, strict=True, extra="forbid")
 
 
-def test_no_users_are_named_but_those_who_are_asked_for(client: TestClient) -> None:
+def test_answers_name_only_the_users_of_the_request(client: TestClient) -> None:
     naming = {
         path
         for path, response in RESPONSES.items()

@@ -124,7 +124,7 @@ def test_a_request_that_fails_fails_alone() -> None:
     run(scenario)
 
 
-def test_a_batch_waits_for_as_many_requests_as_the_one_before_had() -> None:
+def test_a_batch_waits_for_as_many_requests_as_the_last_batch_had() -> None:
     async def scenario(batcher: Batcher, scorer: Scorer) -> None:
         first = await occupied(batcher, scorer)
         two = [batcher.submit(job(scorer, number)) for number in (1, 2)]
@@ -141,7 +141,7 @@ def test_a_batch_waits_for_as_many_requests_as_the_one_before_had() -> None:
     run(scenario, wait_s=60.0)
 
 
-def test_after_a_pause_nothing_is_waited_for() -> None:
+def test_after_a_pause_a_batch_does_not_wait() -> None:
     async def scenario(batcher: Batcher, scorer: Scorer) -> None:
         first = await occupied(batcher, scorer)
         two = [batcher.submit(job(scorer, number)) for number in (1, 2)]

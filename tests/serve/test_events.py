@@ -105,7 +105,7 @@ def test_a_file_that_is_removed_or_replaced_acknowledges_nothing(
         assert "nocturne" in items_of(again, ["ana"])["ana"]
 
 
-def test_of_what_is_withdrawn_the_id_alone_is_left(store: EventStore) -> None:
+def test_a_withdrawn_event_leaves_its_id_alone(store: EventStore) -> None:
     store.add(events("a", "b", item="bolero") + events("c")).result(30)
     assert store.withdraw(["b", "a", "b", "late"]).result(30) == 2
     assert items_of(store, ["ana"]) == {"ana": ["nocturne"]}
@@ -186,7 +186,7 @@ def locked(place: Path) -> Iterator[None]:
         other.execute("COMMIT")
 
 
-def test_those_that_wait_are_one_transaction(tmp_path: Path) -> None:
+def test_waiting_events_are_one_transaction(tmp_path: Path) -> None:
     place = tmp_path / "events.db"
     with started(place) as store:
         with locked(place):
@@ -309,7 +309,7 @@ def test_processes_that_start_together_make_one_table(place: str) -> None:
         assert list(threads.map(create, range(8))) == [None] * 8
 
 
-def test_a_file_that_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
+def test_the_store_waits_for_a_process_that_is_creating_the_file(tmp_path: Path) -> None:
     """SQLite itself does not wait if it must change the file to WAL."""
     path = tmp_path / "events.db"
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
@@ -376,7 +376,7 @@ def test_settings_of_the_server_hold_for_a_transaction(
             assert prepared.scalar_one() == 0
 
 
-def test_a_server_that_hangs_is_not_waited_for(server: str) -> None:
+def test_the_store_does_not_wait_for_a_hanging_server(server: str) -> None:
     """Unless the URL says for how long."""
     for url, expected in ((server, 5), (f"{server}?connect_timeout=60", 60)):
         with closing(EventStore(url)) as store, store.engine.connect() as connection:
@@ -426,7 +426,7 @@ def test_places_that_cannot_be_are_refused(tmp_path: Path) -> None:
         ("/dev/full", "database or disk is full"),
     ],
 )
-def test_a_hint_is_given_only_where_its_cause_was_seen(place: str, reason: str) -> None:
+def test_a_hint_is_given_only_if_its_cause_was_seen(place: str, reason: str) -> None:
     pytest.importorskip("psycopg", reason="psycopg is not installed")
     with closing(EventStore(place)) as store, pytest.raises(SettingError, match=reason) as error:
         store.create()

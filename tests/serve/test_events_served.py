@@ -292,7 +292,7 @@ def test_a_database_that_fails_is_no_silent_loss(runs: Path, tmp_path: Path) -> 
         assert client.post("/v1/recommend", json={"users": [{"history": [1]}]}).status_code == 200
 
 
-def test_users_without_a_name_are_answered_where_the_events_cannot_be_read(
+def test_users_without_a_name_are_answered_if_the_events_cannot_be_read(
     runs: Path,
 ) -> None:
     """In one batch with others, who are refused at one try for all of them."""

@@ -68,7 +68,7 @@ def held(service: Service, verb: str = "recommend") -> tuple[threading.Event, th
     return go, begun
 
 
-def test_answers_of_a_batch_are_those_of_each_request_alone(runs: Path) -> None:
+def test_answers_of_a_batch_equal_answers_to_each_request_alone(runs: Path) -> None:
     bodies = some_bodies(60)
     with serving(*(runs / name for name in ("ease", "vae", "gmf"))) as (client, service):
         alone = [client.post("/v1/recommend", json=body).json() for body in bodies]
@@ -151,7 +151,7 @@ def lead(link: Path, place: Path) -> None:
     beside.replace(link)
 
 
-def test_each_answer_is_that_of_the_digest_it_names_while_runs_are_swapped(
+def test_each_answer_belongs_to_its_digest_while_runs_are_swapped(
     replaced: tuple[Path, list[Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The watch would reload a link that has just moved, so the reloads could not be counted.
@@ -194,7 +194,7 @@ def test_each_answer_is_that_of_the_digest_it_names_while_runs_are_swapped(
         assert counted(metrics, "foretaste_reloads_total", outcome="failed") == 0
 
 
-def test_a_batch_under_way_keeps_the_run_it_began_with(
+def test_a_begun_batch_keeps_its_run(
     replaced: tuple[Path, list[Path]],
 ) -> None:
     link, places = replaced
@@ -257,7 +257,7 @@ def test_a_run_is_taken_once_its_training_ends(
         assert service.store.get(None).digest == other.open_weights().digest[:16]
 
 
-def test_a_run_that_is_as_it_was_is_kept(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_run_is_not_loaded_again(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(runs / "ease") as (client, service):
         served = service.store.get(None)
         monkeypatch.setattr(ServedModel, "load", None)
@@ -281,7 +281,7 @@ def test_a_run_with_ids_of_another_type_is_refused(runs: Path, tmp_path: Path) -
         assert service.store.get(None) is served
 
 
-def test_those_who_ask_during_a_reload_share_the_next_one(
+def test_requests_for_a_reload_during_a_reload_share_the_next_one(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving(runs / "ease") as (client, service):

@@ -350,7 +350,7 @@ def test_a_schedule_may_be_longer_than_the_training() -> None:
 
 
 @pytest.mark.parametrize("name", ["gmf", "ease", "ials", "vae"])
-def test_settings_for_several_models_act_where_they_can(name: str) -> None:
+def test_settings_for_several_models_are_dropped_for_models_that_ignore_them(name: str) -> None:
     kind = config_class(name)
     asked = TrainingConfig(precision="fp16", loss_scale=8.0)
     own = acting(asked, kind)
@@ -379,7 +379,7 @@ def test_a_metric_that_does_not_exist_is_refused(metric: str) -> None:
         ((8, 0), None, GMFConfig(), "fp32"),
     ],
 )
-def test_the_precision_is_tf32_where_a_gpu_computes_it(
+def test_the_precision_is_tf32_if_a_gpu_computes_it(
     capability: tuple[int, int],
     override: str | None,
     model_config: ModelConfig,

@@ -46,7 +46,9 @@ def states(model: RecommenderModel, dataset: Dataset) -> list[tuple[UserState, H
     return [(known, histories), (model.fold_in(histories), histories)]
 
 
-def test_each_model_takes_later_items_as_it_does_alone(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_blend_updates_later_items_like_each_model_alone(
+    dataset: Dataset, tmp_path: Path
+) -> None:
     runs = [run_of(name, dataset, tmp_path / name, callback=Callback()) for name in ("gmf", "ials")]
     blend = load_model(foretaste.blend(runs, weights=(0.5, 0.5), run=tmp_path / "blend"), "cpu")
     assert blend.keeps_user_rows
@@ -66,7 +68,7 @@ def test_each_model_takes_later_items_as_it_does_alone(dataset: Dataset, tmp_pat
     assert torch.equal(trained.parts[0][1::2], rows.parts[0][1::2])  # type: ignore[index]
 
 
-def test_reasons_weigh_the_order_as_much_as_the_models_do(dataset: Dataset, tmp_path: Path) -> None:
+def test_reasons_weigh_the_order_like_the_models(dataset: Dataset, tmp_path: Path) -> None:
     names, weights = ("slist", "ease"), (0.6, 0.2)
     runs = [run_of(name, dataset, tmp_path / name, callback=Callback()) for name in names]
     blend = foretaste.blend(runs, weights=weights, run=tmp_path / "blend", callback=Callback())
@@ -105,7 +107,7 @@ def test_scores_are_the_sum_of_standardised_scores(
         torch.testing.assert_close(candidates, total.gather(1, items)[3:], rtol=1e-4, atol=1e-4)
 
 
-def test_statistics_of_some_users_at_a_time_are_those_of_all(
+def test_statistics_of_some_users_at_a_time_equal_statistics_of_all(
     blended: Run, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = load_model(blended, "cpu")
@@ -211,7 +213,7 @@ def test_models_score_once_while_memory_lasts(
     assert (num_users[0] == num_validated) == has_memory
 
 
-def test_weights_are_found_by_the_measure_asked_for(
+def test_weights_are_found_with_the_given_candidates_and_length(
     members: list[Run], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[tuple[str, tuple[int, ...]]] = []

@@ -325,7 +325,7 @@ def test_no_average_is_no_choice_to_show(
     assert ["--ema" in line for line in chosen] == [False, True]
 
 
-def test_a_training_from_python_is_plain_lines_where_stderr_is_no_terminal(
+def test_a_training_from_python_prints_plain_lines_if_stderr_is_no_terminal(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = shown_on(Stream(terminal=False), monkeypatch)
@@ -338,7 +338,7 @@ def test_a_training_from_python_is_plain_lines_where_stderr_is_no_terminal(
     assert "ranking" not in said
 
 
-def test_nothing_is_shown_where_nobody_wants_to_look(
+def test_nothing_is_shown_with_an_empty_callback(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = shown_on(Stream(terminal=True), monkeypatch)

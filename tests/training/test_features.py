@@ -103,7 +103,7 @@ def test_a_model_with_features_lists_new_items(name: str, shop: Dataset, tmp_pat
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_new_items_are_listed_whatever_the_validation_part_says(name: str, shop: Dataset) -> None:
+def test_new_items_are_listed_for_any_validation_part(name: str, shop: Dataset) -> None:
     search = found(name, shop)
     settings, features = search["settings"], search["features"]
     assert settings["feature_weight"] > 0  # type: ignore[index]
@@ -117,7 +117,7 @@ def test_lists_are_counted_among_the_whole_catalogue_alone(shop: Dataset) -> Non
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_features_are_chosen_last_and_left_out_where_they_do_not_help(
+def test_features_are_chosen_last_and_left_out_if_they_do_not_help(
     name: str, old_items: Dataset, dataset: Dataset
 ) -> None:
     search, plain = found(name, old_items), found(name, dataset)

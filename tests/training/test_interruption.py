@@ -65,7 +65,7 @@ def whole(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
         ("test", "while ranking the test part", signal.SIGINT),
     ],
 )
-def test_an_interrupted_training_goes_on_where_it_was(
+def test_an_interrupted_training_resumes_at_its_place(
     moment: str, where: str, number: int, whole: Run, dataset: Dataset, tmp_path: Path
 ) -> None:
     path = tmp_path / "a run"
@@ -98,7 +98,7 @@ def test_a_training_whose_output_nobody_reads_is_saved(
     assert numbers_of(run) == numbers_of(whole)
 
 
-def test_fitting_is_interrupted_where_nothing_is_ranked(tmp_path: Path) -> None:
+def test_fitting_is_interrupted_if_nothing_is_ranked(tmp_path: Path) -> None:
     class KillingAtTheStart(Callback):
         def started(self, start: TrainingStart) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -154,7 +154,7 @@ def test_other_threads_train_without_catching_signals(dataset: Dataset, tmp_path
     assert found[0].is_finished
 
 
-def test_the_same_call_goes_on_with_an_unfinished_run(
+def test_the_same_call_resumes_an_unfinished_run(
     whole: Run, dataset: Dataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(Interrupted):

@@ -41,7 +41,7 @@ def scalars(run: Run) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-def test_a_copy_is_as_new_as_the_log(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_copy_is_always_as_new_as_the_log(dataset: Dataset, tmp_path: Path) -> None:
     copy = tmp_path / "logs" / "of" / "here.json"
     watching = Comparing(tmp_path / "run" / "metrics.jsonl", copy)
     run = run_of("gmf", dataset, tmp_path / "run", logs=LogConfig(log_path=copy), callback=watching)
@@ -114,7 +114,7 @@ def test_only_an_empty_file_may_become_a_log(
         assert path.read_bytes() == run.log.path.read_bytes()
 
 
-def test_results_are_those_of_the_whole_training(dataset: Dataset, tmp_path: Path) -> None:
+def test_results_cover_the_whole_training(dataset: Dataset, tmp_path: Path) -> None:
     run = run_of("vae", dataset, tmp_path / "run", logs=LogConfig(results_dir=tmp_path / "a" / "b"))
     settings = json.loads((tmp_path / "a" / "b" / "args.json").read_text())
     assert settings["model"] == "vae"

@@ -260,7 +260,7 @@ def test_the_last_average_is_kept_without_evaluation(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize(("eval_after", "epochs"), [(0, [2, 4, 5]), (2, [4, 5]), (4, [5])])
-def test_evaluation_comes_every_so_many_epochs_and_at_the_end(
+def test_evaluation_comes_at_its_interval_and_at_the_end(
     watched: Watched, eval_after: int, epochs: list[int]
 ) -> None:
     watched.fit([0.1, 0.2, 0.3], epochs=5, eval_every=2, eval_after=eval_after)
@@ -359,7 +359,7 @@ def test_model_and_state_agree_at_every_checkpoint(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize("stop_at", [(1, 1), (1, 2), (2, 0), (2, 1)])
-def test_a_training_stopped_at_a_checkpoint_goes_on(
+def test_a_training_that_stopped_at_a_checkpoint_resumes(
     watched: Watched, stop_at: tuple[int, int]
 ) -> None:
     whole = Watched()

@@ -26,7 +26,7 @@ def adam(*values: float, lr: float = 0.1) -> tuple[nn.Parameter, torch.optim.Ada
     return weight, torch.optim.Adam([weight], lr=lr, fused=True)
 
 
-def test_an_update_is_that_of_the_plan() -> None:
+def test_an_update_follows_the_plan() -> None:
     """Adam's first is ``learning_rate * gradient / (abs(gradient) + eps)``."""
     weight = nn.Parameter(torch.tensor([[1.0, -2.0]]))
     optimizer = module.adam([weight], make_plan(learning_rate=0.5, eps=3.0))
@@ -103,7 +103,7 @@ def test_a_fixed_scale_stays_and_overflows_are_skipped_all_the_same() -> None:
     assert optimizer.state[weight]["step"] == 5
 
 
-def test_resuming_goes_on_where_it_was() -> None:
+def test_a_resumed_scaler_equals_one_that_never_stopped() -> None:
     factors = [1.0, float("nan"), 1.0, 1.0, 1.0, 1.0]
     weight, optimizer = adam(1.0)
     whole = LossScaler(CPU)

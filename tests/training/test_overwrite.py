@@ -40,7 +40,7 @@ def stopped_at(moment: str, dataset: Dataset, path: Path, **settings: Any) -> No
         run_of("gmf", dataset, path, callback=Killing(moment), batch_size=1000, **settings)
 
 
-def test_a_stopped_training_leaves_the_old_run_and_the_same_one_goes_on(
+def test_a_stopped_training_leaves_the_old_run_and_the_same_command_resumes(
     dataset: Dataset, place: Path, tmp_path: Path
 ) -> None:
     old = run_of("popularity", dataset, place / "run", logs=logs(place))
@@ -102,9 +102,7 @@ def test_files_of_a_training_in_the_run_that_it_replaces_go_with_the_new_one(
     assert (path / "args.json").exists()
 
 
-def test_a_run_may_replace_one_that_it_consists_of_or_begins_with(
-    dataset: Dataset, place: Path
-) -> None:
+def test_a_run_may_replace_its_own_part_or_start(dataset: Dataset, place: Path) -> None:
     run = run_of("gmf", dataset, place / "run", epochs=1)
     weights = run.open_weights().digest
     again: dict[str, Any] = {"epochs": 2, "overwrite": True, "start_from": run}
@@ -220,9 +218,7 @@ def test_a_mistake_removes_nothing(mistake: dict[str, Any], dataset: Dataset, pl
     assert contents(place) == before
 
 
-def test_a_lock_that_ends_after_its_run_was_replaced_leaves_that_of_the_new_run(
-    dataset: Dataset, place: Path
-) -> None:
+def test_a_lock_of_a_replaced_run_leaves_the_new_runs_lock(dataset: Dataset, place: Path) -> None:
     foretaste.train("popularity", dataset, run=place / "run")
     with training_lock(place / "run"):
         (place / "run").rename(place / "old")

@@ -79,7 +79,7 @@ def test_old_gpus_are_refused_what_they_lack(precision: str, capability: list[in
     PrecisionPolicy(precision="fp16", device=CUDA)
 
 
-def test_half_precision_is_bf16_where_there_is_one(capability: list[int]) -> None:
+def test_half_precision_is_bf16_if_the_device_has_it(capability: list[int]) -> None:
     assert half_precision(CPU) == half_precision(CUDA) == "bf16"
     capability[:] = [7, 5]
     assert half_precision(CUDA) == "fp16"

@@ -63,7 +63,7 @@ def test_neither_more_nor_less_is_better_for_validation(
     )
 
 
-def test_a_better_weight_than_that_of_training_is_kept(
+def test_a_better_prior_weight_than_in_training_is_saved(
     heldout_users: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The value of the better weight becomes the run's, in the log too; the best epoch stays."""
@@ -84,7 +84,9 @@ def test_a_better_weight_than_that_of_training_is_kept(
     assert run.open_weights().note["epoch"] == summary["best_epoch"]
 
 
-def test_without_new_users_it_is_that_of_training(dataset: Dataset, tmp_path: Path) -> None:
+def test_without_new_users_the_prior_weight_stays_the_one_in_training(
+    dataset: Dataset, tmp_path: Path
+) -> None:
     run = run_of("gmf", dataset, tmp_path / "run", epochs=1)
     assert events(run, "summary")[0]["fold_in"] == {}
     assert load_model(run, "cpu").get_buffer("prior_weight").item() == 1.0

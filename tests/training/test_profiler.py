@@ -73,7 +73,7 @@ def test_three_steps_after_three_are_traced(
     assert [name for name in in_time if name in parts][: 4 * len(traced)] == parts * len(traced)
 
 
-def test_a_training_that_goes_on_is_traced_and_no_number_changes(
+def test_a_resumed_training_is_traced_and_no_number_changes(
     dataset: Dataset, tmp_path: Path
 ) -> None:
     """An interruption ends a profile."""

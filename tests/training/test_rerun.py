@@ -54,7 +54,9 @@ def summary_of(run: Run) -> dict[str, Any]:
     return run.log.read()[-1]
 
 
-def test_settings_that_a_model_ignores_are_not_asked_for(dataset: Dataset, tmp_path: Path) -> None:
+def test_settings_that_a_model_ignores_are_left_out_of_a_rerun(
+    dataset: Dataset, tmp_path: Path
+) -> None:
     run = train(
         "ials", dataset, config=TrainingConfig(epochs=1, device="cpu"), run=tmp_path / "run"
     )
@@ -94,7 +96,9 @@ def test_repeating_on_the_same_data_gives_the_same_weights(
     assert weights_of(again) == weights_of(experiment)
 
 
-def test_a_schedule_falls_as_it_did_up_to_the_best_epoch(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_rerun_follows_the_schedule_up_to_the_best_epoch(
+    dataset: Dataset, tmp_path: Path
+) -> None:
     config = TrainingConfig(
         epochs=12, learning_rate=0.3, learning_rate_schedule="cosine", device="cpu"
     )

@@ -126,7 +126,7 @@ def assert_ends_alike(whole: Run, album: Path, moments: Iterable[str]) -> None:
 
 
 @pytest.mark.parametrize(("name", "precision"), EVERY)
-def test_a_killed_training_goes_on_as_if_nothing_had_been(
+def test_a_killed_training_resumes_exactly(
     name: str, precision: str, shop: Dataset, tmp_path: Path
 ) -> None:
     path, album = tmp_path / "run", tmp_path / "album"
@@ -143,7 +143,7 @@ def test_a_killed_training_goes_on_as_if_nothing_had_been(
 
 
 @pytest.mark.parametrize("name", ["gmf", "recvae"])
-def test_a_killed_training_goes_on_with_its_average_and_schedule(
+def test_a_killed_training_resumes_with_its_average_and_schedule(
     name: str, dataset: Dataset, tmp_path: Path
 ) -> None:
     path, album = tmp_path / "run", tmp_path / "album"
@@ -166,7 +166,7 @@ def test_a_training_killed_while_it_chooses_a_prior_chooses_the_same(
     assert_ends_alike(whole, album, [*moments, "test-0"])
 
 
-def test_a_finished_run_with_a_damaged_log_is_not_begun_anew(whole: Run, tmp_path: Path) -> None:
+def test_a_finished_run_with_a_damaged_log_is_not_restarted(whole: Run, tmp_path: Path) -> None:
     path = tmp_path / "run"
     shutil.copytree(whole.path, path)
     log = path / "metrics.jsonl"
@@ -179,7 +179,7 @@ def test_a_finished_run_with_a_damaged_log_is_not_begun_anew(whole: Run, tmp_pat
     assert contents(path) == before
 
 
-def test_weights_are_kept_where_the_log_is_damaged(run: Run) -> None:
+def test_weights_are_kept_if_the_log_is_damaged(run: Run) -> None:
     (run.path / "resume.safetensors").unlink()
     lines = run.log.path.read_bytes().splitlines(keepends=True)
     lines[2] = lines[2][9:]
@@ -218,7 +218,7 @@ def test_what_was_done_is_not_done_again(dataset: Dataset, tmp_path: Path) -> No
     assert event["hardware"] == run.config.hardware == {"num_threads": torch.get_num_threads()}
 
 
-def test_other_versions_and_threads_are_remarked_on(
+def test_resuming_reports_other_versions_and_threads(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str | None] = []
@@ -246,7 +246,7 @@ def test_a_gpu_decides_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hardware_of(torch.device("cuda:1")) == {"gpu": "NVIDIA H200"}
 
 
-def test_hardware_that_was_not_recorded_is_not_remarked_on(
+def test_resuming_does_not_report_hardware_that_was_not_recorded(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str | None] = []
@@ -269,7 +269,9 @@ def test_a_device_that_is_not_here_is_named(run: Run) -> None:
         resume(run.path)
 
 
-def test_it_goes_on_as_often_as_it_is_stopped(whole: Run, dataset: Dataset, tmp_path: Path) -> None:
+def test_a_training_may_be_stopped_and_resumed_many_times(
+    whole: Run, dataset: Dataset, tmp_path: Path
+) -> None:
     run = stopped(dataset, tmp_path / "run", num_steps=2)
     for _ in range(4):
         with pytest.raises(Stop):
@@ -319,14 +321,14 @@ def test_what_killed_writers_left_is_removed(whole: Run, run: Run, tmp_path: Pat
     assert numbers_of(run) == numbers_of(whole)
 
 
-def test_a_finished_run_has_nothing_to_go_on_with(whole: Run) -> None:
+def test_a_finished_run_cannot_be_resumed(whole: Run) -> None:
     before = contents(whole.path)
     with pytest.raises(RunError, match=r"run is finished: .* begin a new run with --from"):
         resume(whole)
     assert contents(whole.path) == before
 
 
-def test_weights_of_another_training_do_not_go_on(run: Run, other: Run) -> None:
+def test_weights_of_another_training_cannot_be_resumed(run: Run, other: Run) -> None:
     shutil.copy(other.path / "best.safetensors", run.path)
     before = contents(run.path)
     with pytest.raises(RunError, match=r"best\.safetensors belongs to another run .*: its config_"):
@@ -415,7 +417,7 @@ def test_a_state_that_is_not_whole_or_not_ours_is_named(
         resume(run)
 
 
-def test_a_config_that_was_changed_does_not_go_on(run: Run) -> None:
+def test_a_changed_config_cannot_be_resumed(run: Run) -> None:
     edit_config(run, resolved={**run.config.resolved, "learning_rate": 0.02})
     with pytest.raises(RunError, match=r"resume\.safetensors belongs to another run .*config_sha"):
         resume(run.path)

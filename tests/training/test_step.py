@@ -196,7 +196,7 @@ def test_a_part_of_a_short_batch_is_not_replayed(histories: HistoryTensors) -> N
     assert (recorder.num_run, recorder.num_replayed) == (4, 2)
 
 
-def test_a_step_that_cannot_be_recorded_goes_on_without(histories: HistoryTensors) -> None:
+def test_a_step_that_cannot_be_recorded_runs_unrecorded(histories: HistoryTensors) -> None:
     batches = batches_of("gmf", histories)
     step = step_of("gmf", recorder=Rerunner(refuses=True))
     with pytest.warns(RuntimeWarning, match=r"stream is capturing\); training goes on") as warned:
@@ -250,7 +250,7 @@ def _meta_as_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16"])
 @pytest.mark.parametrize("kernels", ["chunked", "triton"])
 @pytest.mark.parametrize("name", WITHOUT_VALUES)
-def test_a_step_waits_for_the_device_where_it_says_so(
+def test_a_step_waits_for_the_device_only_at_marked_lines(
     name: str, kernels: Implementation, precision: Precision, histories: HistoryTensors
 ) -> None:
     """Tensors of ``meta`` have no values, so code that reads a value, or a shape made of values,

@@ -282,7 +282,7 @@ def test_a_run_is_named_after_model_dataset_and_time(dataset: Dataset, tmp_path:
     assert all(run.path.name.startswith("popularity-small-") for run in runs)
 
 
-def test_a_name_taken_meanwhile_is_not_the_users_mistake(
+def test_a_free_name_that_another_process_takes_is_no_error(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = run_of("popularity", dataset, tmp_path / "taken").path
@@ -297,7 +297,7 @@ def test_a_metric_is_selected_by_however_it_is_spelled(dataset: Dataset, tmp_pat
     assert events(run, "summary")[0]["select_by"] == "ndcg@10"
 
 
-def test_settings_by_name_are_those_of_the_configs(table: pa.Table, tmp_path: Path) -> None:
+def test_settings_by_name_equal_settings_in_configs(table: pa.Table, tmp_path: Path) -> None:
     """Settings of the training, the model, its negatives, its logs, and the preparation of a raw
     table."""
     dataset = prepare(table, tmp_path / "data", protocol="held-out-users", num_heldout_users=5)

@@ -71,7 +71,7 @@ def test_what_has_no_place_is_refused_before_there_is_a_run(
     assert not (tmp_path / "run").exists()
 
 
-def test_an_existing_run_is_never_written_over(dataset: Dataset, tmp_path: Path) -> None:
+def test_an_existing_run_is_never_overwritten(dataset: Dataset, tmp_path: Path) -> None:
     run = run_of("popularity", dataset, tmp_path / "run")
     before = {path.name: path.read_bytes() for path in run.path.iterdir()}
     with pytest.raises(
@@ -126,7 +126,7 @@ def test_a_validation_that_does_not_fit_leaves_no_run(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_validation_is_counted_beside_what_training_keeps(
+def test_memory_of_a_validation_adds_to_memory_of_the_training(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranking = 12 * dataset.manifest.num_users * dataset.manifest.num_items

@@ -394,7 +394,7 @@ def test_a_run_to_start_from_is_opened_once(
     assert opened.count(trained["gmf"].path) == 1
 
 
-def test_a_run_replaced_meanwhile_is_recorded_as_it_was(
+def test_a_start_run_that_is_replaced_during_training_is_recorded_in_its_old_state(
     trained: dict[str, Run], dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "source"

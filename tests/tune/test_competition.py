@@ -67,7 +67,7 @@ def test_the_best_model_comes_first(board: Leaderboard) -> None:
     assert {entry.model for entry in board.entries} == set(MODELS)
 
 
-def test_numbers_are_those_of_the_runs(board: Leaderboard) -> None:
+def test_numbers_equal_the_runs(board: Leaderboard) -> None:
     paths = [entry.run for entry in board.entries if entry.run]
     compared = compare_runs(paths)
     for entry, label in zip(board.entries, compared.evaluations, strict=True):
@@ -222,7 +222,7 @@ def test_a_closed_form_of_another_package_is_quick(
     assert said == ["1 of 3: ease", "2 of 3: other-ease", "3 of 3: gmf"]
 
 
-def test_an_interrupted_competition_goes_on(
+def test_an_interrupted_competition_resumes(
     dataset: Dataset, board: Leaderboard, tmp_path: Path
 ) -> None:
     arguments: dict[str, Any] = {"models": MODELS[::-1], "output": tmp_path / "it", "epochs": 3}

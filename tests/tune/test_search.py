@@ -80,7 +80,7 @@ def test_the_first_trial_has_what_train_chooses(
 @pytest.mark.parametrize(
     ("model", "chosen"), [("ials", {"regularization": 0.001}), ("ease", {"neighbors": 3})]
 )
-def test_the_command_has_the_rule_beside_a_chosen_value(
+def test_the_command_repeats_the_rule_and_a_chosen_value(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, chosen: Any
 ) -> None:
     """The neighbours of ease are chosen as well, and are no setting of a trial."""
@@ -138,7 +138,7 @@ class Stopping(Callback):
             signal.raise_signal(signal.SIGTERM)
 
 
-def test_more_trials_go_on_from_the_last_and_from_an_interruption(
+def test_more_trials_continue_after_the_last_and_after_an_interruption(
     dataset: Dataset, search: Search, tmp_path: Path
 ) -> None:
     """The trials equal the trials of one whole search that was not interrupted."""
@@ -154,7 +154,7 @@ def test_more_trials_go_on_from_the_last_and_from_an_interruption(
     assert again.trials == expected
 
 
-def test_settings_that_a_killed_process_left_half_written_are_passed_over(tmp_path: Path) -> None:
+def test_half_written_settings_of_a_killed_process_are_ignored(tmp_path: Path) -> None:
     space = {"a": Between(0.0, 1.0), "b": (("x",), ("y",))}
 
     def proposals(path: Path, *, killed: int | None) -> list[dict[str, Any]]:
@@ -179,7 +179,7 @@ def test_settings_that_a_killed_process_left_half_written_are_passed_over(tmp_pa
     assert len({one["a"] for one in whole}) == 4
 
 
-def test_a_directory_that_a_killed_process_had_just_begun_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_directory_of_a_process_killed_at_its_start_is_used_again(tmp_path: Path) -> None:
     (tmp_path / LOCK).touch()
     with trainings_at(tmp_path, {"trials": 3}):
         assert (tmp_path / SETTINGS).is_file()
@@ -259,7 +259,7 @@ def test_a_trial_that_fails_is_recorded(
         tune_model("ease", dataset, trials=1, output=tmp_path / "none", callback=Callback())
 
 
-def test_what_is_not_the_settings_fault_ends_the_search_and_it_goes_on(
+def test_an_error_that_settings_do_not_cause_ends_the_search_and_it_resumes(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = {"trials": 2, "output": tmp_path / "it", "callback": Callback()}

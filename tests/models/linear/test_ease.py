@@ -43,7 +43,7 @@ def test_weights_equal_the_plain_solution(dense: np.ndarray, l2: float) -> None:
     assert np.abs(weights - plain_weights(dense, l2)).max() < 1e-6
 
 
-def test_a_small_penalty_is_not_lost_beside_large_counts() -> None:
+def test_a_small_penalty_is_not_lost_among_large_counts() -> None:
     """Two items have the same 64 users; float32 has no number between 64 and 64.000004."""
     weights = fitted(np.ones((64, 2)), l2=1e-6).weight_II
     expected = torch.tensor([[0.0, 1.0], [1.0, 0.0]])

@@ -124,7 +124,7 @@ def test_the_sparse_form_is_solved_among_the_same_candidates(
 
 @pytest.mark.parametrize("neighbors", ["all", 6])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_weight_of_zero_is_as_no_features(
+def test_a_weight_of_zero_equals_no_features(
     name: str, neighbors: int | str, sequences: list[list[int]]
 ) -> None:
     without = built(name, neighbors, feature_weight=0.0)

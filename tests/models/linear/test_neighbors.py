@@ -50,7 +50,7 @@ def plain_weights(name: str, matrix: np.ndarray) -> np.ndarray:
     return np.asarray(weights)
 
 
-def test_by_source_each_item_keeps_its_strongest_targets(dense: np.ndarray) -> None:
+def test_a_cut_by_source_keeps_each_items_strongest_targets(dense: np.ndarray) -> None:
     weights = plain_weights("rp3beta", dense)
     settings = MODELS["rp3beta"] | {"cut": "source"}
     found = {}
@@ -71,12 +71,12 @@ def dense_weights(model: NeighborsModel) -> Tensor:
     return model.similarity(torch.arange(model.num_items)).clamp(min=0)
 
 
-def test_weights_are_those_of_the_formula(name: str, dense: np.ndarray) -> None:
+def test_weights_equal_the_formula(name: str, dense: np.ndarray) -> None:
     found = dense_weights(fitted(name, dense)).numpy()
     np.testing.assert_allclose(found, plain_weights(name, dense), rtol=1e-5, atol=1e-9)
 
 
-def test_the_strongest_neighbours_stay_and_of_equal_ones_the_first(
+def test_the_strongest_neighbours_stay_and_the_first_among_equals(
     name: str, dense: np.ndarray
 ) -> None:
     dense[:, 5] = dense[:, 9] = dense[:, 2]

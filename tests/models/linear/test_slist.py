@@ -89,7 +89,7 @@ def test_the_dense_form_is_the_formula(sequences: list[list[int]]) -> None:
 
 
 @pytest.mark.parametrize("neighbors", ["all", NUM_ITEMS - 1])
-def test_of_a_long_history_the_newest_items_are_counted(
+def test_the_newest_items_of_a_long_history_are_counted(
     neighbors: int | str, sequences: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = fitted(sequences, neighbors)
@@ -143,7 +143,7 @@ def test_with_all_items_as_neighbours_it_is_the_dense_form(rng: np.random.Genera
 
 
 @pytest.mark.parametrize("neighbors", ["all", 4])
-def test_order_changes_scores_and_not_those_of_ease(
+def test_order_changes_scores_of_slist_and_not_of_ease(
     neighbors: int | str, sequences: list[list[int]]
 ) -> None:
     rows = [row for row in sequences if len(row) > 1]

@@ -89,7 +89,7 @@ def test_neighbours_that_are_all_others_are_the_dense_form(
     assert torch.equal(model.weight_II, whole.weight_II)
 
 
-def test_of_equal_candidates_the_first_are_taken() -> None:
+def test_the_first_among_equal_candidates_are_taken() -> None:
     """2 of 8 users and 1 of 2 are the same share: 4 / 8 and 1 / 2."""
     matrix = np.zeros((30, 7))
     matrix[:3, 0] = 1
@@ -102,7 +102,7 @@ def test_of_equal_candidates_the_first_are_taken() -> None:
 
 
 @pytest.mark.parametrize("num_popular", [0, 8, NUM_ITEMS])
-def test_pairs_are_counted_alike_in_the_table_and_beside_it(
+def test_pairs_are_counted_alike_inside_and_outside_the_table(
     num_popular: int, dense: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pairs, "MOST_POPULAR", num_popular)
@@ -186,7 +186,7 @@ def test_fitting_tells_its_progress(dense: np.ndarray) -> None:
     assert told[-1] == ("solving for weights", NUM_ITEMS, NUM_ITEMS)
 
 
-def test_a_million_items_fit_where_all_pairs_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_million_items_fit_although_all_pairs_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.get_num_threads", lambda: 2)
     monkeypatch.setattr("foretaste.models.memory.free_on", lambda *_: 4 * 2**30)
     check_model_fits(

@@ -257,7 +257,7 @@ def test_every_user_once_per_epoch(histories: HistoryTensors, batch_size: int) -
         assert all(batch.num_samples == batch_size for batch in found[:-1])
 
 
-def test_updates_of_histories_are_counted_on(histories: HistoryTensors) -> None:
+def test_updates_of_histories_are_numbered_across_epochs(histories: HistoryTensors) -> None:
     batches = HistoryBatches(histories, 7, seed=3)
     found = [batch for epoch in range(3) for batch in batches.epoch(epoch)]
     assert [batch.update.item() for batch in found] == list(range(3 * batches.num_batches))

@@ -148,7 +148,7 @@ def test_negatives_depend_on_the_history_alone(histories: HistoryTensors) -> Non
 
 
 @pytest.mark.parametrize("loss", ["softmax", "bce"])
-def test_gradients_of_projected_users_are_those_of_autograd(
+def test_gradients_of_projected_users_equal_autograd(
     model: NeuMF, loss: Literal["softmax", "bce"], generator: torch.Generator
 ) -> None:
     """Softmax of factors alone has cosines; the tower is of the other."""

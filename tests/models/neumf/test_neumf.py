@@ -54,7 +54,7 @@ def batches_of(
     ("layout", "batch_size", "samples_at_once"),
     [("grouped", 40, 17), ("grouped", 10_000, 1), ("shuffled", 10_000, 1 << 14)],
 )
-def test_loss_and_gradients_are_those_of_the_plain_network(
+def test_loss_and_gradients_equal_the_plain_network(
     model: NeuMF,
     rng: np.random.Generator,
     monkeypatch: pytest.MonkeyPatch,

@@ -183,9 +183,7 @@ def check(case: Case, size: int) -> None:
         (3, "no user", "shuffled", 30),
     ],
 )
-def test_updates_are_those_of_one_process(
-    size: int, shares: str, layout: str, batch_size: int
-) -> None:
+def test_updates_equal_one_process(size: int, shares: str, layout: str, batch_size: int) -> None:
     check(Case(shares=shares, layout=layout, batch_size=batch_size), size)
 
 
@@ -199,7 +197,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("case", OTHERS, ids=str)
-def test_whatever_the_model_and_its_precision(case: Case) -> None:
+def test_updates_equal_one_process_for_every_model_and_precision(case: Case) -> None:
     check(case, 2)
 
 

@@ -85,7 +85,7 @@ def test_pads_stand_behind_and_hold_the_last_item_that_is_read() -> None:
     assert batch.num_samples == len(batch.target_S) == 6
 
 
-def test_an_epoch_goes_on_within() -> None:
+def test_an_epoch_resumes_in_its_middle() -> None:
     batches = batches_of(random_sequences(60))
     whole = list(batches.epoch(3))
     for first in (1, 4):
@@ -127,7 +127,7 @@ def test_a_person_with_20_000_items_has_a_row_like_others() -> None:
     assert max(rows, key=lambda row: len(row[0]))[1] == list(range(20_000 - LENGTH, 20_000))
 
 
-def test_the_most_places_and_steps_are_those_of_any_epoch() -> None:
+def test_the_most_places_and_steps_bound_every_epoch() -> None:
     for num_users, batch_size in ((5, 4), (60, 16), (300, 50), (300, 1000)):
         batches = batches_of(random_sequences(num_users), batch_size)
         for epoch in range(3):

@@ -61,7 +61,7 @@ def vectors_of(model: SASRec) -> Tensor:
     return torch.stack(rows)
 
 
-def test_loss_and_gradients_are_those_of_plain_pytorch() -> None:
+def test_loss_and_gradients_equal_plain_pytorch() -> None:
     """The softmax is over the items of training; new items are none of its wrong answers."""
     model = model_of().double().eval()
     batch = whole_batch(model)

@@ -56,7 +56,7 @@ def assert_equal(found: Steps, expected: Steps) -> None:
 
 @pytest.mark.parametrize("sampled_softmax", [None, 5])
 @pytest.mark.parametrize(("size", "num_users", "batch_size"), [(2, 24, 12), (3, 24, 30), (3, 4, 7)])
-def test_losses_and_gradients_of_the_ranks_are_those_of_one(
+def test_losses_and_gradients_of_the_ranks_equal_one_process(
     size: int, num_users: int, batch_size: int, sampled_softmax: int | None
 ) -> None:
     """Some ranks have no row of a batch."""

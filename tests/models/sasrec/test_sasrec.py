@@ -45,7 +45,7 @@ def states_of(model: SASRec, sequences: list[list[int]]) -> Tensor:
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("heads", [1, 3])
-def test_loss_and_gradients_are_those_of_plain_pytorch(training: bool, heads: int) -> None:
+def test_loss_and_gradients_equal_plain_pytorch(training: bool, heads: int) -> None:
     """Look-up and scores have one table, whose gradients add up."""
     model = model_of(replace(CONFIG, heads=heads)).double().train(training)
     batch = whole_batch(model)
@@ -58,7 +58,7 @@ def test_loss_and_gradients_are_those_of_plain_pytorch(training: bool, heads: in
         torch.testing.assert_close(gradient, true, rtol=1e-7, atol=1e-9, msg=name)
 
 
-def test_states_are_those_of_plain_pytorch() -> None:
+def test_states_equal_plain_pytorch() -> None:
     model = model_of().double()
     states_BD = states_of(model, SEQUENCES)
     for row, state_D in zip(SEQUENCES, states_BD, strict=True):

@@ -103,7 +103,7 @@ CONFIGS: dict[str, VAEConfig | DAEConfig] = {
 
 
 @pytest.mark.parametrize(("name", "size"), list(zip(CONFIGS, (2, 3, 3), strict=True)))
-def test_losses_and_gradients_of_the_ranks_are_those_of_one(name: str, size: int) -> None:
+def test_losses_and_gradients_of_the_ranks_equal_one_process(name: str, size: int) -> None:
     assert_steps_agree(Case(config=CONFIGS[name]), size, 1e-5)
 
 

@@ -97,7 +97,7 @@ def plain_loss(model: RecVAE, batch: PhaseBatch, earlier: dict[str, Tensor]) -> 
     return (kl_weight * divergence - likelihood).sum() / batch.num_samples
 
 
-def test_loss_and_gradients_are_those_of_the_plain_network(
+def test_loss_and_gradients_equal_the_plain_network(
     model: RecVAE, batches: AlternatingBatches
 ) -> None:
     earlier = {name: weight.detach().clone() for name, weight in model.named_parameters()}

@@ -67,7 +67,7 @@ def batch_of(histories: HistoryTensors, update: int = 2) -> HistoryBatch:
     ("update", "logits_at_once", "training"),
     [(0, 1 << 21, True), (2, 3 * NUM_ITEMS + 1, True), (2_000, 1 << 21, False)],
 )
-def test_loss_and_gradients_are_those_of_the_plain_network(
+def test_loss_and_gradients_equal_the_plain_network(
     model: MultVAE,
     histories: HistoryTensors,
     monkeypatch: pytest.MonkeyPatch,
@@ -110,7 +110,7 @@ def test_the_kl_weight_grows_by_updates_to_its_cap() -> None:
         ({"anneal_epochs": 6250.0}, 2, {"beta": pytest.approx(0.08)}),
     ],
 )
-def test_the_kl_weight_goes_by_the_history_on_small_data_and_where_nothing_is_annealed(
+def test_the_kl_weight_follows_the_history_on_small_data_and_without_annealing(
     settings: dict[str, Any], num_users: int, weight: dict[str, float]
 ) -> None:
     config = VAEConfig(hidden=(2,), latent=2, **settings)

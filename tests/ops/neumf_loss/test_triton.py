@@ -61,7 +61,7 @@ def test_kernels_are_right_in_the_interpreter(cases: str) -> None:
         (100, {"32-16-8": "is not compiled"}),
     ],
 )
-def test_kernels_compile_and_fit_as_the_docs_say(
+def test_kernels_compile_and_fit_like_the_docs_say(
     capability: int, expected: dict[str, str], tmp_path: Path
 ) -> None:
     """For GPUs that are not here."""
@@ -88,7 +88,7 @@ def _path() -> str:
     return os.pathsep.join([str(REPOSITORY), str(Path(foretaste.__file__).parents[1])])
 
 
-def test_other_errors_of_a_launch_are_as_they_come() -> None:
+def test_other_errors_of_a_launch_pass_unchanged() -> None:
     class Broken:
         def __getitem__(self, grid: tuple[int, ...]) -> Any:
             def fail(*given: object, **named: object) -> None:
