@@ -1,4 +1,4 @@
 """Measurements and attacks of the project itself, run from a clone."""
 
-# Here, for it sets how threads wait, and must come before PyTorch, which every module imports.
+# Imported here because it sets how threads wait, before any module imports PyTorch.
 import foretaste  # noqa: F401

@@ -1,4 +1,5 @@
-"""iALS beside the ``implicit`` package (``pip install implicit``): seconds of a sweep, in turns.
+"""iALS beside the ``implicit`` package (``pip install implicit``): seconds of a sweep, measured
+alternately.
 
 Both go over the same generated data with vectors of the same width and the same threads: ours by
 two preconditioned steps of conjugate gradients, ``implicit`` by its default, three without.
@@ -100,7 +101,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--without-peer", action="store_true", help="ours alone, for its memory")
-    parser.add_argument("--output", type=Path, help="JSON lines to append to")
+    parser.add_argument("--output", type=Path, help="file of JSON lines; rows are appended")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     for factors in given.factors:

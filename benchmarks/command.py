@@ -85,7 +85,7 @@ def _reading(hint: Any) -> dict[str, Any]:
 
 
 def _settings(kind: type[Any], values: Mapping[str, Any]) -> Any:
-    """An instance of ``kind`` with those of its fields that were named."""
+    """An instance of ``kind`` with the fields that were named."""
     found = {field.name: values[field.name] for field in fields(kind) if field.name in values}
     return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in found.items()})
 

@@ -25,7 +25,7 @@ from foretaste.runs import Run, load_model
 
 BATCHES = (1, 64)
 SECONDS = 1.0
-"""Of each measurement, after one call that is not counted."""
+"""Length of each measurement, after one call that is not counted."""
 
 
 def milliseconds(call: Callable[[], object], num_users: int) -> float:

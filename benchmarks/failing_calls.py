@@ -5,9 +5,9 @@
 Each writer (a dataset's directory, the weights, a saved training state, the store of events) runs
 once for each of its calls that change the disk. strace has the n-th call of a kind fail with ENOSPC
 or EIO, or kills the process before it. A kill after a call is the one before the next. Then the
-files must be those of before or of after, nothing that was acknowledged may be missing, and the
-same command must succeed. A line of JSON is appended for each; a series that was interrupted goes
-on from what is there.
+files must equal the files before or after the call, nothing acknowledged may be missing, and the
+same command must succeed. A line of JSON is appended for each; an interrupted series continues
+after the existing lines.
 
 The n-th call is counted for each thread, as strace does.
 """
@@ -61,7 +61,7 @@ class Writer:
 
     command: list[str]
     state: Callable[[], object]
-    """What a reader finds; raises where it finds damage."""
+    """Returns the state that a reader finds; raises if the files are damaged."""
     prepare: tuple[list[str], ...] = ()
 
 
@@ -76,7 +76,7 @@ def content_of_dataset() -> object:
 
 
 def weights_of_run() -> object:
-    """The digest of the weights; None where the training has not ended."""
+    """The digest of the weights; None if the training has not ended."""
     if not Path("run/config.json").exists():
         return None
     problems = verify("run")
@@ -162,7 +162,7 @@ def faults(calls: dict[str, int]) -> Iterator[tuple[str, str, int]]:
 
 
 def outcome(writer: Writer, allowed: set[object], call: str, fault: str, number: int) -> str:
-    """``kept`` where nothing was lost, else what was."""
+    """``kept`` if nothing was lost, otherwise the loss in words."""
     inject = f"inject={call}:{fault}:when={number}"
     try:
         run(writer.command, *traced("-o", "/dev/null", "-e", f"trace={call}", "-e", inject))

@@ -25,7 +25,8 @@ OPTIONS: dict[str, type[BenchConfig]] = {"sasrec": TrainBench, "slist": BenchCon
 
 
 def measure(session: Session, options: BenchConfig) -> None:
-    """A row for each precision of sasrec, or one of slist, on data in an order by chance."""
+    """Measure a row for each precision of sasrec, or one row of slist, on data in a random
+    order."""
     histories = in_order(session.histories(), options.seed)
     if not isinstance(options, TrainBench):
         _measure_fit(session, histories)

@@ -4,12 +4,12 @@
     python -m benchmarks.fuzz --minutes 10 --target csv
     python -m benchmarks.fuzz --replay fuzz/csv/crash-...
 
-Whatever a file holds, preparing or opening it must end with a result that reads back whole or with
-one ForetasteError of a readable length, within a minute, and leave nothing half-written behind. A
-case that does otherwise ends the hunt of its target and is kept under ``--output`` as ``crash-...``
-or ``timeout-...``; one that took ten seconds is kept as ``slow-unit-...``. In ``corpus`` beside
-them are the cases that reached new code: the next hunt goes on from there. Each hunt prints a line
-with minutes, executions and what is kept.
+Preparing or opening any file must end with a result that reads back whole or with one
+ForetasteError of a readable length, within a minute, and leave nothing half-written behind. A case
+that does otherwise ends the hunt of its target and is kept under ``--output`` as ``crash-...`` or
+``timeout-...``; one that took ten seconds is kept as ``slow-unit-...``. ``corpus`` beside them has
+the cases that reached new code: the next hunt starts with them. Each hunt prints a line with
+minutes, executions and what is kept.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def hunt(target: str, output: Path, minutes: float) -> None:
 
 
 def instrument(atheris: Any, module: Any) -> None:
-    """Have the functions and methods of a module report which of their lines ran."""
+    """Make the functions and methods of a module report their executed lines."""
     for holder in [module, *(value for value in vars(module).values() if isinstance(value, type))]:
         for value in list(vars(holder).values()):
             plain = value.__func__ if isinstance(value, staticmethod | classmethod) else value

@@ -1,7 +1,7 @@
-"""Targets of the fuzzer: every reader of files that somebody else wrote, and cases to begin with.
+"""Targets of the fuzzer: every reader of files that somebody else wrote, and the first cases.
 
-A target takes an empty folder and the bytes of a case. It returns where they were read, and whole,
-and raises a ForetasteError where they are refused; anything else is a finding.
+A target takes an empty folder and the bytes of a case. It returns if the bytes were read whole, and
+raises a ForetasteError if they are refused; anything else is a finding.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from foretaste.recommend import read_ids
 LONGEST_MESSAGE = 10_000
 
 SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-"""Directory of the cases: in memory, where there is such a place."""
+"""Directory of the cases, in memory if the machine has /dev/shm."""
 
 HEADER = "user_id,item_id,rating,timestamp\n"
 ROWS = "".join(f"{u},{i},4.0,{u + i}\n" for u in range(4) for i in range(4))
@@ -200,7 +200,7 @@ def sha256(data: bytes) -> str:
 
 
 def corpus(target: str) -> list[bytes]:
-    """Sound cases and slightly odd ones to begin with."""
+    """The first cases of a hunt: sound ones and slightly odd ones."""
     text = (HEADER + ROWS).encode()
     odd = [
         b"", b"\xef\xbb\xbf", b"\n", b"\0", HEADER.encode(), text.replace(b"\n", b"\r\n"),
@@ -235,7 +235,7 @@ def corpus(target: str) -> list[bytes]:
 
 
 def tables() -> list[pa.Table]:
-    """Of the types that columns come in."""
+    """Tables with every type of column that files have."""
     users = [user for user in range(4) for _ in range(4)]
     items = list(range(4)) * 4
     times: list[pa.Array] = [

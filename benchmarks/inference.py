@@ -1,4 +1,4 @@
-"""Scores on the device beside the plain network of the same weights, in turns."""
+"""Scores on the device beside the plain network of the same weights, measured alternately."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def measure(session: Session, options: InferenceBench) -> None:
 def record_beside(
     session: Session, options: InferenceBench, case: Case, plain: Call | None
 ) -> None:
-    """Measure the calls of a case in turns with a plain one; a row each, the plain one's first."""
+    """Measure the calls of a case and of a plain one alternately; a row each, the plain row
+    first."""
     if plain is not None:
         case.calls.append(plain)
     found = measure_calls(session, options, case)

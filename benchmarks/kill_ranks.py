@@ -3,11 +3,11 @@
     python -m benchmarks.kill_ranks --kills 100 --output kills.jsonl
 
 Each training runs under torchrun; after a random time a random rank is killed with SIGKILL, and so
-is one of those that torchrun starts instead, a few times. Then the training is left to end, and the
-bytes of its weights and every logged number that is no time are compared with those of as many
-ranks that nobody killed. A line of JSON for each training is appended to ``--output``; a series
-that was interrupted goes on from what is there. A kill after which the old ranks have not all ended
-within 60 s counts as a hang.
+is one of the new ranks that torchrun starts, a few times. Then the training may end, and the bytes
+of its weights and every logged number that is no time are compared with a training by as many ranks
+without kills. A line of JSON for each training is appended to ``--output``; an interrupted series
+continues after the existing lines. A kill after which the old ranks have not all ended within 60 s
+counts as a hang.
 """
 
 from __future__ import annotations

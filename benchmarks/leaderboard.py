@@ -7,7 +7,7 @@ its own, start-up and every evaluation included, with the default settings. With
 other checkout, which must write runs of the same format, takes its turn before each of ours, and
 the quality of both runs is compared on the same test users by this checkout. ``--beside .
 --beside-options "--learning-rate-schedule constant"`` compares settings of one checkout. The last
-line names what moved. Where other programs run, compare CPU seconds with one thread.
+line names what moved. If other programs run, compare CPU seconds with one thread.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MODELS = (
     *("vae", "dae", "recvae", "neumf", "mlp", "gmf"),
 )
 SHARE = 0.98
-"""Of the best validation value of a run: the quality that is nearly all of its own."""
+"""Share of a run's best validation value that counts as nearly its whole quality."""
 MOVED = 0.1
 """Share by which the CPU seconds of two checkouts must differ, with every seed, to be named."""
 
@@ -54,16 +54,16 @@ _COPIED_BYTES = 1 << 28
 
 
 def main(tokens: Sequence[str] | None = None) -> None:
-    """Measure every case in turn; a mistake exits with status 2."""
+    """Measure every case one by one; a mistake exits with status 2."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.leaderboard")
     parser.add_argument("--data", type=Path, required=True, help="folder of prepared datasets")
     parser.add_argument("--datasets", nargs="+", default=list(DATASETS))
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
-    parser.add_argument("--beside", type=Path, help="another checkout, trained in turns")
+    parser.add_argument("--beside", type=Path, help="another checkout, trained alternately")
     parser.add_argument("--beside-options", type=shlex.split, default=[], help="of its trainings")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--output", type=Path, help="JSON lines to append to")
+    parser.add_argument("--output", type=Path, help="file of JSON lines; rows are appended")
     with exit_with_status():
         measure(parser.parse_args(tokens))
 

@@ -4,13 +4,12 @@
     python -m benchmarks.load ramp runs/neumf --rate 100 --top 1000 --output rows.jsonl
     python -m benchmarks.load reload runs/vae --other runs/vae-2 --reloads 1000 --output rows.jsonl
 
-Requests, one user each, are sent by ``load.c`` at random times that do not depend on the answers
-(a Poisson process), and latency counts from the time that a request was due. Where more than one
-in a thousand was sent more than 1 ms late the run is void: its row is kept, marked so, and it is
-run again, up to ``--tries`` times. Every answer is compared with the list that the named run gives
-in this process.
-Rows are appended to ``--output``; what has a valid row there is left out, and reloads go on from
-those counted. Options behind ``--`` are those of ``foretaste serve``.
+Requests, one user each, are sent by ``load.c`` at random times that do not depend on the answers (a
+Poisson process), and latency counts from the time that a request was due. If more than one in a
+thousand was sent more than 1 ms late, the run is void: its row is kept and marked, and it is run
+again, up to ``--tries`` times. Every answer is compared with the list that the named run gives in
+this process. Rows are appended to ``--output``; a case with a valid row is left out, and counting
+of reloads continues. Options behind ``--`` go to ``foretaste serve``.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ GENERATOR_CORE = "1"
 GRACE_S = 10
 LIMIT_S = 60.0
 _HEAD = struct.Struct("=qqqiI")
-"""Of an answer: due, sent, answered, status, bytes of the body."""
+"""Record of an answer: due, sent, answered, status, bytes of the body."""
 _FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-D_GNU_SOURCE")
 
 
@@ -69,7 +69,7 @@ class Service:
         self.process.stdout.close()
 
     def lead(self, run: Path) -> None:
-        """Have the link lead to another run."""
+        """Point the link to another run."""
         beside = self._link.with_name("next")
         beside.symlink_to(run)
         beside.replace(self._link)
@@ -111,7 +111,7 @@ class Sent:
     status: NDArray[np.int64]
     bodies: Sequence[bytes]
     cpu_share: float
-    """Of its core, used by the service from the first request to the end."""
+    """Share of its core that the service used from the first request to the end."""
 
     @property
     def latency_ms(self) -> NDArray[np.float64]:
@@ -163,7 +163,7 @@ def _request(body: bytes) -> bytes:
 
 @cache
 def _generator() -> str:
-    """The generator, compiled where that was not done since it was changed."""
+    """The generator, compiled if it changed since the last compilation."""
     source = Path(__file__).with_name("load.c")
     folder = Path(__file__).with_name("__pycache__")
     folder.mkdir(exist_ok=True)

@@ -41,7 +41,7 @@ from foretaste.training.verbs import train_run
 
 LOSSES = (0.1, 0.2)
 DRAWS = 20
-"""Random shares of the users, in each night, for each loss."""
+"""Number of random draws of users in each night and for each loss."""
 
 STEP_SETTINGS: dict[str, dict[str, Any]] = {
     "vae": {"epochs": 40, "hidden": (100,), "latent": 32},
@@ -88,7 +88,7 @@ def walkers(num_people: int, seed: int) -> Rows:
 
 
 def tastes(num_people: int, seed: int) -> Rows:
-    """People with tastes and without an order, as the demo's."""
+    """People with tastes and without an order, like the demo's."""
     config = GenerateConfig(
         num_users=num_people,
         num_items=catalogue_of(num_people),
@@ -145,11 +145,11 @@ class Night:
     """What came of one night."""
 
     has_other_weights: bool
-    """True if the trial's weights differ from those of the served model."""
+    """True if the trial's weights differ from the served model's."""
     verdict: Verdict | None = None
     """None if there was nothing to compare."""
     at_ten: Verdict | None = None
-    """By ndcg@10 in place of ndcg@100."""
+    """The verdict by ndcg@10 in place of ndcg@100."""
     refused: dict[float, float] = field(default_factory=dict)
     """The share of the models with this loss that were refused."""
 
@@ -188,8 +188,8 @@ def night(rows: Rows, is_new: NDArray[np.bool_], model: str, number: int) -> Nig
 def _judged(
     per_user: list[dict[str, NDArray[np.float64]]], model: str, rng: np.random.Generator
 ) -> dict[str, Any]:
-    """The verdicts on the trial, and on models made of it that lost something. The values of the
-    users are those of the served model, the trial and popularity."""
+    """The verdicts on the trial, and on models made of it that lost something. ``per_user`` has the
+    users' values of the served model, the trial and popularity."""
     has_seed = config_class(model).has_epochs
     verdicts = [
         judge(metric, *(each[metric] for each in per_user[:2]), has_seed=has_seed)

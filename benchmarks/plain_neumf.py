@@ -1,9 +1,9 @@
 """NeuMF as most ports write it, which ours is measured against.
 
 Four ``nn.Embedding``, concatenation, ``nn.Linear`` tower with ``nn.Dropout``, binary cross-entropy
-with logits, fused Adam, dense gradients. It is given what makes such a loop fast without changing
-what it is: samples drawn, shuffled and batched on the device before the clock starts, and chunks of
-the size that it is fastest with, their gradients added up to the optimizer's batch.
+with logits, fused Adam, dense gradients. The loop gets every speed-up that leaves it plain: samples
+drawn, shuffled and batched on the device before the clock starts, and chunks of the size that it is
+fastest with, their gradients added up to the optimizer's batch.
 
 Shape suffixes: S samples, B users, I items, N interactions, K candidates.
 """
@@ -65,7 +65,7 @@ class PlainNeuMF(nn.Module):
     @classmethod
     @torch.no_grad()
     def of(cls, model: NeuMF) -> PlainNeuMF:
-        """The plain network with the weights of ours, where they are."""
+        """The plain network with our weights, on their device."""
         assert isinstance(model.config, NeuMFConfig)
         plain = cls(model.config, model.num_users, model.num_items).to(model.device)
         for parameter, ours in plain.beside(model):
@@ -73,7 +73,7 @@ class PlainNeuMF(nn.Module):
         return plain
 
     def beside(self, model: NeuMF) -> Iterator[tuple[Tensor, Tensor]]:
-        """Each parameter with the one of ours that it corresponds to."""
+        """Each parameter with our corresponding one."""
         for name in ("user_factors", "item_factors", "user_embedding", "item_embedding"):
             yield getattr(self, name).weight, getattr(model, name)
         tower = [layer for layer in self.tower if isinstance(layer, nn.Linear)]
@@ -186,7 +186,8 @@ class PlainNeuMFRanker:
 
     @torch.no_grad()
     def lists(self, user_index_B: Tensor, histories: HistoryTensors, k: int) -> Tensor:
-        """The best ``k`` items [B, k] of each user without those of the history, on the host."""
+        """The best ``k`` items [B, k] of each user without the items of the history, on the
+        host."""
         at_once = max(1, self.pairs_at_once // self.num_items)
         found = []
         for users in _slices(0, len(user_index_B), at_once):

@@ -7,8 +7,8 @@
 Both sides read the same generated file, filter and split as the references do (leave-one-out with
 the last item as test; held-out-users with 10,000 users each, or a tenth), and write training and
 held-out parts. Ours also keeps the ids and writes digests and a manifest. Every measurement is a
-process of its own, the sides in turns; its clock begins after the imports, with the file in the
-page cache.
+process of its own, and the sides alternate; the clock starts after the imports, with the file in
+the page cache.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def measure_here(
 
 
 def peak_memory_mib() -> float:
-    """This process's own peak; that of getrusage may be of the process it came from."""
+    """This process's own peak; getrusage may report the parent process's peak."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(float(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 
@@ -162,7 +162,7 @@ def measure(
 
 
 def generated(shape: Any, suffix: str, cache: Path) -> Path:
-    """The file of generated ratings of that shape, made where it is not there yet."""
+    """The file of generated ratings of that shape, made if it does not exist."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.csv as pa_csv
@@ -214,7 +214,7 @@ def row(
 
 
 def compare(arguments: argparse.Namespace, shape: Any, suffix: str, protocol: str) -> None:
-    """Measure one case, the sides in turns; write its rows and say what came out."""
+    """Measure one case, both sides alternately; write the rows and print the result."""
     source = generated(shape, suffix, arguments.cache)
     num_heldout = min(MAX_HELDOUT_USERS, shape.num_users // 10)
     found: dict[str, list[dict[str, float]]] = {side: [] for side in arguments.sides}

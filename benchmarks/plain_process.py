@@ -1,7 +1,7 @@
 """The plain loop in a process of its own, as those who write such loops run them.
 
 How our training has the C library keep memory does not reach it, and neither side's freed memory
-serves the other. Threads are those of the benchmark, on both sides.
+serves the other. Both sides use the benchmark's threads.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class PlainProcess:
 
 
 _built: list[tuple[PlainTraining, PeakMemory]] = []
-"""The training of this process, where it is that of the plain loop."""
+"""The training of this process if the process runs the plain loop."""
 
 
 def _build(case: PlainCase) -> tuple[int, Epochs]:

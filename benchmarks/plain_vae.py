@@ -70,7 +70,7 @@ class PlainVAE(nn.Module):
     @classmethod
     @torch.no_grad()
     def of(cls, model: MultVAE) -> PlainVAE:
-        """The plain network with the weights of ours, where they are."""
+        """The plain network with our weights, on their device."""
         assert isinstance(model.config, VAEConfig)
         plain = cls(model.config, model.num_items).to(model.device)
         for parameter, ours in plain.beside(model):
@@ -78,7 +78,7 @@ class PlainVAE(nn.Module):
         return plain
 
     def beside(self, model: MultVAE) -> Iterator[tuple[Tensor, Tensor]]:
-        """Each parameter with the one of ours that it corresponds to."""
+        """Each parameter with our corresponding one."""
         first, *encoder = cast(Iterable[nn.Linear], self.encoder)
         yield from ((first.weight, model.encoder_table.T), (first.bias, model.encoder_bias))
         ours = (*model.encoder, *model.decoder, model.output)
@@ -161,7 +161,7 @@ class PlainVAERanker:
 
     @torch.no_grad()
     def lists(self, histories: Sequence[Sequence[int]], k: int) -> list[list[int]]:
-        """The best ``k`` items of each history, those of the history left out, on the host."""
+        """The best ``k`` items of each history without the history's own items, on the host."""
         rows_BI = torch.zeros(len(histories), self.num_items)
         for row, items in enumerate(histories):
             rows_BI[row, items] = 1.0

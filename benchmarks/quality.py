@@ -4,7 +4,7 @@
 
 DIRECTORY holds ``ml-100k/ratings.csv`` and ``ml-1m/ratings.parquet``. Each row is one training:
 settings, metrics on the test part with their intervals, times and versions. Rows already in the
-output are not run again, so an interrupted session goes on where it stopped.
+output are not run again, so an interrupted session continues.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Trial:
 def trials(
     datasets: list[str], protocols: list[str], seeds: list[int], models: list[str]
 ) -> Iterator[Trial]:
-    """Every one of the models, then NeuMF as its paper and as NVIDIA measured it."""
+    """Every model, then NeuMF like its paper and like NVIDIA measured it."""
     for dataset in datasets:
         for protocol in protocols:
             if protocol == "ncf":

@@ -48,7 +48,7 @@ OPTIONS = dict.fromkeys(("neumf", "vae"), RankAll)
 
 
 def measure(session: Session, options: RankAll) -> None:
-    """Two rows, plain and ours, measured in turns."""
+    """Measure two rows, plain and ours, alternately."""
     histories = session.histories()
     model = session.build(histories).eval()
     users = np.arange(histories.num_users)

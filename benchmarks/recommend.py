@@ -1,4 +1,4 @@
-"""Answers end to end beside the plain network of the same weights, in turns."""
+"""Answers end to end beside the plain network of the same weights, measured alternately."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Lists of ten with and without a rule and a limit: ``python -m benchmarks.rules``.
 
 An iALS of 64 factors, random items, four of five items that meet the rule. Prints a table of
-medians in ms of the processor, taken in turns on one thread.
+medians in ms of the processor, measured alternately on one thread.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class VAEScaling(Scaling):
     """Options of Mult-VAE, whose catalogue grows."""
 
     shape: str = "4000x10000x400000"
-    """Users and interactions of each case. Its items are those of ``items``."""
+    """Users and interactions of each case. ``items`` gives the items."""
 
     items: Counts = (10_000, 100_000, 500_000, 1_000_000)
     """Sizes of the catalogue."""
@@ -156,7 +156,7 @@ def _needed_bytes(session: Session) -> int:
 
 
 def _num_parameters(session: Session) -> int:
-    """Of the tables and layers that grow with the data; the rest is small beside them."""
+    """Parameters of the tables and layers that grow with the data; the rest is small."""
     model, shape = session.model, session.shape
     if isinstance(model, NeuMFConfig):
         width = model.factors + model.layers[0] // 2

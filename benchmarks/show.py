@@ -24,7 +24,7 @@ def main(tokens: Sequence[str] | None = None) -> None:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a file that benchmarks wrote; SettingError where it holds anything else."""
+    """The rows of a file that benchmarks wrote; SettingError if it holds anything else."""
     names = [field.name for field in fields(Row)]
     try:
         documents = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -45,7 +45,7 @@ class Target(BenchConfig):
     """Epochs after which a target not reached is given up."""
 
     precision: Precision = "fp32"
-    """Precision to train in."""
+    """Precision of the training."""
 
     batch_size: Count | None = None
     """Samples (neumf) or users (vae) per update; a hundredth of an epoch unless given."""

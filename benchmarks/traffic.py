@@ -29,7 +29,8 @@ from foretaste.ops.dense import linear
 
 FLOAT = 4
 ADAM = 7 * FLOAT
-"""Of a parameter: itself, gradient and two moments are read, all but the gradient written."""
+"""Bytes per parameter: Adam reads it, its gradient and two moments, and writes all but the
+gradient."""
 _SIDE = 1 << 11
 
 SMALL = {"factors": 8, "layers": (64, 32, 16, 8)}
@@ -58,10 +59,11 @@ class Work:
 
 
 def neumf_work(model: NeuMFConfig, parameters: int, items: int, rows: int) -> Work:
-    """Of ``rows`` interactions with their negatives.
+    """Work of ``rows`` interactions with their negatives.
 
     An item's rows are gathered for each sample, and so are their gradients, which are written in
-    the order of samples and read in that of items. Users' rows are read, their gradients written.
+    the order of samples and read in the order of items. Users' rows are read, their gradients
+    written.
     """
     samples = rows * (1 + model.num_negatives)
     embedding, first, *others = (model.layers[0] // 2, *model.layers[1:])
@@ -79,7 +81,7 @@ def neumf_work(model: NeuMFConfig, parameters: int, items: int, rows: int) -> Wo
 
 
 def vae_work(model: VAEConfig, parameters: int, items: int, users: int, entries: int) -> Work:
-    """Of ``users`` with ``entries`` interactions in all.
+    """Work of ``users`` with ``entries`` interactions in all.
 
     The encoder's rows of these are read, and their gradients written; the decoder's weights are
     read forward and backward. Every gradient is written once.

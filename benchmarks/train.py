@@ -1,4 +1,4 @@
-"""Training beside the plain loop, in turns: throughput by precision and batch size."""
+"""Training beside the plain loop, measured alternately: throughput by precision and batch size."""
 
 from __future__ import annotations
 
