@@ -28,7 +28,7 @@ from foretaste.models.ials.model import IALS
 
 
 def our_sweep(histories: Histories, factors: int) -> Callable[[], None]:
-    """One sweep of ours at a time."""
+    """A function that makes one of our sweeps."""
     model = IALS(IALSConfig(factors=factors), histories.num_users, histories.num_items)
     on_device = to_device(histories, torch.device("cpu"))
     model.count_items(on_device)
@@ -42,7 +42,7 @@ def our_sweep(histories: Histories, factors: int) -> Callable[[], None]:
 
 
 def peer_sweep(histories: Histories, factors: int) -> Callable[[], None]:
-    """One iteration of ``implicit`` at a time, going on from the one before."""
+    """A function that makes one iteration of ``implicit``, continuing the previous one."""
     als, sparse = import_module("implicit.cpu.als"), import_module("scipy.sparse")
     ones = np.ones(len(histories.item_index), dtype=np.float32)
     shape = (histories.num_users, histories.num_items)

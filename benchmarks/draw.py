@@ -1,4 +1,4 @@
-"""Pictures from rows of measurements; of each case the row that was measured last is drawn.
+"""Pictures from rows of measurements; the last measured row of each case is drawn.
 
     python -m benchmarks.draw FILE --output speed.svg
     python -m benchmarks.draw FILE --output beauty.svg --metric hr@10 --dataset beauty
@@ -33,7 +33,7 @@ _BATCHES = {
     ("recommend", "vae"): 256,
     ("rank-all", "neumf"): None,
 }
-"""The batch that is drawn, by benchmark and model."""
+"""Batch size in the drawing, by benchmark and model."""
 _COLORS = """
 :root { color-scheme: light dark;
   --paper: #fff; --ink: #1d2327; --line: #8b959c; --grid: #e3e7ea; --run-1: #0062a3; }

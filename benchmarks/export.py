@@ -1,8 +1,8 @@
 """Exported programs beside the runs they were made of: time for a user alone and among others.
 
-``python -m benchmarks.export RUN DIRECTORY [RUN DIRECTORY ...]``, each run followed by what
-``foretaste export`` made of it. Prints a table of milliseconds for each user, and of the lists that
-were compared on export.
+``python -m benchmarks.export RUN DIRECTORY [RUN DIRECTORY ...]``, each run followed by the
+directory of its ``foretaste export``. Prints a table of milliseconds for each user, and of the
+lists that the export compared.
 """
 
 from __future__ import annotations

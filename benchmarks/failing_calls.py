@@ -1,4 +1,4 @@
-"""System calls that fail, or before which the process is killed, at the four places that write.
+"""System calls that fail, or kill the process before they start, at the four places that write.
 
     python -m benchmarks.failing_calls --output rows.jsonl
 
@@ -57,7 +57,8 @@ store.close()
 
 @dataclass(frozen=True)
 class Writer:
-    """A command that writes, what makes its directory, and what its files are afterwards."""
+    """A command that writes, the preparation of its directory, and the state of its files
+    afterwards."""
 
     command: list[str]
     state: Callable[[], object]
@@ -87,7 +88,7 @@ def weights_of_run() -> object:
 
 
 def lost_events() -> object:
-    """What was acknowledged and is not so in the store: events, and the withdrawal of the first."""
+    """Acknowledged changes that the store lacks: events, and the withdrawal of the first."""
     acknowledged = Path("acknowledged")
     # A line is counted once it is whole: a failing write may leave a part of it.
     lines = acknowledged.read_text().split("\n")[:-1] if acknowledged.exists() else []

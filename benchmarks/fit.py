@@ -41,7 +41,7 @@ def measure(session: Session, options: BenchConfig) -> None:
 
 
 def in_order(histories: Histories, seed: int) -> Histories:
-    """The histories with a random place for each of their items."""
+    """The histories with a random place for each item."""
     row_N, drawn_N = histories.row_index(), np.random.default_rng(seed)
     order_N = np.lexsort((drawn_N.random(len(row_N)), row_N))
     position_N = np.empty(len(row_N), dtype=np.int32)

@@ -42,7 +42,7 @@ NCF_TRAIN = "0\t1\t5\t1\n0\t2\t5\t1\n1\t1\t3\t2\n1\t3\t3\t3\n"
 NCF_TEST = "0\t3\t5\t1\n1\t2\t5\t1\n"
 NCF_NEGATIVE = "(0,3)\t1\t2\n(1,2)\t1\n"
 SEPARATOR = b"\n\x1d\n"
-"""Between the files of a case that is made of several."""
+"""Separates the files of a case."""
 
 FORMATS: tuple[dict[str, Any], ...] = (
     {},
@@ -54,7 +54,7 @@ FORMATS: tuple[dict[str, Any], ...] = (
     {"min_rating": 1.0, "protocol": "temporal", "validation": "none"},
     {"quote": "backslash", "empty_ids": "drop"},
 )
-"""Settings a case is prepared with: its first byte chooses."""
+"""Settings of a preparation; the first byte of a case chooses among them."""
 
 
 def check_whole(dataset: Dataset) -> None:
@@ -72,7 +72,7 @@ def check_whole(dataset: Dataset) -> None:
 
 
 def check_prepared(folder: Path, source: Any, settings: dict[str, Any], items: Any = None) -> None:
-    """Preparing ends with a whole dataset or an error, and with nothing else."""
+    """Check that preparing ends with a whole dataset or an error."""
     output = folder / "out" / "dataset"
     output.parent.mkdir()
     try:
@@ -85,7 +85,7 @@ def check_prepared(folder: Path, source: Any, settings: dict[str, Any], items: A
 
 
 def attack_csv(folder: Path, data: bytes) -> None:
-    """The first byte chooses how the rest is said to be written."""
+    """Prepare text; the first byte chooses the declared format of the rest."""
     source = folder / "raw.csv"
     source.write_bytes(data[1:])
     check_prepared(folder, source, FORMATS[data[0] % len(FORMATS)] if data else {})
@@ -104,7 +104,7 @@ def attack_lists(folder: Path, data: bytes) -> None:
 
 
 def attack_packed(folder: Path, data: bytes) -> None:
-    """Compressed text, by the first byte gz or zst."""
+    """Prepare compressed text; the first byte chooses gz or zst."""
     source = folder / ("raw.csv.gz" if data[:1] < b"\x80" else "raw.csv.zst")
     source.write_bytes(data[1:])
     check_prepared(folder, source, {})
@@ -117,7 +117,7 @@ def attack_parquet(folder: Path, data: bytes) -> None:
 
 
 def attack_items(folder: Path, data: bytes) -> None:
-    """The file of titles, by the first byte text or Parquet."""
+    """Prepare with a file of titles; the first byte chooses text or Parquet."""
     source = folder / "raw.csv"
     source.write_text(HEADER + ROWS)
     items = folder / ("items.csv" if data[:1] < b"\x80" else "items.parquet")
@@ -126,7 +126,7 @@ def attack_items(folder: Path, data: bytes) -> None:
 
 
 def attack_ncf(folder: Path, data: bytes) -> None:
-    """The triple of the NCF paper: one file after the other."""
+    """Prepare the triple of the NCF paper: one file after the other."""
     parts = data.split(SEPARATOR, 2)
     suffixes = (".train.rating", ".test.rating", ".test.negative")
     for suffix, part in zip(suffixes, parts, strict=False):
@@ -135,7 +135,7 @@ def attack_ncf(folder: Path, data: bytes) -> None:
 
 
 def attack_split(folder: Path, data: bytes) -> None:
-    """A split that came as files: training, test fold-in, test, candidates."""
+    """Prepare a given split: files of training, test fold-in, test, candidates."""
     paths = [folder / f"{name}.csv" for name in ("train", "fold_in", "test", "candidates")]
     parts = data.split(SEPARATOR, len(paths) - 1)
     for path, part in zip(paths, parts, strict=False):
@@ -146,14 +146,14 @@ def attack_split(folder: Path, data: bytes) -> None:
 
 
 def attack_manifest(folder: Path, data: bytes) -> None:
-    """A dataset whose manifest somebody wrote."""
+    """Open a dataset whose manifest somebody wrote."""
     shutil.copytree(model_dataset(), folder / "dataset")
     (folder / "dataset" / "manifest.json").write_bytes(data)
     check_whole(open_dataset(folder / "dataset"))
 
 
 def attack_ids(folder: Path, data: bytes) -> None:
-    """A file of ids for recommend, by the first byte Parquet, CSV, TSV or lines."""
+    """Read a file of ids for recommend; the first byte chooses Parquet, CSV, TSV or lines."""
     suffix = (".parquet", ".csv", ".tsv", ".txt")[data[0] % 4 if data else 0]
     (folder / f"ids{suffix}").write_bytes(data[1:])
     assert read_ids(folder / f"ids{suffix}", IdTable.from_ids("item", ["0"]))
@@ -174,7 +174,7 @@ TARGETS: dict[str, Callable[[Path, bytes], None]] = {
 
 
 def attack(target: str, data: bytes) -> None:
-    """One case; anything but a ForetasteError of readable length is a finding."""
+    """Run one case; any error except a ForetasteError of readable length is a finding."""
     with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="fuzz-") as folder:
         try:
             TARGETS[target](Path(folder), data)
@@ -254,6 +254,6 @@ def tables() -> list[pa.Table]:
 
 def parquet_bytes(table: pa.Table) -> bytes:
     sink = io.BytesIO()
-    # Small footers leave more of a case to what counts.
+    # Small footers leave more bytes of a case to the content.
     pq.write_table(table, sink, store_schema=False, write_statistics=False)
     return sink.getvalue()

@@ -22,7 +22,7 @@ OPTIONS = dict.fromkeys(("neumf", "vae"), InferenceBench)
 
 
 def measure(session: Session, options: InferenceBench) -> None:
-    """A row per side and batch size."""
+    """Measure a row per side and batch size."""
     histories = session.histories()
     model = session.build(histories)
     if isinstance(model, NeuMF):

@@ -1,4 +1,4 @@
-"""Training with each form of a GPU's operations, and the option that asks for the fastest.
+"""Training with each form of a GPU's operations, and the option of the fastest.
 
 python -m benchmarks.kernels neumf --shape ml-20m --precision bf16
 """

@@ -1,4 +1,5 @@
-"""Ranks killed at random moments under ``torchrun --max-restarts``, compared with ranks left alone.
+"""Ranks killed at random moments under ``torchrun --max-restarts``, compared with undisturbed
+ranks.
 
     python -m benchmarks.kill_ranks --kills 100 --output kills.jsonl
 
@@ -61,7 +62,7 @@ class Training:
     directory: Path
 
     def start(self, num_restarts: int) -> subprocess.Popen[bytes]:
-        """Begin it; what it prints goes to a file."""
+        """Start the training; its output goes to a file."""
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
         model, *options = self.line.split()
@@ -108,7 +109,7 @@ def ranks_of(torchrun: int) -> list[int]:
 
 
 def is_alive(process: int) -> bool:
-    """True of a process that is there and no zombie."""
+    """Whether a process exists and is no zombie."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -148,7 +149,7 @@ def kill_some(training: Training, whole_s: float, chance: random.Random) -> dict
 
 
 def new_ranks(torchrun: subprocess.Popen[bytes], size: int, killed: list[int]) -> list[int]:
-    """The ranks once all are there, none of them killed; nothing where torchrun has ended."""
+    """The ranks once all have started and none is killed; empty if torchrun has ended."""
     while torchrun.poll() is None:
         ranks = ranks_of(torchrun.pid)
         if len(ranks) == size and not set(ranks) & set(killed):
@@ -158,7 +159,7 @@ def new_ranks(torchrun: subprocess.Popen[bytes], size: int, killed: list[int]) -
 
 
 def ended_within(torchrun: subprocess.Popen[bytes], seconds: float) -> bool:
-    """True where torchrun ends in that time."""
+    """Whether torchrun ends in that time."""
     try:
         torchrun.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -167,7 +168,7 @@ def ended_within(torchrun: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def seconds_to_end(ranks: list[int]) -> float:
-    """Time until all of these processes have ended; a little over the limit at most."""
+    """Seconds until all of these processes have ended; at most a little over the limit."""
     since = time.monotonic()
     while any(map(is_alive, ranks)) and time.monotonic() - since <= END_S:
         time.sleep(0.02)
@@ -175,7 +176,7 @@ def seconds_to_end(ranks: list[int]) -> float:
 
 
 def series(num_kills: int, output: Path, directory: Path, seed: int) -> None:
-    """Kill until ``output`` counts as many, then print what came of it."""
+    """Kill until ``output`` has the wanted number of kills, then print the outcome."""
     if not (directory / "data").exists():
         prepare(generate(SHAPE).table, directory / "data", PrepareConfig(protocol="leave-one-out"))
     whole: dict[tuple[int, str], tuple[dict[str, Any], float]] = {}

@@ -144,7 +144,7 @@ def copy_gb_per_s() -> float:
 def _turn(
     sides: Mapping[str, tuple[Path, Sequence[str]]], model: str, data: Path, case: dict[str, Any]
 ) -> Iterator[Row]:
-    """A row for each side's run, and in ours the difference to the one before."""
+    """Measure a row for each side's run; our row has the difference to the other side."""
     with tempfile.TemporaryDirectory() as folder:
         measured: dict[str, dict[str, Any]] = {}
         for side, (checkout, options) in sides.items():
@@ -174,7 +174,7 @@ def _turn(
 
 
 def train(checkout: Path, asked: Sequence[str], run: Path, threads: int) -> dict[str, Any]:
-    """Seconds, epochs and quality of one command, run with the sources of a checkout.
+    """Run one command with the sources of a checkout; return seconds, epochs and quality.
 
     ``asked`` are its model, dataset and options, without ``--run``.
     """
@@ -191,7 +191,8 @@ def train(checkout: Path, asked: Sequence[str], run: Path, threads: int) -> dict
 
 
 def measured(run: Path, began: float, elapsed_s: float, cpu_s: float) -> dict[str, Any]:
-    """What a row says of a finished run, whose command began at ``began`` of the clock."""
+    """The cells of a row about a finished run; ``began`` is the clock's time when its command
+    started."""
     opened = Run.open(run)
     final, of_run, history = opened.metrics, opened.log.summary, opened.log.read()
     assert final is not None
@@ -204,7 +205,8 @@ def measured(run: Path, began: float, elapsed_s: float, cpu_s: float) -> dict[st
         if event["event"] == "evaluation" and event["evaluation"]["split"] == "validation"
     ]
     enough = SHARE * max((value for _, value in values), default=0.0)
-    # A model that is fitted in one pass has no evaluation on the way: it is there at its end.
+    # A model that is fitted in one pass has no evaluation on the way: its quality exists at its
+    # end.
     reached = next((at for at, value in values if value >= enough), None)
     to_98_s = datetime.fromisoformat(reached).timestamp() - began if reached else elapsed_s
     return {

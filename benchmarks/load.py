@@ -1,4 +1,4 @@
-"""The service under load: one core serves, requests come from the other, open loop.
+"""The service under load: one core serves, the other sends requests in an open loop.
 
     python -m benchmarks.load steady runs/ease --rate 1000 --seconds 20 --output rows.jsonl
     python -m benchmarks.load ramp runs/neumf --rate 100 --top 1000 --output rows.jsonl
@@ -80,7 +80,8 @@ class Lists:
         return [json.dumps({"users": [one]}).encode() for one in self.asked]
 
     def is_right(self, number: int, body: bytes) -> bool:
-        """True for the list that the run of its digest gives, up to the rounding of scores."""
+        """Whether an answer equals the list of the run with its digest, up to the rounding of
+        scores."""
         answer = json.loads(body)
         expected = self._lists.get(answer["digest"])
         if expected is None or len(answer["answers"]) != 1:
@@ -100,7 +101,7 @@ class Lists:
 
 @dataclass(frozen=True)
 class Load:
-    """Requests by their times, and who is asked about in each."""
+    """Times of requests, and the user of each."""
 
     due_ns: NDArray[np.int64]
     number: NDArray[np.int64]
@@ -115,7 +116,7 @@ class Load:
             times.append(start + np.sort(draw.random(count)) * seconds)
             start += seconds
         due = np.concatenate(times)
-        # Everybody once before anybody again, so that nothing kept of an answer is of use early.
+        # Every user comes once before any user comes again, so that no cached answer helps early.
         rounds = [draw.permutation(users) for _ in range(-(-len(due) // users))]
         return cls((due * 1e9).astype(np.int64), np.concatenate(rounds)[: len(due)])
 
@@ -156,7 +157,7 @@ def latencies(sent: Sent, which: NDArray[np.bool_] | None = None) -> dict[str, f
 
 
 def steady(asked: argparse.Namespace, service: Service, lists: Lists) -> dict[str, Any]:
-    """One rate."""
+    """Measure one rate."""
     warm = Load.of([(asked.rate / 2, asked.warm_up_s)], len(lists.asked), asked.seed + 1000)
     warm.fire(service, lists, asked.connections)
     before = service.metrics()
@@ -172,7 +173,7 @@ def steady(asked: argparse.Namespace, service: Service, lists: Lists) -> dict[st
 
 
 def ramp(asked: argparse.Namespace, service: Service, lists: Lists) -> dict[str, Any]:
-    """From one rate up to another and back, in steps."""
+    """Measure from one rate up to another and back, in steps."""
     half = np.linspace(asked.rate, asked.top, RAMP_STEPS // 2 + 1)
     rates = [*half, *half[-2::-1]]
     load = Load.of([(rate, asked.seconds) for rate in rates], len(lists.asked), asked.seed)
@@ -187,7 +188,7 @@ def ramp(asked: argparse.Namespace, service: Service, lists: Lists) -> dict[str,
 
 
 def reload(asked: argparse.Namespace, service: Service, lists: Lists) -> dict[str, Any]:
-    """Two runs swapped for each other again and again while requests come."""
+    """Measure while two runs replace each other again and again."""
     found: list[dict[str, Any]] = []
     is_over = threading.Event()
 
@@ -223,7 +224,7 @@ MEASURES: dict[str, Callable[[argparse.Namespace, Service, Lists], dict[str, Any
 
 
 def case_of(asked: argparse.Namespace) -> dict[str, Any]:
-    """The case of a row: options, and nothing that was measured."""
+    """The case of a row: its options without measurements."""
     names = {
         "steady": ("users", "rate", "seconds"),
         "ramp": ("users", "rate", "top", "seconds"),

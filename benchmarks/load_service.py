@@ -96,14 +96,14 @@ class Service:
         return {s.name: s.value for family in families for s in family.samples if not s.labels}
 
     def cpu_s(self) -> float:
-        """Seconds of the processor that it used so far."""
+        """Seconds of the processor that the service has used so far."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
 class Sent:
-    """Requests as they went out and came back, in order."""
+    """Times of requests and answers, in order."""
 
     due_ns: NDArray[np.int64]
     sent_ns: NDArray[np.int64]
@@ -118,8 +118,8 @@ class Sent:
         return (self.answered_ns - self.due_ns) / 1e6
 
     def lag_ms(self, percentile: float) -> float:
-        """Time by which requests were sent late."""
-        end_ns = self.due_ns[-1] + GRACE_S * 1_000_000_000  # of those that never were
+        """Milliseconds by which requests were sent late."""
+        end_ns = self.due_ns[-1] + GRACE_S * 1_000_000_000  # requests that were never sent
         lag_ns = np.where(self.sent_ns < 0, end_ns, self.sent_ns) - self.due_ns
         return round(float(np.percentile(lag_ns / 1e6, percentile)), 4)
 
@@ -150,7 +150,8 @@ def fire(
 
 
 def _put_first(session: int) -> None:
-    """Give a session the processor before others, where we may: they are not what is measured."""
+    """Prefer this session's processes on the processor if permitted: other processes are not
+    measured."""
     with suppress(OSError):
         Path(f"/proc/{session}/autogroup").write_text("-20")
         os.setpriority(os.PRIO_PGRP, session, -20)

@@ -1,10 +1,10 @@
 """A shop's nights, simulated: ``python -m benchmarks.nights``.
 
-Each night trains a model on the data of before, prepares tonight's data with protocol unseen,
-trains a trial by the settings of the first model, and compares both, by the functions that the
-commands call. The trial is a twin: equal settings, and data that lack nothing. Models that lost a
-tenth or a fifth of its value are made of it: a random share of the users gets the list of
-popularity. Prints a row for each world, size and model, with what the gate said.
+Each night trains a model on earlier data, prepares tonight's data with protocol unseen, trains a
+trial by the settings of the first model, and compares both, with the functions behind the commands.
+The trial is a twin: equal settings, and data that lack nothing. Models that lost a tenth or a fifth
+of its value are made of it: a random share of the users gets the list of popularity. Prints a row
+for each world, size and model, with the gate's verdicts.
 
 In a generated world the night is the newest one to three items of a random third of the people, and
 all items of a random twentieth, who are strangers.
@@ -58,7 +58,7 @@ def catalogue_of(num_people: int) -> int:
 
 
 def walkers(num_people: int, seed: int) -> Rows:
-    """People who go from item to item along a few ways, to an item of before, or anywhere."""
+    """People who walk from item to item along a few paths, to an earlier item, or anywhere."""
     rng = np.random.default_rng(seed)
     num_items = catalogue_of(num_people)
     popularity = rng.permutation((np.arange(1, num_items + 1) + 20.0) ** -0.9)
@@ -142,7 +142,7 @@ def nights_of_times(rows: Rows, share: float = 0.01) -> Iterator[tuple[Rows, NDA
 
 @dataclass
 class Night:
-    """What came of one night."""
+    """Results of one night."""
 
     has_other_weights: bool
     """True if the trial's weights differ from the served model's."""
@@ -159,7 +159,7 @@ def table_of(rows: Rows) -> pa.Table:
 
 
 def night(rows: Rows, is_new: NDArray[np.bool_], model: str, number: int) -> Night:
-    """One night, by the functions that the commands call."""
+    """Simulate one night with the functions behind the commands."""
     rng = np.random.default_rng(number)
     quiet: dict[str, Any] = {"callback": Callback()}
     with TemporaryDirectory() as name:

@@ -1,4 +1,4 @@
-"""NeuMF as most ports write it, which ours is measured against.
+"""NeuMF in the form of most ports, for measurements beside ours.
 
 Four ``nn.Embedding``, concatenation, ``nn.Linear`` tower with ``nn.Dropout``, binary cross-entropy
 with logits, fused Adam, dense gradients. The loop gets every speed-up that leaves it plain: samples
@@ -32,7 +32,7 @@ _CHUNKS = {
     "cpu": (1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16),
     "cuda": (1 << 17, 1 << 18, 1 << 20),
 }
-"""Samples at once that are tried."""
+"""Numbers of samples at once to try."""
 _EMBEDDING_STD = 0.01
 
 
@@ -147,7 +147,7 @@ class PlainNeuMFTraining:
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
     def _best_chunk(self) -> int:
-        """The chunk that a batch is fastest with, of those tried."""
+        """The tried chunk size with the fastest batch."""
         most = min(self.batch_size, self.num_samples)
         batch = slice(0, min(most, max(_CHUNKS[self.device.type])))
         cost: dict[int, float] = {}
@@ -176,7 +176,7 @@ def drawn_samples(
 
 
 class PlainNeuMFRanker:
-    """Lists of the best items by the plain network with the weights of ours, pair by pair."""
+    """Lists of the best items by the plain network with our weights, pair by pair."""
 
     def __init__(self, model: NeuMF, pairs_at_once: int | None = None) -> None:
         self.model = PlainNeuMF.of(model).eval()

@@ -113,7 +113,7 @@ PLAIN: dict[str, Callable[[Path, Path, int], None]] = {
 
 
 def settings(protocol: str, num_heldout: int, memory_limit: str | None) -> dict[str, Any]:
-    """Our settings that do as the references do."""
+    """Our settings that equal the references' processing."""
     own: dict[str, Any] = {"num_heldout_users": num_heldout}
     if protocol == "leave-one-out":
         own = {"validation": "none"}
@@ -152,7 +152,7 @@ def peak_memory_mib() -> float:
 def measure(
     side: str, source: Path, protocol: str, num_heldout: int, memory_limit: str | None
 ) -> dict[str, float]:
-    """The same in a process of its own."""
+    """Prepare once in a process of its own."""
     limit = ["--memory-limit", memory_limit] if memory_limit else []
     asked = [side, str(source), protocol, str(num_heldout)]
     command = [sys.executable, "-m", "benchmarks.plain_prepare", "--measure", *asked, *limit]

@@ -1,7 +1,7 @@
-"""The plain loop in a process of its own, as those who write such loops run them.
+"""The plain loop in a process of its own, as its authors would run it.
 
-How our training has the C library keep memory does not reach it, and neither side's freed memory
-serves the other. Both sides use the benchmark's threads.
+Our settings of the C library's memory do not reach it, and neither side reuses the other's freed
+memory. Both sides use the benchmark's threads.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PlainCase:
     plan: TrainingPlan
     precision: str
     chunk: int | None
-    """Samples or users it takes at once; tried out unless given."""
+    """Samples or users at once; None finds the best by trying."""
     num_threads: int
 
     def build(self) -> PlainTraining:
@@ -55,7 +55,7 @@ class PlainCase:
 class PlainProcess:
     """The plain loop of ``case`` in its process, an epoch at a time; ends with its maker.
 
-    Raises what the loop raises, and TrainingError where its process ends before its time.
+    Raises the loop's errors, and TrainingError if the process ends early.
     """
 
     def __init__(self, case: PlainCase) -> None:
@@ -69,7 +69,7 @@ class PlainProcess:
             raise
 
     def train_epoch(self, is_warmup: bool) -> None:
-        """Have one more epoch trained, and count it in ``epochs``."""
+        """Train one more epoch, and count it in ``epochs``."""
         seconds, memory = self._answer(_train_epoch)
         self.epochs.add(seconds, is_warmup, memory)
 

@@ -1,4 +1,4 @@
-"""Mult-VAE as most ports write it, which ours is measured against.
+"""Mult-VAE in the form of most ports, for measurements beside ours.
 
 Dense 0/1 rows in, ``log_softmax`` over [B, I] out, fused Adam. Rows are made dense on the device,
 inside the clock: ports make them on the host, which is slower.
@@ -60,7 +60,7 @@ class PlainVAE(nn.Module):
         return (kl_weight * kl_B - likelihood_B).mean()
 
     def _through(self, layers: nn.ModuleList, hidden: Tensor) -> Tensor:
-        """All layers, the activation between them."""
+        """Apply all layers with the activation between them."""
         activate = torch.tanh if self.config.activation == "tanh" else torch.relu
         for layer in layers[:-1]:
             hidden = activate(layer(hidden))
@@ -148,7 +148,7 @@ class PlainVAETraining:
 
 
 class PlainVAERanker:
-    """Scores and lists by the plain network with the weights of ours."""
+    """Scores and lists by the plain network with our weights."""
 
     def __init__(self, model: MultVAE) -> None:
         self.model = PlainVAE.of(model).eval()
@@ -172,7 +172,7 @@ class PlainVAERanker:
 
     @torch.no_grad()
     def rank(self, histories: HistoryTensors, k: int, users_at_once: int) -> Tensor:
-        """The best ``k`` items [B, k] of each history without its own, on the host."""
+        """The best ``k`` items [B, k] of each history without the history's items, on the host."""
         found = []
         for part in _parts(histories, users_at_once):
             rows_BI = part.to_dense()

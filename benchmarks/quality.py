@@ -50,7 +50,7 @@ SEEDLESS = ("popularity", "ease", "itemknn", "rp3beta")
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One training: what is trained on what."""
+    """One training: a model with settings on a dataset."""
 
     dataset: str
     protocol: str
@@ -133,7 +133,7 @@ def _nvidia_trials(dataset: str, seeds: list[int]) -> Iterator[Trial]:
 
 
 def run(trial: Trial, data: Path, work: Path) -> dict[str, Any]:
-    """Train and evaluate one trial; the row to be written."""
+    """Train and evaluate one trial; return its row."""
     dataset = _prepared(trial, data, work)
     run_path = work / "-".join(map(str, trial.key)).replace("/", "-").replace(" ", "-")
     request = TrainRequest.of(

@@ -1,4 +1,4 @@
-"""The whole catalogue ranked for all users, beside the plain network of the same weights."""
+"""Ranking of the whole catalogue for all users, beside the plain network of the same weights."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RankAll(BenchConfig):
     """Items per list."""
 
     num_users: Count | None = None
-    """Users to rank for, chosen by chance; all of them unless given."""
+    """Number of ranked users, chosen by chance; None ranks all."""
 
 
 NAME = "rank-all"

@@ -24,7 +24,7 @@ OPTIONS = dict.fromkeys(("neumf", "vae"), RecommendBench)
 
 
 def measure(session: Session, options: RecommendBench) -> None:
-    """A row per side, kind of users and batch size; plain NeuMF knows no new users."""
+    """Measure a row per side, kind of users and batch size; plain NeuMF knows no new users."""
     histories = query_histories(session, options)
     model = session.build(histories).eval()
     plain = _plain_call(model, histories, options)

@@ -29,7 +29,7 @@ LENGTH = 20
 
 
 def recommender(num_items: int, rng: np.random.Generator) -> FittedRecommender:
-    """One trained on random pairs, of which each item has one or more."""
+    """A recommender trained on random pairs; each item has at least one."""
     items = np.concatenate([np.arange(num_items), rng.integers(num_items, size=40_000)])
     pairs = {"user_id": rng.integers(2_000, size=len(items)), "item_id": items}
     index = np.arange(num_items)

@@ -28,7 +28,7 @@ _GROWTHS = {
     "interactions": (False, False, True),
     "all": (True, True, True),
 }
-"""Users, items and interactions that grow (True). Users bring their interactions with them."""
+"""Whether users, items and interactions grow. Users bring their interactions with them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ OPTIONS: dict[str, type[Scaling]] = {"neumf": NeuMFScaling, "vae": VAEScaling}
 
 
 def measure(session: Session, options: NeuMFScaling | VAEScaling) -> None:
-    """A row per size and precision; sizes that would not fit are left out, and say so."""
+    """Measure a row per size and precision; sizes that would not fit are reported and left out."""
     cases = list(_cases(session, options))
     for case, grown in cases:
         session.log(f"planned: {_words(case)}, about {memory(_needed_bytes(grown))}")

@@ -54,7 +54,7 @@ def summary(rows: Sequence[Row]) -> Table:
 
 
 def _rate(row: Row) -> str:
-    """Its first rate, or what there is instead."""
+    """The first rate of a row, or the number in its place."""
     for name in ("samples_per_s", "users_per_s"):
         if name in row.measured:
             return f"{_median(name, row)} {name.removesuffix('_per_s')}/s"

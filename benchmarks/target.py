@@ -42,7 +42,7 @@ class Target(BenchConfig):
     """Candidates that held-out items are ranked against: full, sampled-N or nvidia-N."""
 
     max_epochs: Count = 40
-    """Epochs after which a target not reached is given up."""
+    """Epochs after which the benchmark gives up on the target."""
 
     precision: Precision = "fp32"
     """Precision of the training."""
@@ -67,7 +67,7 @@ class Split:
 
 
 def measure(session: Session, options: Target) -> None:
-    """One row: epochs and seconds until the target, or until it is given up."""
+    """Measure one row: epochs and seconds until the target, or until giving up."""
     if options.dataset is None:
         split = hold_one_out(session.histories(), options.seed)
     else:
@@ -133,7 +133,7 @@ def _split_of(path: Path) -> Split:
 
 
 def hold_one_out(histories: Histories, seed: int) -> Split:
-    """One item of each user with two or more is held out, chosen by chance."""
+    """Hold out one random item of each user with two or more."""
     lengths = histories.lengths()
     users = np.flatnonzero(lengths >= 2)
     drawn = np.random.default_rng(seed).random(len(users)) * lengths[users]

@@ -1,4 +1,4 @@
-"""Traffic of a training step by formula, beside what the host's memory and products allow.
+"""Traffic of a training step by formula, beside the limits of the host's memory and products.
 
     python -m benchmarks.traffic --threads 1
 

@@ -39,8 +39,8 @@ class TrainComparison(TrainBench):
     """Precision of the plain loop: fp32, or bf16 by autocast."""
 
     plain_chunk: Count | None = None
-    """Samples or users the plain loop takes at once when it accumulates a batch; for neumf the
-    best of several is found by trying unless given."""
+    """Samples or users of the plain loop at once when it accumulates a batch; None tries several
+    for neumf and takes the best."""
 
 
 NAME = "train"
@@ -48,7 +48,7 @@ OPTIONS = dict.fromkeys(("neumf", "vae"), TrainComparison)
 
 
 def measure(session: Session, options: TrainComparison) -> None:
-    """Two rows, plain and ours, per precision and batch size."""
+    """Measure two rows, plain and ours, per precision and batch size."""
     for part, plan in training_cases(session, options):
         _measure_case(session, options, part, plan)
 
@@ -67,7 +67,7 @@ def _measure_case(
     )
     with ExitStack() as stack:
 
-        @cache  # begun after our first epoch: its memory is not there yet when ours is built
+        @cache  # started after our first epoch, so that it holds no memory while ours is built
         def process() -> PlainProcess:
             return stack.enter_context(closing(PlainProcess(plain_case)))
 

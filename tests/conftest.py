@@ -18,7 +18,7 @@ pytest.register_assert_rewrite("foretaste.testing")
 settings.register_profile("foretaste", deadline=None, derandomize=True, database=None)
 settings.load_profile("foretaste")
 
-# A suite in the background of a script is started with SIGINT ignored, and so are its children.
+# A suite in the background of a script starts with SIGINT ignored, and so do its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

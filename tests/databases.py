@@ -25,7 +25,7 @@ PROGRAMS = Path("/usr/lib/postgresql")
 
 
 def require_adbc() -> None:
-    """Skip the test where the drivers are not installed."""
+    """Skip the test if the drivers are not installed."""
     for kind in ("sqlite", "postgresql"):
         pytest.importorskip(f"adbc_driver_{kind}", reason="ADBC is not installed")
 
@@ -42,7 +42,7 @@ def write_sqlite(path: Path, *statements: str, rows: Sequence[Sequence[object]] 
 
 @contextmanager
 def postgresql_server() -> Iterator[str]:
-    """Yield the URL of an empty database; the test is skipped where PostgreSQL is not installed."""
+    """Yield the URL of an empty database; the test is skipped if PostgreSQL is not installed."""
     found = shutil.which("initdb") or max(map(str, PROGRAMS.glob("*/bin/initdb")), default=None)
     if found is None:
         programs.missing("PostgreSQL")
@@ -61,7 +61,7 @@ def postgresql_server() -> Iterator[str]:
         with closing(socket.create_server(("127.0.0.1", 0))) as free:
             port = free.getsockname()[1]
         options = f"-k {home} -p {port} -c listen_addresses=127.0.0.1"
-        # Left open, the pipe of its output would be waited for.
+        # An open pipe of its output would make the caller wait.
         run("pg_ctl", "-w", "-l", f"{home}/log", "-o", options, "start")
         try:
             yield f"postgresql://shop@127.0.0.1:{port}/postgres"

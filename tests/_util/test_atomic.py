@@ -1,4 +1,4 @@
-"""Files and directories that are there whole or not at all, wherever a writer is killed."""
+"""Files and directories exist whole or not at all, at whatever point a writer is killed."""
 
 from __future__ import annotations
 
@@ -125,7 +125,8 @@ def contents(directory: Path) -> list[str]:
 def test_a_writer_killed_at_any_step_leaves_the_old_or_the_new(
     can_exchange: bool, tmp_path: Path
 ) -> None:
-    """Every call to the system on the way, and the next writer finds nothing that is in its way."""
+    """Each kill comes before another system call, and nothing left behind disturbs the next
+    writer."""
     path, seen, was_there, status, num_steps = tmp_path / "out", [], set(), -9, 0
     while status == -9:
         with atomic_directory(path, replace=True) as directory:
@@ -221,7 +222,7 @@ def test_folders_that_are_made_above_it_are_flushed(
     monkeypatch.setattr(atomic, "flush", flushed.append)
     with atomic_directory(tmp_path / "a" / "b" / "out"):
         pass
-    # A name is on the disk only with the folder that has it.
+    # A name is on the disk only if its folder is.
     assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} <= set(flushed)
 
 

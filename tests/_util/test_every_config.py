@@ -1,4 +1,5 @@
-"""Every setting of every config, given values of every kind: one wording, or a value that lasts."""
+"""Every setting of every config with values of every kind: one wording of errors, or a lasting
+value."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ VALUES: list[Any] = [
 ]
 
 NEEDED = {"PretrainingConfig": {"pretrained_gmf": Path("a"), "pretrained_mlp": Path("b")}}
-"""What a config cannot be made without."""
+"""Settings that a config needs."""
 
 BETWEEN_FIELDS = (
     "num_(heldout_)?users belongs to|dataset serves the time|a NeuMF begins with both|"
@@ -37,7 +38,7 @@ BETWEEN_FIELDS = (
     "|event_column and events need each other|empty_values is .*, which needs empty_ids drop"
     r"|host .* can be reached"
 )
-"""What is said of settings that do not go together."""
+"""Messages about settings that contradict each other."""
 
 INTERNAL = {
     "FileFormat",
@@ -69,7 +70,8 @@ CONFIGS = list(configs())
 
 
 def check(kind: type[Any], name: str, value: Any) -> None:
-    """A SettingError in the one wording, or a config that is the same after writing and reading."""
+    """Expect a SettingError in the one wording, or a config that stays equal after writing and
+    reading."""
     try:
         made = kind(**NEEDED.get(kind.__name__, {}) | {name: value})
     except SettingError as error:

@@ -1,4 +1,4 @@
-"""Numbers, values and suggestions as messages have them."""
+"""Numbers, values and suggestions in messages."""
 
 from __future__ import annotations
 

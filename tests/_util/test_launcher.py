@@ -1,4 +1,5 @@
-"""Launchers, found by their variables: torchrun is meant, others are refused by one process."""
+"""Launchers are found by their variables: torchrun is supported, a single process refuses
+others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory is free, and what is said where more is needed, or the system refuses it."""
+"""The amount of free memory, and the errors if more is needed or the system refuses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Someone who comes from another library finds our names: in messages, and on the page."""
+"""A user of another library finds our names in messages and on the page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OURS = (
 
 @pytest.fixture(scope="module")
 def matrix() -> sp.csr_matrix:
-    """Thirty users of two tastes, and every value 1."""
+    """Thirty users with two tastes; every value is 1."""
     users = np.arange(30)
     entries = [(user, user % 2 * 6 + (user + step) % 6) for user in users for step in range(4)]
     rows, columns = np.array(entries).T
@@ -47,7 +47,7 @@ def fitted(matrix: sp.csr_matrix) -> Recommender:
 
 @pytest.mark.parametrize("library", OTHER_NAMES)
 def test_the_page_has_the_names_of_the_messages(library: str) -> None:
-    """Each that is meant is ours, and no name of ours is taken for another's."""
+    """Every suggested name is ours, and none of our names counts as another library's."""
     section = page("coming-from-libraries.md").section(library)
     rows = re.findall(r"^\| `([^`]+)` \| (.+) \|$", section, re.MULTILINE)
     assert {name for name, _ in rows} == OTHER_NAMES[library].keys()

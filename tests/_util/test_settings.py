@@ -1,4 +1,4 @@
-"""One validator: what is converted, what is refused, and in which words."""
+"""The validator of settings: conversions, refusals, and their words."""
 
 from __future__ import annotations
 

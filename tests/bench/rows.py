@@ -1,4 +1,4 @@
-"""Tiny models, and what holds for every row of a benchmark."""
+"""Tiny models, and checks of every row of a benchmark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_spread(spread: dict[str, Any]) -> None:
 
 
 def check_rows(rows: Sequence[Row], written: Path) -> list[dict[str, Any]]:
-    """The rows as written, once all that every row has is found in them."""
+    """Check the fields of every row; return the written rows."""
     documents = [json.loads(line) for line in written.read_text().splitlines()]
     assert len(documents) == len(rows)
     assert read_rows(written) == [Row(**json.loads(json.dumps(vars(row)))) for row in rows]

@@ -1,4 +1,4 @@
-"""Shapes of data, generated data, and the part of it that a short measurement needs."""
+"""Shapes of data, generated data, and the part for a short measurement."""
 
 from __future__ import annotations
 

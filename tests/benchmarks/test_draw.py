@@ -1,5 +1,5 @@
-"""Bars are of the series measured last, at NVIDIA's sizes, beside the plain side; points are of a
-metric against seconds."""
+"""Bars show the last measured series at NVIDIA's sizes beside the plain side; points show a metric
+against seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the series of failing calls takes for lost."""
+"""The losses that the series of failing calls finds."""
 
 from __future__ import annotations
 

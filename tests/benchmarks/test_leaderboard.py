@@ -36,7 +36,7 @@ def test_both_checkouts_train_and_are_compared(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The two are one, so it trains once."""
+    """Both checkouts are the same one, so it trains once."""
     train, done = leaderboard.train, tmp_path / "done"
     numbers: dict[str, Any] = {}
     commands: list[list[str]] = []

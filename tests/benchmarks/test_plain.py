@@ -1,4 +1,4 @@
-"""The plain networks compute what ours do, given the same weights."""
+"""The plain networks equal ours with the same weights."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_neumf_losses_agree(neumf: NeuMF, tensors: HistoryTensors) -> None:
 
 
 def test_vae_losses_agree(vae: MultVAE, tensors: HistoryTensors) -> None:
-    _, batch = HistoryBatches(tensors, 30, seed=1).epoch(0)  # the KL term counts from the second on
-    ours = vae.eval()(batch)  # without noise, which each draws its own way
+    _, batch = HistoryBatches(tensors, 30, seed=1).epoch(0)  # the KL term starts at step 2
+    ours = vae.eval()(batch)  # without noise, because each side draws its own
     plain = PlainVAE.of(vae).eval()
     theirs = plain.loss(batch.histories.to_dense(), kl_weight=0.1)
     torch.testing.assert_close(theirs, ours)

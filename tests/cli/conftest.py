@@ -1,4 +1,4 @@
-"""A small shop in a directory, and the commands run on it as a user would."""
+"""A small shop in a directory, and commands run on it like a user runs them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Done:
 
     @property
     def text(self) -> str:
-        """What it printed on stdout, without frames and line breaks."""
+        """The output on stdout without frames and line breaks."""
         return " ".join(self.out.translate(dict.fromkeys(map(ord, "│╭╮╰╯─"), " ")).split())
 
 
@@ -37,9 +37,8 @@ Foretaste = Callable[..., Done]
 
 
 def call(*tokens: object) -> Done:
-    """Run one command in this process; what it prints has no bars and no colours.
-
-    CSV has ids and titles as they are.
+    """Run one command in this process; its output has no bars and no colours. CSV has unchanged ids
+    and titles.
     """
     out, err, status = io.StringIO(), io.StringIO(), 0
     with redirect_stdout(out), redirect_stderr(err):
@@ -74,7 +73,7 @@ def model_shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shop(model_shop: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy for each test, so that none finds what another left."""
+    """A copy for each test, so that no test finds another's files."""
     return shutil.copytree(model_shop, tmp_path_factory.mktemp("shops") / "shop")
 
 

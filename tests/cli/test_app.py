@@ -1,4 +1,4 @@
-"""The front door: help, mistakes, interrupts, and what starting costs."""
+"""The front door: help, mistakes, interrupts, and the cost of starting."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_an_interrupt_is_one_line_and_130(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def read_one_line_of(*command: object, cwd: Path) -> tuple[int, str]:
-    """The exit status and the messages of a command whose output is read no further."""
+    """Exit status and messages of a command after its reader leaves."""
     with subprocess.Popen(
         [sys.executable, "-m", "foretaste", *map(str, command)],
         stdout=subprocess.PIPE,

@@ -70,7 +70,7 @@ OF_A_COMMAND = {
 OTHERWISE_IN_PYTHON = {
     "train": {"from"},  # start_from: from is a word of Python's own
     "tune": {"time"},  # time_s: 90s and 2h are text
-    "evaluate": {"metrics"},  # what to show of an evaluation
+    "evaluate": {"metrics"},  # these choose the shown part of an evaluation
     "compare": {"metrics", "gate"},  # compare_runs(...).check_not_worse(metric)
     "report": {"output"},  # report_runs(...).write(path)
     "recommend": {"user", "history", "users_file", "histories_file", "all", "unknown"},
@@ -128,7 +128,7 @@ def app_of(words: str) -> App:
 
 @pytest.mark.parametrize("model", MODEL_NAMES)
 def test_the_settings_that_share_an_option_name_are_listed(model: str) -> None:
-    """An option of two configs must be listed here, and its meaning documented.
+    """An option that two configs share must be listed here, and its meaning documented.
 
     ``--seed`` is the training's, as in Python; the others mean the same in both commands.
     """

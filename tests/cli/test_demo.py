@@ -1,4 +1,4 @@
-"""``foretaste demo``: at a small size what is said, at its own size what it promises."""
+"""``foretaste demo``: its output at a small size, its promises at its own size."""
 
 from __future__ import annotations
 

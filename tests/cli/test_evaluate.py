@@ -15,7 +15,7 @@ from tests.cli.conftest import Foretaste
 
 
 def logged(run: str) -> dict[str, Any]:
-    """The test metrics that the training wrote down."""
+    """The test metrics in the training's log."""
     evaluations = [event for event in Run.open(run).log.read() if event["event"] == "evaluation"]
     metrics: dict[str, Any] = evaluations[-1]["evaluation"]["metrics"]
     return metrics
@@ -106,7 +106,7 @@ def test_compare_shows_runs_and_their_differences(foretaste: Foretaste) -> None:
 def test_a_run_that_is_clearly_worse_does_not_pass_the_gate(
     foretaste: Foretaste, tmp_path: Path
 ) -> None:
-    """People of four kinds, each with items of its own, which popularity cannot tell apart."""
+    """People of four kinds, each kind with its own items; popularity cannot tell them apart."""
     rows = [f"{user},{(user % 4) * 10 + (user // 4 + 3 * step) % 10},{step}"
             for user in range(120) for step in range(6)]  # fmt: skip
     (tmp_path / "kinds.csv").write_text("\n".join(["user_id,item_id,timestamp", *rows]) + "\n")

@@ -49,7 +49,7 @@ NUM_ITEMS = 60
 
 
 def write_ml_20m(root: Path) -> None:
-    """Ratings: many users with six, a few with the twenty and more that NCF wants."""
+    """Write ratings: many users have six, a few have the twenty or more that NCF needs."""
     generator = np.random.default_rng(1)
     lines = ["userId,movieId,rating,timestamp"]
     for user in range(NUM_NEW_USERS + NUM_ACTIVE_USERS):
@@ -63,7 +63,7 @@ def write_ml_20m(root: Path) -> None:
 
 
 def shortened(command: str) -> str:
-    """The same for less: the guides' hundreds of epochs are not what is tested."""
+    """The same lines with few epochs: the guides' hundreds of epochs are not tested."""
     if "--inference_benchmark" in command:
         return command + FEW_CALLS
     is_test = "--test" in command or "--mode test" in command
@@ -98,7 +98,7 @@ def test_the_guides_in_their_container_two_nights_running(
     digests = set()
     for night in (1, 2):
         for command in GUIDES:
-            # Other weights each night: a run of the same request would have the same.
+            # Weights differ each night: a run of the same request would have the same.
             line = shortened(command).replace("-e 1", f"-e {night}")
             done = call(*line.replace("/data", str(data)).split())
             assert done.status == 0, (command, done.err)

@@ -1,4 +1,4 @@
-"""Command lines of the reference scripts put into our words, and what contradicts itself."""
+"""Command lines of the reference scripts in our words, and contradictory lines."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_a_dataset_is_found_among_options() -> None:
 def test_old_words_replace_what_an_earlier_training_wrote(
     foretaste: Foretaste, tmp_path: Path
 ) -> None:
-    """Twice the same: the second says what it replaces."""
+    """The second of two equal trainings says that it replaces the first."""
     Path("checkpoints").mkdir()
     line = (
         "train vae data --hidden 8 --latent 4 --epochs 1 --batch_size_train 64 --checkpoint_dir "
@@ -304,7 +304,7 @@ def test_a_checkpoint_in_a_run_is_the_run() -> None:
 
 
 def test_every_option_without_a_value_is_known_as_one() -> None:
-    """The word after it is no value, so it may be the dataset or run."""
+    """The word after the option is no value, so it may be the dataset or run."""
     commands = commands_of(app)
     for model in (*NCF_MODELS, *VAE_MODELS):
         for command in ("evaluate", "prepare", f"train {model}"):
@@ -327,7 +327,7 @@ def test_every_option_without_a_value_is_known_as_one() -> None:
 def test_the_inference_benchmark_asks_what_theirs_asked(
     line: str, options: str, shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One user of ten random items, among as many as the reference has."""
+    """One user has ten random items among as many items as the reference has."""
     monkeypatch.chdir(shop)
     manifest = open_dataset("data").manifest
     sizes = f"{manifest.num_train_users}x{manifest.num_items}"

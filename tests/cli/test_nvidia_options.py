@@ -1,4 +1,4 @@
-"""Every option of the reference scripts does here what its name says."""
+"""Every option of the reference scripts has here the effect that its name promises."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEUMF = "train neumf data -f 4 --layers 8 4 -e 2 -b 4096"
 
 @dataclass
 class Trained:
-    """One training, and all that came of it."""
+    """One training and all of its results."""
 
     done: Done
     run: Run
@@ -99,7 +99,7 @@ def _left_out(trained: Trained) -> bool:
 Check = Callable[[Trained], bool]
 
 TRAININGS: dict[str, tuple[str, dict[str, Check]]] = {
-    # NCF: what followed python ncf.py
+    # NCF: the words after python ncf.py
     "NCF, long names": (
         "train neumf --data data --factors 4 --layers 8 4 --epochs 4 --batch-size 100 "
         "--valid-users-per-batch 7 --negative-samples 2 --learning-rate 0.0045 --topk 7 --seed 9 "
@@ -170,7 +170,7 @@ TRAININGS: dict[str, tuple[str, dict[str, Check]]] = {
             )
         },
     ),
-    # VAE-CF: what followed python main.py
+    # VAE-CF: the words after python main.py
     "VAE-CF": (
         "train vae --train --data_dir . --hidden 8 --latent 4 --epochs 2 --batch_size_train 64 "
         "--batch_size_validation 50 --validation_step 2 --warm_up_epochs 1 --total_anneal_steps 40 "
@@ -203,7 +203,7 @@ TRAININGS: dict[str, tuple[str, dict[str, Check]]] = {
         },
     ),
 }
-"""Command lines, and by option what came of it."""
+"""Command lines, and the result of each option."""
 
 
 @pytest.mark.parametrize("name", TRAININGS)

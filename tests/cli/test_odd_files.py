@@ -1,4 +1,4 @@
-"""Every option that names a file: a pipe is not waited for, and a device is not read."""
+"""Every option that names a file refuses a pipe without waiting, and does not read a device."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_what_train_compete_and_tune_left_out_is_said(foretaste: Foretaste, tmp_
 
 
 def write_triple(folder: Path) -> Path:
-    """Files as the NCF paper publishes them; of 30 users, 3 contradict their candidates."""
+    """Write files in the NCF paper's form; 3 users in 30 contradict their candidates."""
     train, test, negative = [], [], []
     for user in range(30):
         items = [(user * 7 + n * 3) % 40 for n in range(8)]

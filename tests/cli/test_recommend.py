@@ -181,7 +181,7 @@ def test_a_file_of_histories_to_a_file(foretaste: Foretaste, tmp_path: Path) -> 
 
 
 def without_score(row: str) -> str:
-    """A row, less what depends on how many users were answered at once."""
+    """A row without the cells that depend on the number of users in a batch."""
     about, rank, item_id, _score, title = row.split(",", 4)
     return f"{about},{rank},{item_id},{title}"
 
@@ -215,7 +215,7 @@ def test_similar_items_of_the_whole_catalogue_go_to_a_file(
     in_all = [row.split(",") for row in rows if row.split(",")[0] in ("4", "7")]
     alone = [row.split(",") for row in printed[1:]]
     assert [row[:3] + row[4:] for row in in_all] == [row[:3] + row[4:] for row in alone]
-    # products of two rows and of sixty may add in another order
+    # products of two rows may add in another order than products of sixty
     assert [float(row[3]) for row in in_all] == pytest.approx([float(row[3]) for row in alone])
     some = foretaste(f"similar runs/gmf --item 4 7 -k 3 --output {tmp_path}/some.csv --quiet")
     assert some == Done(0, "", "")

@@ -19,7 +19,7 @@ SMALL = "--factors 4 --epochs 3 --batch-size 2000"
 
 @pytest.fixture
 def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Has Ctrl-C come in the second epoch's first step, once."""
+    """A function that sends Ctrl-C once, in the second epoch's first step."""
 
     def arrange() -> None:
         stepped = TrainingDisplay.stepped

@@ -1,6 +1,5 @@
-"""A long command on a terminal, and where colours are not wanted.
-
-That neither bars nor colours go into a pipe, `tests.cli.conftest.call` checks of every command.
+"""A long command on a terminal, with and without colours. `tests.cli.conftest.call` checks for
+every command that neither bars nor colours go into a pipe.
 """
 
 from __future__ import annotations

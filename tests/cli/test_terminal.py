@@ -151,7 +151,7 @@ def test_without_a_terminal_long_work_has_a_line_every_half_minute(
         steps("Preparing") as step,
         counting("Quiet", quiet=True) as quiet,
     ):
-        now += 5.0  # of other work, which tells nothing of the time left
+        now += 5.0  # of other work, which does not tell the time left
         for done in range(5):
             progress(done, 8)
             step(f"part {done}")

@@ -1,4 +1,4 @@
-"""``foretaste train``: what is shown, and what is kept."""
+"""``foretaste train``: its output and its files."""
 
 from __future__ import annotations
 
