@@ -1,4 +1,4 @@
-"""Command lines of foretaste among ranks, as torchrun starts them, for tests that end some of them.
+"""Command lines of foretaste among ranks, started like torchrun's, for tests that end some ranks.
 
     with launched(2, "train vae data --run run", tmp_path) as ranks:
         ranks.wait_for(tmp_path / "run" / "metrics.jsonl", '"event": "epoch"')
@@ -49,7 +49,7 @@ class Launched:
         prelude: Callable[[int], None] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """Start ranks, all or ``only`` some, in place of those before; each calls ``prelude``."""
+        """Start ranks, all or ``only`` some, in place of earlier ones; each calls ``prelude``."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
         for rank in range(size) if only is None else only:
@@ -117,16 +117,16 @@ class Launched:
 
     @property
     def stderr(self) -> str:
-        """Everything that the ranks have written there."""
+        """Everything that the ranks wrote to stderr."""
         return _text(self.directory, "stderr")
 
     @property
     def stdout(self) -> str:
-        """The same of stdout."""
+        """Everything that the ranks wrote to stdout."""
         return _text(self.directory, "stdout")
 
     def errors(self) -> list[str]:
-        """Lines on stderr that are no part of the display: errors, interrupts, tracebacks."""
+        """Lines on stderr outside the display: errors, interrupts, tracebacks."""
         marks = ("error:", "interrupted", "Traceback", "terminate called")
         return [line for line in self.stderr.splitlines() if line.startswith(marks)]
 
@@ -140,7 +140,7 @@ def launched(
     prelude: Callable[[int], None] | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Launched]:
-    """Ranks that run a command line in ``directory``; those left in the end are killed."""
+    """Ranks that run a command line in ``directory``; the end kills ranks that still run."""
     store = dist.TCPStore(
         "localhost", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60)
     )

@@ -1,4 +1,4 @@
-"""Ranks that take the decisions of clocks and signals at the same update."""
+"""All ranks take decisions of clocks and signals at the same update."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 
 def decisions(ranks: Ranks, signalled: int, is_slow: bool) -> list[tuple[int, bool, int | None]]:
-    """Updates at which something was agreed: each rank's clock says otherwise at each of them."""
+    """Updates with an agreement, although each rank's clock differs at each of them."""
     agreement, found = SharedInterruption(ranks, Path("run")), []
     for update in range(NUM_UPDATES):
         time.sleep(0.002 * (1 + ranks.rank * is_slow))
@@ -82,7 +82,7 @@ def losses_of_parts(ranks: Ranks) -> list[list[float]]:
 
 
 def test_losses_are_the_same_bits_whenever_they_are_summed() -> None:
-    """A saved state holds the sum of those before it, which the end of the epoch takes again."""
+    """A saved state holds the sum of earlier losses, and the end of the epoch uses it again."""
     for found in run_ranks(losses_of_parts, 3):
         assert found[0] == found[1] == found[2]
 
@@ -96,7 +96,7 @@ def test_alone_nothing_is_put_off() -> None:
 def test_a_signal_that_a_scheduler_sends_twice_is_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A later one acts at once."""
+    """A later signal acts at once."""
     killed: list[int] = []
     clock = [100.0]
     monkeypatch.setattr("foretaste.distributed.interruption.time.monotonic", lambda: clock[0])
@@ -108,7 +108,7 @@ def test_a_signal_that_a_scheduler_sends_twice_is_one(
             for clock[0] in (100.0, 100.5, 101.5):
                 signal.raise_signal(signal.SIGTERM)
             assert killed == []
-            interruption.check("after epoch 1")  # what is not agreed ends nothing
+            interruption.check("after epoch 1")  # a decision without agreement ends nothing
             with pytest.raises(Interrupted, match="go on with: torchrun"):
                 interruption.end("after epoch 1", interruption.last)
             clock[0] = 110.0

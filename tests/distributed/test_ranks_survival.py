@@ -1,4 +1,4 @@
-"""Ranks that are killed, stopped, missing, different or fail: all end, with one message."""
+"""If a rank is killed, stopped, missing, different or failing, all ranks end with one message."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def the_error(ranks: Launched) -> str:
 
 
 def test_a_rank_that_is_killed_ends_the_others(dataset: Dataset, tmp_path: Path) -> None:
-    """Even the first; another is killed below."""
+    """The first rank is killed here; a later test kills another one."""
     with launched(3, f"train {ENDLESS} {dataset.path} --run run", tmp_path) as ranks:
         wait_for_epochs(ranks)
         ranks.send(0, signal.SIGKILL)
@@ -109,7 +109,7 @@ def test_a_process_group_without_collectives_on_the_cpu_is_refused(
     line, env = f"train {SHORT} {dataset.path} --run run", {"BACKEND": "cuda:gloo"}
     with launched(2, line, tmp_path, prelude=with_a_group_of_its_own, env=env) as ranks:
         assert ranks.statuses() == [2, 2]
-    # Without collectives the first rank to come says it, with its number unless it is the first.
+    # Without collectives the first rank to arrive reports it, with its number unless it is rank 0.
     assert (
         "torch.distributed was initialised with the backend 'cuda:gloo', which has no "
         "collectives of tensors on the CPU; initialise it with"
@@ -228,7 +228,7 @@ def failing(rank: int) -> None:
 
     if rank == int(os.environ["FAILS"]):
         Run.save_state = fail  # type: ignore[assignment]
-        if rank:  # the first alone writes
+        if rank:  # the first rank alone writes
             SharedCheckpoints.write_state = fail  # type: ignore[assignment]
 
 

@@ -1,4 +1,4 @@
-"""Bytes that ranks send, as docs/scaling.md has them."""
+"""Bytes that ranks send equal the numbers in docs/scaling.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Trainings by several ranks: the run that one process would have written.
-
-Runs know no ranks: trained on some, stopped, gone on with on others, read by one process.
+"""Trainings by several ranks write the run that one process would have written. A run is
+independent of ranks: some train it and stop, others resume it, and one process reads it.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ def test_ranks_train_the_model_of_one_process(
     """The dataset has features if the model learns from features."""
     alone = run_by(1, name, shop, tmp_path / "alone", precision=precision)
     shared = run_by(size, name, shop, tmp_path / "shared", precision=precision)
-    # Adam's first steps are of one size, however small a gradient is: it amplifies rounding.
+    # Adam's first steps have one size for any gradient, so they amplify rounding.
     in_half = 0.1 if name == "neumf" else 0.05
     assert_alike(shared, alone, 1e-3 if precision == "fp32" else in_half)
 
@@ -134,7 +133,7 @@ def test_ranks_train_the_model_of_one_process(
 def test_ranks_train_on_partitions_as_one_on_the_whole(
     name: str, dataset: Dataset, tmp_path: Path
 ) -> None:
-    """Training pairs in files by ranges of users, as Spark writes them."""
+    """Training pairs lie in files by ranges of users, like Spark's output."""
     last = dataset.manifest.num_train_users - 1
     laid_out = in_partitions(dataset, tmp_path / "data", [0, last // 3, last], row_group_size=50)
     alone = run_by(1, name, dataset, tmp_path / "alone")
@@ -208,7 +207,7 @@ STEPLESS: dict[str, Any] = {"epochs": 1, "learning_rate": 1e-12, "seed": 4}
 def test_ranks_begin_with_the_rows_of_a_run(
     size: int, dataset: Dataset, everything: Dataset, tmp_path: Path
 ) -> None:
-    """Each with its own users' rows, matched by id."""
+    """Each rank begins with its own users' rows, matched by id."""
     source = run_by(size, "neumf", dataset, tmp_path / "source")
     settings = STEPLESS | {"start_from": source.path}
     alone = run_by(1, "neumf", everything, tmp_path / "alone", **settings)

@@ -1,4 +1,4 @@
-"""What the examples of the documentation find around them."""
+"""Folders for the examples of the documentation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.docs.pages import page
 
 @pytest.fixture(scope="session")
 def after_quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory in which the quickstart was followed, its demo aside: of that, the two files."""
+    """A directory after the quickstart without its demo; only the demo's two files are there."""
     directory = tmp_path_factory.mktemp("quickstart")
     demo = directory / "foretaste-demo"
     demo.mkdir()
@@ -37,5 +37,5 @@ def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def directory(after_quickstart: Path, tmp_path: Path) -> Path:
-    """A copy of it, for one page."""
+    """A copy of `after_quickstart` for one page."""
     return shutil.copytree(after_quickstart, tmp_path / "after", symlinks=True)

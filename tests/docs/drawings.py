@@ -1,4 +1,4 @@
-"""The drawing of the rooms, docs/images/rooms.svg, made of what they import.
+"""The drawing of the rooms, docs/images/rooms.svg, made from their imports.
 
 ``python -m tests.docs.drawings`` writes it again, from the root of a clone.
 """
@@ -19,7 +19,7 @@ _BOW = 234
 
 @cache
 def imported() -> dict[str, set[str]]:
-    """The rooms that each room imports, but for what one looks up through a door."""
+    """The rooms that each room imports, without look-ups through a door."""
     found: dict[str, set[str]] = {}
     for room, each in all_imports():
         if room and room not in BESIDE:
@@ -79,7 +79,7 @@ def _arrow(x: float, y: float, to_x: float, to_y: float) -> str:
 
 
 def _rows(imports: dict[str, set[str]]) -> list[list[str]]:
-    """Rows from the top: each room right below the lowest that imports it."""
+    """Rows from the top: each room stands right below the lowest room that imports it."""
     depth: dict[str, int] = {}
     while len(depth) < len(imports):
         for room in imports:
@@ -93,7 +93,7 @@ def _rows(imports: dict[str, set[str]]) -> list[list[str]]:
 
 
 def _direct(imports: dict[str, set[str]], room: str) -> set[str]:
-    """Rooms that a room imports, without those that others of them reach too."""
+    """Rooms that a room imports and that no other imported room reaches."""
 
     def reached(one: str) -> set[str]:
         return imports[one].union(*map(reached, imports[one]))

@@ -1,9 +1,9 @@
-"""Runs the examples of a page, in order, and holds what they print against what it shows.
+"""Runs the examples of a page in order, and compares their output with the page.
 
-``console`` blocks hold commands behind ``$`` and what they print; a service that is started behind
-``&`` runs to the end of the page, and ``curl`` asks it; ``python`` blocks are run in one namespace,
-and a ``text`` block after one is what it prints. A block with a title is a file that lies there
-before what follows is run. ``sh`` blocks are not run.
+``console`` blocks hold commands behind ``$`` and their output; a service that is started behind
+``&`` runs to the end of the page, and ``curl`` asks it; ``python`` blocks run in one namespace, and
+a ``text`` block behind one is its output. A block with a title is a file that exists before the
+following blocks run. ``sh`` blocks are not run.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PATTERNS = {
 
 
 def run_page(page: Page, directory: Path) -> int:
-    """Run every example of ``page`` in ``directory``; how many there were."""
+    """Run every example of ``page`` in ``directory``; return their number."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     num_examples = 0
     with contextlib.chdir(directory), contextlib.ExitStack() as services:
@@ -67,7 +67,7 @@ def run_page(page: Page, directory: Path) -> int:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Whether ``printed`` is what is ``shown``.
+    """Whether ``printed`` equals the ``shown`` text.
 
     White space is white space, ``...`` stands for anything, and times, rates and memory for any
     other. A number with a decimal point may differ in the second digit: scores and metrics do, a
@@ -117,7 +117,7 @@ def _run_command(
         done = _curl(words[1:])
     else:
         done = call(*words[1:]) if words[0] == "foretaste" else launched(words)
-    # A step that takes half a minute, on a busy machine, says how far it is.
+    # A step that takes half a minute on a busy machine prints its progress.
     printed = re.sub(r"(?m)^.+: \d+%, [-:\d]+ left *\n", "", done.out + done.err)
     assert (done.status != 0) == command.output.startswith("error: "), f"{where}\n{printed}"
     if command.output.strip():
@@ -125,7 +125,7 @@ def _run_command(
 
 
 def _start_service(arguments: Sequence[str], services: contextlib.ExitStack) -> Done:
-    """Start the service, at a port that is free, in place of the one that the page shows."""
+    """Start the service at a free port in place of the page's port."""
     served = services.enter_context(processes.serve(*arguments))
     _served_at.append(served.port)
     services.callback(_served_at.pop)

@@ -1,4 +1,4 @@
-"""The pages of the documentation as a reader and as a test sees them."""
+"""The pages of the documentation, for a reader and for tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Block:
 
     language: str
     title: str | None
-    """The name of the file that it shows, if it shows one."""
+    """The name of the shown file, None if the block shows no file."""
     text: str
     line: int
     """Line of the opening fence in the page."""
@@ -39,7 +39,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """One command of a console block, and what the page shows of its output."""
+    """One command of a console block, and its output on the page."""
 
     line: str
     output: str
@@ -80,7 +80,7 @@ class Page:
 
     @cached_property
     def anchors(self) -> set[str]:
-        """What a link may name behind ``#``; repeated headings are not told apart."""
+        """The targets of links behind ``#``; repeated headings have one target."""
         return {slug(heading) for _, heading in _HEADING.findall(self.prose)}
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The interactions of a small shop, which examples in the documentation read."""
+"""The interactions of a small shop for examples in the documentation."""
 
 from __future__ import annotations
 

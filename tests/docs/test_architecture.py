@@ -1,4 +1,4 @@
-"""The page of the architecture is what the walls hold and the files are."""
+"""The page of the architecture agrees with the walls and the files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Every command in a table of the documentation runs, in the order of the page, in one folder.
 
-Data and benchmarks are small, and MovieLens comes from a server of this machine; the commands are
-as they are written.
+Data and benchmarks are small, and MovieLens comes from a server of this machine; the commands run
+unchanged.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def test_the_commands_of_a_table_run(name: str, folder: Path) -> None:
 
 
 def _on_two_ranks(words: list[str], folder: Path) -> Done:
-    """The same with less, as torchrun starts it: ranks are processes that know the real ML-20M."""
+    """Run a smaller line on two ranks like torchrun; the rank processes know the real ML-20M."""
     option, number, *rest = words[1:5]
     assert (option, number.isdigit(), rest) == ("--nproc-per-node", True, ["-m", "--"])
     program, *line = words[5:]

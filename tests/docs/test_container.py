@@ -34,7 +34,7 @@ class Instruction:
 
 
 def instructions() -> list[Instruction]:
-    """The Dockerfile's, comments and line breaks taken out."""
+    """The instructions of the Dockerfile without comments and line breaks."""
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     text = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
     joined = re.sub(r"\\\n\s*", " ", text)
@@ -52,7 +52,7 @@ def stages() -> list[list[Instruction]]:
 
 
 def let_in(path: str) -> bool:
-    """Whether .dockerignore lets a path into the build; its last line that fits decides."""
+    """Whether .dockerignore lets a path into the build; the last matching line decides."""
     verdict = True
     for line in (ROOT / ".dockerignore").read_text().split():
         pattern = line.removeprefix("!")

@@ -54,7 +54,7 @@ def test_ncf(tmp_path: Path) -> None:
     assert pairs_of(dataset, "test") == {(0, 2), (1, 1)}
 
 
-# As VAE-CF numbers them: users in a random order, the last four of them held out; items as training
+# VAE-CF's numbering: users in a random order, the last four of them held out; items as training
 # has them.
 USERS, ITEMS = [40, 7, 23, 5, 90, 11, 62, 3], [500, 20, 310, 77]
 TRAIN: Pairs = [(40, 500), (40, 20), (7, 310), (23, 77), (23, 500), (5, 20)]
@@ -71,7 +71,7 @@ def save(folder: Path, name: str, users: list[int], pairs: Pairs) -> None:
 
 @pytest.fixture
 def preprocessed(tmp_path: Path) -> Path:
-    """What VAE-CF writes."""
+    """The files that VAE-CF writes."""
     folder = tmp_path / "ml-20m" / "preprocessed"
     folder.mkdir(parents=True)
     for name, ids in (("show2id", ITEMS), ("profile2id", USERS)):
@@ -95,7 +95,7 @@ def test_vae(preprocessed: Path, tmp_path: Path) -> None:
 
 
 def test_rows_are_not_given_to_other_users(preprocessed: Path, tmp_path: Path) -> None:
-    """VAE-CF's rows begin with the first held-out user of whom something is left."""
+    """VAE-CF's rows begin with the first held-out user who still has interactions."""
     save(preprocessed, "vad_data_true", USERS[5:6], [(11, 77)])
     save(preprocessed, "vad_data_test", USERS[5:6], [(11, 20)])
     done = follow("vae_to_csv.py", tmp_path)

@@ -1,4 +1,4 @@
-"""The files of examples/ run as a user runs them, and print what the page shows."""
+"""The files of examples/ run like a user runs them, and print the page's output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHOWN = {
     if code.title is not None and shown.language == "text" and shown.title is None
 }
 CONVERT = {"ncf_to_csv.py", "vae_to_csv.py"}
-"""Run by test_conversion.py on what the reference systems wrote."""
+"""Run by test_conversion.py on files of the reference systems."""
 
 
 def test_every_file_is_shown_and_short() -> None:

@@ -1,4 +1,4 @@
-"""Every example of the documentation does what the page says."""
+"""Every example of the documentation prints the page's output."""
 
 from __future__ import annotations
 

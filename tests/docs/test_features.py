@@ -1,4 +1,4 @@
-"""The table of features by model is what the models do."""
+"""The table of features by model agrees with the models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page about data lists what is written, all of it and nothing else."""
+"""The page about data lists all written files, entries and columns, and nothing else."""
 
 from __future__ import annotations
 

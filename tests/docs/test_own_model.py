@@ -1,4 +1,4 @@
-"""The model on the page, word for word, as another package's: it is trained, answers and passes the
+"""The page's model, word for word in a package of its own, is trained, answers and passes the
 contract."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FILES = {block.title: block.text for block in PAGE.blocks if block.title}
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A folder of packages with what installing the page's package leaves there."""
+    """A folder of packages after installing the page's package."""
     project = tomllib.loads(FILES["pyproject.toml"])["project"]
     ((group, models),) = project["entry-points"].items()
     lines = [f"[{group}]", *(f"{name} = {value}" for name, value in models.items())]

@@ -1,4 +1,4 @@
-"""The threat model holds: each of its sentences names tests that there are."""
+"""The threat model holds: each of its sentences names existing tests."""
 
 from __future__ import annotations
 

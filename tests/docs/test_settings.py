@@ -1,5 +1,4 @@
-"""Every setting is in a table of the pages with its default, and no page names an option that is
-none."""
+"""Every setting is in a table of the pages with its default, and every option on a page exists."""
 
 from __future__ import annotations
 
@@ -98,7 +97,7 @@ def test_pages_name_options_that_there_are() -> None:
 
 
 def shown_commands() -> list[tuple[str, str]]:
-    """The foretaste commands of blocks that are neither run nor files, by page."""
+    """The foretaste commands in blocks that do not run and are no files, by page."""
 
     def lines(found: Page, block: Block) -> list[tuple[str, str]]:
         text = block.text.replace("\\\n", " ")

@@ -1,4 +1,4 @@
-"""The site builds without a warning, and asks nobody for anything."""
+"""The site builds without a warning, and makes no request to other hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics worked out by hand on their page are what the code computes."""
+"""The metrics worked out by hand on their page equal the code's."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tests.docs.pages import page, table_rows
 
 CATALOGUE = "ABCDEF"
 ITEMS = CATALOGUE + "G"
-"""The last of them training never saw."""
+"""Training never saw the last item."""
 
 
 def example() -> list[list[list[str]]]:
-    """The two tables of the section: what is ranked, and what comes out."""
+    """The two tables of the section: the ranked items and the metrics."""
     rows = page("metrics.md").rows("A worked example")
     return [[row for row in rows if len(row) == width] for width in (4, 7)]
 
 
 class AsWritten(RecommenderModel):
-    """Scores as the page has them."""
+    """A model with the page's scores."""
 
     name = "example"
 

@@ -1,4 +1,4 @@
-"""Candidates that came with a dataset, from its files to the numbers."""
+"""Candidates that came with a dataset, from the files to the metrics."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from foretaste.evaluation.gate import FEWEST_USERS, SEED_NOISE, judge, student_t
 
 
 def hits(num_users: int, share: float = 0.4, seed: int = 0) -> np.ndarray:
-    """Values of users of whom a share has a hit, at a random place."""
+    """Values of users; a share of the users has a hit at a random place."""
     rng = np.random.default_rng(seed)
     found = 1 / np.log2(1 + rng.integers(1, 11, num_users))
     return np.where(rng.random(num_users) < share, found, 0.0)
@@ -57,7 +57,8 @@ def test_fewer_than_twenty_users_decide_nothing(loss: float) -> None:
 
 @pytest.mark.parametrize("num_users", [100, 3000])
 def test_equal_lists_do_not_claim_to_see_everything(num_users: int) -> None:
-    """The smallest loss x that is 2.8 standard errors, with twice the variance of lost hits."""
+    """The smallest visible loss x equals 2.8 standard errors with twice the variance of lost
+    hits."""
     values = hits(num_users)
     found = judge("ndcg@100", values, values)
     assert (found.low, found.high) == (0, 0)

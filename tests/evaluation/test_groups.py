@@ -49,7 +49,7 @@ def test_users_by_activity() -> None:
     history = [list(range(length)) for length in lengths]
     heldout = held_out(history, [[6 + user % 4] for user in range(8)], num_items=10)
     found = measure(TableModel(torch.rand(8, 10)), heldout, more=True)
-    # Quarters end with the 2nd, 4th and 6th user; whoever has as many items goes with them.
+    # Quarters end with the 2nd, 4th and 6th user; a user with as many items joins them.
     rows = {"1 item": [0, 1, 2], "2 items": [3], "3–4 items": [4, 5, 6], "5 items": [7]}
     assert groups(found, "activity").keys() == rows.keys()
     for name, group in groups(found, "activity").items():
@@ -62,7 +62,8 @@ def test_users_by_activity() -> None:
 
 
 def test_held_out_items_by_popularity() -> None:
-    """As if these items were all that is held out; the others are candidates still."""
+    """A group's values equal an evaluation with only these items held out; other items stay
+    candidates."""
     generator = np.random.default_rng(3)
     heldout = random_held_out(generator, num_users=40, num_items=15, most_targets=5)
     heldout = replace(heldout, target=replace(heldout.target, num_items=16))
@@ -121,7 +122,7 @@ def test_new_users_by_history_length(candidates: str) -> None:
         assert group.metrics == quality
         assert group.num_short == (heldout.history.lengths() < length).sum()
     assert by_length["1 item"].metrics != by_length["3 items"].metrics
-    # Whoever has fewer items gives all of them, and none of these becomes a candidate.
+    # A user with fewer items gives all of them, and none of these becomes a candidate.
     whole = by_length["100 items"]
     assert (whole.num_users, whole.num_short) == (20, 20)
     for name, metric in whole.metrics.items():

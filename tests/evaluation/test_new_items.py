@@ -31,7 +31,7 @@ def shop(num_users: int = 40) -> HeldOut:
 
 
 def scores(num_users: int = 40) -> torch.Tensor:
-    """With ties."""
+    """Scores with ties."""
     generator = torch.Generator().manual_seed(2)
     return torch.randint(9, (num_users, NUM_ITEMS), generator=generator).float()
 
@@ -61,7 +61,7 @@ def test_a_target_that_a_model_lacks_is_a_miss(candidates: str) -> None:
     listing = evaluate(TableModel(whole_UI), heldout, candidates=candidates, k=(1000,))
     target = heldout.target
     for found, num_items in ((lacking, NUM_TRAIN_ITEMS), (listing, NUM_ITEMS)):
-        # A list of a thousand has all that a model lists.
+        # A list of a thousand has all items that a model lists.
         share = target.within(num_items).lengths() / target.lengths()
         assert found.per_user["recall_all@1000"].tolist() == pytest.approx(share.tolist())
         assert found.num_unseen_targets == np.count_nonzero(target.item_index >= num_items)
@@ -70,7 +70,7 @@ def test_a_target_that_a_model_lacks_is_a_miss(candidates: str) -> None:
     number = listing.num_new_targets
     line = f"{number} held-out items never seen in training, listed by their features"
     assert line in listing.conditions()
-    if candidates == "full":  # models that differ in it are named
+    if candidates == "full":  # the note names models that differ in it
         assert f"ease: {line}" in listing.conditions("ease")
         misses = f"ials: {lacking.num_unseen_targets} held-out items never seen in training, each"
         assert f"{misses} a miss" in lacking.conditions("ials")
@@ -151,7 +151,7 @@ def test_a_model_without_features_knows_nothing_of_who_has_new_items_alone() -> 
     lacking, listing = TableModel(torch.zeros(2, 3)), TableModel(torch.zeros(2, 5))
     assert evaluate(lacking, heldout, k=(1,)).num_users_unknown == 1
     assert evaluate(listing, heldout, k=(1,)).num_users_unknown == 0
-    # Nor is a history grown by what the model does not read.
+    # A history does not grow by interactions that the model does not read.
     for num_items, is_grown in ((5, True), (3, False)):
         read = heldout.read_by(num_items).is_grown
         assert read is not None

@@ -29,7 +29,7 @@ def test_targets_are_ranked_as_counting_ranks_them(
     score_BC = torch.randint(num_levels, (30, num_columns), generator=generator).float()
     column_BT = torch.randint(num_columns, (30, num_targets), generator=generator)
     column_BT[::2, ::3] = score_BC[::2].argmax(1, keepdim=True)
-    target_BT = score_BC.gather(1, column_BT)  # some of them masked below, as known items are
+    target_BT = score_BC.gather(1, column_BT)  # some of them masked below, like known items
     score_BC[:, ::7] = ABSENT
     score_BC[3, 5:] = ABSENT
     score_BC[4] = ABSENT

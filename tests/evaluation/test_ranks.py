@@ -29,7 +29,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def held_out_users(num_known: int, num_new: int) -> HeldOut:
-    """Users of whom the first were trained on, with candidates; one knows nothing."""
+    """Held-out users with candidates; training had the first ones, and one has no history."""
     generator = np.random.default_rng(3)
     num_users = num_known + num_new
     found = random_held_out(generator, num_users=num_users, num_items=NUM_ITEMS, most_targets=4)
@@ -55,7 +55,7 @@ def held_out_users(num_known: int, num_new: int) -> HeldOut:
 def measured(
     model: RecommenderModel, heldout: HeldOut, candidates: str, ranks: Ranks
 ) -> dict[str, Any]:
-    """All that an evaluation has but its duration."""
+    """All of an evaluation but its duration."""
     seen: list[tuple[int, int]] = []
     has_new = bool((heldout.user_index >= NUM_USERS).any())
     found = evaluate(
@@ -69,7 +69,7 @@ def measured(
         progress=lambda done, users: seen.append((done, users)),
         ranking=strategy_of(ranks).ranking,
     )
-    if not has_new:  # then nothing is ranked again
+    if not has_new:  # so nothing is ranked again
         assert seen == sorted(seen)
         assert not seen or seen[-1] == (found.num_users, found.num_users)
     values = {name: value.tolist() for name, value in found.per_user.items()}
@@ -99,7 +99,7 @@ def users_of(ranks: Ranks) -> range:
 
 
 def without_others(heldout: HeldOut, known: range) -> HeldOut:
-    """The interactions that a rank has in training: of its users."""
+    """The held-out part without the interactions of trained users on other ranks."""
 
     def own(histories: Histories) -> Histories:
         users = heldout.user_index[histories.row_index()]

@@ -93,7 +93,7 @@ def test_written_and_read_back() -> None:
     written = json.loads(json.dumps(with_more.as_dict()))
     assert len(written["groups"]) > 1
     assert Evaluation.from_dict(written) == with_more
-    del written["groups"]  # as evaluations were written before there were any
+    del written["groups"]  # older evaluations were written without them
     assert Evaluation.from_dict(written) == replace(with_more, groups=())
 
 

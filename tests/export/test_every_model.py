@@ -58,7 +58,7 @@ class Train:
 
 @dataclass(frozen=True)
 class Made:
-    """An exported run, loaded as a client would."""
+    """An exported run, loaded like a client loads it."""
 
     trained: Trained
     exported: Exported

@@ -1,4 +1,4 @@
-"""Exports one by one: what is refused, what lies where, and the client of the documentation."""
+"""Exports one by one: refusals, places of files, and the client of the documentation."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def test_other_lists_are_refused_and_nothing_is_left(
     with pytest.raises(UnsupportedError, match=r"was not exported: .* elsewhere"):
         export_run(run, tmp_path / "out", format="torch", k=3)
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr(parity, "NEAR", 1.0)  # everything is near
+    monkeypatch.setattr(parity, "NEAR", 1.0)  # every difference is a near tie
     found = export_run(run, tmp_path / "out", format="torch", k=3).parity
     assert found.different == 0
-    assert found.near_ties >= found.num_lists - 1  # of the whole catalogue no item is left
+    assert found.near_ties >= found.num_lists - 1  # no item of the catalogue is left
 
 
 def test_only_an_export_is_replaced(run: Run, tmp_path: Path) -> None:

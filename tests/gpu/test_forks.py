@@ -1,4 +1,4 @@
-"""A child that is forked from a process with a GPU is told that it has none."""
+"""A child that is forked from a process with a GPU gets an error that it has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""One rank with its collectives, NCCL's on a GPU, Gloo's on a CPU, computes what none computes."""
+"""A rank with collectives (NCCL's on a GPU, Gloo's on a CPU) computes the numbers of a process
+without."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from tests.bench.rows import MODELS, SHAPE
 
 
 class Several(int):
-    """A number of ranks that is not taken for one, so that nothing is left out."""
+    """A size of one that does not compare equal to 1, so that no collective is skipped."""
 
     def __eq__(self, other: object) -> bool:
         return False

@@ -83,7 +83,7 @@ MORE = [
 
 
 def hits(run: Run, dataset: Dataset, trained: set[tuple[int, int]], k: int) -> dict[int, float]:
-    """Hits of popularity by user, worked out from ids: by the definition."""
+    """Hits of popularity by user, worked out from ids by the definition."""
     heldout = dataset.heldout("test")
     users = [int(value) for value in dataset.users.ids(heldout.user_index)]
     names = [int(value) for value in dataset.items.ids()]
@@ -212,7 +212,7 @@ def test_a_model_of_the_order_needs_data_with_one(old: Dataset, tmp_path: Path) 
 
 @pytest.mark.parametrize("model", ["ease", "slist", "gmf"])
 def test_a_nightly_trial_and_the_served_run_read_one_history(model: str, tmp_path: Path) -> None:
-    """Also if the served run still holds a pair that was withdrawn."""
+    """Both read one history also if the served run still holds a withdrawn pair."""
     withdrawn = {(user, (user * 3 + 1) % 17) for user in range(0, 40, 3)}
     pairs = [pair for pair in dict.fromkeys([*PAIRS, *MORE]) if pair not in withdrawn]
     settings = SETTINGS.get(model, {})

@@ -1,4 +1,4 @@
-"""Runs are measured on the data they learned from, compared on the same, and named below."""
+"""Runs are measured on their own datasets, compared on one dataset, and named below the table."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def shop(path: Path, first_item: int) -> Dataset:
 
 
 def test_numbers_of_different_datasets_do_not_compare(tmp_path: Path) -> None:
-    """However alike the datasets are in everything that an evaluation counts."""
+    """Numbers of different datasets do not compare, even if all counts of the evaluations agree."""
     found = []
     for first_item in (1, 2):
         dataset = shop(tmp_path / f"shop {first_item}", first_item)

@@ -118,7 +118,8 @@ def test_rows_carry_what_must_be_named() -> None:
 
 
 def grouped(**num_users: int) -> Evaluation:
-    """An evaluation with groups by popularity; their metrics are of tenths of their users."""
+    """An evaluation with groups by popularity; a group's hr@10 is a tenth of its number of
+    users."""
     return replace(
         FOUND,
         groups=tuple(
