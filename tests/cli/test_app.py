@@ -257,7 +257,7 @@ def test_a_training_that_lost_its_reader_can_be_resumed(shop: Path, tmp_path: Pa
     status, err = read_one_line_of(*line, cwd=shop)
     assert status == 141
     assert err.startswith("interrupted ")
-    assert err.endswith(f"; go on with: foretaste train --resume {tmp_path / 'run'}\n")
+    assert err.endswith(f"; resume with: foretaste train --resume {tmp_path / 'run'}\n")
     assert (tmp_path / "run" / "resume.safetensors").is_file()
 
 

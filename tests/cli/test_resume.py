@@ -45,7 +45,7 @@ def test_an_interrupted_training_says_how_to_resume(
     done = foretaste(f"train gmf data {SMALL} --eval-every 1 --run {run}")
     assert done.status == 130
     expected = (
-        r"interrupted in epoch 2, after step 1 of \d+; go on with: (foretaste .*--resume .*)\n"
+        r"interrupted in epoch 2, after step 1 of \d+; resume with: (foretaste .*--resume .*)\n"
     )
     found = re.fullmatch(expected, done.err)
     assert found
@@ -54,7 +54,7 @@ def test_an_interrupted_training_says_how_to_resume(
     for command in (f"recommend {run} --user 1", f"similar {run} --item 1", f"evaluate {run}"):
         asked = foretaste(command)
         assert asked.status == 0, asked.err
-        assert f"note: {run}: the training is not finished; go on with: {found[1]}\n" in asked.err
+        assert f"note: {run}: the training is not finished; resume with: {found[1]}\n" in asked.err
 
     beside = f"note: {run} is being trained by process {os.getpid()} on "
     with Run.open(run).in_training():
@@ -66,14 +66,14 @@ def test_an_interrupted_training_says_how_to_resume(
     done = foretaste(found[1].removeprefix("foretaste "))
     assert done.status == 0, done.err
     assert "Resuming gmf on " in done.out
-    assert re.search(r"^  goes on at  epoch 2, step 1 of \d+$", done.out, re.MULTILINE)
+    assert re.search(r"^  resumed at  epoch 2, step 1 of \d+$", done.out, re.MULTILINE)
     assert re.findall(r"^    ([123]) ", done.out, re.MULTILINE) == ["2", "3"]
     assert f"\nRun: {run}\nNext:\n" in done.out
 
     done = foretaste(f"train --resume {run}")
     assert done.status == 2
     further = f"to train its weights further, begin a new run with --from {run}\n"
-    assert done.err == f"error: {run} is finished: there is nothing to go on with; {further}"
+    assert done.err == f"error: {run} is finished: there is nothing to resume; {further}"
 
 
 def test_a_finished_fit_is_repeated_by_like(foretaste: Foretaste, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_finished_fit_is_repeated_by_like(foretaste: Foretaste, tmp_path: Path
     assert foretaste(f"train ease data --run {run}").status == 0
     done = foretaste(f"train --resume {run}")
     again = f"to repeat its settings, begin a new run with --like {run} DATASET\n"
-    assert done.err == f"error: {run} is finished: there is nothing to go on with; {again}"
+    assert done.err == f"error: {run} is finished: there is nothing to resume; {again}"
 
 
 def test_a_log_that_is_there_is_replaced_only_with_overwrite(

@@ -1,5 +1,5 @@
 """Files of items: how they are found to be written, and the files that are refused with a command
-that writes them anew."""
+that writes them again."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Case:
     num_partitions: int = 2
     rows_of_file: int = 1 << 20
     is_usual: bool = False
-    """Compiled by Spark and planned anew as it runs, as where nothing is set for tests."""
+    """Compiled by Spark and planned again as it runs, as where nothing is set for tests."""
 
 
 def table_of(rows: list[Row], *, has_times: bool = True) -> pa.Table:

@@ -109,7 +109,7 @@ def test_a_signal_that_a_scheduler_sends_twice_is_one(
                 signal.raise_signal(signal.SIGTERM)
             assert killed == []
             interruption.check("after epoch 1")  # a decision without agreement ends nothing
-            with pytest.raises(Interrupted, match="go on with: torchrun"):
+            with pytest.raises(Interrupted, match="resume with: torchrun"):
                 interruption.end("after epoch 1", interruption.last)
             clock[0] = 110.0
             signal.raise_signal(signal.SIGTERM)

@@ -70,7 +70,7 @@ def test_a_rank_that_is_killed_ends_the_others(dataset: Dataset, tmp_path: Path)
         ranks.send(0, signal.SIGKILL)
         assert ranks.statuses() == [-signal.SIGKILL, 2, 2]
     assert LOST in the_error(ranks)
-    assert "go on with: torchrun --nproc-per-node 3 -m -- " in the_error(ranks)
+    assert "resume with: torchrun --nproc-per-node 3 -m -- " in the_error(ranks)
 
 
 def test_a_rank_that_stands_still_ends_the_others(dataset: Dataset, tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_rank_that_fails_by_itself_has_its_message_printed_alone(
     with launched(3, line, tmp_path, prelude=failing, env=env) as ranks:
         assert ranks.statuses() == [2, 2, 2]
     error = the_error(ranks)
-    assert "the disk is full; once that is mended, go on with: torchrun" in error
+    assert "the disk is full; once that is fixed, resume with: torchrun" in error
     assert error.startswith(f"error: rank {rank}: the disk" if rank else "error: the disk")
 
 
@@ -263,10 +263,10 @@ def test_ctrl_c_to_one_rank_saves_a_state_for_all_ranks(
         (told,) = ranks.errors()
         command = "torchrun --nproc-per-node 2 -m -- foretaste train --resume"
         assert told.startswith(("interrupted in epoch", "interrupted after epoch"))
-        assert f"go on with: {command} " in told
+        assert f"resume with: {command} " in told
         ranks.start("train --resume run", 2)
         assert ranks.statuses() == [0, 0]
-    assert "goes on at" in ranks.stdout
+    assert "resumed at" in ranks.stdout
     killed = Run.open(tmp_path / "run")
     assert weights_of(killed) == weights_of(whole)
     assert numbers_of(killed) == numbers_of(whole)
@@ -296,7 +296,7 @@ def test_sigterm_to_ranks_that_wait_for_the_first_ends_all_alike(
         assert ranks.statuses() == [143, 143]
         (told,) = ranks.errors()
         assert told.startswith(
-            "interrupted while fitting, which begins anew; go on with: foretaste train --resume"
+            "interrupted while fitting, which begins again; resume with: foretaste train --resume"
         )
 
 

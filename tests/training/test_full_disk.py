@@ -69,7 +69,7 @@ def test_a_disk_that_fills_up_loses_nothing(
     assert str(error.value) == (
         f"{path}/{name} cannot be written: Error while serializing: I/O error: "
         "File too large (os error 27); "
-        f"once that is mended, go on with: foretaste train --resume {path}"
+        f"once that is fixed, resume with: foretaste train --resume {path}"
     )
     assert not list(path.glob(".*"))
     assert Run.open(path).load_weights()
@@ -88,7 +88,7 @@ def test_no_room_for_the_log_is_one_message_too(
         def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
             fill_disk((path / "metrics.jsonl").stat().st_size)
 
-    message = r"metrics\.jsonl cannot be written: .*File too large; once that is mended, go on"
+    message = r"metrics\.jsonl cannot be written: .*File too large; once that is fixed, resume"
     with room_again_afterwards(), pytest.raises(RunError, match=message):
         train_large(dataset, path, NoRoomForALine())
 

@@ -71,7 +71,7 @@ def test_an_interrupted_training_resumes_at_its_place(
     path = tmp_path / "a run"
     with pytest.raises(Interrupted) as error:
         run_of("gmf", dataset, path, batch_size=1000, callback=Killing(moment, number))
-    expected = f"interrupted {where}; go on with: foretaste train --resume '{path}'"
+    expected = f"interrupted {where}; resume with: foretaste train --resume '{path}'"
     assert str(error.value) == expected
     assert error.value.signal_number == number
     assert (path / "resume.safetensors").is_file()
@@ -90,7 +90,7 @@ def test_a_training_whose_output_nobody_reads_is_saved(
             assert (epoch, step) < (2, 3), "nothing more is printed"
 
     path = tmp_path / "run"
-    with pytest.raises(Interrupted, match="in epoch 2, after step 3 of 4; go on") as error:
+    with pytest.raises(Interrupted, match="in epoch 2, after step 3 of 4; resume") as error:
         run_of("gmf", dataset, path, batch_size=1000, callback=Printing())
     assert error.value.signal_number == signal.SIGPIPE
     run = resume(path)
@@ -105,7 +105,7 @@ def test_fitting_is_interrupted_if_nothing_is_ranked(tmp_path: Path) -> None:
 
     table = generate(GenerateConfig(num_users=30, num_items=20, num_interactions=200)).table
     dataset = prepare(table, tmp_path / "data", protocol="none")
-    with pytest.raises(Interrupted, match="while fitting, which begins anew; go on with"):
+    with pytest.raises(Interrupted, match="while fitting, which begins again; resume with"):
         run_of("ease", dataset, tmp_path / "run", callback=KillingAtTheStart())
     assert resume(tmp_path / "run").is_finished
 
@@ -119,7 +119,7 @@ def test_fitting_is_interrupted_between_its_steps(dataset: Dataset, tmp_path: Pa
             self._at(step)
 
     watching = Watching("counting pairs of items")
-    with pytest.raises(Interrupted, match="while fitting, which begins anew; go on with"):
+    with pytest.raises(Interrupted, match="while fitting, which begins again; resume with"):
         run_of("ease", dataset, tmp_path / "run", callback=watching, search=False)
     assert steps == ["counting pairs of items"]
     assert resume(tmp_path / "run").is_finished
@@ -178,7 +178,7 @@ def test_the_same_call_resumes_an_unfinished_run(
 
 
 def test_an_unfinished_run_on_other_data_is_left_alone(dataset: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(Interrupted, match="go on with"):
+    with pytest.raises(Interrupted, match="resume with"):
         run_of("ease", dataset, tmp_path / "run", callback=Killing("test"))
     table = generate(GenerateConfig(num_users=30, num_items=20, num_interactions=200)).table
     other = prepare(table, tmp_path / "data", protocol="none")

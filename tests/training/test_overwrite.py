@@ -50,7 +50,7 @@ def test_a_stopped_training_leaves_the_old_run_and_the_same_command_resumes(
     assert contents(old.path) == before
     begun = Run.open(place / "run.next")
     assert (begun.config.model, begun.is_finished) == ("gmf", False)
-    assert begun.why_unfinished().endswith(f"go on with: foretaste train --resume {old.path}")
+    assert begun.why_unfinished().endswith(f"resume with: foretaste train --resume {old.path}")
     assert (place / "log.jsonl").read_bytes() == begun.log.path.read_bytes()
     states = {listed.path.name: listed.state for listed in list_runs(place)}
     assert states == {"run": "finished", "run.next": "not finished"}
@@ -161,7 +161,7 @@ def test_a_finished_run_that_a_kill_kept_from_its_place_takes_it(
     # A kill may leave the replaced run beside the new one: it is older.
     stale = RunConfig(**vars(old.config) | {"created": "2020-01-01T00:00:00+00:00"})
     Run.create(place / "run.next", config=stale, dataset=dataset)
-    with pytest.raises(RunError, match="is finished: there is nothing to go on with"):
+    with pytest.raises(RunError, match="is finished: there is nothing to resume"):
         resume(old.path)
     assert run_of("ease", dataset, run.path, overwrite=True).config.model == "ease"
     assert [path.name for path in place.iterdir()] == ["run"]

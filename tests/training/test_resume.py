@@ -291,7 +291,7 @@ def test_without_a_state_it_begins_again_in_its_place(
     with TrainingDisplay(Console(file=out), TrainingConfig()) as display:
         resume(run, callback=display)
     assert "Resuming gmf on " in out.getvalue()
-    assert "  goes on at  epoch 1: it had ended before a state was saved\n" in out.getvalue()
+    assert "  resumed at  epoch 1: it had ended before a state was saved\n" in out.getvalue()
     assert weights_of(run) == weights_of(whole)
     assert numbers_of(run) == numbers_of(whole)
     assert not events(run, "resume")
@@ -413,7 +413,7 @@ def test_a_state_that_is_not_whole_or_not_ours_is_named(
     spoil: Callable[[Path, Run], None], message: str, run: Run, other: Run
 ) -> None:
     spoil(run.path / STATE, other)
-    with pytest.raises(RunError, match=rf"run/resume\.safetensors {message}.* begin .* anew"):
+    with pytest.raises(RunError, match=rf"run/resume\.safetensors {message}.* begin .* again"):
         resume(run)
 
 

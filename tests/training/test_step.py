@@ -199,7 +199,7 @@ def test_a_part_of_a_short_batch_is_not_replayed(histories: HistoryTensors) -> N
 def test_a_step_that_cannot_be_recorded_runs_unrecorded(histories: HistoryTensors) -> None:
     batches = batches_of("gmf", histories)
     step = step_of("gmf", recorder=Rerunner(refuses=True))
-    with pytest.warns(RuntimeWarning, match=r"stream is capturing\); training goes on") as warned:
+    with pytest.warns(RuntimeWarning, match=r"stream is capturing\); training continues") as warned:
         found = losses(step, batches)
     assert len(warned) == 1
     assert found == losses(step_of("gmf"), batches)

@@ -226,7 +226,7 @@ def test_an_interrupted_competition_resumes(
     dataset: Dataset, board: Leaderboard, tmp_path: Path
 ) -> None:
     arguments: dict[str, Any] = {"models": MODELS[::-1], "output": tmp_path / "it", "epochs": 3}
-    with pytest.raises(Interrupted, match="it, and the same command goes on with it"):
+    with pytest.raises(Interrupted, match="it, and the same command resumes it"):
         compete(dataset, callback=Trained(signal.SIGTERM), **arguments)
     trained = Trained()
     again = compete(dataset, callback=trained, **arguments)

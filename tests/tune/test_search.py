@@ -146,7 +146,7 @@ def test_more_trials_continue_after_the_last_and_after_an_interruption(
     expected = tuple(replace(one, run=tmp_path / one.run.name) for one in search.trials)
     few = tune_model("gmf", dataset, trials=3, callback=Callback(), **arguments)
     assert few.trials == expected[:3]
-    with pytest.raises(Interrupted, match="the same command goes on with it"):
+    with pytest.raises(Interrupted, match="the same command resumes it"):
         tune_model("gmf", dataset, trials=6, callback=Stopping(2), **arguments)
     trained = Trained()
     again = tune_model("gmf", dataset, trials=6, callback=trained, **arguments)

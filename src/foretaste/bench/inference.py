@@ -28,7 +28,7 @@ _BATCH_SIZES = {"cpu": (1, 16, 128, 1024), "cuda": (1, 16, 128, 1024, 8192)}
 _NUM_INPUTS = 8
 """Number of different inputs that calls take in turn, so that no cache has the next one."""
 
-# On a CPU the C library maps larger arrays anew for every call.
+# On a CPU the C library maps larger arrays again for every call.
 _PAIRS_AT_ONCE = {"cpu": 1 << 14, "cuda": 1 << 20}
 """Pairs whose users' rows are gathered at once."""
 

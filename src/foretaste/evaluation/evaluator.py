@@ -80,7 +80,7 @@ def evaluate(
         coverage: measure coverage and the share of lists with a new item under candidates full.
             They need every user's list, and the other metrics do not.
         progress: called after each batch with the number of users done and of all users. Begins
-            anew for each history length.
+            again for each history length.
         ranking: makes the `Ranking`. A subclass may share the users out to several processes.
 
     Raises SettingError for settings that do not exist, and for history lengths if training saw

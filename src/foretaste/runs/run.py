@@ -294,7 +294,7 @@ class Run:
         last = self.log.read()[-1]
         if last["event"] == "failed":
             return f"the training failed: {last['stopped_because']}"
-        return f"the training is not finished; go on with: {resume_command(self.place)}"
+        return f"the training is not finished; resume with: {resume_command(self.place)}"
 
     @property
     def training_process(self) -> str | None:
@@ -390,7 +390,7 @@ class Run:
             saved = read_tensors(path, self._of_state, rows_of)
             self.log.lines_until(saved.note["log_bytes"])
         except RunError as error:
-            raise RunError(f"{error}. Remove {path} to begin this training anew") from error
+            raise RunError(f"{error}. Remove {path} to begin this training again") from error
         return saved
 
     def discard_state(self) -> None:

@@ -254,7 +254,7 @@ class EventStore:
             found = now.st_dev, now.st_ino
         self._identity = self._identity or found
         if found != self._identity:
-            log("events_failed", message=f"{self._file} was removed or replaced: start anew")
+            log("events_failed", message=f"{self._file} was removed or replaced: start again")
             raise events_unavailable()
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ _REF = "#/components/schemas/{model}"
 _ERRORS = {
     400: "The request is not HTTP/1.1, or it ended early.",
     401: "The token is missing or wrong.",
-    409: "A run could not be loaded; the runs loaded before go on answering.",
+    409: "A run could not be loaded; the runs loaded before keep answering.",
     413: "The body is too long.",
     415: "The content type of the body is not JSON.",
     421: "The name in Host is not one of the service.",

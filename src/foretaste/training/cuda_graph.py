@@ -142,7 +142,7 @@ class RecordedStep(Step):
         self.recorder, self._batch = None, None
         warnings.warn(
             f"the training step could not be recorded as a CUDA graph ({reason}); "
-            "training goes on without",
+            "training continues without",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -133,7 +133,7 @@ class TrainingDisplay(Callback):
             learned += f", {start.num_samples // start.num_interactions - 1} negatives"
         self._say_labelled("model", learned)
         self._say_labelled("memory", start.memory)
-        self._say_labelled("goes on at", start.resumed_at)
+        self._say_labelled("resumed at", start.resumed_at)
         self._say_origins(start.started_from)
         self._say_labelled("note", note if ignored else None)
         # The precision is in the line above, and a CPU has one kind of kernels.

@@ -48,7 +48,7 @@ class Interruption(CaughtSignals):
     def end(self, where: str, number: int | None) -> None:
         """Raise `Interrupted` for a signal, if any; ``where`` says how far the training is."""
         if number:
-            raise Interrupted(f"interrupted {where}; go on with: {self.command}", number)
+            raise Interrupted(f"interrupted {where}; resume with: {self.command}", number)
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def errors_say_how_to_go_on(run: Run, command: str, *, writes: bool) -> Iterator
     try:
         yield
     except RankError as error:
-        error.way_on = f"; go on with: {command}"
+        error.way_on = f"; resume with: {command}"
         raise
     except TrainingError as error:
         if writes:
@@ -72,5 +72,5 @@ def errors_say_how_to_go_on(run: Run, command: str, *, writes: bool) -> Iterator
             )
         raise
     except RunError as error:
-        error.way_on = f"; once that is mended, go on with: {command}"
+        error.way_on = f"; once that is fixed, resume with: {command}"
         raise

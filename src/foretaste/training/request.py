@@ -202,7 +202,7 @@ def rerun_request(run: Run) -> TrainRequest:
     """The request that repeats a run, for as many epochs as its best one took.
 
     Kept are the training's values that ``auto`` chose, the warm start, and the settings of the
-    fold-in that validation chose. A schedule falls over as many epochs as it did. Found anew are
+    fold-in that validation chose. A schedule falls over as many epochs as it did. Found again are
     device, precision and kernels, and the weights in a model's loss that depend on the data alone.
     No settings are searched, nothing stops the training early, and the last epoch alone is
     evaluated: how many there are was chosen before. The dataset must have the features of a model

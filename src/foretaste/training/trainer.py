@@ -354,7 +354,7 @@ class EpochTrainer(Trainer):
                     reason = fit(self.step, self.batches, state, hooks, callbacks)
                 except Interrupted:
                     # Between two updates, or in a ranking: all its updates are counted, so it is
-                    # done anew.
+                    # done again.
                     checkpoints.save()
                     raise
                 # With this state a run that is killed while it is tested has no epoch to do again.
@@ -368,7 +368,7 @@ class EpochTrainer(Trainer):
                     run.discard_state()
 
     def _begun(self, run: Run, validation: Validation, checkpoints: Checkpoints) -> TrainingStart:
-        """Go to where the run was; returns the event of the training that begins or goes on."""
+        """Go to where the run was; returns the event of the training that begins or resumes."""
         is_resumed, resumed_at = self._restore(run, checkpoints)
         size = training_size(self.dataset.manifest)
         return self._start(
@@ -456,7 +456,7 @@ class OnePassTrainer(Trainer):
 
             def progress(step: str, num_done: int, num_all: int) -> None:
                 callbacks.fitting(step, num_done, num_all)
-                interruption.check("while fitting, which begins anew")
+                interruption.check("while fitting, which begins again")
 
             if self.fit_s is None:
                 clock.go()
@@ -464,7 +464,7 @@ class OnePassTrainer(Trainer):
                 clock.stop()
             else:
                 clock.running_s = self.fit_s
-            interruption.check("while fitting, which begins anew")
+            interruption.check("while fitting, which begins again")
             clock.next_epoch()
             run.save_weights(self.model.state_dict())
             reason = "fitted in one pass"

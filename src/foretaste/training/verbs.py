@@ -95,10 +95,10 @@ def train(
         needs_features: columns of features that the dataset must have, as those of a run that is
             repeated.
         run: the run's directory, new or empty; by default a new one in ``runs_root``. An
-            unfinished training there goes on where it asked for the same: model, settings, first
+            unfinished training there resumes if it asked for the same: model, settings, first
             weights and dataset.
         overwrite: replace the run at ``run`` once the new one is finished. Until then the new run
-            is in ``RUN.next``, where a training of the same request goes on, and the old one
+            is in ``RUN.next``, where a training of the same request resumes, and the old one
             answers. Files at the places in ``logs`` are replaced when the training begins.
         logs: files to write beside the run's own log.
         callback: gets every event of the training; by default a display on stderr, with bars on a
@@ -111,7 +111,7 @@ def train(
     the loss diverges, UnsupportedError if the model would not fit the machine or needs an order
     that the data have not, and RunError if ``run`` is taken or cannot be written.
     Raises Interrupted, a KeyboardInterrupt, after Ctrl-C, SIGTERM or SIGHUP. An error before the
-    training leaves nothing behind; after one in the training itself, `resume` goes on.
+    training leaves nothing behind; after one in the training itself, `resume` continues.
     """
     request = TrainRequest.of(
         model,
@@ -185,8 +185,8 @@ def _place_of_same(request: TrainRequest, dataset: Dataset) -> str | None:
             return str(run.path)
         if not request.overwrite:
             raise RunError(
-                f"{run.path} has an unfinished training of other settings: {difference}; go on "
-                f"with that one by {resume_command(run.path)}, replace it with --overwrite "
+                f"{run.path} has an unfinished training of other settings: {difference}; resume "
+                f"that one by {resume_command(run.path)}, replace it with --overwrite "
                 "(overwrite=True in Python), or choose another directory"
             )
     return None
@@ -320,7 +320,7 @@ def _resume(
             if request.model_config.has_epochs:
                 aim = "to train its weights further"
             raise RunError(
-                f"{run.path} is finished: there is nothing to go on with; {aim}, begin a new run "
+                f"{run.path} is finished: there is nothing to resume; {aim}, begin a new run "
                 f"with {_another(run, request)}"
             )
         dataset = strategy.opened(lambda: dataset_of(run, moved), partial(dataset_of, run))
@@ -347,7 +347,7 @@ def _resumed(
         device = strategy.recorded_device(recorded)
     except SettingError as error:
         raise RunError(
-            f"{run.path} was being trained on {recorded}, which is not here; go on where it "
+            f"{run.path} was being trained on {recorded}, which is not here; resume where it "
             f"is, or begin a new run with {_another(run, request)}"
         ) from error
     resolved = resumed_request(request, run, str(device))

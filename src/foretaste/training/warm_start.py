@@ -192,7 +192,7 @@ def take_first_weights(
         if begun and begun[role]["weights_sha256"] != origin.digest:
             raise RunError(
                 f"{origin.run.path} has other weights than when this training began with them, "
-                "so it cannot begin again; train anew"
+                "so it cannot begin again; train again"
             )
         origin.check_scores(model, role)
         origin.check_sizes(model, _prefixes(model, role))

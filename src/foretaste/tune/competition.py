@@ -66,7 +66,7 @@ def compete(
     The quick models come first. A line before each model has its number and, after the first slow
     model, the expected time of the rest.
 
-    After an interruption, a call with the same arguments goes on; finished trainings are not
+    After an interruption, a call with the same arguments resumes; finished trainings are not
     repeated. If interactions have weights, models that take them are also trained without them, and
     a note has the gain of the weights. A model that cannot be trained, for example for lack of
     memory, is an entry with its reason. Settings may be given by name, as in `train`.

@@ -31,7 +31,7 @@ def trainings_at(path: Path, settings: Mapping[str, Any]) -> Iterator[None]:
     """Lock a directory that is new, or that was begun with the same settings.
 
     Raises SettingError if it was begun with other settings or holds other files, RunError if it
-    cannot be written or is locked by another process, and Interrupted with the way to go on.
+    cannot be written or is locked by another process, and Interrupted with the way to resume.
     """
     asked = json.loads(json.dumps(settings))
     with writing(path):
@@ -53,7 +53,7 @@ def trainings_at(path: Path, settings: Mapping[str, Any]) -> Iterator[None]:
         try:
             yield
         except Interrupted as error:
-            message = f"interrupted; all is kept in {path}, and the same command goes on with it"
+            message = f"interrupted; all is kept in {path}, and the same command resumes it"
             raise Interrupted(message, error.signal_number) from None
 
 
@@ -71,7 +71,7 @@ def _check_same(path: Path, asked: Mapping[str, Any]) -> None:
         if asked.get(name) != begun.get(name):
             raise SettingError(
                 f"{path} was begun with {name} {shown(begun.get(name))}, and now it is "
-                f"{shown(asked.get(name))}; ask for the same to go on there, or name another "
+                f"{shown(asked.get(name))}; ask for the same to resume there, or name another "
                 "directory with --output (output=... in Python)"
             )
 

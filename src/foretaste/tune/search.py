@@ -60,7 +60,7 @@ def tune_model(
     Each trial is a training, and its value is its best validation metric. The first trial has the
     settings that `train` chooses, and TPE proposes the others. A trial below the median of earlier
     ones is stopped. The test part decides nothing. After an interruption, a call with the same
-    arguments goes on; with more ``trials`` it continues a finished search.
+    arguments resumes; with more ``trials`` it continues a finished search.
 
     Args:
         model: a model whose config has a ``search_space``.
@@ -159,7 +159,7 @@ def search_settings(search: TuneRequest, callback: Callback | None = None) -> Se
         open_study(path, space, seed, lambda: _first(request, data, space, callback)) as study,
     ):
         # What `train` would choose beside the searched settings is the same in every trial, and
-        # in the command that repeats the best one. No trial chooses anew.
+        # in the command that repeats the best one. No trial chooses again.
         common = {name: value for name, value in study.first.items() if name not in space}
         trial = replace(request, model_config=replace(request.model_config, **common))
         if acts("search", type(trial.model_config)):

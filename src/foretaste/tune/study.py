@@ -169,7 +169,7 @@ def open_study(
         while cause.__cause__ is not None:
             cause = cause.__cause__
         raise RunError(
-            f"{path / DATABASE} cannot be read or written: {cause}; the same command goes on once "
+            f"{path / DATABASE} cannot be read or written: {cause}; the same command resumes once "
             "it can"
         ) from error
 

@@ -98,7 +98,7 @@ function say(text) {
 /** Messages of what failed last, by what it was. */
 const troubles = new Map();
 
-/** A function that begins anew with each call, as the one before is given up; shows what fails. */
+/** A function that begins again with each call, as the one before is given up; shows what fails. */
 function latest(work) {
   let running = new AbortController();
   return async () => {
