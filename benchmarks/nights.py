@@ -36,8 +36,8 @@ from foretaste.measure import compare_runs
 from foretaste.models.registry import config_class
 from foretaste.runs import Run
 from foretaste.training import Callback, train
+from foretaste.training.api import train_run
 from foretaste.training.request import TrainRequest, rerun_request
-from foretaste.training.verbs import train_run
 
 LOSSES = (0.1, 0.2)
 DRAWS = 20

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.command import run
 from foretaste._util.formatting import memory
-from foretaste._util.settings import Count, wrong
+from foretaste._util.settings import Count, setting_error
 from foretaste.bench.config import BenchConfig, Counts
 from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
@@ -74,7 +74,7 @@ class VAEScaling(Scaling):
         super().__post_init__()
         if len(self.widths) not in (1, len(self.items)):
             allowed = f"one width for all, or one for each of the {len(self.items)} items"
-            raise wrong("widths", self.widths, allowed)
+            raise setting_error("widths", self.widths, allowed)
 
 
 NAME = "scaling"

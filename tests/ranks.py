@@ -36,7 +36,7 @@ PRELOADED = [
     "torch.distributed",
     "foretaste.cli.app",
     "foretaste.cli.train",
-    "foretaste.training.verbs",
+    "foretaste.training.api",
     "foretaste.runs.run",
 ]
 

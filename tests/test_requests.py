@@ -430,7 +430,7 @@ def test_a_command_and_a_call_make_the_same_request(
     monkeypatch.chdir(tmp_path)
     verb = VERBS[given.command.split()[0]][1]
     with (
-        patch("foretaste.training.verbs.train_run", keep),
+        patch("foretaste.training.api.train_run", keep),
         patch("foretaste.training.request.TrainRequest.check_names"),  # nothing is there
         patch("foretaste.data.preparation.prepare_dataset", keep),
         patch("foretaste.tune.search.search_settings", keep),

@@ -33,14 +33,14 @@ E = TypeVar("E", bound=BaseException)
 class ForetasteError(Exception):
     """An error that the user can correct; the message tells how, without passwords."""
 
-    way_on = ""
+    hint = ""
     """End of the message with the way to resume, if a training was saved."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(without_secrets(message))
 
     def __str__(self) -> str:
-        return f"{super().__str__()}{self.way_on}"
+        return f"{super().__str__()}{self.hint}"
 
 
 class SettingError(ForetasteError, ValueError):

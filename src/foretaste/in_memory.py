@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 
 from foretaste._util.formatting import labelled_lines
-from foretaste._util.settings import checked
+from foretaste._util.settings import validate
 from foretaste.data.dataset import Dataset
 from foretaste.data.manifest import Manifest
 from foretaste.data.preparation import open_or_prepare, prepare
@@ -30,12 +30,12 @@ from foretaste.recommend.recommender import Recommender
 from foretaste.runs.files import CONFIG, METRICS
 from foretaste.runs.places import new_run_directory
 from foretaste.runs.run import Run, load_model
+from foretaste.training.api import train_run
 from foretaste.training.auto import check_order
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
 from foretaste.training.request import TrainRequest, rerun_request
 from foretaste.training.strategy import strategy_here
-from foretaste.training.verbs import train_run
 
 if TYPE_CHECKING:
     import torch
@@ -81,8 +81,8 @@ class FittedRecommender(Recommender):
         ``overwrite`` replaces an existing run. Raises RunError if ``path`` exists or cannot be
         written.
         """
-        overwrite = checked("overwrite", overwrite, bool)
-        path = checked("path", path, Path)
+        overwrite = validate("overwrite", overwrite, bool)
+        path = validate("path", path, Path)
         with new_run_directory(path, overwrite=overwrite) as directory:
             for name, content in self._files.items():
                 (directory / name).write_bytes(content)
@@ -261,5 +261,5 @@ def _without_ways_on() -> Iterator[None]:
     except Interrupted as error:
         raise Interrupted("interrupted; nothing of it is kept", error.signal_number) from None
     except ForetasteError as error:
-        error.way_on = ""
+        error.hint = ""
         raise

@@ -65,11 +65,11 @@ class Recipe:
     defaults: ModelConfig | None = None
     """Settings for the test of the defaults, if they are not the model's defaults."""
 
-    knows_tastes: bool = True
+    is_personalized: bool = True
     """False for a model that shows all users the same items."""
 
     @property
-    def goes_by_seed(self) -> bool:
+    def is_seeded(self) -> bool:
         """True if another seed gives other weights."""
         return config_class(self.model).has_epochs
 
@@ -182,18 +182,18 @@ class ModelContract:
         assert isinstance(trained.model.config, config_class(name))
 
     def test_it_learns_the_board(self, trained: Trained) -> None:
-        if not trained.recipe.knows_tastes:
+        if not trained.recipe.is_personalized:
             pytest.skip("it knows no tastes")
         assert found_on_board(trained.model.score_catalogue(trained.known)) >= 0.98
 
     def test_it_learns_the_board_for_new_users(self, trained: Trained) -> None:
-        if not trained.recipe.knows_tastes:
+        if not trained.recipe.is_personalized:
             pytest.skip("it knows no tastes")
         assert found_on_board(folded_in(trained.model, trained.histories)) >= 0.98
 
     def test_its_defaults_learn_a_tiny_board(self, trained: Trained, tmp_path: Path) -> None:
         recipe = trained.recipe
-        if not recipe.knows_tastes:
+        if not recipe.is_personalized:
             pytest.skip("it knows no tastes")
         data = make_tiny_board(tmp_path / "tiny")
         run = recipe.train_with_defaults(data, tmp_path / "run")
@@ -345,8 +345,8 @@ class ModelContract:
 
     def test_another_seed_gives_other_weights(self, trained: Trained, tmp_path: Path) -> None:
         other = trained.recipe.train(trained.dataset, tmp_path / "run", seed=2)
-        goes_by_seed = trained.recipe.goes_by_seed
-        assert (weights_of(other) != weights_of(trained.run)) == goes_by_seed
+        is_seeded = trained.recipe.is_seeded
+        assert (weights_of(other) != weights_of(trained.run)) == is_seeded
 
     def test_its_scorer_gives_its_scores(self, trained: Trained) -> None:
         model = trained.model

@@ -8,11 +8,11 @@ import pytest
 
 from foretaste._util.formatting import (
     compact,
-    counted,
     did_you_mean,
     duration,
     memory,
     option_words,
+    pluralize,
     without_secrets,
 )
 
@@ -44,7 +44,7 @@ def test_duration(seconds: float | None, text: str) -> None:
 
 
 def test_counted() -> None:
-    assert [counted(count, "user") for count in (0, 1, 2000)] == [
+    assert [pluralize(count, "user") for count in (0, 1, 2000)] == [
         "0 users",
         "1 user",
         "2,000 users",

@@ -285,7 +285,7 @@ def test_memory_that_the_system_refuses_is_one_message(
         bytearray(1 << 60)
 
     monkeypatch.chdir(shop)
-    monkeypatch.setattr("foretaste.training.verbs.train_run", refuse)
+    monkeypatch.setattr("foretaste.training.api.train_run", refuse)
     done = call("train", "vae", "data")
     assert done.status == 2
     assert done.err.startswith("error: memory was refused by the system; ask for less at once")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from foretaste.cli.app import app
-from foretaste.cli.nvidia import modern
+from foretaste.cli.nvidia import translate
 from foretaste.cli.nvidia_line import FLAGS, NCF_MODELS, VAE_MODELS
 from foretaste.data import open_dataset
 from foretaste.data.manifest import Manifest
@@ -32,16 +32,16 @@ def ours(line: str) -> str:
 
 def translated(line: str) -> tuple[str, list[str]]:
     """The line in our words, without the schedule of trainings, and the notes on it."""
-    tokens, notes, _ = modern(line.split())
+    tokens, notes, _ = translate(line.split())
     return " ".join(tokens).replace(f" {CONSTANT}", ""), [*notes]
 
 
 @pytest.mark.parametrize("model", ["neumf", "vae"])
 def test_the_learning_rate_is_constant_as_theirs_was(model: str) -> None:
     line = f"train {model} data --amp --device cpu"
-    tokens = modern(line.split()).line
+    tokens = translate(line.split()).line
     assert " ".join(tokens).endswith(CONSTANT)
-    tokens = modern(f"{line} --learning-rate-schedule cosine".split()).line
+    tokens = translate(f"{line} --learning-rate-schedule cosine".split()).line
     assert CONSTANT not in " ".join(tokens)
 
 
@@ -153,7 +153,7 @@ def test_every_other_line_stays_unchanged() -> None:
         "prepare --train a.csv --test b.csv",
         "train neumf data --learning_rate=0.1 -k5",
     ):
-        assert modern(line.split()) == (line.split(), (), None)
+        assert translate(line.split()) == (line.split(), (), None)
 
 
 def test_both_names_of_half_precision_are_one() -> None:
@@ -187,10 +187,10 @@ def test_the_dataset_with_the_scripts_protocol_is_taken_among_several(three: Pat
     with pytest.raises(
         ForetasteError, match=r"has several datasets; name one: .*/again, .*-one-out$"
     ):
-        modern(f"evaluate runs/vae --data-dir {three}".split())
+        translate(f"evaluate runs/vae --data-dir {three}".split())
     (three / "held-out-users").rename(three / ".hidden")
     with pytest.raises(ForetasteError, match=r"name one: .*/again, .*-one-out, .*/temporal$"):
-        modern(f"train vae --data_dir {three}".split())
+        translate(f"train vae --data_dir {three}".split())
 
 
 def test_the_scripts_folder_is_searched_if_no_dataset_is_named(three: Path) -> None:
@@ -215,7 +215,7 @@ def test_without_any_dataset_it_is_said_how_to_make_one(
     with pytest.raises(
         ForetasteError, match=r"neither .*/data nor datasets .*: foretaste prepare ml-20m$"
     ):
-        modern(["train", "vae", "--train"])
+        translate(["train", "vae", "--train"])
 
 
 def test_a_dataset_is_found_among_options() -> None:

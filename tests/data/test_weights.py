@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 
-from foretaste._util.formatting import counted
+from foretaste._util.formatting import pluralize
 from foretaste.data import Dataset, GivenSplit, PrepareConfig, open_dataset, prepare
 from foretaste.errors import InputError, SettingError
 from foretaste.runs.verification import verify
@@ -333,7 +333,7 @@ def test_a_row_far_after_all_others_ages_no_other(
     assert {pair: weights[pair] for pair in expected} == expected
     assert max(expected.values()) == 1.0
     assert dataset.manifest.notes["times after a gap"].startswith(
-        f"{counted(len(found), 'row')} more than 10 half-lives after all others, from "
+        f"{pluralize(len(found), 'row')} more than 10 half-lives after all others, from "
         f"'4070908800', 2099-01-01 (odd.csv, line {num_rows + 5}): ages count from 20"
     )
 

@@ -188,11 +188,11 @@ def test_a_rank_of_another_version_and_with_other_threads_is_refused(
 
 
 def another_dataset(rank: int) -> None:
-    from foretaste.training import verbs
+    from foretaste.training import api
 
-    opened = verbs.open_dataset
+    opened = api.open_dataset
     if rank == 1:
-        verbs.open_dataset = lambda path: opened(os.environ["OTHER"])  # type: ignore[assignment]
+        api.open_dataset = lambda path: opened(os.environ["OTHER"])  # type: ignore[assignment]
 
 
 def test_a_rank_with_other_data_is_refused(
@@ -208,11 +208,11 @@ def test_a_rank_with_other_data_is_refused(
 
 
 def other_defaults(rank: int) -> None:
-    from foretaste.training import verbs
+    from foretaste.training import api
 
-    resolved = verbs.resolved_config
+    resolved = api.resolved_config
     if rank == 1:
-        verbs.resolved_config = lambda *given: replace(resolved(*given), beta1=0.5)
+        api.resolved_config = lambda *given: replace(resolved(*given), beta1=0.5)
 
 
 def test_a_rank_with_other_settings_is_refused(dataset: Dataset, tmp_path: Path) -> None:

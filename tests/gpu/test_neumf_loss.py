@@ -19,7 +19,7 @@ from foretaste.ops import neumf_loss
 from foretaste.ops.neumf_loss import reference
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
 from foretaste.ops.triton import neumf_loss as triton_loss
-from foretaste.ops.triton.checks import CASES, require_right
+from foretaste.ops.triton.checks import CASES, verify_kernels
 from tests.ops.cases import rms
 from tests.ops.neumf_loss.test_chunked import Shape, moved
 from tests.ops.neumf_loss.triton_cases import *  # noqa: F403
@@ -87,7 +87,7 @@ def test_a_step_never_waits_for_the_device(case: tuple[InteractionInputs, Sample
 def test_kernels_are_right_here() -> None:
     device = torch.device("cuda", torch.cuda.current_device())
     for dtype in (torch.float32, *HALVES):
-        require_right(dict.fromkeys(CASES, dtype), device)
+        verify_kernels(dict.fromkeys(CASES, dtype), device)
 
 
 def test_the_kernel_is_used_if_the_setting_names_it(

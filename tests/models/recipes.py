@@ -28,7 +28,7 @@ _SPARSE = EaseConfig(neighbors=5)
 class BlendRecipe(Recipe):
     """A blend of two others."""
 
-    goes_by_seed = True
+    is_seeded = True
 
     def train(self, dataset: Dataset, path: Path, *, seed: int = 1) -> Run:
         members = [
@@ -68,7 +68,7 @@ RECIPES = {name: Recipe(model=name) for name in MODEL_NAMES} | {
         settings={"epochs": 20, "batch_size": 64, "learning_rate": 0.01},
         model_config=SASRecConfig(factors=16, blocks=1, max_length=8, dropout=0.1),
     ),
-    "popularity": Recipe(model="popularity", knows_tastes=False),
+    "popularity": Recipe(model="popularity", is_personalized=False),
     "sparse ease": Recipe(model="ease", model_config=_SPARSE, defaults=_SPARSE),
     "blend": BlendRecipe(model="blend"),
 }

@@ -9,7 +9,7 @@ import torch
 
 from foretaste.errors import UnsupportedError
 from foretaste.ops.triton import support
-from foretaste.ops.triton.checks import require_right
+from foretaste.ops.triton.checks import verify_kernels
 
 
 @pytest.mark.parametrize(("capability", "is_installed"), [((7, 5), True), ((9, 0), False)])
@@ -20,4 +20,4 @@ def test_kernels_without_triton_or_on_an_old_gpu_are_refused(
     monkeypatch.setattr(support, "is_installed", lambda: is_installed)
     gpu = SimpleNamespace(type="cuda")
     with pytest.raises(UnsupportedError, match=r"needs Triton and an NVIDIA GPU of .* 8\.0"):
-        require_right({}, gpu)  # type: ignore[arg-type]
+        verify_kernels({}, gpu)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from foretaste.ops.workers import alone, of_each
+from foretaste.ops.workers import parallel_map, single_threaded
 
 CPU = torch.device("cpu")
 
@@ -27,11 +27,13 @@ def test_each_thread_computes_alone() -> None:
         torch.set_num_threads(3)  # what a chunk leaves behind does not reach the next chunk
         return found
 
-    assert list(of_each(num_threads, range(30), CPU)) == [1] * 30
-    assert alone(torch.get_num_threads, CPU) == 1
+    assert list(parallel_map(num_threads, range(30), CPU)) == [1] * 30
+    assert single_threaded(torch.get_num_threads, CPU) == 1
     assert torch.get_num_threads() == 3
 
 
 @pytest.mark.usefixtures("_three_threads")
 def test_results_are_in_the_order_of_the_chunks() -> None:
-    assert list(of_each(lambda chunk: chunk * chunk, range(50), CPU)) == [n * n for n in range(50)]
+    assert list(parallel_map(lambda chunk: chunk * chunk, range(50), CPU)) == [
+        n * n for n in range(50)
+    ]

@@ -17,7 +17,7 @@ from torch import Tensor
 from foretaste.errors import UnsupportedError
 from foretaste.ops.triton import checks
 from foretaste.ops.triton import neumf_loss as triton_loss
-from foretaste.ops.triton.checks import require_right
+from foretaste.ops.triton.checks import verify_kernels
 from foretaste.training.strategy import ALONE
 from tests.ops.cases import random_histories
 from tests.training.plans import make_plan
@@ -28,15 +28,15 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def _nothing_checked() -> Iterator[None]:
-    checks.problem_of.cache_clear()
+    checks.kernel_error.cache_clear()
     yield
-    checks.problem_of.cache_clear()
+    checks.kernel_error.cache_clear()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("operation", checks.CASES)
 def test_kernels_are_right(operation: str, dtype: torch.dtype) -> None:
-    require_right({operation: dtype}, CPU)
+    verify_kernels({operation: dtype}, CPU)
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, operation: str, change: Any) -> None:
@@ -58,15 +58,15 @@ def test_a_wrong_value_or_gradient_is_seen(which: int, monkeypatch: pytest.Monke
 
     spoil(monkeypatch, "neumf_loss", change)
     with pytest.raises(UnsupportedError, match=r"of neumf_loss in torch.float16 .* it is off by"):
-        require_right({"neumf_loss": torch.float16}, CPU)
+        verify_kernels({"neumf_loss": torch.float16}, CPU)
 
 
 def test_tf32_is_allowed_its_own_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "float32_products", lambda *of: nullcontext())
     spoil(monkeypatch, "neumf_loss", lambda found: [tensor * (1 + 2.0**-11) for tensor in found])
-    require_right({"neumf_loss": torch.float32}, CPU, "tf32")
+    verify_kernels({"neumf_loss": torch.float32}, CPU, "tf32")
     with pytest.raises(UnsupportedError, match=r"off by 4\.9e-04"):
-        require_right({"neumf_loss": torch.float32}, CPU)
+        verify_kernels({"neumf_loss": torch.float32}, CPU)
 
 
 def test_a_kernel_that_does_not_compile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_a_kernel_that_does_not_compile_is_refused(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(triton_loss, "loss", fail)
     with pytest.raises(UnsupportedError, match=r"\(RuntimeError: PassManager::run failed\); leave"):
-        require_right({"neumf_loss": torch.float32}, CPU)
+        verify_kernels({"neumf_loss": torch.float32}, CPU)
 
 
 def test_nothing_that_is_nan_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_nothing_that_is_nan_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
 
     spoil(monkeypatch, "embedding_bag", change)
     with pytest.raises(UnsupportedError, match="off by nan"):
-        require_right({"embedding_bag": torch.float32}, CPU)
+        verify_kernels({"embedding_bag": torch.float32}, CPU)
 
 
 @pytest.mark.parametrize("name", ["neumf", "vae"])

@@ -111,7 +111,7 @@ def opened(ranks: Ranks, path: Path, elsewhere: Path, second: str | None) -> str
         if second == "nothing" and ranks.rank == 1:
             patch.setattr(Path, "is_dir", lambda path: False)
         try:
-            return str(strategy_of(ranks).opened(lambda: Run.open(path), open_run).path)
+            return str(strategy_of(ranks).open_on_all(lambda: Run.open(path), open_run).path)
         except RankError as error:
             return str(error)
 

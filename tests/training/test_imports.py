@@ -10,7 +10,7 @@ from foretaste.data import Dataset
 
 
 def test_a_training_that_is_watched_by_others_needs_no_terminal_library() -> None:
-    code = "import sys; sys.modules['rich'] = None; import foretaste.training.verbs"
+    code = "import sys; sys.modules['rich'] = None; import foretaste.training.api"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

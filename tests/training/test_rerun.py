@@ -21,7 +21,7 @@ from foretaste.runs.run import load_model
 from foretaste.testing import board_table
 from foretaste.training import Callback, TrainingConfig, train
 from foretaste.training.auto import resumed_request
-from foretaste.training.config import acts
+from foretaste.training.config import applies
 from foretaste.training.request import TrainRequest, rerun_request
 from tests.training.trainings import CONFIGS, events, run_of, trained_again, weights_of
 
@@ -61,7 +61,7 @@ def test_settings_that_a_model_ignores_are_left_out_of_a_rerun(
         "ials", dataset, config=TrainingConfig(epochs=1, device="cpu"), run=tmp_path / "run"
     )
     asked = rerun_request(Run.open(run.path)).config
-    ignored = {one.name for one in fields(TrainingConfig) if not acts(one.name, IALSConfig)}
+    ignored = {one.name for one in fields(TrainingConfig) if not applies(one.name, IALSConfig)}
     assert ignored
     default = TrainingConfig()
     assert {name: getattr(asked, name) for name in ignored} == {

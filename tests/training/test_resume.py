@@ -534,12 +534,12 @@ def test_saving_is_outside_the_training_clock(monkeypatch: pytest.MonkeyPatch) -
     clock = Clock()
     clock.go()
     now = 2.0
-    with clock.standing():
+    with clock.paused():
         assert clock.running_s == 2.0
         now = 50.0
     now = 51.0
     clock.stop()
-    with clock.standing():
+    with clock.paused():
         now = 99.0
     clock.next_epoch()
     assert clock.epoch_s == [3.0]

@@ -287,7 +287,7 @@ def test_a_free_name_that_another_process_takes_is_no_error(
 ) -> None:
     taken = run_of("popularity", dataset, tmp_path / "taken").path
     offered = iter([taken, tmp_path / "free"])
-    monkeypatch.setattr("foretaste.training.verbs.unused_run_path", lambda *_: next(offered))
+    monkeypatch.setattr("foretaste.training.api.unused_run_path", lambda *_: next(offered))
     run = train("popularity", dataset, config=TrainingConfig(device="cpu"), runs_root=tmp_path)
     assert run.path == tmp_path / "free"
 

@@ -20,7 +20,7 @@ from foretaste.models.base import (
 )
 from foretaste.models.batches import Batch, Batches, WholeData
 from foretaste.models.config import ModelConfig, TrainingSize
-from foretaste.models.parts import WHOLE, Parts
+from foretaste.models.parts import SINGLE, Shards
 from foretaste.ops.histories import HistoryTensors
 
 
@@ -125,7 +125,7 @@ class ToySteps(ToyVectors, NeuralModel):
     name = "toy-steps"
 
     def make_batches(
-        self, histories: HistoryTensors, *, parts: Parts = WHOLE, **settings: Any
+        self, histories: HistoryTensors, *, parts: Shards = SINGLE, **settings: Any
     ) -> Batches:
         self.parts = parts
         return WholeData(histories)
@@ -161,7 +161,7 @@ class ToyPhases(ToySteps):
     name = "toy-phases"
 
     def make_batches(
-        self, histories: HistoryTensors, *, parts: Parts = WHOLE, **settings: Any
+        self, histories: HistoryTensors, *, parts: Shards = SINGLE, **settings: Any
     ) -> Batches:
         self.parts = parts
         return Alternating(histories)

@@ -17,8 +17,8 @@ from foretaste.models.sasrec.config import SASRecConfig
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.runs import Run
 from foretaste.training import Callback, LogConfig, PretrainingConfig, TrainingConfig, train
+from foretaste.training.api import train_run
 from foretaste.training.request import TrainRequest
-from foretaste.training.verbs import train_run
 
 CONFIGS: dict[str, Any] = {
     "neumf": NeuMFConfig(factors=4, layers=(8, 8, 4)),

@@ -17,7 +17,7 @@ _LONGEST_SHOWN = 200
 _NUM_ENTRIES_READ = 10_000
 
 
-def counted(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """A count with its noun: 1 user, 2,000 users."""
     return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
 
@@ -88,7 +88,7 @@ def option_words(settings: Mapping[str, object]) -> list[str]:
     return words
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """A value for a message: quoted, on one line, and cut if it is long."""
     if isinstance(value, str) and len(value) > _LONGEST_SHOWN:
         return f"{value[:_LONGEST_SHOWN]!r}... ({len(value):,} characters)"

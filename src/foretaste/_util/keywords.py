@@ -9,7 +9,7 @@ from typing import Any
 import foretaste
 from foretaste._util.formatting import spelled_like
 from foretaste._util.other_names import translated
-from foretaste._util.settings import checked
+from foretaste._util.settings import validate
 from foretaste.errors import SettingError
 
 
@@ -34,7 +34,7 @@ def assign_settings(
     for part, kind in parts.items():
         own = {name: left.pop(name) for name in of_parts[part] if name in left}
         if (config := given.get(part)) is not None:
-            assigned[part] = replace(checked(part, config, kind), **own)
+            assigned[part] = replace(validate(part, config, kind), **own)
         elif own:
             assigned[part] = kind(**own)
     return assigned

@@ -36,7 +36,7 @@ from typing import (
     overload,
 )
 
-from foretaste._util.formatting import shown, without_secrets
+from foretaste._util.formatting import short_repr, without_secrets
 from foretaste.errors import SettingError
 
 Settings = TypeVar("Settings")
@@ -98,31 +98,31 @@ def check_settings(settings: object) -> None:
     kind: Any = type(settings)  # hashable, which mypy does not see
     for name, hint in _hints(kind).items():
         value = getattr(settings, name)
-        converted = checked(name, value, hint)
+        converted = validate(name, value, hint)
         if converted is not value:
             object.__setattr__(settings, name, converted)  # the dataclass may be frozen
 
 
 @overload
-def checked(name: str, value: object, hint: type[Settings]) -> Settings: ...
+def validate(name: str, value: object, hint: type[Settings]) -> Settings: ...
 @overload
-def checked(name: str, value: object, hint: Any) -> Any: ...
-def checked(name: str, value: object, hint: Any) -> Any:
+def validate(name: str, value: object, hint: Any) -> Any: ...
+def validate(name: str, value: object, hint: Any) -> Any:
     """``value`` converted to the type hint; SettingError if it does not fit."""
     try:
         return _converted(value, hint, _ANY)
     except _UnfitError:
-        raise wrong(name, value, _allowed(hint, _ANY)) from None
+        raise setting_error(name, value, _allowed(hint, _ANY)) from None
 
 
-def wrong(name: str, value: object, allowed: str) -> SettingError:
+def setting_error(name: str, value: object, allowed: str) -> SettingError:
     """The error of a setting, with its name, its value and the allowed values."""
-    return SettingError(f"{name} is {shown(value)}; it must be {allowed}")
+    return SettingError(f"{name} is {short_repr(value)}; it must be {allowed}")
 
 
 def given_or_default(name: str, given: Settings | None, kind: type[Settings]) -> Settings:
     """The ``given`` settings, checked to be of class ``kind``; its defaults if None."""
-    return kind() if given is None else checked(name, given, kind)
+    return kind() if given is None else validate(name, given, kind)
 
 
 def from_document(kind: type[Settings], document: Mapping[str, object]) -> Settings:
@@ -137,7 +137,7 @@ def from_document(kind: type[Settings], document: Mapping[str, object]) -> Setti
         if is_needed and item.name not in document:
             raise SettingError(f"{item.name} is missing")
     if unknown := [name for name in document if name not in hints]:
-        raise SettingError(f"{shown(unknown[0])} is unknown")
+        raise SettingError(f"{short_repr(unknown[0])} is unknown")
     return kind(**{name: _built(value, hints[name]) for name, value in document.items()})
 
 

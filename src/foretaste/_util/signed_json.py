@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 from foretaste._util.documents import Json
-from foretaste._util.formatting import shown
+from foretaste._util.formatting import short_repr
 
 SHA256 = "sha256"
 """The last key; its value is the digest, in hexadecimal, of all text before that value."""
@@ -38,7 +38,7 @@ def other_format(found: object, reads: int, again: str) -> str:
     one."""
     is_newer = isinstance(found, int) and found > reads
     advice = "update foretaste" if is_newer else again
-    return f"in format {shown(found)}, and this foretaste reads format {reads}; {advice}"
+    return f"in format {short_repr(found)}, and this foretaste reads format {reads}; {advice}"
 
 
 def _sha256(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from foretaste._util.documents import Json
-from foretaste._util.formatting import counted
+from foretaste._util.formatting import pluralize
 from foretaste._util.terminal import print_data, printable
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import counting, note_if_unfinished, say, stderr_console, stdout_console
@@ -131,8 +131,8 @@ class AnswerOptions:
             (found.num_partial_histories, "part of the history ignored, never seen in training"),
         ):
             if count:
-                say(notes, f"{note}: {counted(count, kind)}")
-        rows, lists = counted(found.num_rows, "row"), counted(found.num_users, kind)
+                say(notes, f"{note}: {pluralize(count, kind)}")
+        rows, lists = pluralize(found.num_rows, "row"), pluralize(found.num_users, kind)
         say(stdout_console(), f"Wrote {rows} for {lists}: {found.path}")
         if all:
             say(notes, found.speed(kind))

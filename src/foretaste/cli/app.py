@@ -164,9 +164,9 @@ def run_tokens(tokens: Sequence[str], size: int) -> None:
     notes: Sequence[str] = ()
     last = None
     if Command.of(tokens) is not None:  # a command that NVIDIA's scripts had
-        from foretaste.cli.nvidia import modern
+        from foretaste.cli.nvidia import translate
 
-        tokens, notes, last = modern(tokens)
+        tokens, notes, last = translate(tokens)
     if size > 1:
         name = " ".join(tokens[: 2 if "bench" in tokens[:1] else 1])
         if name and not name.startswith("-") and name not in _OF_RANKS:

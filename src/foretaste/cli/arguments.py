@@ -19,7 +19,7 @@ from cyclopts import (
 )
 
 from foretaste._util.other_names import translated
-from foretaste._util.settings import Threads, checked
+from foretaste._util.settings import Threads, validate
 from foretaste.models.registry import MODEL_NAMES
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def use_threads(threads: int | None) -> None:
     """Set the number of CPU threads, if it is given. Ranks compare it as they join, so it is set
     before."""
     if threads is not None:
-        checked_threads = checked("threads", threads, Threads)
+        checked_threads = validate("threads", threads, Threads)
         import torch
 
         torch.set_num_threads(checked_threads)

@@ -32,7 +32,7 @@ Rule = str | tuple[str, Converter] | Action
 an action."""
 
 
-def idle(line: Line, written: str, value: str) -> None:
+def ignored(line: Line, written: str, value: str) -> None:
     """Ignore an option that means nothing to the command; a note says so."""
     line.idle.append(written)
 
@@ -67,8 +67,8 @@ class Row(NamedTuple):
     """The rules of an option by command; None if the command has the same option."""
 
     train: Rule | None = None
-    evaluate: Rule | None = idle
-    bench_recommend: Rule | None = idle
+    evaluate: Rule | None = ignored
+    bench_recommend: Rule | None = ignored
     """Rule for ``--inference_benchmark``."""
 
 
@@ -79,13 +79,13 @@ _HITS = "--select-by hr@{}"
 _TABLE: Mapping[tuple[str, ...], Mapping[str, Row]] = {
     (*NCF_MODELS, *VAE_MODELS): {
         "--epochs -e": Row(),
-        "--batch-size -b": Row(None, idle, "--batch-sizes {}"),
-        "--seed -s --dropout --factors -f --layers --activation": Row(None, idle, None),
+        "--batch-size -b": Row(None, ignored, "--batch-sizes {}"),
+        "--seed -s --dropout --factors -f --layers --activation": Row(None, ignored, None),
         "--learning-rate -l --beta1 --beta2 --eps --eval-after --verbose --trace": Row(),
         "--target -t": Row(),
         "--warm-up-epochs": Row(),
         "--loss-scale": Row(fixed_loss_scale),
-        "--xla": Row(idle),
+        "--xla": Row(ignored),
         "--checkpoint-dir": Row("--run {}", ("RUN {}", paths.run)),
         "--load-checkpoint-path": Row(None, ("RUN {}", paths.run)),
         "--data": Row(None, "--dataset {}", ("--shape {}", paths.shape)),
@@ -152,7 +152,7 @@ _WHOLE_CATALOGUE = (
 )
 
 
-def modern(tokens: Sequence[str]) -> Modern:
+def translate(tokens: Sequence[str]) -> Modern:
     """The command line to run, with our options in place of the scripts', and notes.
 
     Raises SettingError if two options contradict each other, or name a missing file.
@@ -211,8 +211,8 @@ def _rules(command: Command, *, is_test: bool) -> dict[str, Rule]:
     for models, rows in sorted(_TABLE.items(), key=lambda entry: model in entry[0]):
         for names, row in rows.items():
             rule: Rule | None = getattr(row, column)
-            is_foreign = model is not None and model not in models and rule is not idle
-            is_of_training = command.verb == "evaluate" and rule is idle
+            is_foreign = model is not None and model not in models and rule is not ignored
+            is_of_training = command.verb == "evaluate" and rule is ignored
             if rule is not None and not is_foreign and (is_test or not is_of_training):
                 rules.update(dict.fromkeys(names.split(), rule))
     return rules

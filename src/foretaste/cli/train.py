@@ -70,7 +70,7 @@ def command_for(model: str) -> Callable[..., None]:
         )
         request.check_names()  # before torch is imported, which takes 1.1 s
 
-        from foretaste.training.verbs import train_run
+        from foretaste.training.api import train_run
 
         with displayed(request.config, place) as display:
             run = train_run(request, display)
@@ -117,7 +117,7 @@ def rerun(
     request = replace(request, data=data, **given)
     request.check_names()
 
-    from foretaste.training.verbs import train_run
+    from foretaste.training.api import train_run
 
     with displayed(request.config, place) as display:
         trained = train_run(request, display)

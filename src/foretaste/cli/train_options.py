@@ -17,7 +17,7 @@ from foretaste.training.config import (
     LogConfig,
     PretrainingConfig,
     TrainingConfig,
-    acts,
+    applies,
 )
 
 if TYPE_CHECKING:
@@ -162,8 +162,8 @@ def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
         "place": (place, OUTPUT, True),
     }
     return {
-        name: Annotated[config | None, Parameter(name="*", group=group, parse=acts)]
-        for name, (config, group, acts) in configs.items()
+        name: Annotated[config | None, Parameter(name="*", group=group, parse=applies)]
+        for name, (config, group, applies) in configs.items()
     }
 
 
@@ -173,7 +173,7 @@ def _training_options(kind: type[ModelConfig]) -> type[TrainingConfig]:
     parameters = {
         name: Parameter(
             group=group_of.get(name, TRAINING),
-            parse=acts(name, kind),
+            parse=applies(name, kind),
             show=False if name in HIDDEN else None,
         )
         for name in get_type_hints(TrainingConfig)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from foretaste._util.documents import Document
-from foretaste._util.formatting import shown
-from foretaste._util.settings import Count, Seed, Threads, check_settings, wrong
+from foretaste._util.formatting import short_repr
+from foretaste._util.settings import Count, Seed, Threads, check_settings, setting_error
 from foretaste.errors import SettingError
 
 Protocol = Literal[
@@ -138,7 +138,7 @@ class PairsConfig:
         object.__setattr__(self, "encoding", _encoding(self.encoding))
         if isinstance(self.time_column, tuple):
             if len(self.time_column) not in (1, 2):
-                raise wrong(
+                raise setting_error(
                     "time_column",
                     " ".join(self.time_column),
                     "a column of times, or one of dates and one of clocks",
@@ -149,7 +149,7 @@ class PairsConfig:
             not 1 <= len(self.delimiter.encode()) <= _MAX_DELIMITER_BYTES
             or any(char in self.delimiter for char in '"\r\n')
         ):
-            raise wrong(
+            raise setting_error(
                 "delimiter",
                 self.delimiter,
                 f"one to {_MAX_DELIMITER_BYTES} bytes without quotes and line breaks, such as '::' "
@@ -159,7 +159,7 @@ class PairsConfig:
             return
         read = [column for column in self.columns if column != SKIPPED]
         if len(read) < 2 or len(set(read)) < len(read) or not all(read):
-            raise wrong(
+            raise setting_error(
                 "columns",
                 ",".join(self.columns),
                 "two or more different names with commas between them, such as user_id,item_id, or "
@@ -311,7 +311,7 @@ class PrepareConfig(InputConfig):
         events: object = self.events
         if isinstance(events, Mapping):
             form = [f"{event}={weight}" for event, weight in events.items()]
-            raise wrong("events", events, f"a list of text, such as {form}")
+            raise setting_error("events", events, f"a list of text, such as {form}")
         super().__post_init__()
         if self.memory_limit is not None:
             memory_bytes(self.memory_limit)
@@ -322,27 +322,29 @@ class PrepareConfig(InputConfig):
             )
         _ = self.weight_of_event, self.half_life_s
         if self.features == ():
-            raise wrong("features", "", "one or more columns of the items file")
+            raise setting_error("features", "", "one or more columns of the items file")
         self._check_layout()
         if self.empty_values is not None and self.empty_ids != "drop":
             raise SettingError(
-                f"empty_values is {shown(' '.join(self.empty_values))}, which needs empty_ids "
+                f"empty_values is {short_repr(' '.join(self.empty_values))}, which needs empty_ids "
                 "drop: --empty-ids drop (empty_ids='drop' in Python)"
             )
         for name in ("time_column", "engine") if self.order == "rows" else ():
             if (value := getattr(self, name)) not in (None, "duckdb"):
                 raise SettingError(
-                    f"order is rows, and {name} is {shown(value)}, which has another order or "
+                    f"order is rows, and {name} is {short_repr(value)}, which has another order or "
                     "none; leave one out"
                 )
         if self.spark_master is not None and self.engine != "spark":
             raise SettingError(
-                f"spark_master is {shown(self.spark_master)}, and engine is {self.engine}; ask for "
+                f"spark_master is {short_repr(self.spark_master)}, and engine is {self.engine}; "
+                "ask for "
                 "--engine spark (engine='spark' in Python)"
             )
         if self.spark_master is not None and self.threads is not None:
             raise SettingError(
-                f"threads is {self.threads}, and spark_master is {shown(self.spark_master)}; leave "
+                f"threads is {self.threads}, and spark_master is {short_repr(self.spark_master)}; "
+                "leave "
                 f"one out: local[{self.threads}] are as many threads of this machine"
             )
 
@@ -355,7 +357,8 @@ class PrepareConfig(InputConfig):
         if self.layout == "lists" and given:
             name, value = next(iter(given.items()))
             raise SettingError(
-                f"{name} is {shown(value)}, and layout lists has neither columns nor times; leave "
+                f"{name} is {short_repr(value)}, and layout lists has neither columns nor times; "
+                "leave "
                 "it out"
             )
 
@@ -382,10 +385,10 @@ class PrepareConfig(InputConfig):
                 weight = math.nan
             is_weight = weight is None or is_seen or 0 < weight <= MOST_WEIGHT
             if not name or name in found or not is_weight:
-                raise wrong("events", text, _ALLOWED_EVENTS)
+                raise setting_error("events", text, _ALLOWED_EVENTS)
             found[name] = weight
         if self.events is not None and all(weight == 0 for weight in found.values()):
-            raise wrong("events", " ".join(self.events), _ALLOWED_EVENTS)
+            raise setting_error("events", " ".join(self.events), _ALLOWED_EVENTS)
         return found
 
     @property
@@ -395,7 +398,7 @@ class PrepareConfig(InputConfig):
             return None
         found = _HALF_LIFE.fullmatch(self.half_life)
         if found is None or not float(found[1]):
-            raise wrong(
+            raise setting_error(
                 "half_life", self.half_life, "a time in hours, days or weeks: 12h, 90d or 8w"
             )
         return float(found[1]) * _SECONDS[found[2]]
@@ -431,7 +434,7 @@ def _encoding(name: str) -> str:
         codec = codecs.lookup(name).name
         "".encode(codec)  # base64 and others encode no text
     except (LookupError, ValueError):
-        raise wrong(
+        raise setting_error(
             "encoding", name, "an encoding of text, such as utf-8, latin-1, cp1252 or utf-16"
         ) from None
     return {"iso8859-1": "latin-1", "utf-8-sig": "utf-8"}.get(codec, codec)
@@ -441,7 +444,7 @@ def memory_bytes(memory_limit: str) -> float:
     """The number of bytes in a size such as 4GB or 500MiB; SettingError if it is no size."""
     found = _MEMORY_LIMIT.fullmatch(memory_limit)
     if found is None:
-        raise wrong("memory_limit", memory_limit, "a size such as 500MB or 4GB")
+        raise setting_error("memory_limit", memory_limit, "a size such as 500MB or 4GB")
     number, unit, binary = found.groups()
     thousand = 1024.0 if binary else 1000.0
     return float(number) * thousand ** (1 + "KMGT".index(unit.upper()))

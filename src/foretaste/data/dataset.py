@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretaste._util.formatting import did_you_mean, labelled_lines
-from foretaste._util.settings import checked
+from foretaste._util.settings import validate
 from foretaste.data.features import Features
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
@@ -240,7 +240,7 @@ class Dataset:
 
     def has_split(self, split: Split) -> bool:
         """True if anything was held out as ``validation`` or ``test``."""
-        checked("split", split, Split)
+        validate("split", split, Split)
         return bool(self._target_files(split))
 
     def heldout(self, split: Split, users: range | None = None, *, order: bool = False) -> HeldOut:
@@ -301,7 +301,7 @@ class Dataset:
 
     def has_candidates(self, split: Split) -> bool:
         """True if the data came with candidates for a split's targets."""
-        return _candidates_file(checked("split", split, Split)) in self.manifest.parts
+        return _candidates_file(validate("split", split, Split)) in self.manifest.parts
 
     def all_interactions(self, users: range | None = None) -> Histories:
         """All interactions of all or consecutive users, held-out ones too: one row per user, with
@@ -351,7 +351,7 @@ def open_dataset(path: Path | str) -> Dataset:
 
     Raises DatasetError with the file that is missing, foreign or damaged.
     """
-    path = checked("path", path, Path)
+    path = validate("path", path, Path)
     # Unlike `Path.is_dir`, `os.path.isdir` raises nothing for odd or long names.
     if not os.path.isdir(path):  # noqa: PTH112
         meant = did_you_mean(path, holding=FILE_NAME)

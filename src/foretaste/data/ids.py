@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from foretaste._util.atomic import atomic_file
 from foretaste._util.files import real_path
-from foretaste._util.formatting import shown
-from foretaste._util.settings import wrong
+from foretaste._util.formatting import short_repr
+from foretaste._util.settings import setting_error
 from foretaste.data.config import InputConfig
 from foretaste.data.part_files import numbers
 from foretaste.data.spellings import PAIR, find_spelling
@@ -58,8 +58,10 @@ def as_ids(name: str, ids: Ids, *, single: bool = True) -> list[Id]:
         return [ids if isinstance(ids, str) else int(ids)]
     _refuse_frame(name, ids)
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
-        allowed = "an id or a list of ids" if single else f"a list of ids; write [{shown(ids)}]"
-        raise wrong(name, ids, allowed)
+        allowed = (
+            "an id or a list of ids" if single else f"a list of ids; write [{short_repr(ids)}]"
+        )
+        raise setting_error(name, ids, allowed)
     values = as_list(ids)
     # `_int64` checks the size of integers later, when it makes an array. A check of each integer
     # here cost a sixth of the time of 256 lists.
@@ -106,7 +108,7 @@ def _as_id(name: str, position: int, value: object) -> Id:
         )
     else:
         problem = "is no id; ids are integers of 64 bits or text"
-    raise SettingError(f"{name}: {shown(value)} at position {position} {problem}")
+    raise SettingError(f"{name}: {short_repr(value)} at position {position} {problem}")
 
 
 def _refuse_frame(name: str, given: Any) -> None:
@@ -127,7 +129,8 @@ def _refuse_frame(name: str, given: Any) -> None:
     )
     if of_index and not of_values:
         raise SettingError(
-            f"{name} is a column {shown(given.name)} whose index is {shown(given.index.name)}; "
+            f"{name} is a column {short_repr(given.name)} whose index is "
+            f"{short_repr(given.index.name)}; "
             "give the ids: its index, or their column of series.reset_index()"
         )
 
@@ -269,7 +272,7 @@ class IdTable:
             or (rows.dtype.kind in "iu" and rows.min() >= 0 and rows.max() < len(self))
         )
         if not is_sound:
-            raise wrong("index", index, f"rows of the table, from 0 to {len(self) - 1}")
+            raise setting_error("index", index, f"rows of the table, from 0 to {len(self) - 1}")
         if rows.size and name == "id" and self.is_integer:  # a hundred take 15 us; one by one, 100
             return list(self._integers[rows].tolist())
         if len(rows) <= _FEW:

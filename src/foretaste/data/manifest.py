@@ -13,7 +13,7 @@ from typing import Any
 
 from foretaste._util.atomic import remove_leftovers
 from foretaste._util.files import SMALL_BYTES, is_name_text, open_regular, read_document
-from foretaste._util.formatting import shown
+from foretaste._util.formatting import short_repr
 from foretaste._util.settings import check_settings, from_document
 from foretaste._util.signed_json import SHA256, check_signed, other_format, signed_text
 from foretaste.errors import DatasetError
@@ -218,7 +218,7 @@ class Manifest:
             )
         if self.validation != "hold-out":
             protocol += ", no validation part"
-        columns = (f"{shown(column)} as {role}" for role, column in self.columns.items())
+        columns = (f"{short_repr(column)} as {role}" for role, column in self.columns.items())
         return [
             ("protocol", protocol),
             ("columns", ", ".join(columns)),

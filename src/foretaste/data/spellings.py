@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from foretaste._util.formatting import shown
+from foretaste._util.formatting import short_repr
 from foretaste.errors import InputError
 
 # Names are compared without case and punctuation, so userId, user_id and "User ID" are equal. The
@@ -85,7 +85,7 @@ def find_spelling(
         matches = [column for column in columns if plain(column) == spelling]
         if len(matches) > 1:
             raise InputError(
-                f"{where}: columns {' and '.join(map(shown, matches))} could both be {role}; "
+                f"{where}: columns {' and '.join(map(short_repr, matches))} could both be {role}; "
                 f"{advice or f'say which with {flag(OPTIONS[role])}'}"
             )
         if matches:

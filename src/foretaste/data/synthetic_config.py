@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from foretaste._util.settings import Count, Range, Seed, check_settings, wrong
+from foretaste._util.settings import Count, Range, Seed, check_settings, setting_error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class GenerateConfig:
         check_settings(self)
         most = self.num_users * max(self.num_items // 2, 1)
         if not self.num_users <= self.num_interactions <= most:
-            raise wrong(
+            raise setting_error(
                 "num_interactions",
                 self.num_interactions,
                 f"from {self.num_users:,} (one for each user) to {most:,} (half of the items for "

@@ -25,7 +25,7 @@ from foretaste.errors import (
     SettingError,
     with_report,
 )
-from foretaste.models.parts import Parts
+from foretaste.models.parts import Shards
 from foretaste.ops.device import resolve_device
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Pending:
         self._works, self._bucket = (), None
 
 
-class Ranks(Parts):
+class Ranks(Shards):
     """One process among ``size``, numbered ``rank``; every collective is called by all of them.
 
     Collectives pair up by the order of the calls. So whether a rank calls one may depend only on

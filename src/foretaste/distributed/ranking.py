@@ -25,7 +25,7 @@ class SharedRanking(Ranking):
         self._ranks = ranks
 
     def begin(self) -> None:
-        self._model.learn_of_parts(self._ranks)
+        self._model.sync_shards(self._ranks)
 
     def batches(self) -> list[tuple[NDArray[np.int64], slice]]:
         """The batches of a single process, so that products within them are the same to the bit.

@@ -80,7 +80,7 @@ class Shared(Strategy):
         self.ranks = self.parts = ranks
         self.hardware = {"num_ranks": ranks.size}
         self.ranking = partial(SharedRanking, ranks)
-        self.writes = ranks.is_first
+        self.is_main = ranks.is_first
         self.num_processes_here = ranks.local_size
 
     def device(self, name: str) -> torch.device:
@@ -92,10 +92,10 @@ class Shared(Strategy):
     def check_alike(self, facts: Mapping[str, object]) -> None:
         self.ranks.check_alike(facts)
 
-    def first(self, action: Callable[[], _Value]) -> _Value:
+    def on_main(self, action: Callable[[], _Value]) -> _Value:
         return self.ranks.on_first(action)
 
-    def opened(
+    def open_on_all(
         self, make: Callable[[], RunOrDataset], reopen: Callable[[str], RunOrDataset]
     ) -> RunOrDataset:
         """The dataset or run that the first rank makes or opens; the others open its path.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, TypedDict
 
 from foretaste._util.formatting import spelled_like
-from foretaste._util.settings import Count, Range, check_settings, checked, wrong
+from foretaste._util.settings import Count, Range, check_settings, setting_error, validate
 from foretaste.errors import SettingError
 
 Lengths = Annotated[tuple[int, ...], Range(at_least=1)]
@@ -77,13 +77,13 @@ class CandidateRule:
     @classmethod
     def parse(cls, candidates: str) -> CandidateRule:
         """The rule that ``candidates`` names; SettingError says which there are."""
-        candidates = checked("candidates", candidates, str)
+        candidates = validate("candidates", candidates, str)
         for whole in _WHOLE:
             if candidates == whole:
                 return cls(kind=whole, num_negatives=0)
         match = re.fullmatch(r"(sampled|nvidia)-([1-9][0-9]{0,6})", candidates)
         if match is None:
-            raise wrong("candidates", candidates, CANDIDATES_HELP)
+            raise setting_error("candidates", candidates, CANDIDATES_HELP)
         kind: Literal["sampled", "nvidia"] = "sampled" if match[1] == "sampled" else "nvidia"
         return cls(kind=kind, num_negatives=int(match[2]))
 
@@ -141,9 +141,9 @@ def checked_lengths(
     given: Iterable[int], name: str = "k", kind: str = "list length"
 ) -> tuple[int, ...]:
     """The distinct lengths of a setting, ascending; SettingError if there are none or below 1."""
-    lengths: tuple[int, ...] = checked(name, given, Lengths)
+    lengths: tuple[int, ...] = validate(name, given, Lengths)
     if not lengths:
-        raise wrong(name, lengths, f"one {kind} or more, such as 10")
+        raise setting_error(name, lengths, f"one {kind} or more, such as 10")
     return tuple(sorted(set(lengths)))
 
 

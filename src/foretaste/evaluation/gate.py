@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from foretaste._util.formatting import counted
+from foretaste._util.formatting import pluralize
 
 FEWEST_USERS = 20
 """Fewer users decide nothing."""
@@ -81,7 +81,7 @@ class Verdict:
         return (
             f"{self.metric} {self.second:.4f} after {self.first:.4f}, "
             f"{self.second - self.first:+.4f} ({self.low:+.4f} to {self.high:+.4f}) on the same "
-            f"{counted(self.num_users, 'user')}"
+            f"{pluralize(self.num_users, 'user')}"
         )
 
     def seen(self) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from foretaste._util.formatting import counted
+from foretaste._util.formatting import pluralize
 from foretaste.evaluation.lists import ITEM_GROUPS
 from foretaste.evaluation.metrics import TargetRanks, user_metrics
 from foretaste.evaluation.result import Group, mean_metrics
@@ -43,7 +43,7 @@ def activity_groups(
         fewest, most = length_U[users].min(), length_U[users].max()
         yield Group(
             by="activity",
-            name=counted(most, "item") if fewest == most else f"{fewest:,}–{most:,} items",
+            name=pluralize(most, "item") if fewest == most else f"{fewest:,}–{most:,} items",
             num_users=len(users),
             metrics=mean_metrics(
                 {name: values[users] for name, values in per_user.items()}, num_targets_U[users]
@@ -102,7 +102,7 @@ def history_groups(
         ranks = rank(with_first_items(heldout, length))
         yield Group(
             by="history",
-            name=counted(length, "item"),
+            name=pluralize(length, "item"),
             num_users=heldout.num_users,
             num_short=int((heldout.history.lengths() < length).sum()),
             metrics=mean_metrics(user_metrics(ranks, k), ranks.num_targets_U),

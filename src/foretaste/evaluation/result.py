@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretaste._util.documents import Document
-from foretaste._util.formatting import compact, counted, html_table
+from foretaste._util.formatting import compact, html_table, pluralize
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import (
     GROUPS,
@@ -151,21 +151,22 @@ class Matching:
 
     def lines(self) -> list[str]:
         """Lines to print beside the numbers."""
-        unknown = counted(self.num_users_without_history, "user")
+        unknown = pluralize(self.num_users_without_history, "user")
         without = f"; {unknown} without any history: popularity order"
         lines = [
             f"{self.run}: {'trained' if self.is_own_dataset else 'not trained'} on this dataset, "
-            f"matched by id; {counted(self.num_users_trained, 'user')} known from "
-            f"training, {counted(self.num_users_folded_in, 'new user')} answered from history"
+            f"matched by id; {pluralize(self.num_users_trained, 'user')} known from "
+            f"training, {pluralize(self.num_users_folded_in, 'new user')} answered from history"
             f"{without if self.num_users_without_history else ''}",
-            f"{self.run}: candidates are of its own catalogue, {counted(self.num_items, 'item')}, "
+            f"{self.run}: candidates are of its own catalogue, "
+            f"{pluralize(self.num_items, 'item')}, "
             f"which has {self.num_items_shared:,} of the dataset's {self.num_dataset_items:,}",
-            f"{counted(self.num_pairs_left_out, 'held-out pair')} that were trained on are left "
+            f"{pluralize(self.num_pairs_left_out, 'held-out pair')} that were trained on are left "
             "out, as targets and as candidates",
         ]
         if self.num_earlier_runs:
             lines.append(
-                f"{self.run}: began with the weights of {counted(self.num_earlier_runs, 'run')}; "
+                f"{self.run}: began with the weights of {pluralize(self.num_earlier_runs, 'run')}; "
                 "what was learned there may include held-out pairs"
             )
         return lines
@@ -295,7 +296,7 @@ class Evaluation:
         """A line on how long it took."""
         elapsed_s = max(self.elapsed_s, 1e-9)
         return (
-            f"{counted(self.num_users, 'user')} ranked in {self.elapsed_s:.3g} s: "
+            f"{pluralize(self.num_users, 'user')} ranked in {self.elapsed_s:.3g} s: "
             f"{compact(self.num_users / elapsed_s)} users/s, "
             f"{compact(self.num_samples / elapsed_s)} samples/s (user and candidate pairs)"
         )
@@ -337,7 +338,7 @@ class Evaluation:
         shown = names if metrics is None else names & set(metrics)
         kinds = dict.fromkeys(parse_metric(name)[0] for name in names if name in shown)
         lines = [
-            f"{self.split} part, protocol {self.protocol}, {counted(self.num_users, 'user')}",
+            f"{self.split} part, protocol {self.protocol}, {pluralize(self.num_users, 'user')}",
             *self._as_trained(label),
             f"candidates {self.candidates}: {describe_candidates(self.candidates, self.split)}",
             *(f"{kind}@k: {METRICS[kind]}" for kind in kinds),
@@ -356,13 +357,13 @@ class Evaluation:
         """A line on users whose validation items the model does not read, if there are any."""
         if not self.num_users_as_trained:
             return []
-        users = counted(self.num_users_as_trained, "user")
+        users = pluralize(self.num_users_as_trained, "user")
         start = f"{label}: " if label else ""
         return [f"{start}{users} answered from trained rows, without the validation items"]
 
     def _about(self) -> str:
         about = f"{self.split} part, protocol {self.protocol}, candidates {self.candidates}"
-        return f"{about}, {counted(self.num_users, 'user')}"
+        return f"{about}, {pluralize(self.num_users, 'user')}"
 
     def _circumstances(self, label: str) -> list[str]:
         lines = self.matching.lines() if self.matching else []
@@ -370,16 +371,16 @@ class Evaluation:
         has_new = self.candidates == "new" or any(n.startswith("new_items@") for n in self.metrics)
         start = f"{label}: " if label and has_new else ""
         if count := self.num_users_without_target:
-            lines.append(f"{counted(count, 'user')} without any held-out item, left out")
+            lines.append(f"{pluralize(count, 'user')} without any held-out item, left out")
         if count := self.num_unseen_targets:
-            items = counted(count, "held-out item")
+            items = pluralize(count, "held-out item")
             lines.append(f"{start}{items} never seen in training, each a miss")
         if count := self.num_new_targets:
-            items = counted(count, "held-out item")
+            items = pluralize(count, "held-out item")
             lines.append(f"{start}{items} never seen in training, listed by their features")
         if count := self.num_short_candidate_lists:
             lines.append(
-                f"{counted(count, 'user')} with fewer negatives than asked for, ranked against "
+                f"{pluralize(count, 'user')} with fewer negatives than asked for, ranked against "
                 "what there is"
             )
         if short := [group for group in self.groups if group.num_short]:

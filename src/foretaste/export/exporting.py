@@ -13,7 +13,7 @@ import numpy as np
 from foretaste import __version__
 from foretaste._util.atomic import atomic_directory, is_empty_directory
 from foretaste._util.files import file_sha256, read_document
-from foretaste._util.settings import Count, checked
+from foretaste._util.settings import Count, validate
 from foretaste._util.signed_json import other_format, signed_text
 from foretaste.errors import SettingError, UnsupportedError
 from foretaste.export.formats import FILES, Format, check_format, load, write
@@ -66,8 +66,8 @@ def export_run(
     if lists differ by more than the order of near-ties; the output is then not written.
     """
     opened = run if isinstance(run, Run) else Run.open(run)
-    format, output = checked("format", format, Format), checked("output", output, Path)
-    k = checked("k", k, Count)
+    format, output = validate("format", format, Format), validate("output", output, Path)
+    k = validate("k", k, Count)
     check_format(format)
     _check_output(output, overwrite=overwrite)
     model = load_model(opened, "cpu")

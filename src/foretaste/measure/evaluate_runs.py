@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from foretaste._util.documents import Document
-from foretaste._util.formatting import counted, html_table
-from foretaste._util.settings import checked, wrong
+from foretaste._util.formatting import html_table, pluralize
+from foretaste._util.settings import setting_error, validate
 from foretaste._util.signatures import with_keywords_of
 from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.errors import DatasetError, NothingLeftError, SettingError, WorseError
@@ -203,7 +203,7 @@ class Comparison:
             return f"nothing new to compare on: {self.nothing_left}"
         found, paths = self.verdict(metric), list(self.paths.values())
         if found.outcome == "too few":
-            users = counted(found.num_users, "user")
+            users = pluralize(found.num_users, "user")
             return f"nothing decided: {users} to compare on, and {FEWEST_USERS} are the fewest"
         by = f"{paths[-1]} is {{}}clearly worse than {paths[0]}: {found.numbers()}; {found.seen()}"
         if found.outcome == "worse":
@@ -292,9 +292,9 @@ def compare_measured(
 
 def opened_runs(runs: Sequence[Run | Path | str]) -> list[Run]:
     """The runs, opened."""
-    named = checked("runs", runs, list[Run | Path])
+    named = validate("runs", runs, list[Run | Path])
     if not named:
-        raise wrong("runs", runs, "a list of one run or more")
+        raise setting_error("runs", runs, "a list of one run or more")
     return [run if isinstance(run, Run) else Run.open(run) for run in named]
 
 

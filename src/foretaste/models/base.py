@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from foretaste.errors import UnsupportedError
 from foretaste.models.batches import Batch, Batches, WholeData
 from foretaste.models.config import ModelConfig, Setting, TrainingSize
-from foretaste.models.parts import WHOLE, Parts
+from foretaste.models.parts import SINGLE, Shards
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.forks import survive_forks
 from foretaste.ops.histories import HistoryTensors as HistoryTensors  # `foretaste.models` has it
@@ -144,7 +144,7 @@ class RecommenderModel(nn.Module, ABC):
     def expect(self, weights: Mapping[str, Tensor]) -> None:
         """Make room for those of the saved weights that only some trainings have."""
 
-    def count_items(self, histories: HistoryTensors, parts: Parts = WHOLE) -> None:
+    def count_items(self, histories: HistoryTensors, parts: Shards = SINGLE) -> None:
         """Learn how many training users have each item: the order for users without a history.
 
         ``histories`` are of ``users``; ``parts`` brings in the others, if this is a part.
@@ -153,7 +153,7 @@ class RecommenderModel(nn.Module, ABC):
         if self.is_part:
             self.item_count_I[:] = parts.total(self.item_count_I)
 
-    def learn_of_parts(self, parts: Parts) -> None:
+    def sync_shards(self, parts: Shards) -> None:
         """Learn from the other parts what scores of new users need; called before scoring."""
 
     keeps_user_rows = False
@@ -215,7 +215,7 @@ class RecommenderModel(nn.Module, ABC):
         """The weight [N] of each item of the histories in the scores, or None if each is 1."""
         return None
 
-    def lay_out_for_few(self) -> None:
+    def optimize_for_small_batches(self) -> None:
         """Rearrange weights in memory for answers to few users at a time, if that is faster."""
 
     def item_vectors(self) -> Tensor:
@@ -293,7 +293,7 @@ class IterativeModel(RecommenderModel):
         batch_size: int,
         seed: int,
         padded: bool = False,
-        parts: Parts = WHOLE,
+        parts: Shards = SINGLE,
     ) -> Batches:
         """The batches that it learns from, or its part of each of them.
 

@@ -1,7 +1,7 @@
 """The parts of a model in training, and what they learn of each other's users.
 
 Several processes may train one model. Each has the rows of consecutive users, or sees some users of
-every batch. A model asks its `Parts` for what it needs of all of them.
+every batch. A model asks its `Shards` for what it needs of all of them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 
-class Parts:
+class Shards:
     """All users in one part, which needs no other.
 
     If there are several parts, each calls the same methods in the same order.
@@ -40,5 +40,5 @@ class Parts:
         return index_U.long()
 
 
-WHOLE = Parts()
+SINGLE = Shards()
 """The one part of a model that a single process trains."""

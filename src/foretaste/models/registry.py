@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from foretaste._util.formatting import spelled_like
-from foretaste._util.settings import wrong
+from foretaste._util.settings import setting_error
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -104,6 +104,6 @@ def _load(name: str, which: int) -> Any:
         names = [*MODELS, *others]
         meant = spelled_like(name, names)
         suggestion = f"; did you mean {meant[0]!r}?" if meant else ""
-        raise wrong("model", name, f"one of {', '.join(names)}{suggestion}")
+        raise setting_error("model", name, f"one of {', '.join(names)}{suggestion}")
     module, _, attribute = kinds[name][which].partition(":")
     return getattr(import_module(module), attribute)

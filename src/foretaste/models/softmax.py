@@ -12,7 +12,7 @@ from typing import Protocol
 from torch import Tensor
 
 from foretaste.models.base import NeuralModel
-from foretaste.models.parts import Parts
+from foretaste.models.parts import Shards
 from foretaste.ops import softmax_loss
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import Purpose, stream_keys
@@ -27,7 +27,7 @@ class _Batch(Protocol):
     def num_samples(self) -> int: ...
 
     @property
-    def parts(self) -> Parts: ...
+    def parts(self) -> Shards: ...
 
 
 def catalogue_loss(

@@ -27,7 +27,7 @@ from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.least_squares import TERMS_AT_ONCE, FixedVectors
 from foretaste.ops.segments import sum_bags
 from foretaste.ops.torch_internals import has_sampled_products, sampled_products
-from foretaste.ops.workers import of_each
+from foretaste.ops.workers import parallel_map
 
 _STEPS = 2
 """Steps of each row in a sweep. Seconds of a sweep on one thread, and the loss after three sweeps:
@@ -92,7 +92,7 @@ def improve_rows(
         return loss
 
     chunks = list(_chunks(histories.offsets.tolist(), _AT_ONCE[histories.device.type]))  # sync
-    losses = list(of_each(improve_chunk, chunks, histories.device))
+    losses = list(parallel_map(improve_chunk, chunks, histories.device))
     return improved_RD, torch.stack([ridge_R.new_zeros(()), *losses]).sum()
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-from foretaste._util.settings import Threads, checked
+from foretaste._util.settings import Threads, validate
 from foretaste.errors import SettingError
 from foretaste.ops.forks import refuse_gpu_after_fork
 
@@ -23,7 +23,7 @@ def computing_with(threads: int | None) -> Iterator[None]:
     """
     before = torch.get_num_threads()
     if threads is not None:
-        torch.set_num_threads(checked("threads", threads, Threads))
+        torch.set_num_threads(validate("threads", threads, Threads))
     try:
         yield
     finally:

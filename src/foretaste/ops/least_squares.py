@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from foretaste.errors import TrainingError
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.workers import alone, of_each
+from foretaste.ops.workers import parallel_map, single_threaded
 
 _NUMBERS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 26}
 """Numbers of the gathered vectors of a chunk, and of its systems; they fit a CPU's cache."""
@@ -65,7 +65,7 @@ class FixedVectors:
         if not bool(gramian_DD.isfinite().all()):  # sync
             raise TrainingError("the weights became infinite or nan; raise --regularization")
         # The Gramian is float64; the vectors go back to their own dtype below.
-        eigenvalue_D, basis_DD = alone(lambda: torch.linalg.eigh(gramian_DD), device)
+        eigenvalue_D, basis_DD = single_threaded(lambda: torch.linalg.eigh(gramian_DD), device)
         basis_DD = basis_DD.to(vector_ND.dtype)
         num_others = 0 if others_MD is None else len(others_MD)
         rotated_ND = basis_DD.new_zeros(len(vector_ND) + num_others + 1, len(basis_DD))
@@ -74,7 +74,7 @@ class FixedVectors:
             torch.mm(blocks[0], basis_DD, out=blocks[1])
 
         blocks = zip(_blocks(vector_ND), _blocks(rotated_ND[: len(vector_ND)]), strict=True)
-        list(of_each(rotate, list(blocks), device))
+        list(parallel_map(rotate, list(blocks), device))
         if others_MD is not None:
             rotate((others_MD, rotated_ND[len(vector_ND) : -1]))
         # A Gramian has no eigenvalue below zero. Rounding makes some, and C needs a root.
@@ -85,7 +85,9 @@ def gramian(vector_ND: Tensor) -> Tensor:
     """``h'h`` [D, D]: products of blocks, added up in float64 in a fixed order."""
     width = vector_ND.shape[1]
     total_DD = vector_ND.new_zeros(width, width, dtype=torch.float64)
-    for part_DD in of_each(lambda block: block.T @ block, _blocks(vector_ND), vector_ND.device):
+    for part_DD in parallel_map(
+        lambda block: block.T @ block, _blocks(vector_ND), vector_ND.device
+    ):
         total_DD += part_DD
     return total_DD
 
@@ -127,7 +129,7 @@ def solve_rows(
 
     numbers = _NUMBERS_AT_ONCE[histories.device.type]
     chunks = list(_chunks(lengths, solution_RD.shape[1], numbers))
-    failures = list(of_each(solve_chunk, chunks, histories.device))
+    failures = list(parallel_map(solve_chunk, chunks, histories.device))
     if failures and (num_failures := int(torch.stack(failures).sum())):  # sync
         raise TrainingError(
             f"the systems of {num_failures:,} of {len(histories):,} rows cannot be solved in "

@@ -19,7 +19,7 @@ _POOLS: dict[tuple[int, int], ThreadPoolExecutor] = {}
 """Pools, by process and number of threads."""
 
 
-def of_each(
+def parallel_map(
     work: Callable[[Chunk], Result], chunks: Sequence[Chunk], device: torch.device
 ) -> Iterator[Result]:
     """The results of all chunks, in their order.
@@ -35,7 +35,7 @@ def of_each(
     return _pool(num_threads).map(partial(_compute_alone, work), chunks)
 
 
-def alone(work: Callable[[], Result], device: torch.device) -> Result:
+def single_threaded(work: Callable[[], Result], device: torch.device) -> Result:
     """The result of ``work``, on a CPU by one thread: for a call of many short operations.
 
     The eigenvectors of a matrix of 128 take one thread 1.2 ms, and two threads 0.9 s of waiting for

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretaste._util.documents import Document
-from foretaste._util.formatting import shown
+from foretaste._util.formatting import short_repr
 from foretaste.errors import SettingError
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class ItemColumns:
         """
         import duckdb
 
-        what = f"{what}, {shown(condition)}"
+        what = f"{what}, {short_repr(condition)}"
         try:
             kind, found = self._by_deadline(condition)
         except TimeoutError:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from foretaste._util.keywords import assign_settings
-from foretaste._util.settings import Count, checked
+from foretaste._util.settings import Count, validate
 from foretaste.errors import SettingError
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ def _ids(name: str, given: Ids) -> tuple[Id, ...]:
 
 
 def _names(name: str, given: Sequence[str]) -> tuple[str, ...]:
-    return tuple(sorted({*checked(name, given, list[str])}))
+    return tuple(sorted({*validate(name, given, list[str])}))
 
 
 def _limits(
     name: str, given: Mapping[str, int] | tuple[tuple[str, int], ...] | None
 ) -> tuple[tuple[str, int], ...]:
     limits = dict(given) if isinstance(given, tuple) else given or {}
-    return tuple(sorted(checked(name, limits, dict[str, Count]).items()))
+    return tuple(sorted(validate(name, limits, dict[str, Count]).items()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,14 +107,14 @@ class ListRequest:
 
 
 _CONVERSIONS: Mapping[str, Callable[[str, Any], object]] = {
-    "k": partial(checked, hint=Count),
+    "k": partial(validate, hint=Count),
     "exclude": _ids,
     "candidates": _ids,
-    "include_seen": partial(checked, hint=bool),
+    "include_seen": partial(validate, hint=bool),
     "rules": _names,
-    "where": partial(checked, hint=str),
+    "where": partial(validate, hint=str),
     "max_per": _limits,
-    "reasons": partial(checked, hint=bool),
+    "reasons": partial(validate, hint=bool),
 }
 """Functions that check and convert the fields of a `ListRequest`. Type hints would do for most of
 them, but the check of each of 100,000 candidates by its hint takes 0.2 s."""

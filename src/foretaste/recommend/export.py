@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from foretaste._util.atomic import atomic_file
-from foretaste._util.formatting import compact, counted
-from foretaste._util.settings import check_settings, checked
+from foretaste._util.formatting import compact, pluralize
+from foretaste._util.settings import check_settings, validate
 from foretaste.errors import SettingError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Output:
     @classmethod
     def of(cls, output: Path | str, *, overwrite: bool, spreadsheet_safe: bool) -> Output:
         """The output at a path, which may be text."""
-        return cls(checked("output", output, Path), overwrite, spreadsheet_safe)
+        return cls(validate("output", output, Path), overwrite, spreadsheet_safe)
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -188,7 +188,7 @@ class Export:
     def speed(self, kind: str) -> str:
         """A line with the time and rate of the lists; ``kind`` is "user" or "item"."""
         rate = compact(self.num_users / max(self.elapsed_s, 1e-9))
-        return f"{counted(self.num_users, kind)} in {self.elapsed_s:.3g} s: {rate} {kind}s/s"
+        return f"{pluralize(self.num_users, kind)} in {self.elapsed_s:.3g} s: {rate} {kind}s/s"
 
 
 _COUNTS = ("num_rows", "num_short_lists", "num_popularity_lists", "num_partial_histories")

@@ -15,8 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretaste._util.files import open_regular
-from foretaste._util.formatting import counted, did_you_mean, shown
-from foretaste._util.settings import checked, given_or_default
+from foretaste._util.formatting import did_you_mean, pluralize, short_repr
+from foretaste._util.settings import given_or_default, validate
 from foretaste.data.config import PairsConfig
 from foretaste.data.histories import Histories
 from foretaste.data.ids import Id, Ids, IdTable, as_ids, as_list, is_id
@@ -94,7 +94,7 @@ class AskedUsers:
     @classmethod
     def known(cls, users: IdTable, user_ids: Ids, unknown: Unknown) -> AskedUsers:
         """Users by their ids; with ``unknown`` ``error``, UnknownIdError for unknown ones."""
-        checked("unknown", unknown, Unknown)
+        validate("unknown", unknown, Unknown)
         ids = as_ids("user_ids", user_ids)
         if unknown == "error":
             try:
@@ -250,7 +250,7 @@ def _remarks(items: IdTable, ignored: Sequence[Id], has_others: bool) -> list[st
     if not ignored:
         return []
     if has_others:
-        number = counted(len(ignored), "item")
+        number = pluralize(len(ignored), "item")
         return [f"{number} of the history ignored, never seen in training: {named(ignored)}"]
     return [f"{NOTHING_KNOWN}: {named(ignored)}; {examples(items)}"]
 
@@ -273,12 +273,12 @@ def read_ids(path: Path | str, table: IdTable, config: PairsConfig | None = None
         content = rows.table.rename_columns(list(rows.columns))
         name, ids = rows.name, _from_table(rows.name, content, table, config)
     else:
-        name, ids = str(path), _from_file(checked("path", path, Path), table, config)
+        name, ids = str(path), _from_file(validate("path", path, Path), table, config)
     if not ids:
         raise InputError(f"{name}: holds no ids")
     if (table.lookup(ids) < 0).all():
         raise InputError(
-            f"{name}: the run knows none of its {counted(len(ids), f'{table.kind} id')}: "
+            f"{name}: the run knows none of its {pluralize(len(ids), f'{table.kind} id')}: "
             f"{named(ids)}; {examples(table)}"
         )
     return list(ids)
@@ -335,7 +335,7 @@ def _from_csv(path: Path, table: IdTable, config: PairsConfig) -> list[str]:
     column = _column_of_ids(path, file.names, table, config)
     if not format.columns and (column.lstrip("-").isdecimal() or table.lookup([column])[0] >= 0):
         raise InputError(
-            f"{path}, line 1: a header belongs here, found the id {shown(column)}; add a "
+            f"{path}, line 1: a header belongs here, found the id {short_repr(column)}; add a "
             "header, or name the file .txt with one id per line"
         )
     file.check_rows()
@@ -361,7 +361,7 @@ def _from_parquet(path: Path, table: IdTable, config: PairsConfig) -> list[Id]:
 def _from_table(name: str, content: pa.Table, table: IdTable, config: PairsConfig) -> list[Id]:
     column = _column_of_ids(name, content.column_names, table, config)
     try:
-        return as_ids(f"column {shown(column)}", content[column])
+        return as_ids(f"column {short_repr(column)}", content[column])
     except SettingError as error:
         raise InputError(f"{name}: {error}") from error
 

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from foretaste._util.files import without_links
-from foretaste._util.settings import Count, checked
+from foretaste._util.settings import Count, validate
 from foretaste._util.signatures import with_keywords_of
 from foretaste.data.config import PairsConfig
 from foretaste.data.histories import Histories
@@ -97,7 +97,9 @@ class Recommender:
     def open(cls, run: Run | Path | str, device: str | torch.device = "auto") -> Recommender:
         """Open a run, or its path, on device ``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
         # A link is followed once: it may lead to another run before the first answer.
-        opened = run if isinstance(run, Run) else Run.open(without_links(checked("run", run, Path)))
+        opened = (
+            run if isinstance(run, Run) else Run.open(without_links(validate("run", run, Path)))
+        )
         model = load_model(opened, device)
         histories, seen = (lambda: opened.histories), (lambda: opened.seen)
         return cls(model, opened.users, opened.items, histories, seen=seen, run=opened)
@@ -195,7 +197,7 @@ class Recommender:
         Raises UnknownIdError for an item that training never saw, and UnsupportedError if the model
         cannot compare items.
         """
-        ranker = SimilarItemRanker(self.model, k=checked("k", k, Count))
+        ranker = SimilarItemRanker(self.model, k=validate("k", k, Count))
         index = catalogue_index(self.items, self.model.num_items, item_ids)
         top = ranker.with_reasons(ranker.rank(index))
         return make_answers("item", self.items.ids(index), top, self.items)
@@ -295,7 +297,7 @@ class Recommender:
         self, item_ids: Ids | None, k: int, output: Output, progress: Progress | None = None
     ) -> Export:
         """Write the most similar items of these items, or of the whole catalogue, to a file."""
-        ranker = SimilarItemRanker(self.model, k=checked("k", k, Count))
+        ranker = SimilarItemRanker(self.model, k=validate("k", k, Count))
         index = np.arange(self.model.num_items)
         if item_ids is not None:
             index = catalogue_index(self.items, self.model.num_items, item_ids)

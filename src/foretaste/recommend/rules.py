@@ -12,8 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from foretaste._util.files import read_small
-from foretaste._util.formatting import did_you_mean, shown
-from foretaste._util.settings import checked
+from foretaste._util.formatting import did_you_mean, short_repr
+from foretaste._util.settings import validate
 from foretaste.data.config import PairsConfig
 from foretaste.data.ids import IdTable
 from foretaste.errors import InputError, SettingError
@@ -67,7 +67,7 @@ class ItemRules:
         """
         conditions = None
         if rules_file is not None:
-            conditions = _conditions(checked("rules_file", rules_file, Path))
+            conditions = _conditions(validate("rules_file", rules_file, Path))
         columns = None
         if described is not None:
             columns = _described(items, num_items, described, files)
@@ -84,12 +84,12 @@ class ItemRules:
         for name in request.rules:
             if name not in self._masks:
                 known = f"those read are {named(self.names)}" if self._masks else "none were read"
-                return "rules", f"no rule is called {shown(name)}; {known}"
+                return "rules", f"no rule is called {short_repr(name)}; {known}"
         columns = self._items.column_names[1:]
         for name, _ in request.max_per:
             if name not in columns:
                 have = named(columns) or "none but their ids"
-                message = f"{shown(name)}, which is no column of the items; they have {have}"
+                message = f"{short_repr(name)}, which is no column of the items; they have {have}"
                 return "max_per", f"max_per has {message}"
         return None
 
@@ -145,7 +145,7 @@ def _conditions(path: Path) -> dict[str, str]:
     for name, condition in rules.items():
         if not isinstance(condition, str):
             raise InputError(
-                f"{path}: {name} is {shown(condition)}; write a condition in quotes, such as "
+                f"{path}: {name} is {short_repr(condition)}; write a condition in quotes, such as "
                 f'{name} = "stock > 0"'
             )
     return rules

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from foretaste._util.formatting import counted
+from foretaste._util.formatting import pluralize
 
 if TYPE_CHECKING:
     import altair as alt
@@ -60,7 +60,7 @@ def figure(
     """
     return Figure(
         caption=caption,
-        alternative=f"{caption}: {counted(len(labels), 'run')}, {', '.join(labels)}. "
+        alternative=f"{caption}: {pluralize(len(labels), 'run')}, {', '.join(labels)}. "
         f"The numbers are in {numbers}.",
         charts=tuple(charts),
         key=tuple(labels) if is_keyed and len(labels) > 1 else (),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import numpy as np
 
-from foretaste._util.settings import Range, checked
+from foretaste._util.settings import Range, validate
 from foretaste._util.signatures import with_keywords_of
 from foretaste.data.dataset import Dataset, Split
 from foretaste.errors import MissingExtraError, SettingError
@@ -98,8 +98,8 @@ class RunsReport:
 def checked_output(output: Path | str, *, overwrite: bool = False) -> Path:
     """The path of a report; SettingError if it cannot be written, MissingExtraError if a package
     for its plots is not installed."""
-    path = checked("output", output, Path)
-    checked("overwrite", overwrite, bool)
+    path = validate("output", output, Path)
+    validate("overwrite", overwrite, bool)
     if path.suffix != ".html":
         raise SettingError(f"output {path} must end in .html")
     if not path.parent.is_dir():
@@ -158,7 +158,7 @@ def report_measured(
 ) -> RunsReport:
     """Measure runs for a report; `report_runs` says how."""
     data = dataset_of_runs(runs, request.dataset)
-    names = canonical_metrics(checked("metrics", metrics, list[str]))
+    names = canonical_metrics(validate("metrics", metrics, list[str]))
     names = shown_metrics(names, data.manifest.protocol)
     config = request.config
     config = replace(config, more=True, k=(*LENGTHS, *config.k, *lengths_of(names)))
@@ -167,7 +167,7 @@ def report_measured(
         config = replace(config, history_lengths=HISTORY_LENGTHS)
     num_rankings = len(runs) * (1 + len(config.history_lengths or ()))
     shown = progress and _of_all(progress, num_rankings)
-    sample = _Sample(data, request.split, checked("num_people", num_people, _NumPeople))
+    sample = _Sample(data, request.split, validate("num_people", num_people, _NumPeople))
     found = []
     for measured in measure_runs(runs, replace(request, dataset=data, config=config), shown):
         found.append(measured.evaluation)

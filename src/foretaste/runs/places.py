@@ -18,7 +18,7 @@ from typing import IO, Any
 from foretaste._util.atomic import atomic_directory, is_empty_directory, remove_leftovers
 from foretaste._util.files import SMALL_BYTES, followed, is_name_text, open_own, open_regular
 from foretaste._util.formatting import did_you_mean, memory
-from foretaste._util.settings import checked
+from foretaste._util.settings import validate
 from foretaste._util.system import try_lock
 from foretaste.errors import RunError
 from foretaste.evaluation.config import default_metric
@@ -276,7 +276,7 @@ def list_runs(folder: Path | str) -> list[ListedRun]:
 
     Raises RunError if there is no such folder.
     """
-    folder = checked("folder", folder, Path)
+    folder = validate("folder", folder, Path)
     if not folder.is_dir():
         raise RunError(f"{folder}: there is no such directory{did_you_mean(folder)}")
     found = [folder] if _is_run(folder) else sorted(filter(_is_run, folder.iterdir()))

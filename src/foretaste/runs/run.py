@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from foretaste._util.atomic import remove_leftovers, replace_directory
 from foretaste._util.files import open_regular, real_path
 from foretaste._util.formatting import did_you_mean
-from foretaste._util.settings import checked, from_document
+from foretaste._util.settings import from_document, validate
 from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.data.features import Features
 from foretaste.data.histories import Histories
@@ -130,7 +130,7 @@ class Run:
     @classmethod
     def open(cls, path: Path | str) -> Run:
         """Open a run; RunError for a file that is missing, torn, changed or foreign."""
-        path = checked("run", path, Path)
+        path = validate("run", path, Path)
         run = cls(path, read_config(path))
         with reading(run.log.path), open_regular(run.log.path):
             pass  # the log exists; it is read on first use
@@ -162,7 +162,7 @@ class Run:
     @classmethod
     def to_resume(cls, path: Path | str) -> Run:
         """The run for `resume`: the one that is to replace the run at ``path``, else that run."""
-        path = checked("run", path, Path)
+        path = validate("run", path, Path)
         return cls.next(path) or cls.open(path)
 
     @property
@@ -354,7 +354,7 @@ class Run:
             (self.path / LOCK).unlink(missing_ok=True)
             replace_directory(self.path, place)
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Discard weights and log of an earlier start. If the log is damaged, or the run is
         finished, raises RunError and changes nothing."""
         # The whole log is read first: a damaged one is an error before anything is removed.
@@ -365,7 +365,7 @@ class Run:
         self._discard(WEIGHTS)
         self.log.cut(first)
 
-    def go_on_from(self, saved: SavedTensors, **resumed: Any) -> None:
+    def resume_from(self, saved: SavedTensors, **resumed: Any) -> None:
         """Cut the log to its length when a state was saved, and add a ``resume`` event."""
         self.log.cut(self.log.lines_until(saved.note["log_bytes"]), "resume", **resumed)
 
@@ -470,7 +470,7 @@ def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset
     """
     reference = run.config.dataset
     if not isinstance(dataset, Dataset):
-        path = Path(reference.path) if dataset is None else checked("dataset", dataset, Path)
+        path = Path(reference.path) if dataset is None else validate("dataset", dataset, Path)
         if dataset is None and not path.is_dir():
             raise DatasetError(
                 f"{run.path} was trained on {path}, which is not there any more; "
@@ -499,7 +499,7 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
     from foretaste.models.memory import check_model_fits
     from foretaste.ops.device import resolve_device
 
-    device = checked("device", device, torch.device | str)
+    device = validate("device", device, torch.device | str)
     if not isinstance(device, torch.device):
         device = resolve_device(device)
     config = model_config(run.config, run.path / CONFIG)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from foretaste._util.settings import checked
+from foretaste._util.settings import validate
 from foretaste.data.manifest import FILE_NAME, Manifest
 from foretaste.data.part_files import PartFiles
 from foretaste.errors import ForetasteError, RunError
@@ -35,7 +35,7 @@ def verify(path: Path | str) -> list[str]:
     them; digest and owner of weights and saved state; and that weights are finite and of the right
     shapes. Raises RunError if ``path`` is neither.
     """
-    path = checked("path", path, Path)
+    path = validate("path", path, Path)
     problems: list[str] = []
 
     def passes(name: str, check: Callable[[], object]) -> bool:

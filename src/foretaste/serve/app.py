@@ -21,7 +21,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foretaste._util.documents import Json
-from foretaste._util.formatting import shown
+from foretaste._util.formatting import short_repr
 from foretaste.serve import page
 from foretaste.serve.batching import Batcher, Job, expired
 from foretaste.serve.config import ServeConfig
@@ -304,7 +304,7 @@ class Service:
         _check_json(request)
         coding = request.headers.get("content-encoding", "identity")
         if coding.lower() != "identity":
-            words = f"content-encoding is {shown(coding)}; send the body as it is"
+            words = f"content-encoding is {short_repr(coding)}; send the body as it is"
             raise ServiceError(415, "unsupported_media_type", words)
         if "upgrade" in request.headers:  # the server then reads no body
             raise ServiceError(

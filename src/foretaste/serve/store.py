@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from foretaste._util.formatting import shown
+from foretaste._util.formatting import short_repr
 from foretaste.data.ids import IdTable
 from foretaste.errors import RunError, SettingError
 from foretaste.recommend.inputs import examples, named
@@ -65,7 +65,9 @@ class ModelStore:
         if name is None:
             return next(iter(models.values()))
         if name not in models:
-            message = f"no run is called {shown(name)}; those that answer are {named([*models])}"
+            message = (
+                f"no run is called {short_repr(name)}; those that answer are {named([*models])}"
+            )
             raise ServiceError(422, "unknown_model", message, "model")
         return models[name]
 

@@ -1,4 +1,4 @@
-"""Training: the verbs, the one loop, its settings and callbacks."""
+"""Training: the public functions, the one loop, its settings and callbacks."""
 
 from lazy_loader import attach_stub
 

@@ -1,3 +1,6 @@
+from .api import resume as resume
+from .api import train as train
+from .api import train_run as train_run
 from .blending import blend as blend
 from .blending import blend_weights as blend_weights
 from .callbacks import Callback as Callback
@@ -9,6 +12,3 @@ from .config import PretrainingConfig as PretrainingConfig
 from .config import TrainingConfig as TrainingConfig
 from .request import TrainRequest as TrainRequest
 from .request import rerun_request as rerun_request
-from .verbs import resume as resume
-from .verbs import train as train
-from .verbs import train_run as train_run

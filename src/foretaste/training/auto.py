@@ -182,7 +182,7 @@ def sized(asked: ModelConfig, dataset: Dataset) -> ModelConfig:
     )
 
 
-def followed_settings(model: RecommenderModel) -> dict[str, Any]:
+def derived_settings(model: RecommenderModel) -> dict[str, Any]:
     """The settings of a model that the user left open, with the values that they took."""
     given, found = asdict(model.config), model.config.resolved_settings
     if isinstance(model, IterativeModel):

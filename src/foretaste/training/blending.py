@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from foretaste._util.climb import climb
-from foretaste._util.settings import checked
+from foretaste._util.settings import validate
 from foretaste.data.dataset import Dataset
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import parse_metric
@@ -23,11 +23,11 @@ from foretaste.models.blend.model import Blend
 from foretaste.models.memory import free_on
 from foretaste.ops.device import resolve_device
 from foretaste.runs.run import Run, dataset_of, load_model
+from foretaste.training.api import train_run
 from foretaste.training.auto import check_candidates, selected_metric
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
 from foretaste.training.request import TrainRequest
-from foretaste.training.verbs import train_run
 
 Weights = tuple[float, ...]
 
@@ -83,7 +83,7 @@ def blend(
             f"select_by is {select_by}, by which weights are found, and weights are given; "
             "leave out one of them"
         )
-    weights = checked("weights", weights, tuple[float, ...])
+    weights = validate("weights", weights, tuple[float, ...])
     if len(weights) != len(opened):
         raise SettingError(
             f"weights are {len(weights)}, and the runs {len(opened)}; give each run one"

@@ -53,7 +53,7 @@ class Checkpoints:
         self.step.finish()
         # A state that has diverged must not replace the good one on the disk.
         state.check_finite(self.step.model)  # sync
-        with state.clock.standing():
+        with state.clock.paused():
             tensors = self.step.state_dict() | {LOSSES: state.losses()}
             self.write_state(tensors, state.position())
         self._saved_at = time.monotonic()
@@ -69,7 +69,7 @@ class Checkpoints:
             return False
         losses = saved.tensors.pop(LOSSES)
         self.step.load_state_dict(saved.tensors)
-        self.state.go_on_from(saved.note["position"], losses)
+        self.state.resume_from(saved.note["position"], losses)
         # Only to find out now, and not after the last epoch, whether they are whole.
         if self.state.early_stopping.best_epoch:
             self.read_weights(self.step.model)
@@ -86,7 +86,7 @@ class Checkpoints:
 
     def begin_log(self, saved: SavedTensors) -> None:
         """Cut the log to what it was then, and note the conditions of now."""
-        self.run.go_on_from(
+        self.run.resume_from(
             saved,
             epoch=self.state.epoch,
             step=self.state.global_step,

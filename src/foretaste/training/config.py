@@ -152,7 +152,7 @@ _NEEDS = {
 need epochs alone."""
 
 
-def acts(name: str, kind: type[ModelConfig]) -> bool:
+def applies(name: str, kind: type[ModelConfig]) -> bool:
     """True for a setting of the training that acts on models of a kind."""
     if name == "search" or (name == "select_by" and not kind.has_epochs):
         return kind.has_candidates
@@ -163,7 +163,7 @@ def acts(name: str, kind: type[ModelConfig]) -> bool:
 def acting(config: TrainingConfig, kind: type[ModelConfig]) -> TrainingConfig:
     """``config``, which may serve several models, without the settings that a kind ignores."""
     defaults = TrainingConfig()
-    ignored = [item.name for item in fields(TrainingConfig) if not acts(item.name, kind)]
+    ignored = [item.name for item in fields(TrainingConfig) if not applies(item.name, kind)]
     return replace(config, **{name: getattr(defaults, name) for name in ignored})
 
 
@@ -171,8 +171,8 @@ def check_settings_act(model: str, kind: type[ModelConfig], by_name: Collection[
     """SettingError for settings given by name that would do nothing."""
     names = [item.name for item in fields(TrainingConfig)]
     for name in names:
-        if name in by_name and not acts(name, kind):
-            others = ", ".join(one for one in names if acts(one, kind))
+        if name in by_name and not applies(name, kind):
+            others = ", ".join(one for one in names if applies(one, kind))
             raise SettingError(
                 f"{name} does nothing for {model}, which heeds {others}; leave it out, or give it "
                 "in a config that serves several models"

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bars
 
-from foretaste._util.formatting import compact, counted, duration, option_words
+from foretaste._util.formatting import compact, duration, option_words, pluralize
 from foretaste._util.pace import Pace, PlainProgress
 from foretaste._util.settings import changed
 from foretaste._util.terminal import printable_lines
@@ -30,7 +30,7 @@ from foretaste.training.callbacks import (
     TrainingStart,
     TrainingSummary,
 )
-from foretaste.training.config import TrainingConfig, acts
+from foretaste.training.config import TrainingConfig, applies
 
 _LOG = logging.getLogger("foretaste")
 """Carries what is printed, for programs that keep logs of their own."""
@@ -113,8 +113,8 @@ class TrainingDisplay(Callback):
         self.num_epochs = plan.epochs if plan else 1
         verb = "Training" if start.resumed_at is None else "Resuming"
         self.say(f"{verb} {start.model} on {start.dataset} ({start.protocol})", "bold")
-        size = f"{counted(start.num_users, 'user')}, {counted(start.num_items, 'item')}"
-        self._say_labelled("data", f"{size}, {counted(start.num_interactions, 'interaction')}")
+        size = f"{pluralize(start.num_users, 'user')}, {pluralize(start.num_items, 'item')}"
+        self._say_labelled("data", f"{size}, {pluralize(start.num_interactions, 'interaction')}")
         self._say_labelled("weights", start.weights)
         self._say_labelled("order", start.order)
         self._say_labelled("new items", start.new_items)
@@ -122,7 +122,7 @@ class TrainingDisplay(Callback):
         self._say_search(start.search)
         kind = config_class(start.model)
         # One config may serve every model of a comparison.
-        ignored = [name for name in changed(self.asked) if not acts(name, kind)]
+        ignored = [name for name in changed(self.asked) if not applies(name, kind)]
         note = f"{start.model} ignores {', '.join(ignored)}"
         if plan is None:
             self._say_labelled("fitting", start.fitting)
@@ -146,7 +146,7 @@ class TrainingDisplay(Callback):
             field.name: getattr(plan, field.name)
             for field in fields(self.asked)
             if getattr(self.asked, field.name) == "auto"
-            and acts(field.name, kind)
+            and applies(field.name, kind)
             and field.name not in hidden
         }
         words = option_words({**chosen, **start.model_settings})
@@ -215,7 +215,7 @@ class TrainingDisplay(Callback):
             self.say(f"       {changed.replace('_', ' ')}", "dim")
         if self.verbose and found is not None:
             values = ", ".join(map(str, found.metrics.values()))
-            users = f"{counted(found.num_users, 'user')} in {found.elapsed_s:.3g} s"
+            users = f"{pluralize(found.num_users, 'user')} in {found.elapsed_s:.3g} s"
             self.say(f"       {users}: {values}", "dim")
         self.bars.update(self.training_bar, visible=report.epoch < self.num_epochs)
         self._show_all_epochs(time.perf_counter(), report.epoch)
@@ -314,7 +314,7 @@ class TrainingDisplay(Callback):
         note = f"{self.start.model} is not clearly better than popularity"
         plan, auto = self.start.plan, self.start.auto_batch_size
         if plan is not None and auto is not None:
-            updates = counted(self.start.num_steps_per_epoch, "update")
+            updates = pluralize(self.start.num_steps_per_epoch, "update")
             note += f": {updates} an epoch, in batches of {plan.batch_size:,}"
             note += f"; auto takes {auto:,}" if auto != plan.batch_size else ""
         self._say_labelled("note", note)

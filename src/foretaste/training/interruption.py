@@ -58,19 +58,19 @@ def errors_say_how_to_go_on(run: Run, command: str, *, writes: bool) -> Iterator
     try:
         yield
     except RankError as error:
-        error.way_on = f"; resume with: {command}"
+        error.hint = f"; resume with: {command}"
         raise
     except TrainingError as error:
         if writes:
             run.log.append("failed", stopped_because=str(error))
-        error.way_on = ". No epoch was evaluated before it, so no weights are kept"
+        error.hint = ". No epoch was evaluated before it, so no weights are kept"
         if run.has_weights:
             path = shlex.quote(str(run.path))
-            error.way_on = (
+            error.hint = (
                 f". The weights of the best epoch before it are kept: --from {path} starts from "
                 "them"
             )
         raise
     except RunError as error:
-        error.way_on = f"; once that is fixed, resume with: {command}"
+        error.hint = f"; once that is fixed, resume with: {command}"
         raise

@@ -9,7 +9,7 @@ from typing import Any
 
 from foretaste._util.keywords import assign_settings
 from foretaste._util.process import launch
-from foretaste._util.settings import Threads, check_settings, checked, fields_of, to_document
+from foretaste._util.settings import Threads, check_settings, fields_of, to_document, validate
 from foretaste.data.config import PrepareConfig
 from foretaste.data.manifest import Manifest
 from foretaste.data.request import OF_DATA, PrepareRequest, take_data
@@ -24,7 +24,7 @@ from foretaste.training.config import (
     LogConfig,
     PretrainingConfig,
     TrainingConfig,
-    acts,
+    applies,
     check_settings_act,
 )
 
@@ -81,7 +81,7 @@ class TrainRequest:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        checked("model_config", self.model_config, config_class(self.model))
+        validate("model_config", self.model_config, config_class(self.model))
         self._check_start()
 
     @classmethod
@@ -92,7 +92,7 @@ class TrainRequest:
         name for messages. Raises SettingError for a setting that is unknown, out of range, or does
         nothing for the model.
         """
-        kind = config_class(checked("model", model, str))
+        kind = config_class(validate("model", model, str))
         parts: dict[str, type[Any]] = {
             "config": TrainingConfig,
             "model_config": kind,
@@ -103,7 +103,7 @@ class TrainRequest:
         if isinstance(start := keywords.get("start_from"), Run):
             keywords["start_from"] = start.path
         if start is not None and keywords.get("model_config") is None:
-            path = checked("start_from", keywords["start_from"], Path)
+            path = validate("start_from", keywords["start_from"], Path)
             if (begun := read_config(path)).model == model:
                 keywords["model_config"] = model_config(begun, path / CONFIG)
         own = [item.name for item in fields(cls) if item.name not in ("model", "data", *parts)]
@@ -143,7 +143,7 @@ class TrainRequest:
     def settings(self) -> dict[str, Any]:
         """The settings of the model and of the training that change the result, by name."""
         kind, training = type(self.model_config), vars(self.config)
-        named = {name: one for name, one in training.items() if acts(name, kind)}
+        named = {name: one for name, one in training.items() if applies(name, kind)}
         for name in CHANGE_NO_RESULT:
             named.pop(name, None)
         whole: dict[str, Any] = to_document(vars(self.model_config) | named)
@@ -225,7 +225,7 @@ def rerun_request(run: Run) -> TrainRequest:
     kind = type(found)
     # What the search of that run found is in its model's settings.
     chosen["search"] = False
-    act = {name: value for name, value in chosen.items() if acts(name, kind)}
+    act = {name: value for name, value in chosen.items() if applies(name, kind)}
     return replace(
         TrainRequest.of_run(run),
         model_config=found,

@@ -36,7 +36,7 @@ from foretaste.models.config import ModelConfig
 from foretaste.models.memory import check_model_fits
 from foretaste.models.registry import Definition, build_model
 from foretaste.ops.histories import HistoryTensors
-from foretaste.training.auto import followed_settings, selected_metric, sized
+from foretaste.training.auto import derived_settings, selected_metric, sized
 from foretaste.training.features import hand_features
 from foretaste.training.request import TrainRequest
 from foretaste.training.validation import check_evaluation_fits
@@ -230,7 +230,7 @@ class Search:
         # `_FAILED` is negative, so the first value is above it by any factor.
         if (value := fit.evaluation[self.select_by]) > _LEAST_GAIN * self.value:
             self.best, self.value, self.evaluation = settings, value, fit.evaluation
-            self.values = asdict(config) | followed_settings(fit.model)
+            self.values = asdict(config) | derived_settings(fit.model)
         return value
 
     def decide(self, asked: ModelConfig, found: dict[str, Any]) -> Chosen:

@@ -52,7 +52,7 @@ class Clock:
             self._going_since = None
 
     @contextmanager
-    def standing(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         """Stand still while the block runs."""
         was_going = self._going_since is not None
         self.stop()
@@ -248,7 +248,7 @@ class TrainingState:
             "clock": _values(self.clock, _CLOCK),
         }
 
-    def go_on_from(self, position: Mapping[str, Any], loss_S: Tensor) -> None:
+    def resume_from(self, position: Mapping[str, Any], loss_S: Tensor) -> None:
         """Take over a `position`, and the losses of its epoch so far."""
         self.epoch, self.num_done = position["epoch"], position["num_done"]
         self.early_stopping = EarlyStopping(self.plan, **position["selection"])

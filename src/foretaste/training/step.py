@@ -12,7 +12,7 @@ from torch import Tensor
 from foretaste.models.base import IterativeModel, NeuralModel, SweepModel
 from foretaste.models.batches import Batch, Batches, WholeData
 from foretaste.ops.spans import span
-from foretaste.ops.triton.checks import require_right
+from foretaste.ops.triton.checks import verify_kernels
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.optimizer import (
     GroupOptimizer,
@@ -194,7 +194,7 @@ def make_step(
     model.compute_dtype = precision.compute_dtype
     model.implementation = plan.kernels
     if model.implementation == "triton":
-        require_right(model.kernel_dtypes(), model.device, precision.float32)
+        verify_kernels(model.kernel_dtypes(), model.device, precision.float32)
     optimizers, average = optimizers_of(model, plan), average_of(model, plan)
     return neural(model, optimizers, precision, average)
 

@@ -19,7 +19,7 @@ from foretaste.evaluation.evaluator import Ranking
 from foretaste.models.base import IterativeModel
 from foretaste.models.batches import Batches
 from foretaste.models.config import Sharing
-from foretaste.models.parts import WHOLE, Parts
+from foretaste.models.parts import SINGLE, Shards
 from foretaste.ops.device import resolve_device
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs.run import Run
@@ -40,13 +40,13 @@ class Strategy:
     hardware: Mapping[str, Any] = {}
     """What a run records beside the device."""
 
-    parts: Parts = WHOLE
+    parts: Shards = SINGLE
     """The parts of the model's training."""
 
     ranking: Callable[..., Ranking] = Ranking
     """Ranks the held-out users."""
 
-    writes = True
+    is_main = True
     """This process writes files and shows what happens."""
 
     num_processes_here = 1
@@ -63,11 +63,11 @@ class Strategy:
     def check_alike(self, facts: Mapping[str, Any]) -> None:
         """RankError where JSON values differ among those who train."""
 
-    def first(self, action: Callable[[], Value]) -> Value:
+    def on_main(self, action: Callable[[], Value]) -> Value:
         """The JSON value of ``action``, which one of the ranks does."""
         return action()
 
-    def opened(
+    def open_on_all(
         self, make: Callable[[], RunOrDataset], reopen: Callable[[str], RunOrDataset]
     ) -> RunOrDataset:
         """A dataset or run that one of the ranks makes, and the others open by its path."""

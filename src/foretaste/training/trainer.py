@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from foretaste._util.formatting import counted, memory
+from foretaste._util.formatting import memory, pluralize
 from foretaste._util.memory import require_memory
 from foretaste._util.system import peak_of_process, reset_peak_of_process
 from foretaste.data.dataset import Dataset
@@ -29,7 +29,7 @@ from foretaste.models.registry import Definition, build_model
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs.config import installed_versions
 from foretaste.runs.run import Run, load_model
-from foretaste.training.auto import TrainingPlan, followed_settings, training_size
+from foretaste.training.auto import TrainingPlan, derived_settings, training_size
 from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary
 from foretaste.training.checkpoint import Checkpoints, hardware_of
 from foretaste.training.features import hand_features
@@ -146,7 +146,7 @@ class Trainer(ABC):
         self, run: Run, callback: Callback
     ) -> Iterator[tuple[Validation, Callback, Interruption]]:
         """Write the logs and note signals within."""
-        writes, request = self.strategy.writes, self.request
+        writes, request = self.strategy.is_main, self.request
         with (
             self.strategy.interruption(run.place) as interruption,
             (
@@ -175,7 +175,7 @@ class Trainer(ABC):
             model=self.model.name,
             dataset=self.dataset.name,
             protocol=manifest.protocol,
-            model_settings=followed_settings(self.model),
+            model_settings=derived_settings(self.model),
             num_users=manifest.num_train_users,
             num_items=manifest.num_items,
             num_interactions=manifest.num_interactions,
@@ -194,7 +194,7 @@ class Trainer(ABC):
             return None
         doubts = [self.dataset.manifest.notes.get("ties")]
         if num_single := int((histories.lengths() == 1).sum()):
-            doubts.append(f"{counted(num_single, 'user')} with one item, which nothing follows")
+            doubts.append(f"{pluralize(num_single, 'user')} with one item, which nothing follows")
         return "; ".join(filter(None, doubts)) or None
 
     def _new_items(self) -> str | None:
@@ -315,8 +315,8 @@ class EpochTrainer(Trainer):
         if not self.has_begun:
             self.begin(run.config.start)
             position = "epoch 1: it had ended before a state was saved"
-        if self.strategy.writes:
-            run.begin_anew()
+        if self.strategy.is_main:
+            run.reset()
         return False, position
 
     def train(self, run: Run, callback: Callback) -> None:
@@ -349,7 +349,7 @@ class EpochTrainer(Trainer):
                 checkpoint=checkpoint,
                 agreed=self.strategy.agreed,
             )
-            with errors_say_how_to_go_on(run, interruption.command, writes=self.strategy.writes):
+            with errors_say_how_to_go_on(run, interruption.command, writes=self.strategy.is_main):
                 try:
                     reason = fit(self.step, self.batches, state, hooks, callbacks)
                 except Interrupted:
@@ -364,7 +364,7 @@ class EpochTrainer(Trainer):
                 # The summary is in the log before the state goes: a kill in between leaves a run
                 # that is finished, and `resume` removes the state.
                 callbacks.finished(self._ended(validation, keep, reason))
-                if self.strategy.writes:
+                if self.strategy.is_main:
                     run.discard_state()
 
     def _begun(self, run: Run, validation: Validation, checkpoints: Checkpoints) -> TrainingStart:
@@ -441,7 +441,7 @@ class OnePassTrainer(Trainer):
 
     def train(self, run: Run, callback: Callback) -> None:
         with self._logged(run, callback) as (validation, callbacks, interruption):
-            run.begin_anew()
+            run.reset()
             num_samples, clock = len(self.histories), Clock()
             start = self._start(
                 run,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from foretaste._util.formatting import duration
 from foretaste._util.keywords import assign_settings
 from foretaste._util.memory import was_refused
-from foretaste._util.settings import Range, Threads, changed, check_settings, wrong
+from foretaste._util.settings import Range, Threads, changed, check_settings, setting_error
 from foretaste._util.terminal import print_error
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset
@@ -29,13 +29,13 @@ from foretaste.measure.tables import HEADLINE, with_new_items
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.ops.device import computing_with
 from foretaste.runs.run import Run
+from foretaste.training.api import open_data
 from foretaste.training.auto import selected_metric
 from foretaste.training.blending import blend, blend_weights
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
 from foretaste.training.display import displayed
 from foretaste.training.request import TrainRequest
-from foretaste.training.verbs import open_data
 from foretaste.tune.config import COMPETITIONS
 from foretaste.tune.directory import finished_run, trainings_at, write_tables
 from foretaste.tune.leaderboard import BLEND, Entry, Leaderboard
@@ -131,7 +131,7 @@ class CompeteRequest:
         check_settings(self)
         object.__setattr__(self, "models", tuple(dict.fromkeys(self.models)))
         if not set(self.models) - {BLEND}:
-            raise wrong("models", self.models, "a list of one model or more")
+            raise setting_error("models", self.models, "a list of one model or more")
         for name in self.models:
             config_class(name)
         object.__setattr__(self, "metrics", canonical_metrics(self.metrics))

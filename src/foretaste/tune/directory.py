@@ -12,16 +12,16 @@ from typing import Any
 
 from foretaste._util.atomic import atomic_file, make_folders, remove_leftovers
 from foretaste._util.files import read_document
-from foretaste._util.formatting import shown
+from foretaste._util.formatting import short_repr
 from foretaste._util.signed_json import SHA256, check_signed, signed_text
 from foretaste.errors import Interrupted, RunError, SettingError
 from foretaste.measure.tables import Grid
 from foretaste.runs.files import CONFIG, reading, writing
 from foretaste.runs.places import LOCK, training_lock
 from foretaste.runs.run import Run
+from foretaste.training.api import train_run
 from foretaste.training.callbacks import Callback
 from foretaste.training.request import TrainRequest
-from foretaste.training.verbs import train_run
 
 SETTINGS = "settings.json"
 
@@ -70,8 +70,8 @@ def _check_same(path: Path, asked: Mapping[str, Any]) -> None:
     for name in dict.fromkeys([*asked, *begun]):
         if asked.get(name) != begun.get(name):
             raise SettingError(
-                f"{path} was begun with {name} {shown(begun.get(name))}, and now it is "
-                f"{shown(asked.get(name))}; ask for the same to resume there, or name another "
+                f"{path} was begun with {name} {short_repr(begun.get(name))}, and now it is "
+                f"{short_repr(asked.get(name))}; ask for the same to resume there, or name another "
                 "directory with --output (output=... in Python)"
             )
 

@@ -21,6 +21,7 @@ from foretaste.models.registry import MODELS, config_class
 from foretaste.ops.device import computing_with, resolve_device
 from foretaste.runs.files import CONFIG
 from foretaste.runs.run import Run
+from foretaste.training.api import open_data
 from foretaste.training.auto import (
     check_order,
     resolved_config,
@@ -28,11 +29,10 @@ from foretaste.training.auto import (
     sized,
 )
 from foretaste.training.callbacks import Callback, Callbacks
-from foretaste.training.config import TrainingConfig, acting, acts
+from foretaste.training.config import TrainingConfig, acting, applies
 from foretaste.training.display import displayed
 from foretaste.training.request import TrainRequest
 from foretaste.training.search import chosen_settings
-from foretaste.training.verbs import open_data
 from foretaste.tune.config import SEARCHES, TRIALS
 from foretaste.tune.directory import finished_run, trainings_at, write_tables
 from foretaste.tune.trials import Search, Trial
@@ -162,7 +162,7 @@ def search_settings(search: TuneRequest, callback: Callback | None = None) -> Se
         # in the command that repeats the best one. No trial chooses again.
         common = {name: value for name, value in study.first.items() if name not in space}
         trial = replace(request, model_config=replace(request.model_config, **common))
-        if acts("search", type(trial.model_config)):
+        if applies("search", type(trial.model_config)):
             # Elsewhere the display would say that the model ignores it.
             trial = replace(trial, config=replace(trial.config, search=False))
         while len(study.finished) < search.trials:

@@ -14,7 +14,7 @@ import torch
 from foretaste.models.neumf import batches as neumf_batches
 from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
 from foretaste.models.neumf.config import MLPConfig
-from foretaste.models.parts import Parts
+from foretaste.models.parts import Shards
 from foretaste.models.vae.batches import HistoryBatches
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import Permutation, Purpose, stream_key
@@ -196,7 +196,7 @@ def in_parts(
     """The batches of an epoch that each part of the users has, beginning with a batch's first."""
     seen: dict[torch.Size, torch.Tensor] = {}
 
-    class InTurn(Parts):
+    class InTurn(Shards):
         """One after another: each knows what those before it said."""
 
         def total(self, tensor: torch.Tensor) -> torch.Tensor:

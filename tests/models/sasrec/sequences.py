@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from foretaste.models.parts import Parts
+from foretaste.models.parts import Shards
 from foretaste.ops.histories import HistoryTensors
 
 NUM_ITEMS = 40
@@ -30,7 +30,7 @@ def random_sequences(num_users: int, longest: int = 12, seed: int = 3) -> list[l
     return [rng.permutation(NUM_ITEMS)[:length].tolist() for length in lengths]
 
 
-class Part(Parts):
+class Part(Shards):
     """One of several equal parts of a batch."""
 
     def __init__(self, number: int, of: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from foretaste.models.parts import WHOLE, Parts
+from foretaste.models.parts import SINGLE, Shards
 from foretaste.models.sasrec import batches as module
 from foretaste.models.sasrec.batches import StepBatch, StepBatches, newest_items
 from tests.models.sasrec.sequences import in_order, parts, random_sequences
@@ -17,7 +17,7 @@ LENGTH = 5
 
 
 def batches_of(
-    sequences: Sequence[Sequence[int]], batch_size: int = 16, parts: Parts = WHOLE
+    sequences: Sequence[Sequence[int]], batch_size: int = 16, parts: Shards = SINGLE
 ) -> StepBatches:
     return StepBatches(in_order(sequences), LENGTH, batch_size, seed=7, parts=parts)
 

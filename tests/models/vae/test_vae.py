@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from foretaste.errors import SettingError
-from foretaste.models.parts import WHOLE
+from foretaste.models.parts import SINGLE
 from foretaste.models.vae.batches import HistoryBatch
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.models.vae.model import MultDAE, MultVAE
@@ -59,7 +59,7 @@ def batch_of(histories: HistoryTensors, update: int = 2) -> HistoryBatch:
         noise_key=torch.tensor(-5 * update),
         first_row=torch.tensor(0),
         num_samples=len(histories),
-        parts=WHOLE,
+        parts=SINGLE,
     )
 
 
@@ -210,7 +210,7 @@ def test_an_output_laid_out_for_few_gives_the_same_scores(histories: HistoryTens
         return model.score_catalogue(state), model.score_candidates(state, candidates)
 
     before = scores()
-    model.lay_out_for_few()
+    model.optimize_for_small_batches()
     assert model.output.weight.stride() == (1, NUM_ITEMS)
     for found, expected in zip(scores(), before, strict=True):
         torch.testing.assert_close(found, expected)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretaste._util.formatting import counted, shown
+from foretaste._util.formatting import pluralize, short_repr
 from foretaste.data.config import PairsConfig, PrepareConfig
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.columns import check_columns, find_columns
@@ -100,7 +100,8 @@ class Candidates:
             if count:
                 found = engine.find_rows(source, f"{line} = {quoted(example)}", line)
                 raise InputError(
-                    f"{found.place}: {problem}: {shown(example)} ({counted(count, 'line')} like it)"
+                    f"{found.place}: {problem}: {short_repr(example)} ({pluralize(count, 'line')} "
+                    "like it)"
                 )
         num_repeated = engine.count(steps.LINES_OF_ONE_PAIR)
         self._counts_of_lines["num_test_candidate_lines_given_twice"] = num_repeated
@@ -127,6 +128,7 @@ class Candidates:
         if count:
             raise InputError(
                 f"{self._sources[0].name}: has no candidate of the catalogue for user "
-                f"{shown(user_id)} of the test part ({counted(count, 'user')} like it); give "
+                f"{short_repr(user_id)} of the test part ({pluralize(count, 'user')} like it); "
+                "give "
                 "candidates for all of them, or none at all"
             )

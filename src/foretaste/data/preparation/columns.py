@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
-from foretaste._util.formatting import counted, shown, spelled_like
+from foretaste._util.formatting import pluralize, short_repr, spelled_like
 from foretaste.data.config import InputConfig, PairsConfig
 from foretaste.data.ids import group_by_form
 from foretaste.data.preparation import steps
@@ -90,7 +90,7 @@ def find_columns(
         if role in found and by_column.setdefault(found[role], role) != role:
             raise SettingError(
                 f"{OPTIONS[by_column[found[role]]]} and {OPTIONS[role]} are both "
-                f"{shown(found[role])}; they must be different columns"
+                f"{short_repr(found[role])}; they must be different columns"
             )
     return {role: found[role] for role in roles if role in found}
 
@@ -99,7 +99,8 @@ def check_time_format(config: PairsConfig, columns: Mapping[str, str]) -> None:
     """Raise SettingError for a format of times without a column of times."""
     if config.time_format is not None and "time" not in columns:
         raise SettingError(
-            f"time_format is {shown(config.time_format)}, and there is no time column; name one "
+            f"time_format is {short_repr(config.time_format)}, and there is no time column; name "
+            "one "
             "with --time-column (time_column=... in Python), or leave it out"
         )
 
@@ -110,7 +111,7 @@ def check_columns(sources: Sequence[Source], needed: Iterable[str]) -> None:
     names = list(needed)
     for source in sources:
         _refuse_repeated(source, names)
-        if absent := [shown(name) for name in names if name not in source.columns]:
+        if absent := [short_repr(name) for name in names if name not in source.columns]:
             raise InputError(
                 f"{source.name}: has no column {', nor '.join(absent)}, which {sources[0].name} "
                 f"has; its columns are {_listed(list(source.columns))}"
@@ -121,7 +122,8 @@ def _refuse_repeated(source: Source, names: Iterable[str]) -> None:
     """Raise InputError if several columns of a source share one of these names."""
     if twice := sorted({*names} & {*source.repeated}):
         raise InputError(
-            f"{source.name}: column {shown(twice[0])} is there more than once; rename one of them"
+            f"{source.name}: column {short_repr(twice[0])} is there more than once; rename one of "
+            "them"
         )
 
 
@@ -155,7 +157,7 @@ def describe_unused(
         reason += f"; --events with --event-column {shlex.quote(events[0])} takes some of its kinds"
     titles = [name for name in unused if plain(name) in TITLES]
     if titles and items is None:
-        reason += f"; --items with this file takes titles from {shown(titles[0])}"
+        reason += f"; --items with this file takes titles from {short_repr(titles[0])}"
     return {"not used": _few(unused) + reason}
 
 
@@ -196,14 +198,14 @@ class ItemDescriptions:
         if key is None:
             none = _none_looks_like(columns, "item_id", source.name)
             taken = config.item_column  # by the interactions
-            others = f", or {named}" if taken is None else f" or {shown(taken)}"
+            others = f", or {named}" if taken is None else f" or {short_repr(taken)}"
             raise InputError(
                 f"{none}. Rename the column of the ids to item_id{others}.{_header_hint(source)}"
             )
         self.key = key
         if config.title_column == self.key:
             raise SettingError(
-                f"title_column is {shown(self.key)}, which is the column of the item ids"
+                f"title_column is {short_repr(self.key)}, which is the column of the item ids"
             )
         self._others = [name for name in columns if name != self.key]
         self._repeats: list[str] = []
@@ -235,7 +237,8 @@ class ItemDescriptions:
             elif name.lower() not in taken:
                 if (other := by_lower.setdefault(name.lower(), name)) != name:
                     raise InputError(
-                        f"{self.source.name}: columns {shown(other)} and {shown(name)} differ in "
+                        f"{self.source.name}: columns {short_repr(other)} and {short_repr(name)} "
+                        "differ in "
                         "case alone, and a condition of a rule means either; rename one"
                     )
                 names[name] = identifier(name)
@@ -330,7 +333,8 @@ class ItemDescriptions:
             (found,) = engine.row("SELECT min(described_id) FROM described")
             raise InputError(
                 f"{self.source.name}: describes none of the items that were kept: its ids are "
-                f"such as {shown(found)}, theirs such as {shown(kept)}; give the file of these "
+                f"such as {short_repr(found)}, theirs such as {short_repr(kept)}; give the file of "
+                "these "
                 "items, or leave it out"
             )
 
@@ -349,10 +353,10 @@ class ItemDescriptions:
         num_titled, num_items = engine.row(
             f"SELECT count(nullif(described.title, '')), count(*) FROM items{steps.DESCRIBED}"
         )
-        items = counted(num_items, "item")
-        notes = [f"{shown(self.title)} of {file}, for {num_titled:,} of {items}"]
+        items = pluralize(num_items, "item")
+        notes = [f"{short_repr(self.title)} of {file}, for {num_titled:,} of {items}"]
         if self._has_several_titles and (num_several := engine.count(steps.SEVERAL_TITLES)):
-            notes.append(f"the most common one of {counted(num_several, 'item')} with several")
+            notes.append(f"the most common one of {pluralize(num_several, 'item')} with several")
         return "; ".join([*notes, *self._repeats])
 
 
@@ -408,12 +412,12 @@ def has_no_column(source: Source, absent: Mapping[str, str], hint: str = "") -> 
     """The message about columns that options name and a source lacks."""
     columns = _names(source)
     asked = ", nor ".join(
-        f"{shown(name)}, asked for with {flag(option)}" for option, name in absent.items()
+        f"{short_repr(name)}, asked for with {flag(option)}" for option, name in absent.items()
     )
     message = f"{source.name}: has no column {asked}; its columns are {_listed(columns)}"
     meant = [match for name in absent.values() for match in spelled_like(name, columns)]
     if meant:
-        return f"{message}; did you mean {' and '.join(map(shown, meant))}?"
+        return f"{message}; did you mean {' and '.join(map(short_repr, meant))}?"
     return f"{message}.{hint}"
 
 
@@ -458,8 +462,8 @@ def _index_hint(source: Source) -> str:
 def _listed(names: Sequence[str], most: int = 20) -> str:
     """Names; if there are many, the first names and the number of the others."""
     if len(names) <= most + 1:  # the last name takes no more room than "and 1 more"
-        return ", ".join(map(shown, names))
-    return f"{', '.join(map(shown, names[:most]))} and {len(names) - most} more"
+        return ", ".join(map(short_repr, names))
+    return f"{', '.join(map(short_repr, names[:most]))} and {len(names) - most} more"
 
 
 def _few(names: Sequence[str]) -> str:

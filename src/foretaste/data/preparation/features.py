@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretaste._util.formatting import counted, shown
+from foretaste._util.formatting import pluralize, short_repr
 from foretaste.data.preparation import steps
 from foretaste.data.preparation.casts import Kind, cast, literals
 from foretaste.data.preparation.columns import (
@@ -78,16 +78,21 @@ class ItemFeatures:
             name, column = feature.name, source.columns[feature.name]
             if name == items.key or names.count(name) > 1:
                 problem = "has the item ids" if name == items.key else "is named twice"
-                raise FeaturesError(f"features names {shown(name)}, which {problem}; leave it out")
+                raise FeaturesError(
+                    f"features names {short_repr(name)}, which {problem}; leave it out"
+                )
             if feature.mark and column.storage != "text":
                 raise FeaturesError(
-                    f"features names {shown(name + feature.mark)}, and a sign splits text alone: "
-                    f"column {shown(name)} of {source.name} is of type {column.type_name:.200}; "
-                    f"name it {shown(name)}"
+                    f"features names {short_repr(name + feature.mark)}, and a sign splits text "
+                    "alone: "
+                    f"column {short_repr(name)} of {source.name} is of type "
+                    f"{column.type_name:.200}; "
+                    f"name it {short_repr(name)}"
                 )
             if (column.element or column.storage) not in _CATEGORIES:
                 raise FeaturesError(
-                    f"{source.name}: column {shown(name)} is of type {column.type_name:.200}, and "
+                    f"{source.name}: column {short_repr(name)} is of type {column.type_name:.200}, "
+                    "and "
                     "features are text, integers, true or false, or lists of these; leave it out, "
                     "or make text of it first"
                 )
@@ -140,8 +145,9 @@ class ItemFeatures:
         )
         if num_broken:
             raise FeaturesError(
-                f"{self._source.name}: column {shown(name)} has real numbers such as {example} "
-                f"({counted(num_broken, 'row')} like it), and features are categories; "
+                f"{self._source.name}: column {short_repr(name)} has real numbers such as "
+                f"{example} "
+                f"({pluralize(num_broken, 'row')} like it), and features are categories; "
                 f"{self._bands(name)}"
             )
         return column
@@ -196,24 +202,25 @@ class ItemFeatures:
         frequent: dict[int, list[str]] = {}
         too_many = f"SELECT column_number, value FROM sizes_of_values WHERE size > {most}"
         for number, value in sorted(engine.run(too_many)):
-            frequent.setdefault(number, []).append(shown(value))
+            frequent.setdefault(number, []).append(short_repr(value))
         notes: dict[str, str] = {}
         for number, feature in enumerate(self._features):
             num_values, num_shared = sizes.get(number, (0, 0))
             if not num_shared:
                 raise FeaturesError(
                     f"{self._source.name}: no two items share a value of column "
-                    f"{shown(feature.name)}, as items of a category do; leave it out of features"
+                    f"{short_repr(feature.name)}, as items of a category do; leave it out of "
+                    "features"
                 )
             num_without = engine.count("items") - num_with.get(number, 0)
             note = (
-                f"{counted(num_values, 'value')}, {num_shared:,} of at least two items; "
-                f"{counted(num_without, 'item')} without one"
+                f"{pluralize(num_values, 'value')}, {num_shared:,} of at least two items; "
+                f"{pluralize(num_without, 'item')} without one"
             )
             if names := frequent.get(number):
                 named = ", ".join(names[:_MOST_NAMED]) + ", ..." * (len(names) > _MOST_NAMED)
                 note += f"; left out, as more than half of the items have it: {named}"
-            notes[FEATURE + shown(feature.name)] = note
+            notes[FEATURE + short_repr(feature.name)] = note
         if not engine.count("feature_values"):
             raise FeaturesError(
                 f"{self._source.name}: every value of features is one that more than half of the "
@@ -228,7 +235,9 @@ class ItemFeatures:
             return {}
         file = Path(self._source.name).name
         verbs = ("has", "joins") if num_listed == 1 else ("have", "join")
-        note = f"{counted(num_listed, 'item')} of {file} {verbs[0]} no interactions and {verbs[1]} "
+        note = (
+            f"{pluralize(num_listed, 'item')} of {file} {verbs[0]} no interactions and {verbs[1]} "
+        )
         note += "the lists"
         if num_others := num_new - num_listed - num_misfits:
             verbs = ("has", "does") if num_others == 1 else ("have", "do")
@@ -236,8 +245,9 @@ class ItemFeatures:
         notes = {"new items": note}
         if num_misfits:
             notes["ids of new items"] = (
-                f"{shown(misfit)} is not an integer, as the other ids are, and does not join the "
-                f"lists ({counted(num_misfits, 'id')} like it); --item-id-type text takes it "
+                f"{short_repr(misfit)} is not an integer, as the other ids are, and does not join "
+                "the "
+                f"lists ({pluralize(num_misfits, 'id')} like it); --item-id-type text takes it "
                 "(item_id_type='text' in Python)"
             )
         return notes

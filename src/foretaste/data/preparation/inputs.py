@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from foretaste._util.documents import Document
-from foretaste._util.formatting import shown
+from foretaste._util.formatting import short_repr
 from foretaste.data.config import FileFormat, PrepareConfig, Progress
 from foretaste.data.like import Like
 from foretaste.data.manifest import FORMAT_VERSION, UNSEEN, Manifest
@@ -299,7 +299,7 @@ def _check_settings_act(config: PrepareConfig, items: object) -> None:
     """Raise SettingError for a setting of an absent input."""
     for name in ("title_column", "features") if items is None else ():
         if (value := getattr(config, name)) is not None:
-            named = shown(value) if isinstance(value, str) else " ".join(value)
+            named = short_repr(value) if isinstance(value, str) else " ".join(value)
             kind = FeaturesError if name == "features" else SettingError
             raise kind(
                 f"{name} is {named}, and no file describes the items; give it with --items "

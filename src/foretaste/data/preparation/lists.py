@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from foretaste._util.formatting import counted, shown
+from foretaste._util.formatting import pluralize, short_repr
 from foretaste.data.preparation.casts import EMPTY_IDS, literals
 from foretaste.data.preparation.reading import prefix_errors
 from foretaste.data.sources.lists import ListsFile
@@ -45,7 +45,8 @@ def count_empty_lists(
     if count:
         places = " and ".join(_places_of(sources, user_id)) or names_of(sources)
         raise InputError(
-            f"{places}: two lines begin with {shown(user_id)} ({counted(count, 'id')} like it); a "
+            f"{places}: two lines begin with {short_repr(user_id)} ({pluralize(count, 'id')} like "
+            "it); a "
             "line is a user id and then all items of that user. A file without user ids gets the "
             "numbers of its lines with awk '{print NR, $0}' FILE > NUMBERED"
         )

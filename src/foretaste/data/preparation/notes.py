@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretaste._util.formatting import counted, shown
+from foretaste._util.formatting import pluralize, short_repr
 from foretaste.data.config import PrepareConfig
 from foretaste.data.ids import group_by_form
 from foretaste.data.preparation.casts import cast, literals
@@ -81,8 +81,9 @@ def problems_of(engine: Engine, ids: str) -> list[str]:
         selected.append(f"min(CASE WHEN {where} THEN id END)")
     values = engine.row(f"SELECT {', '.join(selected)} FROM {ids}")
     return [
-        f"{shown(example)} {problem.replace('{inner}', example.strip(chr(34) + chr(39) + '='))} "
-        f"({counted(int(count), 'row')} like it)"
+        f"{short_repr(example)} "
+        f"{problem.replace('{inner}', example.strip(chr(34) + chr(39) + '='))} "
+        f"({pluralize(int(count), 'row')} like it)"
         for problem, count, example in zip(
             _PROBLEMS.values(), values[::2], values[1::2], strict=True
         )
@@ -104,7 +105,7 @@ def _odd_ids(engine: Engine, raw: Raw, column: str) -> list[str]:
     # The note omits the folder, which differs from machine to machine.
     return [
         f"are text, because {int(num_odd):,} of {num_rows:,} values {are_none}: "
-        f"{shown(first)} ({Path(place).name})"
+        f"{short_repr(first)} ({Path(place).name})"
     ]
 
 
@@ -125,14 +126,16 @@ def describe_most_active(engine: Engine) -> dict[str, str]:
     notes = {}
     if is_large and num_near == 1:
         notes["most active user"] = (
-            f"user {shown(user_id)} has {most / int(num_rows):.0%} of the rows; if that is nobody, "
+            f"user {short_repr(user_id)} has {most / int(num_rows):.0%} of the rows; if that is "
+            "nobody, "
             f"--empty-ids drop with --empty-values {shlex.quote(str(user_id))} leaves these rows "
             "out"
         )
     if num_long:
         notes["long histories"] = (
-            f"{counted(num_long, 'user')} with more than {LONG_HISTORY:,} rows, user "
-            f"{shown(user_id)} with {most:,}; models of pairs of items count {LONG_HISTORY:,} of a "
+            f"{pluralize(num_long, 'user')} with more than {LONG_HISTORY:,} rows, user "
+            f"{short_repr(user_id)} with {most:,}; models of pairs of items count {LONG_HISTORY:,} "
+            "of a "
             "history"
         )
     return notes
@@ -153,5 +156,5 @@ def _spelled_twice(engine: Engine) -> list[str]:
     first, second, *_ = min(twins)
     return [
         f"{first!a} and {second!a} are two ids, which differ in their Unicode form alone "
-        f"({counted(len(twins), 'id')} like it)"
+        f"({pluralize(len(twins), 'id')} like it)"
     ]

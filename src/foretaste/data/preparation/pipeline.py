@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretaste import __version__
-from foretaste._util.formatting import counted, option_words, shown
+from foretaste._util.formatting import option_words, pluralize, short_repr
 from foretaste.data.config import MOST_WEIGHT, Progress
 from foretaste.data.manifest import NEW_ITEMS, NUM_TIED, SEEN_FILE, UNSEEN, Manifest, Part
 from foretaste.data.part_files import POSITION_COLUMN, WEIGHT_COLUMN
@@ -204,7 +204,9 @@ class Pipeline:
         if plan.unread_times:
             notes["order"] = f"unknown, as the times are not read: {plan.unread_times}"
         elif not plan.has_order and (name := find_time_like(sources[0])):
-            notes["order"] = f"unknown; {shown(name)} looks like times, which --time-column names"
+            notes["order"] = (
+                f"unknown; {short_repr(name)} looks like times, which --time-column names"
+            )
         names = [name for source in sources for name in source.columns]
         has_weights = plan.weight_scale is not None
         given = getattr(sources[0], "given", None)
@@ -227,18 +229,18 @@ class Pipeline:
         found: dict[str, int] = dict(
             engine.run(f"SELECT event, count(*) FROM {rows} GROUP BY event")
         )
-        if missing := [shown(event) for event in events if event not in found]:
+        if missing := [short_repr(event) for event in events if event not in found]:
             most = sorted(found, key=lambda event: (-found[event], event))[:_MOST_EVENTS]
             raise InputError(
                 f"events names {' and '.join(missing)}, and column "
-                f"{shown(self._plan.columns['event'])} has none of it: it has "
-                f"{', '.join(map(shown, most))}{', ...' if len(found) > len(most) else ''}"
+                f"{short_repr(self._plan.columns['event'])} has none of it: it has "
+                f"{', '.join(map(short_repr, most))}{', ...' if len(found) > len(most) else ''}"
             )
         num_dropped = sum(found.values()) - sum(found[event] for event in events)
         if seen := self._plan.seen_events:
             num_seen = sum(found.get(event, 0) for event in seen)
-            if absent := [shown(event) for event in seen if event not in found]:
-                column = shown(self._plan.columns["event"])
+            if absent := [short_repr(event) for event in seen if event not in found]:
+                column = short_repr(self._plan.columns["event"])
                 self._notes["seen"] = f"column {column} has none of {' and '.join(absent)}"
             self._counts["num_rows_of_seen_events"] = num_seen
             self.keep_as_seen("seen_events", rows, _is_event(seen))
@@ -357,7 +359,8 @@ class Pipeline:
             if engine.count("pairs") == num_users:
                 raise InputError(
                     "nothing can be held out, as every user has one item only "
-                    f"({counted(num_users, 'user')}, column {shown(plan.columns['user_id'])}); "
+                    f"({pluralize(num_users, 'user')}, column "
+                    f"{short_repr(plan.columns['user_id'])}); "
                     "name another column of users with --user-column (user_column=... in Python), "
                     "or train on all of it with --protocol none"
                 )
@@ -414,7 +417,7 @@ class Pipeline:
         num_users = engine.count("(SELECT DISTINCT user_code FROM unseen_pairs)")
         num_test = math.ceil(_HELD_SHARE * num_users)
         run = Path(inputs.run_files["users"].name).parent
-        note = f"{counted(num_users, 'user')} of {run} did something new"
+        note = f"{pluralize(num_users, 'user')} of {run} did something new"
         if num_test:
             note += f"; held out is that of {num_test:,}"
         else:
@@ -427,7 +430,8 @@ class Pipeline:
         assert times is not None
         if problem := self.why_no_times(times):
             raise SettingError(
-                f"protocol temporal needs real times, and in column {shown(times.column)} {problem}"
+                f"protocol temporal needs real times, and in column {short_repr(times.column)} "
+                f"{problem}"
                 "; name a column of them with --time-column (time_column=... in Python), or ask "
                 "for --protocol leave-one-out or held-out-users"
             )
@@ -441,7 +445,8 @@ class Pipeline:
             num_users, num_ranked = self._engine.row(steps.RANKED_USERS)
             if is_rank(times.column) or num_ranked >= _LEAST_RANKED * num_users:
                 return (
-                    f"those of {num_ranked:,} of {counted(num_users, 'user')} are 0 to n-1 or 1 to "
+                    f"those of {num_ranked:,} of {pluralize(num_users, 'user')} are 0 to n-1 or 1 "
+                    "to "
                     "n, as ranks of the user's own rows are"
                 )
         return ""
@@ -461,7 +466,8 @@ class Pipeline:
             format = times.format_of_days()
             advice = "leave half_life out" if format is None else f"{OPTION} {format} reads them"
             raise SettingError(
-                f"half_life needs real times, and the numbers in column {shown(times.column)} are "
+                f"half_life needs real times, and the numbers in column {short_repr(times.column)} "
+                "are "
                 f"{'ranks' if format is None else 'days'}, {times.first} to {times.last}, and no "
                 f"seconds, milliseconds, microseconds or nanoseconds since 1970; {advice}"
             )
@@ -493,8 +499,9 @@ class Pipeline:
         found = self._engine.find_value(sources, column, "real", value)
         problem = "is not above 0" if num_small else f"is above {MOST_WEIGHT:,.0f}"
         raise InputError(
-            f"{found.place}: weight {shown(found.value)} {problem} (column {shown(column)}, "
-            f"{counted(count, 'row')} like it); {advice}"
+            f"{found.place}: weight {short_repr(found.value)} {problem} (column "
+            f"{short_repr(column)}, "
+            f"{pluralize(count, 'row')} like it); {advice}"
         )
 
     def weigh_train(self, rows: str, times: Times | None, half_life: float | None) -> float:
@@ -520,8 +527,8 @@ class Pipeline:
         most_after = engine.count(dated) // _ROWS_PER_ROW_AFTER_GAP
         engine.make("ages", steps.AGES.format(times=dated, most_after=most_after, gap=gap))
         least, most, mean = self._add_up(decay)
-        of_row = [shown(plan.columns["weight"])] if "weight" in plan.columns else []
-        of_row += [f"{shown(event)} {weight or 1:g}" for event, weight in plan.events.items()]
+        of_row = [short_repr(plan.columns["weight"])] if "weight" in plan.columns else []
+        of_row += [f"{short_repr(event)} {weight or 1:g}" for event, weight in plan.events.items()]
         parts = [", ".join(of_row) or "1 of each row", "added up over the rows of a pair"]
         if config.half_life is not None:
             parts.insert(1, f"halved every {config.half_life}")
@@ -547,7 +554,7 @@ class Pipeline:
         if smallest < least:
             count = engine.count(f"({rows} WHERE weight{decay} < {_double(least)})")
             self._notes["small weights"] = (
-                f"{counted(count, 'row')} below {least:.3g}, 2^-60 of the largest, "
+                f"{pluralize(count, 'row')} below {least:.3g}, 2^-60 of the largest, "
                 f"{'counts' if count == 1 else 'count'} as {least:.3g}"
             )
         weight = f"greatest(weight{decay}, {_double(least)})"
@@ -576,7 +583,7 @@ class Pipeline:
         (latest,) = engine.row("SELECT latest FROM ages")
         first = times.example(f"SELECT min(time) {steps.AFTER_GAP}")
         self._notes["times after a gap"] = (
-            f"{counted(num_after, 'row')} more than {_HALF_LIVES_OF_GAP} half-lives after all "
+            f"{pluralize(num_after, 'row')} more than {_HALF_LIVES_OF_GAP} half-lives after all "
             f"others, from {first}: ages count from {times.date_of(latest)}, and later rows weigh "
             "as new ones do"
         )
@@ -587,10 +594,10 @@ class Pipeline:
         num_parts = 1 + self._plan.has_validation
         num_users = self._config.num_heldout_users or max(1, num_eligible // 10)
         if num_eligible <= num_users * num_parts:
-            sizes = f"{counted(num_users, 'held-out user')} in each of {num_parts} parts"
+            sizes = f"{pluralize(num_users, 'held-out user')} in each of {num_parts} parts"
             raise SettingError(
                 f"protocol held-out-users: {sizes} leaves nobody to train on, as only "
-                f"{counted(num_eligible, 'user')} {'has' if num_eligible == 1 else 'have'} two "
+                f"{pluralize(num_eligible, 'user')} {'has' if num_eligible == 1 else 'have'} two "
                 "items or more; hold out fewer with "
                 "--num-heldout-users, or use --protocol none to train on all of them"
             )
@@ -607,8 +614,10 @@ class Pipeline:
             count, user_id = engine.row(steps.FOLD_IN_ELSEWHERE.format(split=split))
             if count:
                 raise InputError(
-                    f"user {shown(user_id)} of {part} is in training or in the other held-out part "
-                    f"too ({counted(count, 'user')} like it); fold-in items are for users who are "
+                    f"user {short_repr(user_id)} of {part} is in training or in the other held-out "
+                    "part "
+                    f"too ({pluralize(count, 'user')} like it); fold-in items are for users who "
+                    "are "
                     "in no other part; put the known items of other users into train"
                 )
         found = {part for (part,) in engine.run("SELECT DISTINCT part FROM held")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from foretaste._util.formatting import shown
+from foretaste._util.formatting import short_repr
 from foretaste.data.config import PrepareConfig, WeightScale
 from foretaste.data.manifest import NEW_ITEMS, RANDOM, UNSEEN
 from foretaste.data.preparation.columns import (
@@ -137,7 +137,7 @@ def make_plan(
     unread_times = ""
     lacking = [source for source in sources if columns.get("time", "") not in source.columns]
     if may_lack_times and has_times and lacking:
-        unread_times = f"{lacking[0].name} has no column {shown(columns.pop('time'))}"
+        unread_times = f"{lacking[0].name} has no column {short_repr(columns.pop('time'))}"
     check_columns(sources, columns.values())
     if not has_times and not parts and config.protocol in ("auto", "leave-one-out", NEW_ITEMS):
         _refuse_later_times(sources)
@@ -186,7 +186,8 @@ def _refuse_later_times(sources: Sequence[Source]) -> None:
     for source in sources[1:]:
         if name := find_spelling(list(source.columns), "time", source.name):
             raise InputError(
-                f"{sources[0].name}: has no column of times, and {source.name} has {shown(name)}; "
+                f"{sources[0].name}: has no column of times, and {source.name} has "
+                f"{short_repr(name)}; "
                 "give files with the same columns, or a protocol that needs no times, such as "
                 "held-out-users"
             )

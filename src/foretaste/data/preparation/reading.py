@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from foretaste._util.formatting import counted, shown
+from foretaste._util.formatting import pluralize, short_repr
 from foretaste.data.config import PrepareConfig
 from foretaste.data.ids import MAX_BYTES
 from foretaste.data.preparation.casts import (
@@ -223,7 +223,7 @@ def _check_text_ids(engine: Engine, sources: Sequence[Source], role: str, name: 
             ),
         ):
             if where and (found := engine.find_rows(source, where, text)).count:
-                problem = f"{role} {shown(found.value)} {problem}"
+                problem = f"{role} {short_repr(found.value)} {problem}"
                 key = re.match(r'\{\s*("[^"\\\']+")\s*:', found.value or "")
                 advice = key and f"jq -c '.{name} = .{name}[{key[1]}]' does this"
                 raise error_at(found, name, problem, f"; {advice}" if advice else "")
@@ -293,7 +293,7 @@ def check_storage(engine: Engine, sources: Sequence[Source], columns: dict[str, 
             if column.storage not in allowed and engine.count(source.relation):
                 nouns = [noun for storage, noun in _NOUNS_OF_STORAGE.items() if storage in allowed]
                 raise InputError(
-                    f"{source.name}: column {shown(name)} is of type {column.type_name:.200}; "
+                    f"{source.name}: column {short_repr(name)} is of type {column.type_name:.200}; "
                     f"{role} must be {' or '.join(nouns)}{_type_advice(role, name, column)}"
                 )
 
@@ -318,7 +318,8 @@ def _check_types(sources: Sequence[Source], columns: dict[str, str]) -> None:
             name = columns[role]
             if source.columns[name].storage == "text":
                 raise InputError(
-                    f"{source.name}: column {shown(name)} is text, and engine spark reads a {role} "
+                    f"{source.name}: column {short_repr(name)} is text, and engine spark reads a "
+                    f"{role} "
                     "from a column of another type only; write it as Parquet first with "
                     f"CAST({name} AS {type_name}), or prepare it with engine duckdb"
                 )
@@ -445,14 +446,16 @@ def _bad_value(
             if kind == "text" and (num_bytes := len(found.value.encode())) > MAX_BYTES:
                 problem = f"has {num_bytes:,} bytes; an id has at most {MAX_BYTES:,}"
                 advice = ""
-        return error_at(found, name, f"{role} {shown(found.value)} {problem}", advice)
+        return error_at(found, name, f"{role} {short_repr(found.value)} {problem}", advice)
     raise AssertionError(f"{role}: values did not fit, and now they do")
 
 
 def error_at(found: Found, name: str, problem: str, advice: str = "") -> InputError:
     """The error for the first of the found rows, whose column ``name`` has a problem."""
-    rows = counted(found.count, "row")
-    return InputError(f"{found.place}: {problem} (column {shown(name)}, {rows} like it){advice}")
+    rows = pluralize(found.count, "row")
+    return InputError(
+        f"{found.place}: {problem} (column {short_repr(name)}, {rows} like it){advice}"
+    )
 
 
 def _advice(role: str, name: str, column: Column, kind: Kind, example: str) -> str:

@@ -15,8 +15,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretaste._util.formatting import counted, shown
-from foretaste._util.settings import wrong
+from foretaste._util.formatting import pluralize, short_repr
+from foretaste._util.settings import setting_error
 from foretaste.data.preparation.casts import Kind, cast
 from foretaste.data.sources.source import TIMES, Source, Storage, quoted
 from foretaste.errors import InputError, SettingError
@@ -100,7 +100,8 @@ class Times:
             )
             raise InputError(
                 f"{found.place}: time {_NO_TIME} is no time but the missing value of NumPy and "
-                f"pandas (column {shown(self.column)}, {counted(found.count, 'row')} like it)"
+                f"pandas (column {short_repr(self.column)}, {pluralize(found.count, 'row')} like "
+                "it)"
             )
         self.num_of_unit = {"": 1} if self.kind in TIMES else _units_in(self.engine, "raw")
 
@@ -158,8 +159,10 @@ class Times:
         others = found if len(found) > 1 else self.num_of_unit
         listed = " and ".join(f"{n:,} in {unit}" for unit, n in others.items() if unit != rare)
         return (
-            f"{row.place}: time {shown(row.value)} is in {rare} (column {shown(self.column)}, "
-            f"{counted(row.count, 'row')} like it), and {listed}: times of several units cannot be "
+            f"{row.place}: time {short_repr(row.value)} is in {rare} (column "
+            f"{short_repr(self.column)}, "
+            f"{pluralize(row.count, 'row')} like it), and {listed}: times of several units cannot "
+            "be "
             "put in order; write all of them in one"
         )
 
@@ -167,7 +170,7 @@ class Times:
         """Text, day and place of the time that a query returns, for a note."""
         (time,) = self.engine.row(query)
         found = self.engine.find_value(self.sources, self.column, self.kind, f"({query})")
-        text = f"{shown(found.value)}, " if found.value else ""
+        text = f"{short_repr(found.value)}, " if found.value else ""
         # The note omits the file's folder, which differs from machine to machine.
         return f"{text}{self.date_of(time)} ({Path(found.place).name})"
 
@@ -274,7 +277,7 @@ def with_time_format(
     first = sources[0].columns[name]
     if all(source.columns[name].storage != "text" for source in sources):
         raise SettingError(
-            f"time_format is for times that are text, and column {shown(name)} of "
+            f"time_format is for times that are text, and column {short_repr(name)} of "
             f"{sources[0].name} is of type {first.type_name:.200}; leave it out, or make the "
             f"column text first: frame[{name!r}].astype(str), or CAST({name} AS VARCHAR)"
         )
@@ -285,7 +288,7 @@ def with_time_format(
             try:
                 (found,) = engine.row(f"SELECT typeof(try_strptime('', {quoted(format)}))")
             except InputError:
-                raise wrong(
+                raise setting_error(
                     "time_format", format, "one as strptime has it, such as %d/%m/%Y"
                 ) from None
             # strptime reads the words infinity and epoch in any format, so a digit is required.
@@ -327,10 +330,10 @@ def describe_misfit(
     """The problem of a time of ``source`` that does not fit ``kind``, and the advice."""
     column, problem = source.columns[name], _UNFIT
     if column.time_format is not None:
-        problem = f"is not written as {shown(column.time_format)} says"
+        problem = f"is not written as {short_repr(column.time_format)} says"
     if formats := _formats_of(engine, sources, name, example):
         verb = "reads" if len(formats) == 1 else "each read"
-        listed = " and ".join(map(shown, formats))
+        listed = " and ".join(map(short_repr, formats))
         return problem, f"; {OPTION} says how dates are written: {listed} {verb} all of them"
     if _CLOCK.fullmatch(example):
         dates = [other for other in source.columns if "date" in other.lower() and other != name]

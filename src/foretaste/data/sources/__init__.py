@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from foretaste._util.files import is_name_text
-from foretaste._util.formatting import counted, did_you_mean, shown
+from foretaste._util.formatting import did_you_mean, pluralize, short_repr
 from foretaste.data.config import FileFormat
 from foretaste.data.sources.arrow import Frame, open_parquet, refuse_rows
 from foretaste.data.sources.database import Database, is_database
@@ -90,7 +90,8 @@ def check_format_acts(format: FileFormat, sources: Sequence[Source], items: Sour
     query and no source is a database. An encoding alone may belong to ``items``."""
     if format.query is not None and not any(isinstance(source, Database) for source in sources):
         raise SettingError(
-            f"query is {shown(format.query)}, and {sources[0].name} is no database; leave it out"
+            f"query is {short_repr(format.query)}, and {sources[0].name} is no database; leave it "
+            "out"
         )
     if not format.is_default and not any(source.read_as for source in sources):
         encoding = FileFormat(encoding=format.encoding, query=format.query)
@@ -129,11 +130,11 @@ def describe_files(sources: Sequence[Source]) -> dict[str, str]:
     if again:
         name, first = again[0]
         what = "named again" if name == first else f"{first} again"
-        notes.append(f"{name} is {what}, and counts once ({counted(len(again), 'name')})")
+        notes.append(f"{name} is {what}, and counts once ({pluralize(len(again), 'name')})")
     if left_out:
         notes.append(
             f"{left_out[0]} is not read, since its name is not one of data "
-            f"({counted(len(left_out), 'file')})"
+            f"({pluralize(len(left_out), 'file')})"
         )
     return {"files": "; ".join(notes)} if notes else {}
 

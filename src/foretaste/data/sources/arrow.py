@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from foretaste._util.files import real_path
-from foretaste._util.formatting import shown
+from foretaste._util.formatting import short_repr
 from foretaste.data.sources.source import (
     Column,
     Source,
@@ -114,11 +114,13 @@ class Frame(Source):
             return _plain(column), str(column.type)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             problem = error.args[0] if isinstance(error, pa.ArrowException) else error
-            one_type = f"; make its values one type, such as text: frame[{shown(name)}].astype(str)"
+            one_type = (
+                f"; make its values one type, such as text: frame[{short_repr(name)}].astype(str)"
+            )
             # A bare ValueError comes from `_check_offsets`, which has its own advice.
             advice = "" if type(error) is ValueError else f"{one_type} in pandas"
             raise InputError(
-                f"{self.name}: column {shown(name)} cannot be turned into an Arrow column: "
+                f"{self.name}: column {short_repr(name)} cannot be turned into an Arrow column: "
                 f"{problem}{advice}"
             ) from None
 
@@ -141,7 +143,9 @@ def refuse_rows(source: Sequence[object]) -> None:
     row = next((part for part in rows if not isinstance(part, str | bytes)), None)
     if row is not None:
         kind = type(source).__name__
-        raise InputError(f"{_SOURCES}; got a {kind} of rows such as {shown(row)}{_as_frame(row)}")
+        raise InputError(
+            f"{_SOURCES}; got a {kind} of rows such as {short_repr(row)}{_as_frame(row)}"
+        )
 
 
 def _index_names(source: Any) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from foretaste._util.documents import Json
 from foretaste._util.files import NO_ROOM, open_regular, real_path, why_not_written
-from foretaste._util.formatting import did_you_mean, shown, without_secrets
+from foretaste._util.formatting import did_you_mean, short_repr, without_secrets
 from foretaste.data.sources.arrow import Frame, by_position
 from foretaste.data.sources.source import (
     changed,
@@ -143,7 +143,8 @@ class Database(Frame):
                 self.table[self.columns[name].sql].validate(full=True)
             except pa.ArrowInvalid:
                 raise InputError(
-                    f"{self.name}: column {shown(name)} holds bytes that are not UTF-8 text; have "
+                    f"{self.name}: column {short_repr(name)} holds bytes that are not UTF-8 text; "
+                    "have "
                     f"--query (query=... in Python) write them as text: hex({name})"
                 ) from None
         return super().reading(names)
@@ -169,7 +170,7 @@ def default_table(tables: Sequence[str], name: str) -> str:
         return _EVENTS
     if len(tables) == 1:
         return tables[0]
-    found = f"has tables {', '.join(map(shown, tables[:20]))}" if tables else "has no tables"
+    found = f"has tables {', '.join(map(short_repr, tables[:20]))}" if tables else "has no tables"
     raise InputError(
         f"{name}: {found}; name the rows with --query 'SELECT ... FROM ...' (query=... in Python)"
     )
@@ -180,7 +181,8 @@ def _refuse_repeats(names: Sequence[str], where: str) -> None:
     both."""
     if repeated := repeated_in(map(str.lower, names)):
         raise InputError(
-            f"{where}: column {shown(min(repeated))} is there more than once, case aside; name it "
+            f"{where}: column {short_repr(min(repeated))} is there more than once, case aside; "
+            "name it "
             "apart in --query (query=... in Python)"
         )
 

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from foretaste._util.documents import Json
-from foretaste._util.formatting import shown
+from foretaste._util.formatting import short_repr
 from foretaste.data.config import SKIPPED, FileFormat
 from foretaste.data.sources.source import Column, quoted, unreadable
 from foretaste.data.sources.text import LONG_LINE, TextFile, start_of_text, whole_lines
@@ -116,6 +116,6 @@ def _objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int
             raise InputError(
                 f"{path}, line {number}: is not a JSON object; every line must be one, such as "
                 '{"user_id": 1, "item_id": 2}. Of a file that is one list, jq -c ".[]" makes '
-                f"lines: {shown(line[:300])}"
+                f"lines: {short_repr(line[:300])}"
             )
         yield number, found

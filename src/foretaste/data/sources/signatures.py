@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from foretaste._util.files import open_regular
-from foretaste._util.formatting import shown
+from foretaste._util.formatting import short_repr
 from foretaste.data.sources.source import PARQUET_SUFFIXES, unreadable
 from foretaste.errors import InputError
 
@@ -91,7 +91,11 @@ def refuse_by_signature(path: Path, *, is_json: bool = False) -> None:
     if words := _ANY_WORDS.match(text):
         _, kind, advice = _WORDS[(words.lastindex or 0) - 1]
         if kind != _JSON or not is_json:
-            raise InputError(f"{path}: is {kind}, whatever its name; {advice}: {shown(example)}")
+            raise InputError(
+                f"{path}: is {kind}, whatever its name; {advice}: {short_repr(example)}"
+            )
     for kind, suffixes in _READ.items():
         if suffix in suffixes and start and not {"\0", "\N{REPLACEMENT CHARACTER}"} & {*example}:
-            raise InputError(f"{path}: is not {kind} but text, whatever its name: {shown(example)}")
+            raise InputError(
+                f"{path}: is not {kind} but text, whatever its name: {short_repr(example)}"
+            )

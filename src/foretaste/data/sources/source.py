@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from foretaste._util.documents import Json
 from foretaste._util.files import file_sha256, real_path
-from foretaste._util.formatting import shown, without_secrets
+from foretaste._util.formatting import short_repr, without_secrets
 from foretaste.errors import InputError
 
 Storage = Literal[
@@ -202,7 +202,7 @@ def refuse_nul(names: Iterable[str], where: str) -> None:
     name = next((name for name in names if "\0" in name), None)
     if name is not None:
         raise InputError(
-            f"{where}: column {shown(name)} has a NUL character in its name; rename it"
+            f"{where}: column {short_repr(name)} has a NUL character in its name; rename it"
         )
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from foretaste._util.files import real_path
-from foretaste._util.formatting import shown
+from foretaste._util.formatting import short_repr
 from foretaste.data.config import SKIPPED, FileFormat, Quote
 from foretaste.data.sources.shape import hint_lists
 from foretaste.data.sources.source import (
@@ -107,7 +107,7 @@ class TextFile(Source):
         except csv.Error as error:
             raise InputError(
                 f"{path}, line 1: cannot be parsed ({error}){quote_advice(text, format)}: "
-                f"{shown(text[:300])}{_rewrite_hint(path, format, delimiter)}"
+                f"{short_repr(text[:300])}{_rewrite_hint(path, format, delimiter)}"
             ) from None
         _check_first_row(path, text, fields, delimiter, format)
         names = format.columns or tuple(fields)
@@ -189,7 +189,7 @@ class TextFile(Source):
         try:
             for line, row in self.rows(strict=True):
                 if problem := self._problem_of(row):
-                    example = shown(self.delimiter.join(row)[:300])
+                    example = short_repr(self.delimiter.join(row)[:300])
                     hint = _rewrite_hint(self.path, self.format, self.delimiter)
                     error = InputError(f"{self.name}, line {line}: {problem}: {example}{hint}")
                     if len(row) != len(self.names) and self.format.columns is not None:
@@ -200,7 +200,7 @@ class TextFile(Source):
             # The csv module reads fields of 16 MB.
             is_open = "end of data" in str(error) or "field limit" in str(error)
             reason = "a quote is opened and never closed" if is_open else str(error)
-            problem = f"{reason}{quote_advice(text, self.format)}: {shown(text[:300])}"
+            problem = f"{reason}{quote_advice(text, self.format)}: {short_repr(text[:300])}"
             if len(text) > _LONG_LINE_BYTES:
                 problem = _TOO_LONG
             hint = _rewrite_hint(self.path, self.format, self.delimiter)
@@ -467,7 +467,7 @@ def _check_first_row(
     if (names := format.columns) is None:
         refuse_nul(fields, f"{path}, line 1")
         return
-    example = shown(delimiter.join(fields))
+    example = short_repr(delimiter.join(fields))
     if len(fields) != len(names):
         problem = NO_DELIMITER
         if len(fields) > 1 or format.delimiter is not None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from foretaste.models.base import FitProgress
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.workers import of_each
+from foretaste.ops.workers import parallel_map
 
 if TYPE_CHECKING:
     from foretaste.models.linear.kernels import Entries, PopularPairs, Strength
@@ -144,7 +144,7 @@ def add_pairs(entries: Entries, table_3II: Numbers) -> Iterator[int]:
         count_rows(entries, items.start, table_3II[:, items])
         return int(items.stop)
 
-    yield from of_each(count_chunk, list(_chunks(entries)), CPU)
+    yield from parallel_map(count_chunk, list(_chunks(entries)), CPU)
 
 
 class Neighbors(NamedTuple):
@@ -188,7 +188,7 @@ def find_neighbors(
         find_strongest(entries, features, items.start, strength, popular, keeps_sums, *found)
         return int(items.stop)
 
-    for num_done in of_each(find_chunk, list(_chunks(entries, features)), CPU):
+    for num_done in parallel_map(find_chunk, list(_chunks(entries, features)), CPU):
         progress("counting pairs of items", num_done, num_items)
     return Neighbors(other_IK, value_IK, popular)
 

@@ -33,7 +33,7 @@ from foretaste.models.linear.weights import MOST_COUNTED, LinearModel
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.inverse import invert_
 from foretaste.ops.least_squares import solve_systems
-from foretaste.ops.workers import of_each
+from foretaste.ops.workers import parallel_map
 
 if TYPE_CHECKING:
     from foretaste.models.linear.kernels import Entries
@@ -276,7 +276,7 @@ def solve_neighbors(
         return len(item_c)
 
     size_I, num_done = (other_IK >= 0).sum(1), int((other_IK[:, 0] < 0).sum())
-    for num_solved in of_each(solve_chunk, list(_chunks(size_I)), CPU):
+    for num_solved in parallel_map(solve_chunk, list(_chunks(size_I)), CPU):
         num_done += num_solved
         progress("solving for weights", num_done, len(size_I))
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from foretaste._util.formatting import counted, memory
+from foretaste._util.formatting import memory, pluralize
 from foretaste.errors import UnsupportedError
 from foretaste.models.base import ClosedFormModel, UserState
 from foretaste.models.scorer import BaseScorer, Scorer, item_chunks
@@ -91,7 +91,7 @@ class LinearModel(ClosedFormModel):
         needs = f"which takes about {memory(self.training_bytes(self.device) + entries)} of memory"
         if num_long := int((histories.lengths() > MOST_COUNTED).sum()):
             kept = "items by a hash" if histories.position is None else "newest items"
-            users = counted(num_long, "user")
+            users = pluralize(num_long, "user")
             needs += f"; the {MOST_COUNTED:,} {kept} of {users} with more items are counted"
         return needs
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from foretaste._util.memory import require_memory
 from foretaste.models.memory import free_on
 from foretaste.models.neumf.config import NegativesConfig
-from foretaste.models.parts import WHOLE, Parts
+from foretaste.models.parts import SINGLE, Shards
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement, sample_items, sample_negatives
 from foretaste.ops.random import Permutation, Purpose, stream_key, stream_keys
@@ -78,7 +78,7 @@ class InteractionBatches:
         config: NegativesConfig,
         batch_size: int,
         seed: int,
-        parts: Parts = WHOLE,
+        parts: Shards = SINGLE,
     ) -> None:
         num_negatives = config.num_negatives
         num_here = torch.tensor(histories.item_index.numel(), device=histories.device)

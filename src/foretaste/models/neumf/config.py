@@ -7,7 +7,7 @@ does not have their names.
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
-from foretaste._util.settings import Count, Range, wrong
+from foretaste._util.settings import Count, Range, setting_error
 from foretaste.errors import SettingError
 from foretaste.models.config import (
     Auto,
@@ -149,7 +149,7 @@ class _Tower(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.layers) < 2 or self.layers[0] % 2:
-            raise wrong(
+            raise setting_error(
                 "layers",
                 self.layers,
                 "the width of the tower's input (even: half for users, half for items), then of "

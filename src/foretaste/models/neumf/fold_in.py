@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from foretaste.models.parts import WHOLE, Parts
+from foretaste.models.parts import SINGLE, Shards
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement
 from foretaste.ops.neumf_loss import chunked
@@ -64,7 +64,7 @@ class UserPrior:
         user_tables: Sequence[Tensor],
         num_users: int | None = None,
         weight: float = 1.0,
-        parts: Parts = WHOLE,
+        parts: Shards = SINGLE,
     ) -> UserPrior:
         """The mean and deviation of each table's rows.
 
@@ -89,7 +89,7 @@ class UserPrior:
 
 
 def _mean_of_rows(
-    table_UD: Tensor, num_rows: int, parts: Parts, squared_from: Tensor | None = None
+    table_UD: Tensor, num_rows: int, parts: Shards, squared_from: Tensor | None = None
 ) -> Tensor:
     """The mean of all ``num_rows`` rows, or of their squared distances: float64 [D].
 

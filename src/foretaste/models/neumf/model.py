@@ -24,7 +24,7 @@ from foretaste.models.config import ModelConfig, Setting, TrainingSize
 from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NegativesConfig, NeuMFConfig
 from foretaste.models.neumf.fold_in import UserFit, UserPrior
-from foretaste.models.parts import WHOLE, Parts
+from foretaste.models.parts import SINGLE, Shards
 from foretaste.ops import neumf_loss
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.neumf_loss import chunked
@@ -136,7 +136,7 @@ class NeuMF(NeuralModel):
         batch_size: int,
         seed: int,
         padded: bool = False,
-        parts: Parts = WHOLE,
+        parts: Shards = SINGLE,
     ) -> InteractionBatches:
         return InteractionBatches(histories, self.config, batch_size, seed, parts)
 
@@ -345,15 +345,15 @@ class NeuMF(NeuralModel):
         """The prior of new users from the trained rows; kept as `_frozen` is."""
         prior = self._user_prior
         if prior is None or self.training or prior.means[0].device != self.device:
-            assert not self.is_part, "the prior is of all users: see `learn_of_parts`"
-            prior = self._learn_prior(WHOLE)
+            assert not self.is_part, "the prior is of all users: see `sync_shards`"
+            prior = self._learn_prior(SINGLE)
         return prior
 
-    def learn_of_parts(self, parts: Parts) -> None:
+    def sync_shards(self, parts: Shards) -> None:
         if self.is_part:
             self._learn_prior(parts)
 
-    def _learn_prior(self, parts: Parts) -> UserPrior:
+    def _learn_prior(self, parts: Shards) -> UserPrior:
         tables, weight = self._user_tables(), self.prior_weight.item()
         self._user_prior = UserPrior.of(tables, self.num_users, weight, parts)
         return self._user_prior

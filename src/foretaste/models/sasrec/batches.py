@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from foretaste.models.parts import WHOLE, Parts
+from foretaste.models.parts import SINGLE, Shards
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import (
     Permutation,
@@ -55,7 +55,7 @@ class StepBatch:
     num_samples: int
     """Steps of the whole batch, where this is a rank's part of it."""
 
-    parts: Parts
+    parts: Shards
     """The ranks that share the batch."""
 
 
@@ -77,7 +77,7 @@ class StepBatches:
         batch_size: int,
         seed: int,
         *,
-        parts: Parts = WHOLE,
+        parts: Shards = SINGLE,
     ) -> None:
         self.seed = seed
         self.parts = parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Self
 
-from foretaste._util.settings import Count, Range, wrong
+from foretaste._util.settings import Count, Range, setting_error
 from foretaste.models.config import Auto, Between, Dropout, ModelConfig, Setting
 
 LONG_HISTORIES = 60.0
@@ -86,4 +86,6 @@ class SASRecConfig(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.factors != "auto" and self.factors % self.heads:
-            raise wrong("factors", self.factors, f"a multiple of heads, which is {self.heads}")
+            raise setting_error(
+                "factors", self.factors, f"a multiple of heads, which is {self.heads}"
+            )

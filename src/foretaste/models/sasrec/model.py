@@ -20,7 +20,7 @@ from foretaste.models.base import Implementation, NeuralModel, UserState
 from foretaste.models.batches import Batches, power_of_two
 from foretaste.models.config import ModelConfig, Setting, TrainingSize
 from foretaste.models.layers import Layer
-from foretaste.models.parts import WHOLE, Parts
+from foretaste.models.parts import SINGLE, Shards
 from foretaste.models.sasrec.batches import StepBatch, StepBatches, newest_items
 from foretaste.models.sasrec.config import SASRecConfig
 from foretaste.models.sasrec.features import ItemValues
@@ -116,7 +116,7 @@ class SASRec(NeuralModel):
     def forget(self) -> None:
         self._vectors_ID = None
 
-    def count_items(self, histories: HistoryTensors, parts: Parts = WHOLE) -> None:
+    def count_items(self, histories: HistoryTensors, parts: Shards = SINGLE) -> None:
         super().count_items(histories, parts)
         longest = histories.lengths().max() - 1 if len(histories) else self.longest_row
         self.longest_row.copy_(longest.clamp(min=1, max=self.config.max_length))
@@ -128,7 +128,7 @@ class SASRec(NeuralModel):
         batch_size: int,
         seed: int,
         padded: bool = False,
-        parts: Parts = WHOLE,
+        parts: Shards = SINGLE,
     ) -> StepBatches:
         batches = StepBatches(histories, self.config.max_length, batch_size, seed, parts=parts)
         if not batches.num_samples:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from foretaste.models.base import Implementation, NeuralModel, UserState
 from foretaste.models.batches import Batches
-from foretaste.models.parts import WHOLE, Parts
+from foretaste.models.parts import SINGLE, Shards
 from foretaste.models.scorer import Scorer
 from foretaste.models.softmax import catalogue_loss
 from foretaste.models.vae.batches import HistoryBatch, HistoryBatches
@@ -43,7 +43,7 @@ class HistoryAutoencoder(NeuralModel):
         batch_size: int,
         seed: int,
         padded: bool = False,
-        parts: Parts = WHOLE,
+        parts: Shards = SINGLE,
     ) -> Batches:
         return HistoryBatches(histories, batch_size, seed, padded=padded, parts=parts)
 
@@ -66,7 +66,7 @@ class HistoryAutoencoder(NeuralModel):
     def query_vectors(self, state: UserState) -> Tensor:
         return nn.functional.pad(self._decode(self._latent_of(state)), (0, 1), value=1.0)
 
-    def lay_out_for_few(self) -> None:
+    def optimize_for_small_batches(self) -> None:
         """Transpose the output layer in memory, up to a size that each process can afford."""
         weight_ID = self.output.weight
         if self.device.type == "cpu" and weight_ID.nbytes <= _MAX_LAID_OUT_BYTES:
@@ -152,8 +152,8 @@ class HistoryAutoencoder(NeuralModel):
     def scores_of(self, latent_BL: Tensor) -> Tensor:
         """Scores [B, I] of the catalogue for latent vectors."""
         weight_ID = self.output.weight
-        # `lay_out_for_few` puts columns together. BLAS then makes scores of 1 to 64 users up to
-        # twice as fast as oneDNN from rows.
+        # `optimize_for_small_batches` puts columns together. BLAS then makes scores of 1 to 64
+        # users up to twice as fast as oneDNN from rows.
         product = linear if weight_ID.is_contiguous() else nn.functional.linear
         return product(self._decode(latent_BL), weight_ID, self.output.bias)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretaste.models.batches import power_of_two
-from foretaste.models.parts import WHOLE, Parts
+from foretaste.models.parts import SINGLE, Shards
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import Permutation, Purpose, stream_key, stream_keys
 
@@ -51,7 +51,7 @@ class HistoryBatch:
     num_samples: int
     """Users of the whole batch, where this is a rank's part of it."""
 
-    parts: Parts
+    parts: Shards
     """The parts that share the batch."""
 
     def tensors(self) -> tuple[Tensor, ...]:
@@ -90,7 +90,7 @@ class HistoryBatches:
         seed: int,
         *,
         padded: bool = False,
-        parts: Parts = WHOLE,
+        parts: Shards = SINGLE,
     ) -> None:
         self.histories = histories
         self.batch_size = batch_size

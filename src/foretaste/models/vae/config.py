@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from foretaste._util.settings import Count, Range, wrong
+from foretaste._util.settings import Count, Range, setting_error
 from foretaste.errors import SettingError
 from foretaste.models.config import Between, Dropout, ModelConfig, SearchSpace, Widths
 
@@ -49,7 +49,7 @@ class _Network(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.hidden:
-            raise wrong("hidden", self.hidden, "one width or more, such as 600")
+            raise setting_error("hidden", self.hidden, "one width or more, such as 600")
 
 
 @dataclass(frozen=True, kw_only=True)

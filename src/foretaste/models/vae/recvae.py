@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from foretaste.models.batches import Batch, Batches
 from foretaste.models.config import ModelConfig, Setting, TrainingSize
 from foretaste.models.layers import Layer
-from foretaste.models.parts import WHOLE, Parts
+from foretaste.models.parts import SINGLE, Shards
 from foretaste.models.vae.autoencoder import HistoryAutoencoder
 from foretaste.models.vae.batches import AlternatingBatches, HistoryBatches, PhaseBatch, small_batch
 from foretaste.models.vae.config import RecVAEConfig
@@ -95,7 +95,7 @@ class RecVAE(HistoryAutoencoder):
         batch_size: int,
         seed: int,
         padded: bool = False,
-        parts: Parts = WHOLE,
+        parts: Shards = SINGLE,
     ) -> Batches:
         one_pass = HistoryBatches(histories, batch_size, seed, padded=padded, parts=parts)
         return AlternatingBatches(one_pass, self.config.encoder_passes)

@@ -37,7 +37,7 @@ _LARGEST = 8.0
 """The largest error of one value, in errors of all: rounding stays far below."""
 
 
-def require_right(
+def verify_kernels(
     dtypes: Mapping[str, torch.dtype], device: torch.device, float32: str = EXACT
 ) -> None:
     """Raise UnsupportedError if a kernel is wrong on ``device``, or does not run there.
@@ -51,7 +51,7 @@ def require_right(
             "newer; leave it out"
         )
     for operation, dtype in dtypes.items():
-        if (problem := problem_of(operation, dtype, device, float32)) is not None:
+        if (problem := kernel_error(operation, dtype, device, float32)) is not None:
             gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
             raise UnsupportedError(
                 f"kernels is triton, and on {gpu} the kernel of {operation} in {dtype} is not "
@@ -60,12 +60,12 @@ def require_right(
 
 
 @cache
-def problem_of(
+def kernel_error(
     operation: str, dtype: torch.dtype, device: torch.device, float32: str = EXACT
 ) -> str | None:
     """The error of the kernel of an operation of `CASES`, in words, or None.
 
-    Arguments are as of `require_right`.
+    Arguments are as of `verify_kernels`.
     """
     case = CASES[operation]
     rounding = (

@@ -1,4 +1,4 @@
-"""The verbs of training: train a model, resume a training."""
+"""Train a model, resume a training: the public functions of training."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from foretaste._util.formatting import shown
-from foretaste._util.settings import checked, given_or_default
+from foretaste._util.formatting import short_repr
+from foretaste._util.settings import given_or_default, validate
 from foretaste.data.dataset import Dataset, open_dataset
 from foretaste.data.request import PrepareRequest
 from foretaste.errors import RunError, SettingError
@@ -30,7 +30,7 @@ from foretaste.runs.places import (
 from foretaste.runs.run import Run, dataset_of
 from foretaste.training.auto import (
     check_order,
-    followed_settings,
+    derived_settings,
     resolved_config,
     resumed_request,
     sized,
@@ -137,28 +137,28 @@ def train_run(request: TrainRequest, callback: Callback | None = None) -> Run:
 
     An unfinished run of an equal request at the request's place is resumed.
     """
-    callback = checked("callback", callback, Callback | None)
+    callback = validate("callback", callback, Callback | None)
     with computing_with(request.threads), strategy_here() as strategy:
         if request.model_config.parallel is not None:
             return _train(request, callback, strategy)
         # The other ranks wait, however long a fit takes, and open the run that the first has made.
-        return strategy.opened(lambda: _train(request, callback, ALONE), Run.open)
+        return strategy.open_on_all(lambda: _train(request, callback, ALONE), Run.open)
 
 
 def _train(request: TrainRequest, callback: Callback | None, strategy: Strategy) -> Run:
     """Begin the training of a request, or resume the unfinished one at its place."""
     # What may be refused comes first: until the run is made, an error leaves nothing behind.
-    path = strategy.first(lambda: _place_of(request))
+    path = strategy.on_main(lambda: _place_of(request))
     with _displayed(callback, request, strategy) as display:
         data = partial(open_data, request.data, display)
-        dataset = strategy.opened(data, open_dataset)
-        begun = strategy.first(lambda: _place_of_same(request, dataset))
+        dataset = strategy.open_on_all(data, open_dataset)
+        begun = strategy.on_main(lambda: _place_of_same(request, dataset))
         if begun is None:
             trainer, run = _begun(request, path, dataset, display, strategy)
             with _locked(run, strategy):
                 trainer.train(run, display)
                 return _in_place(run, strategy)
-        run = strategy.opened(lambda: Run.open(begun), Run.open)
+        run = strategy.open_on_all(lambda: Run.open(begun), Run.open)
         display.resuming(run.path)
         with _locked(run, strategy):
             return _resumed(run, request, dataset, display, strategy)
@@ -224,16 +224,16 @@ def _begun(
     trainer.search_s = search_s if search.record else 0.0
     record = _record(trainer, request, trainer.begin(), search.record)
     if path is not None and request.overwrite:
-        strategy.first(lambda: check_room(Path(path), trainer.file_bytes()))
+        strategy.on_main(lambda: check_room(Path(path), trainer.file_bytes()))
     made = partial(_made_run, record, dataset, request, None if path is None else Path(path))
-    return trainer, strategy.opened(made, Run.open)
+    return trainer, strategy.open_on_all(made, Run.open)
 
 
 def _in_place(run: Run, strategy: Strategy) -> Run:
     """Put a finished run in the place of the one that it replaces, if any; returns the run."""
     if run.place == run.path:
         return run
-    strategy.first(run.take_place)
+    strategy.on_main(run.take_place)
     return Run(run.place, run.config)
 
 
@@ -253,7 +253,7 @@ def _record(
         model=trainer.model.name,
         model_config=own,
         asked=asdict(acting(request.config, kind)) | {name: given[name] for name in by_size},
-        resolved=chosen | by_size | followed_settings(trainer.model),
+        resolved=chosen | by_size | derived_settings(trainer.model),
         dataset=DatasetReference.of(trainer.dataset),
         request=request.record(trainer.dataset.manifest),
         search=search,
@@ -287,10 +287,10 @@ def resume(
     here, or one of its files is torn, changed or of another run. Raises DatasetError if its dataset
     is not found or is not the same. Also raises what `train` raises.
     """
-    callback = checked("callback", callback, Callback | None)
+    callback = validate("callback", callback, Callback | None)
     with computing_with(threads), strategy_here() as strategy:
         asked = run.path if isinstance(run, Run) else run
-        found = strategy.opened(lambda: Run.to_resume(asked), Run.open)
+        found = strategy.open_on_all(lambda: Run.to_resume(asked), Run.open)
         request = replace(
             TrainRequest.of_run(found),
             overwrite=overwrite,
@@ -299,7 +299,9 @@ def resume(
         )
         if request.model_config.parallel is not None:
             return _resume(found, request, dataset, callback, strategy)
-        return strategy.opened(lambda: _resume(found, request, dataset, callback, ALONE), Run.open)
+        return strategy.open_on_all(
+            lambda: _resume(found, request, dataset, callback, ALONE), Run.open
+        )
 
 
 def _resume(
@@ -311,10 +313,10 @@ def _resume(
 ) -> Run:
     """Resume the training of a run, whose dataset may have ``moved``."""
     with _displayed(callback, request, strategy) as display, _locked(run, strategy):
-        if strategy.writes:
+        if strategy.is_main:
             check_logs(request)
-        if run.place == run.path and strategy.first(lambda: run.is_finished):
-            if strategy.writes:
+        if run.place == run.path and strategy.on_main(lambda: run.is_finished):
+            if strategy.is_main:
                 run.discard_state()  # which a kill may have left
             aim = "to repeat its settings"
             if request.model_config.has_epochs:
@@ -323,7 +325,7 @@ def _resume(
                 f"{run.path} is finished: there is nothing to resume; {aim}, begin a new run "
                 f"with {_another(run, request)}"
             )
-        dataset = strategy.opened(lambda: dataset_of(run, moved), partial(dataset_of, run))
+        dataset = strategy.open_on_all(lambda: dataset_of(run, moved), partial(dataset_of, run))
         return _resumed(run, request, dataset, display, strategy)
 
 
@@ -339,7 +341,7 @@ def _resumed(
 ) -> Run:
     """Train a run, whose lock this process has, to its end, by the settings that it began with. A
     finished run that a kill kept from its place only takes it."""
-    if run.place != run.path and strategy.first(lambda: run.is_finished):
+    if run.place != run.path and strategy.on_main(lambda: run.is_finished):
         return _in_place(run, strategy)
     recorded = run.config.resolved["device"]
     try:
@@ -359,12 +361,12 @@ def _displayed(
     callback: Callback | None, request: TrainRequest, strategy: Strategy
 ) -> AbstractContextManager[Callback]:
     """The callback that shows a training; one that shows nothing where another process writes."""
-    return displayed(callback if strategy.writes else Callback(), request.config)
+    return displayed(callback if strategy.is_main else Callback(), request.config)
 
 
 def _locked(run: Run, strategy: Strategy) -> AbstractContextManager[None]:
     """The run's lock, where this process writes."""
-    return run.in_training() if strategy.writes else nullcontext()
+    return run.in_training() if strategy.is_main else nullcontext()
 
 
 def _made_run(config: RunConfig, dataset: Dataset, request: TrainRequest, path: Path | None) -> Run:
@@ -394,5 +396,5 @@ def _difference(begun: Run, request: TrainRequest, dataset: Dataset) -> str | No
     for name in [*there, *here]:
         old, new = there.get(name), here.get(name)
         if old != new:
-            return f"{name} is {shown(old)} there, and {shown(new)} is asked for"
+            return f"{name} is {short_repr(old)} there, and {short_repr(new)} is asked for"
     return None
