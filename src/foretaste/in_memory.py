@@ -193,9 +193,11 @@ def _everything(request: TrainRequest, root: Path) -> Dataset:
     if not dataset.has_split("validation") and not dataset.has_split("test"):
         return dataset
     if used.takes_weights and dataset.manifest.mean_weight is not None:
+        leave_out = ", or leave weights out (ignore_weights=True)"
         raise SettingError(
             f"{dataset.path}: held-out interactions have no weights to learn from; give the raw "
-            "data, prepare them with protocol none, or leave weights out (ignore_weights=True)"
+            "data, or prepare them with protocol none"
+            f"{leave_out if hasattr(used, 'ignore_weights') else ''}"
         )
     described = dataset.items.table.rename_columns({"id": "item_id"})
     place = root / "datasets" / dataset.path.name
