@@ -1,4 +1,4 @@
-"""Programs that some tests need: without them a person's tests are skipped, and `.ci/run` fails."""
+"""Programs that some tests need: without them tests are skipped, but fail in `.ci/run`."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def commands() -> Iterator[str]:
 
 
 def names() -> Iterator[str]:
-    """Each name of an ``__all__``, with the signatures of what it has; a second time without."""
+    """Each name of an ``__all__``, at its first place with the signatures of its members."""
     seen = set()
     for package in PACKAGES:
         module = importlib.import_module(package)
@@ -74,7 +74,7 @@ def members(kind: type) -> Iterator[str]:
 def signature(value: Callable[..., Any]) -> str:
     try:
         return str(inspect.signature(value))
-    except ValueError:  # of a class that is made as its base is
+    except ValueError:  # a class with its base's constructor
         return ""
 
 
@@ -87,7 +87,7 @@ def settings() -> Iterator[str]:
 
 
 def routes() -> Iterator[str]:
-    """Each route, and the fields of what goes in and out; a star for those that must be there."""
+    """Each route with the fields of requests and answers; a star marks required ones."""
     described = document([])
     for path, operations in described["paths"].items():
         for method, operation in operations.items():
@@ -117,7 +117,7 @@ def text() -> str:
 
 
 def untold(stored: str, found: str, changelog: str) -> list[str]:
-    """Names that came or went and that the changelog does not have."""
+    """Added or removed names that the changelog lacks."""
     old, new, told = (set(re.findall(r"-*\w[\w-]*", one)) for one in (stored, found, changelog))
     return sorted((old ^ new) - told)
 

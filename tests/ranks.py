@@ -5,9 +5,9 @@
 
     assert run_ranks(total, 3, 5) == [15, 15, 15]
 
-The processes are forked with torch imported, stay for the session and serve every test that asks
-for as many, so a call costs milliseconds. They have one thread. `foretaste.train` and its like,
-called within, run on these ranks too. Every wait is bounded. One rank is this process.
+The processes are forked with torch imported, stay for the session and serve every test with the
+same number of ranks, so a call costs milliseconds. They have one thread. `foretaste.train` and its
+like, called within, run on these ranks too. Every wait is bounded. One rank is this process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.stacks import abort
 
 TIMEOUT_S = 120.0
 GRACE_S = 5.0
-"""Seconds that the others have to end too once a rank has failed."""
+"""Seconds for the other ranks to end after a rank has failed."""
 
 PRELOADED = [
     "torch.distributed",
@@ -115,7 +115,7 @@ class _Group:
         return [answers[rank][0] for rank in range(self.size)]
 
     def close(self) -> None:
-        """End the processes; the next call begins others."""
+        """End the processes; the next call starts new ones."""
         _groups.pop(self.size, None)
         for process in self.processes:
             process.kill()
@@ -135,7 +135,7 @@ def _close() -> None:
 
 
 def _serve(pipe: Connection, rank: int, size: int, store: Path) -> None:
-    """The life of a rank: call what comes, send back what it returns or raises."""
+    """Serve as a rank: call each received function, and send back its result or error."""
     import torch
     import torch.distributed as dist
 

@@ -27,7 +27,7 @@ QUICK = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # Half of the time of a short program goes into classes that are read and verified.
+    # A short program spends half of its time on reading and verifying classes.
     "spark.driver.extraJavaOptions": (
         "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m "
         "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
@@ -38,7 +38,7 @@ QUICK = {
 
 
 def require_spark() -> None:
-    """Skip the test where PySpark or Java is not installed."""
+    """Skip the test if PySpark or Java is not installed."""
     pytest.importorskip("pyspark", reason="PySpark is not installed")
     if "JAVA_HOME" not in os.environ:
         programs.find("java")
@@ -46,13 +46,13 @@ def require_spark() -> None:
 
 @contextmanager
 def quick_session(settings: Mapping[str, str] | None = None) -> Iterator[Any]:
-    """Yield a session with some more settings; the test is skipped where PySpark or Java is not
+    """Yield a session with some more settings; the test is skipped if PySpark or Java is not
     installed."""
     require_spark()
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    # Its workers need what is installed beside this Python.
+    # Its workers need the packages of this Python.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     for name, value in (QUICK | dict(settings or {})).items():
@@ -67,7 +67,7 @@ def quick_session(settings: Mapping[str, str] | None = None) -> Iterator[Any]:
             yield session
         finally:
             session.stop()
-            # The next session is to start a Java of its own, with its own memory, or to miss it.
+            # The next session must start its own Java with its own memory, or fail without it.
             gateway.shutdown()
             gateway.proc.stdin.close()
             gateway.proc.wait(60)

@@ -1,5 +1,5 @@
-"""Stacks of children at a limit: they are aborted, and `faulthandler`, which is on in each, has
-every thread's written to its stderr."""
+"""Stacks of children at a limit: the children are aborted, and `faulthandler`, which is on in each,
+writes every thread's stack to stderr."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ END_S = 10.0
 
 
 def abort(children: Iterable[BaseProcess]) -> None:
-    """End those that still run, with their stacks."""
+    """Abort the children that still run, with their stacks."""
     alive = [child for child in children if child.is_alive()]
     for child in alive:
         assert child.pid is not None

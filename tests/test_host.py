@@ -1,4 +1,4 @@
-"""Settings of the whole process, and that nothing else makes them."""
+"""Settings of the whole process, which nothing else makes."""
 
 from __future__ import annotations
 

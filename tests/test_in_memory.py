@@ -63,7 +63,7 @@ def everything(
 
 @pytest.fixture(autouse=True)
 def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No file is left among temporary ones or in the working directory, however a test ends."""
+    """Check that no file is left in the temporary or working directory, however a test ends."""
     places = (tmp_path / "temporary", tmp_path / "working")
     for place in places:
         place.mkdir()
@@ -74,7 +74,7 @@ def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 
 def quick(model: str) -> dict[str, Any]:
-    """Settings of a short training, those that act on the model."""
+    """Settings of a short training that act on the model."""
     kind = config_class(model)
     steps = {"learning_rate": 0.01} if kind.has_steps else {}
     return {"epochs": 2, **steps} if kind.has_epochs else {}
@@ -125,7 +125,8 @@ def test_every_model_answers_as_one_that_was_trained_does(
 
 
 def test_epochs_are_those_that_were_best_on_a_hold_out(plays: pa.Table, tmp_path: Path) -> None:
-    """As by hand: train on all but an item of each user, then repeat the run on everything."""
+    """The epochs equal the steps by hand: train on all but an item of each user, then repeat the
+    run on everything."""
     model, watched = "gmf", Trainings()
     settings: dict[str, Any] = SMALL[model] | {"device": "cpu", "eval_every": 1, "patience": 2}
     recommender = foretaste.fit(model, plays, callback=watched, learning_rate=0.05, **settings)

@@ -1,4 +1,4 @@
-"""What is installed: the pins, and the lines with which messages and pages ask for packages."""
+"""Installed packages: the pins, and the install lines of messages and pages."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ EXTRAS = {
 REQUIRED = [Requirement(line) for line in PROJECT["dependencies"]]
 
 TRITON_OF_TORCH = {"2.11.0": "3.6.0", "2.13.0": "3.7.1", "2.15.0": "3.9.0"}
-"""What torch's own metadata on pip's index requires. A build for the CPU requires no Triton, so
-that a wrong pin can be installed beside it, and only there."""
+"""Requirements in torch's own metadata on pip's index. A build for the CPU requires no Triton, so a
+wrong pin can be installed beside it, and only there."""
 
 
 def pins(name: str = "constraints.txt") -> dict[str, str]:
@@ -63,21 +63,21 @@ def test_only_versions_of_torch_that_were_tried_are_accepted() -> None:
     (torch,) = (requirement for requirement in REQUIRED if requirement.name == "torch")
     assert all(torch.specifier.contains(version) for version in TRITON_OF_TORCH)
     assert not torch.specifier.contains("2.16.0")
-    # Without the bound, the line that fetches PyTorch alone would fetch one that is replaced.
+    # Without the bound, the line for PyTorch alone would fetch a version that is then replaced.
     for page in ("README.md", "docs/install.md"):
         lines = re.findall(r"pip install .*--index-url", (ROOT / page).read_text(encoding="utf-8"))
         assert set(lines) == {'pip install "torch<2.16" --index-url'}
 
 
 def asked_for(text: str) -> list[list[str]]:
-    """The words of each ``pip install`` in code or prose, broken lines and quotes taken out."""
+    """The words of each ``pip install`` in code or prose, without broken lines and quotes."""
     joined = re.sub(r"""['"]\n\s*f?['"]""", "", text)
     found = re.findall(r"""pip install ((?:[\w.<>=,-]|\\?"[^"\n]+\\?"|[ ])+)""", joined)
     return [re.sub(r'[\\"]', "", words).split() for words in found]
 
 
 def test_no_line_installs_foretaste_from_an_index() -> None:
-    """It is on none."""
+    """No index has foretaste."""
     places = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*")]
     places += ROOT.glob("src/**/*.py")
     lines = [words for path in places for words in asked_for(path.read_text(encoding="utf-8"))]
@@ -86,7 +86,7 @@ def test_no_line_installs_foretaste_from_an_index() -> None:
 
 
 def test_messages_name_the_packages_of_an_extra() -> None:
-    """All of them, so that nobody installs one after another."""
+    """Messages name all packages, so that nobody installs one after another."""
     messages = {
         "tune/study.py": "tune",
         "serve/server.py": "serve",

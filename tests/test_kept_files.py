@@ -1,4 +1,4 @@
-"""Files that were written once are read for ever, and change under a new number alone."""
+"""Files of older versions stay readable, and formats change only with a new number."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def name_of(path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def schemas(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The schemas of what this foretaste writes."""
+    """The schemas of this foretaste's files."""
     root = tmp_path_factory.mktemp("fresh")
     write.write(root)
     return write.schemas(root)

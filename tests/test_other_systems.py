@@ -1,4 +1,4 @@
-"""Without what only Linux or only Unix has: fit, save, open, recommend, train, evaluate."""
+"""Fit, save, open, recommend, train and evaluate without features of Linux or Unix alone."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_what_most_people_do_needs_nothing_of_linux(tmp_path: Path) -> None:
 
 
 def test_what_systems_lack_is_in_one_file() -> None:
-    """But for the service, which is for Unix."""
+    """The service is excepted, because it is for Unix."""
     found = [str(one) for _, one in all_imports() if one.module.partition(".")[0] in OF_UNIX]
     for file in PACKAGE.rglob("*.py"):
         if file == SYSTEM or file.is_relative_to(PACKAGE / "serve"):

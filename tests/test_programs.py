@@ -1,4 +1,4 @@
-"""Programs that some tests need: skipped without them by a person, failed in `.ci/run`."""
+"""Programs that some tests need: without them tests are skipped, but fail in `.ci/run`."""
 
 from __future__ import annotations
 

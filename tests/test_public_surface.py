@@ -1,4 +1,4 @@
-"""What users lean on is what is stored: commands, names, settings, routes and formats."""
+"""The public surface equals the stored one: commands, names, settings, routes and formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's commands and its Python, run on a tiny file as a reader would."""
+"""The README's commands and its Python run on a tiny file like a reader runs them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_commands_run_in_order(directory: Path, capsys: pytest.CaptureFixtur
 
 
 def check_the_shop(directory: Path) -> None:
-    """Guests and returns are out, and the served lists keep both rules."""
+    """Check that guests and returns are out, and that the served lists keep both rules."""
     counts = open_dataset("datasets/shop").manifest.counts
     assert counts["num_rows_with_an_empty_id"] == 100
     assert counts["num_rows_rated_too_low"] > 0

@@ -1,4 +1,4 @@
-"""One request by the command line, by Python and by HTTP: the same values make equal requests."""
+"""The command line, Python and HTTP make equal requests from the same values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.runs.tiny import FIRST_USER, make_dataset, make_run
 
 
 class Given(NamedTuple):
-    """A field's value by each door; None for a door that has no such field."""
+    """A field's value by each door; None for a door without the field."""
 
     command: str | None
     python: dict[str, Any]
@@ -57,7 +57,7 @@ LISTS = {
     "candidates": Given("--candidates 3 4", {"candidates": (3, 4)}, {"candidates": [3, 4]}),
     "include_seen": Given("--include-seen", {"include_seen": True}, {"include_seen": True}),
     "rules": Given("--rules b a b", {"rules": ["b", "a"]}, {"rules": ["a", "b"]}),
-    # HTTP takes no SQL: a rule is written by those who start the service.
+    # HTTP takes no SQL: the people who start the service write rules.
     "where": Given("--where item_id>3", {"where": "item_id>3"}, None),
     "max_per": Given(
         "--max-per title=2 genre=1",
@@ -448,7 +448,7 @@ def test_a_command_and_a_call_make_the_same_request(
 
 
 def test_a_record_has_no_password_and_no_frame(tmp_path: Path) -> None:
-    """A frame is there by its kind and the digest of what was read, a query by its digest."""
+    """A record has a frame's kind and the digest of its data, and a query's digest."""
     dataset = make_dataset(tmp_path)
     frame = pd.DataFrame({"user_id": [1], "item_id": [2]})
     url = "postgresql://shop:hunter2@host/shop"
@@ -465,7 +465,7 @@ def test_a_record_has_no_password_and_no_frame(tmp_path: Path) -> None:
 
 
 def test_what_changes_no_result_is_no_difference_and_in_no_digest(tmp_path: Path) -> None:
-    """Equal trainings keep equal weight files, wherever and by whomever they are written."""
+    """Equal trainings have equal weight files, no matter where and by whom they are written."""
     dataset = make_dataset(tmp_path)
     one = TrainRequest.of("gmf", dataset, run=tmp_path / "one", device="cpu", epochs=1)
     beside: dict[str, Any] = {"run": tmp_path / "two", "threads": 1, "logs": LogConfig(trace=True)}

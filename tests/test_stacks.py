@@ -1,4 +1,4 @@
-"""A limit of a test that starts processes ends in the stacks of all of them."""
+"""A test that starts processes shows the stacks of all of them at its limit."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def runs(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 @pytest.fixture
 def application(request: pytest.FixtureRequest) -> Iterator[str]:
-    """What an application has chosen of float32 products on a CPU."""
+    """An application's choice of float32 products on a CPU."""
     torch.backends.mkldnn.matmul.fp32_precision = request.param  # type: ignore[attr-defined]
     yield request.param
     torch.backends.mkldnn.matmul.fp32_precision = "none"  # type: ignore[attr-defined]

@@ -43,7 +43,7 @@ WRONG = {
     'foretaste.tune_model("ials", data, trial=3)': 'Unexpected keyword argument "trial" for "tun',
     "foretaste.compete(data, epoch=3)": 'Unexpected keyword argument "epoch" for "compete"',
 }
-"""A wrong line, and how the type checker's message begins."""
+"""Wrong lines, and the start of the type checker's message."""
 
 
 def test_the_keywords_equal_the_configs() -> None:

@@ -1,4 +1,4 @@
-"""Four walls: arrows between rooms, heavy imports, names handed on, and ranks at the door."""
+"""Four walls: arrows between rooms, heavy imports, re-exported names, and ranks at the door."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BELOW = {
         *("runs", "evaluation", "models", "distributed", "ops", "data"),
     },
 }
-"""What each room may import of the others; all may import what lies beside them."""
+"""The rooms that each room may import; all rooms may import the modules beside them."""
 
 BESIDE = {"_util", "errors", "host", "keywords"}
 
@@ -47,10 +47,10 @@ FORBIDDEN = {
     "models": {"duckdb", "pyarrow", "safetensors", "logging", "pathlib", "io", "argparse"},
     "data": {"torch", "safetensors"},
 }
-"""Libraries that have no business in a room, imported at run time."""
+"""Libraries that a room must not import at run time."""
 
 DOOR = "training/strategy.py"
-"""The one file below `distributed` that imports it, once, to ask what the processes here do."""
+"""The only file below `distributed` that imports it, once, to ask for the role of this process."""
 
 WEB = {"starlette", "uvicorn", "uvloop", "pydantic", "prometheus_client"}
 
@@ -75,7 +75,7 @@ def sources() -> list[Path]:
 
 
 def imports_of(file: Path) -> list[Import]:
-    """Every import of a file, those within functions too; names imported from a package count."""
+    """Every import of a file, also inside functions; names imported from a package count."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     typing_only = {
         inner
@@ -99,7 +99,7 @@ def imports_of(file: Path) -> list[Import]:
 
 
 def room_of(file: Path) -> str:
-    """The room a file lies in; empty for files beside the rooms."""
+    """The room of a file; empty for files beside the rooms."""
     parts = file.relative_to(PACKAGE).parts
     return parts[0] if len(parts) > 1 else ""
 
@@ -131,7 +131,7 @@ def test_modules_import_in_no_circle() -> None:
         module = found.module
         while module and module not in graph:
             module = module.rpartition(".")[0]
-        # Packages hand names on, so a module may import its package.
+        # Packages re-export names, so a module may import its package.
         if module and not names[found.file].startswith(module):
             graph[names[found.file]].add(module)
     TopologicalSorter(graph).prepare()  # raises CycleError with the modules of a circle
@@ -177,7 +177,7 @@ def test_every_room_is_on_the_map() -> None:
 def test_errors_import_no_room() -> None:
     modules = {found.module for found in imports_of(PACKAGE / "errors.py")}
     own = {module for module in modules if module.startswith("foretaste")}
-    # It leaves secrets out of messages, and imports nothing itself.
+    # The module removes secrets from messages, and imports nothing itself.
     assert own == {"foretaste._util.formatting.without_secrets"}
 
 
@@ -246,7 +246,7 @@ def test_rooms_hand_their_names_on_lazily() -> None:
 
 
 def test_numba_is_imported_by_the_first_fit_alone() -> None:
-    """Neither training's settings nor answering, serving and export need it."""
+    """Training's settings, answering, serving and export do not need Numba."""
     modules = [
         ".".join(["foretaste", *file.relative_to(PACKAGE).with_suffix("").parts])
         for file in sources()
@@ -278,7 +278,7 @@ def test_settings_need_neither_torch_nor_duckdb() -> None:
 
 @pytest.mark.parametrize("room", ["", *BELOW])
 def test_a_name_that_is_promised_exists_and_no_other_is_shown(room: str) -> None:
-    """Also once its modules are loaded: a module must not hide the name it provides."""
+    """The names stay correct after all modules are loaded: a module must not hide its own name."""
     module = __import__(f"foretaste.{room}".rstrip("."), fromlist=["*"])
     names = getattr(module, "__all__", [])
     for name in names:

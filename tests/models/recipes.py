@@ -1,4 +1,4 @@
-"""Each model as the contract trains it, and each other way to make one."""
+"""Recipes of the contract: each model's training, and each other way to make a model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SPARSE = EaseConfig(neighbors=5)
 
 
 class BlendRecipe(Recipe):
-    """A blend of two others."""
+    """A blend of two other models."""
 
     is_seeded = True
 

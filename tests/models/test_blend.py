@@ -1,4 +1,4 @@
-"""A blend of models of which some list fewer items."""
+"""A blend of models; some list fewer items."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEMBERS = {
 
 @pytest.fixture(scope="module")
 def histories() -> HistoryTensors:
-    """The first two users have new items alone, of which one model knows nothing."""
+    """The first two users have only new items, which one model does not know."""
     generator = np.random.default_rng(3)
     drawn = generator.random((NUM_USERS, NUM_ITEMS)) < 0.3
     drawn[:2, :NUM_OWN], drawn[2:, 0] = False, True

@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 @pytest.fixture
 def histories(generator: torch.Generator) -> HistoryTensors:
-    """Users like one half of the items or the other; the last has none."""
+    """Users like one half of the items or the other; the last user has none."""
     probability_UI = 0.05 + 0.4 * (
         torch.arange(NUM_USERS)[:, None] % 2 == torch.arange(NUM_ITEMS) % 2
     )
@@ -55,7 +55,7 @@ def sweep(model: IALS, histories: HistoryTensors) -> float:
 
 
 def loss_of(model: IALS, histories: HistoryTensors) -> Tensor:
-    """The loss for each interaction, by its definition and differentiable."""
+    """The loss per interaction, by its definition and differentiable."""
     config, observed_UI = model.config, histories.to_dense().double()
     users_UD, items_ID = model.user_factors.double(), model.item_factors.double()
     score_UI, weight = users_UD @ items_ID.T, config.unobserved_weight
@@ -98,7 +98,7 @@ def test_new_users_are_a_minimum_too(histories: HistoryTensors) -> None:
 
 
 def test_feature_values_are_users_whom_nothing_counts(histories: HistoryTensors) -> None:
-    """After many sweeps each item solves the equations of the docstring, in NumPy."""
+    """After many sweeps each item solves the docstring's equations, computed in NumPy."""
     values = [set(range(0, NUM_ITEMS, 2)), {1, 3, 5, 7, NUM_ITEMS}, {4, 9, NUM_ITEMS + 1}]
     listed = replace(histories, num_items=NUM_ITEMS + 2)
     settings = {"feature_weight": 3.0, "feature_power": 0.5, "regularization": 0.1}
@@ -129,14 +129,14 @@ def test_feature_values_are_users_whom_nothing_counts(histories: HistoryTensors)
     has = np.concatenate((has_UI, has_VI))
     expected_ID = solved(users_UD, everyone, has.T, weight, NUM_USERS)
     np.testing.assert_allclose(items_ID, expected_ID, atol=5e-3)
-    # No rule of auto and no popularity sees them.
+    # The rules of auto and popularity do not see them.
     assert torch.equal(model.item_count_I, alone.item_count_I)
     model.config = replace(model.config, unobserved_weight="auto", regularization="auto")
     assert model.unobserved_weight == alone.unobserved_weight
 
 
 def test_new_users_follow_the_items(histories: HistoryTensors) -> None:
-    """The items as they were prepared for answers are forgotten when they change."""
+    """Items prepared for answers are dropped when the items change."""
     model = model_of(histories).eval()
     first = model.fold_in(histories).parts[0]
     changed = {**model.state_dict(), "item_factors": 2.0 * model.item_factors.detach()}

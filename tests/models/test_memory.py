@@ -1,4 +1,4 @@
-"""What a model needs is told before any of it is made."""
+"""A model's memory is checked before any part of the model is made."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.fixture
 def histories(rng: np.random.Generator) -> HistoryTensors:
-    """Most pairs of users and items, with weights from 0.02 to 50."""
+    """Histories with most pairs of users and items, and weights from 0.02 to 50."""
     matrix = rng.random((NUM_USERS, NUM_ITEMS)) < 0.5
     matrix[:, 0] |= ~matrix.any(1)
     rows = [set(np.flatnonzero(row).tolist()) for row in matrix]
@@ -82,7 +82,7 @@ def dense(histories: HistoryTensors) -> NDArray[Any]:
 
 
 def weights_between(state: Mapping[str, Tensor]) -> NDArray[Any]:
-    """The weight of each item towards another, of a model of neighbours."""
+    """The weight of each item towards another in a model of neighbours."""
     found, first = np.zeros((NUM_ITEMS, NUM_ITEMS)), state["first_target_I"].tolist()
     for item in range(NUM_ITEMS):
         entries = slice(first[item], first[item + 1])
@@ -185,7 +185,7 @@ def board(path: Path, **settings: Any) -> Dataset:
 
 @pytest.fixture(scope="module")
 def boards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
-    """Without weights, with weights of one, and with others."""
+    """Datasets without weights, with weights of one, and with other weights."""
     root = tmp_path_factory.mktemp("boards")
     return {
         "none": board(root / "none"),
@@ -209,7 +209,8 @@ QUICK: dict[str, dict[str, Any]] = {"ials": {"factors": 4}}
 def test_a_training_takes_weights_or_says_that_it_does_not(
     name: str, boards: dict[str, Dataset], tmp_path: Path
 ) -> None:
-    """Weights of one give the files of none; other weights change what takes them, alone."""
+    """Weights of one give the same files as no weights; other weights change only models that take
+    them."""
     kind, starts = config_class(name), Starts()
     config = TrainingConfig(device="cpu", epochs=2) if kind.has_epochs else TrainingConfig()
 

@@ -1,4 +1,4 @@
-"""Small inputs and measures that tests of several rooms share."""
+"""Small inputs and measures shared by tests of several rooms."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def random_histories(
     share: float = 0.3,
     device: torch.device | str = "cpu",
 ) -> HistoryTensors:
-    """Each item with probability ``share``; user 0 has nothing, the last user everything."""
+    """Each item with probability ``share``; user 0 has no item, the last user every item."""
     taken = rng.random((num_users, num_items)) < share
     taken[0], taken[-1] = False, True
     return of_matrix(taken, device)

@@ -1,4 +1,4 @@
-"""Memory that is used again, but never under a tensor that someone still has."""
+"""Memory is used again, but never under a tensor that somebody still holds."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_repeated_they_solve_the_normal_equations(
     starts: Tensor,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With products of interactions by either way; rows without items are zero at once."""
+    """Products of interactions are computed in either way; rows without items are zero at once."""
     monkeypatch.setattr(conjugate_gradients, "has_sampled_products", lambda: samples)
     fixed, found_RD = FixedVectors.of(vectors), starts
     for _ in range(20):
@@ -88,7 +88,8 @@ def test_repeated_they_solve_the_normal_equations(
 def test_two_steps_solve_rows_of_two_items(
     vectors: Tensor, histories: HistoryTensors, ridges: Tensor, starts: Tensor
 ) -> None:
-    """From zero, and rows of one item from anywhere: as many steps as there are eigenvalues."""
+    """Two steps suffice from zero, and for rows of one item from anywhere: one step per
+    eigenvalue."""
     expected_RD = normal_equations(vectors, histories, ridges)
     for start_RD, longest in ((torch.zeros_like(starts), 2), (starts, 1)):
         found_RD, _ = improve_rows(FixedVectors.of(vectors), histories, WEIGHT, ridges, start_RD)
@@ -108,7 +109,7 @@ def test_chunks_change_roundings_only(
     starts: Tensor,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And so do the pieces in which a long row's sums are taken."""
+    """The pieces of a long row's sums also change roundings only."""
     given = (FixedVectors.of(vectors), histories, WEIGHT, ridges, starts)
     expected_RD, expected_loss = improve_rows(*given)
     monkeypatch.setitem(conjugate_gradients._AT_ONCE, "cpu", at_once)

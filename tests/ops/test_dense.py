@@ -189,7 +189,8 @@ def test_products_with_candidates(
     generator: torch.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In any order and with repeats, of parts of larger tensors, a few rows at once."""
+    """Candidates come in any order and with repeats, in parts of larger tensors, a few rows at
+    once."""
     monkeypatch.setattr(dense_module, "has_sampled_products", lambda: samples)
     monkeypatch.setattr(dense_module, "_CANDIDATES_AT_ONCE", 120)
     vector_BD = torch.randn(7, 10, generator=generator).to(dtype)[:, 2:6]

@@ -1,4 +1,4 @@
-"""The device that a name means."""
+"""The device of a name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BUILT_FOR = ["sm_75", "sm_80", "sm_90a", "sm_100", "compute_120"]
 
 
 def pretend_gpus(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> list[Any]:
-    """Two GPUs of a compute capability, the second the current one; what is made current."""
+    """Pretend two GPUs of a compute capability, the second current; return devices made current."""
     made_current: list[Any] = []
     for name, value in {
         "is_available": lambda: True,

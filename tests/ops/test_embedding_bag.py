@@ -18,7 +18,7 @@ NUM_ITEMS = 31
 
 @pytest.fixture
 def histories(rng: np.random.Generator) -> HistoryTensors:
-    """A dozen users; the first has nothing, the last everything."""
+    """A dozen users; the first has no item, the last every item."""
     return random_histories(rng, 12, NUM_ITEMS)
 
 

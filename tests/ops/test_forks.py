@@ -1,4 +1,4 @@
-"""A child of a process that has computed computes too, with one thread, and says so once."""
+"""A forked child of a process that has computed computes with one thread, and warns once."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def ridges() -> Tensor:
 
 
 def normal_equations(vectors: Tensor, histories: HistoryTensors, ridges: Tensor) -> Tensor:
-    """The solutions as the papers have them."""
+    """The solutions by the papers' equations."""
     vector_ND, observed_RN = vectors.double(), histories.to_dense().double()
     solutions = []
     for observed_N, ridge in zip(observed_RN, ridges, strict=True):
@@ -88,7 +88,7 @@ def number_of_a_new_thread() -> int:
 def test_threads_change_nothing(
     vectors: Tensor, histories: HistoryTensors, ridges: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor does a half-sweep change how many threads there are, here or in a thread to come."""
+    """A half-sweep leaves the number of threads unchanged, here and in new threads."""
     monkeypatch.setitem(least_squares._NUMBERS_AT_ONCE, "cpu", 1)
     num_threads, results = torch.get_num_threads(), []
     try:

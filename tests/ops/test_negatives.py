@@ -72,7 +72,7 @@ def test_draws_are_the_same_on_every_device(device: torch.device) -> None:
 
 
 def test_draws_do_not_depend_on_shares(rng: np.random.Generator) -> None:
-    """A rank that draws rows 50 on, counted from 50, draws what one process would."""
+    """A rank that draws the rows from 50, counted from 50, draws the same as one process."""
     histories = random_histories(rng, 20, 33)
     complement, row_index_N = Complement.of(histories), histories.row_index()
     whole = sample_negatives(complement, row_index_N, 3, key=9)

@@ -1,4 +1,4 @@
-"""Flags of the process, while threads want them otherwise than the application."""
+"""Flags of the process while threads need other values than the application."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MATMUL: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
 
 @pytest.fixture
 def bf16() -> Iterator[None]:
-    """An application that has asked for less."""
+    """An application that has set a lower precision."""
     MATMUL.fp32_precision = "bf16"
     yield
     MATMUL.fp32_precision = "none"
@@ -54,7 +54,7 @@ def test_who_wants_the_same_shares_it(bf16: None) -> None:
 def test_threads_that_differ_compute_exactly(
     bf16: None, exact_comes_first: bool, exact_goes_first: bool
 ) -> None:
-    MATMUL.fp32_precision = "tf32"  # neither thread's
+    MATMUL.fp32_precision = "tf32"  # the value of neither thread
     seen = []
 
     def look() -> None:

@@ -1,4 +1,4 @@
-"""Gradients found together with the value, and given away."""
+"""Gradients computed together with the value, and handed over."""
 
 from __future__ import annotations
 

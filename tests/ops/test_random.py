@@ -92,7 +92,7 @@ def test_stream_keys_are_fixed_for_ever() -> None:
 
 @given(words, st.lists(st.integers(0, 1 << 40), min_size=1, max_size=3), st.integers(0, 7))
 def test_stream_keys_on_a_device_are_the_same(seed: int, parts: list[int], which: int) -> None:
-    """Whichever of key and parts are tensors."""
+    """Keys are equal no matter if key or parts are tensors."""
     expected = stream_key(seed, Purpose.NOISE, *parts)
     chosen = {which % (len(parts) + 1), (which // 2) % (len(parts) + 1)}
     key, *rest = (
@@ -199,7 +199,7 @@ def test_rows_of_a_table_are_filled_alike_in_any_shard_and_block(
 
 @pytest.mark.parametrize("fill", FILLS)
 def test_filled_values_equal_their_random_words(fill: Callable[..., None]) -> None:
-    """Written out, for runs made long ago must repeat."""
+    """The values are written out because old runs must repeat."""
     table = torch.empty(2, 3)
     fill(table, 5, 0.25, first_row=6)
     counter = torch.tensor([[row << 32, (row << 32) + 1] for row in (6, 7)])
@@ -213,7 +213,7 @@ def test_filled_values_equal_their_random_words(fill: Callable[..., None]) -> No
 
 @pytest.mark.parametrize("fill", FILLS)
 def test_filled_values_follow_their_distribution(fill: Callable[..., None]) -> None:
-    """Columns, rows and a table's next columns too; Kolmogorov-Smirnov as above."""
+    """Columns, rows and a table's next columns follow it; Kolmogorov-Smirnov as above."""
     table = torch.empty(4000, 25)
     fill(table, 12, 0.5)
     values = table.double()

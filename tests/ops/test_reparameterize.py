@@ -59,7 +59,7 @@ def test_values_and_gradients(
 
 
 def test_a_divergence_without_use_spoils_nothing(noise: Tensor) -> None:
-    """Its own gradient overflows here."""
+    """The gradient of the divergence overflows here."""
     code = torch.full((7, 10), 800.0, requires_grad=True)
     latent_BL, divergence = reparameterize(code, torch.zeros_like(noise, dtype=torch.float32))
     latent_BL[:, :2].sum().backward()

@@ -20,7 +20,7 @@ NUM_USERS, NUM_ITEMS = 12, 400
 
 @pytest.fixture
 def targets(rng: np.random.Generator) -> HistoryTensors:
-    """Short histories: most items belong to nobody."""
+    """Short histories: most items have no user."""
     rows = [rng.choice(NUM_ITEMS, size, replace=False).tolist() for size in range(NUM_USERS)]
     return histories_of(rows, NUM_ITEMS)
 

@@ -1,4 +1,4 @@
-"""The multinomial likelihood in chunks of users against the same written out plainly."""
+"""The multinomial likelihood in chunks of users against a plain computation."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def make_layer(
 
 @pytest.fixture
 def targets(rng: np.random.Generator) -> HistoryTensors:
-    """Ten users; the first has nothing, the last everything."""
+    """Ten users; the first has no item, the last every item."""
     return random_histories(rng, 10, NUM_ITEMS)
 
 
 def test_a_likelihood_worked_out_by_hand() -> None:
-    """Two of three items seen; logits 0, ln 2, ln 5 give shares 1/8, 2/8, 5/8."""
+    """The user saw two items in three; logits 0, ln 2, ln 5 give shares 1/8, 2/8, 5/8."""
     weight_ID = torch.tensor([[1.0], [2.0], [5.0]], dtype=torch.float64).log()
     hidden_BD = torch.ones(1, 1, dtype=torch.float64)
     bias_I = torch.zeros(3, dtype=torch.float64)
@@ -115,7 +115,7 @@ def test_bf16_is_as_accurate_as_plain_bf16(
     [
         (1, 1 << 21, torch.float64, 1e-9),
         (5, 3 * NUM_ITEMS, torch.float32, 1e-4),
-        (16, 3 * NUM_ITEMS, torch.bfloat16, 0.05),  # whose copy of the weights is padded to sixteen
+        (16, 3 * NUM_ITEMS, torch.bfloat16, 0.05),  # its copy of the weights is padded to sixteen
     ],
 )
 def test_tiles_of_items_change_nothing(
@@ -193,7 +193,7 @@ def test_a_gpu_takes_few_operations_for_any_number_of_threads(
 
 
 class CountedOperations(TorchDispatchMode):
-    """Counts what is called on tensors while it is entered."""
+    """Counts calls on tensors inside the context."""
 
     num_operations = 0
 
@@ -219,7 +219,7 @@ def test_without_gradients_only_the_value_is_found(
 def test_a_small_scale_costs_no_accuracy(
     targets: HistoryTensors, generator: torch.Generator, dtype: torch.dtype
 ) -> None:
-    """One by a large batch's users is near the smallest float16."""
+    """One divided by a large batch's users is near the smallest float16."""
     layer = make_layer(len(targets), generator, dtype=torch.float32)
     large, small = (
         torch.autograd.grad(loss(*layer, targets, scale=scale, compute_dtype=dtype), layer)
@@ -233,7 +233,7 @@ def test_a_small_scale_costs_no_accuracy(
 def test_memory_does_not_grow_with_users_times_items(
     monkeypatch: pytest.MonkeyPatch, generator: torch.Generator, dtype: torch.dtype
 ) -> None:
-    """However many users, nothing is larger than the output weights or the hidden rows."""
+    """For any number of users, no memory is larger than the output weights or the hidden rows."""
     monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 1})
     monkeypatch.setattr(chunked, "_NARROW_BYTES", {"cpu": 0})
     num_items, width, largest = 3000, 8, {}
@@ -251,7 +251,7 @@ def differences(found: list[Tensor], truth: list[Tensor]) -> list[Tensor]:
 
 
 def test_float16_has_room_for_large_catalogues(generator: torch.Generator) -> None:
-    """Near-uniform logits and one item each: its slope is as large as the catalogue."""
+    """With near-uniform logits and one item per user, the slope is as large as the catalogue."""
     num_items = 80_000
     targets = histories_of([{7}, {0, num_items - 1}], num_items)
     layer = make_layer(2, generator, width=4, num_items=num_items, dtype=torch.float32)

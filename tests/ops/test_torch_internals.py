@@ -1,4 +1,4 @@
-"""Private parts of PyTorch and of the C library."""
+"""Private parts of PyTorch and the C library."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def train(
 
 
 def scale_with(optimizer: torch.optim.Adam, *, is_overflow: bool) -> None:
-    """As the scaler of fp16 does."""
+    """Scale gradients like the scaler of fp16."""
     device = optimizer.param_groups[0]["params"][0].device
     optimizer.grad_scale = torch.full((), 64.0, device=device)  # type: ignore[attr-defined]
     optimizer.found_inf = torch.full((), float(is_overflow), device=device)  # type: ignore[attr-defined]
@@ -62,7 +62,7 @@ def test_a_step_is_not_differentiated() -> None:
 
 
 def test_a_thread_that_computes_alone_changes_no_other() -> None:
-    """Neither this thread nor one that begins later."""
+    """Neither this thread nor a later one changes."""
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:

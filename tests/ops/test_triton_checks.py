@@ -1,4 +1,4 @@
-"""What is refused before any kernel runs."""
+"""Refusals before any kernel runs."""
 
 from __future__ import annotations
 

@@ -45,12 +45,12 @@ def results(value: Tensor, inputs: list[Tensor]) -> list[Tensor]:
 
 
 def histories_for(shape: tuple[int, int, int], device: torch.device) -> HistoryTensors:
-    """The first user has nothing, the last everything."""
+    """The first user has no item, the last user every item."""
     return random_histories(np.random.default_rng(2), shape[0], shape[1], device=device)
 
 
 def padded(histories: HistoryTensors) -> HistoryTensors:
-    """The same with entries beyond the last offset."""
+    """The same histories with entries beyond the last offset."""
     item_index_N = torch.nn.functional.pad(histories.item_index, (0, 37), value=0)
     return HistoryTensors(histories.offsets, item_index_N, histories.num_items)
 

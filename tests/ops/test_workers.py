@@ -24,7 +24,7 @@ def _three_threads() -> Iterator[None]:
 def test_each_thread_computes_alone() -> None:
     def num_threads(_: int) -> int:
         found = torch.get_num_threads()
-        torch.set_num_threads(3)  # what a chunk leaves behind does not reach the next chunk
+        torch.set_num_threads(3)  # a chunk's leftovers do not reach the next chunk
         return found
 
     assert list(parallel_map(num_threads, range(30), CPU)) == [1] * 30

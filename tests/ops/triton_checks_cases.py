@@ -40,7 +40,7 @@ def test_kernels_are_right(operation: str, dtype: torch.dtype) -> None:
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, operation: str, change: Any) -> None:
-    """Have the kernel's results of a check changed."""
+    """Change the kernel's results in a check."""
     right = checks.CASES[operation]
 
     def wrong(implementation: Any, dtype: torch.dtype, device: torch.device) -> list[Tensor]:

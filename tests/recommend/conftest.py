@@ -16,7 +16,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @pytest.fixture(scope="session")
 def popularity(tmp_path_factory: pytest.TempPathFactory, dataset: Dataset) -> Recommender:
-    """Answers whose every score is known and mostly tied."""
+    """A recommender with known scores, which mostly tie."""
     run = make_run(tmp_path_factory.mktemp("runs") / "popularity", dataset)
     return load(run.path, "cpu")
 
@@ -25,7 +25,8 @@ def popularity(tmp_path_factory: pytest.TempPathFactory, dataset: Dataset) -> Re
 def personal(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, dataset: Dataset
 ) -> Recommender:
-    """Answers that differ by user: folded in by one pass, and by fitting a row."""
+    """Recommenders with lists that differ by user: new users are folded in by one pass, or by
+    fitting a row."""
     settings: dict[str, dict[str, object]] = {"ease": {}, "vae": dict(VAE), "gmf": {"factors": 8}}
     path = tmp_path_factory.mktemp("runs") / request.param
     return load(make_run(path, dataset, request.param, **settings[request.param]).path, "cpu")
@@ -33,6 +34,6 @@ def personal(
 
 @pytest.fixture(scope="session")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Recommender:
-    """The same shop with text ids, some of which look like integers: ``007``."""
+    """The same shop with text ids; some look like integers: ``007``."""
     root = tmp_path_factory.mktemp("text")
     return load(make_run(root / "run", make_dataset(root, spell="00{}")).path, "cpu")

@@ -25,5 +25,5 @@ def popularity_order(recommender: Recommender) -> list[int]:
 
 
 def unseen_item(recommender: Recommender) -> int:
-    """An item that only users held out of training have."""
+    """An item that only held-out users have."""
     return int(recommender.run.items.ids()[recommender.run.num_items])

@@ -1,4 +1,4 @@
-"""Answers as a person and as a table."""
+"""Answers as text and as a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_an_answer_reads_well() -> None:
 
 
 def test_an_answer_has_a_line_for_each_item() -> None:
-    # A score of an item that the history says nothing of is a little below zero.
+    # An item without a relation to the history scores a little below zero.
     answer = Answer(id=1, item_ids=[7, 8], scores=[1.0, -1e-30], titles=["One\r\n  two\n", "Three"])
     assert str(answer).splitlines()[1:] == [
         "   1.  7     1.0000  One two",

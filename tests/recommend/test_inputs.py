@@ -1,4 +1,4 @@
-"""Ids from files as people save them."""
+"""Ids from files in the forms that people save."""
 
 from __future__ import annotations
 

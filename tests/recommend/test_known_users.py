@@ -1,4 +1,4 @@
-"""Users the run knows: original ids, seen items out, exactly k or a said reason."""
+"""Users whom the run knows: original ids, no seen items, exactly k or a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists for many requests at once are those that each would get alone."""
+"""Lists for many requests at once equal the lists of each request alone."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ User = tuple[Id | None, list[Id] | None]
 
 
 class Asked(NamedTuple):
-    """Users, each an id, a history or both, and the options of their lists."""
+    """A request: users, each an id, a history or both, and the options of their lists."""
 
     users: Sequence[User]
     options: dict[str, Any]
 
 
 def together(recommender: Recommender, asked: Sequence[Asked]) -> list[list[Answer]]:
-    """The answers to each, all scored at once."""
+    """The answers to each request, all scored at once."""
     users = [user for one in asked for user in one.users]
     ids, histories = [user_id for user_id, _ in users], [history for _, history in users]
     requests = [(len(one.users), ListRequest.of(**one.options)) for one in asked]

@@ -1,4 +1,4 @@
-"""Items that nobody has touched: in lists of models with features, and in no others."""
+"""Items that nobody has touched are in lists of models with features alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OF_FEATURES = {"feature_weight": 30.0, "feature_power": 0.5}
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """Users of three tastes; kind number n has the items of a third. New items are 100 to 102."""
+    """Users of three tastes; each kind has a third of the items. New items are 100 to 102."""
     generator = np.random.default_rng(1)
     pairs = {
         (user, user % 3 + 3 * int(generator.integers(7))) for user in range(60) for _ in range(5)
@@ -47,7 +47,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     kind = {item: KINDS[item % 3] for item in range(NUM_OLD)} | NEW
     items = pa.table(
         {
-            "item_id": [*kind, 103],  # without a kind: in nobody's list
+            "item_id": [*kind, 103],  # an item without a kind is in no list
             "kind": [*kind.values(), None],
             "title": [f"{name} {item}" for item, name in kind.items()] + ["something"],
         }
@@ -199,7 +199,7 @@ def test_runs_are_verified_and_measured_side_by_side(
 
 
 def test_another_dataset_is_matched_by_id(runs: dict[str, Run], tmp_path: Path) -> None:
-    """On the next day people took the new items, which the runs know by their features."""
+    """The next day people took the new items; the runs know them by their features."""
     rows = [(user, item, step) for user in range(60)
             for step, item in enumerate((user % 3, user % 3 + 3, 100 + user % 3))]  # fmt: skip
     user_id, item_id, timestamp = np.array(rows).T

@@ -1,4 +1,4 @@
-"""Users by their history: what is known of it counts, what is not is named."""
+"""Users by their history: known items count, unknown items are named."""
 
 from __future__ import annotations
 

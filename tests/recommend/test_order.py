@@ -1,4 +1,4 @@
-"""Histories in order, wherever they enter, by a model whose every score is known."""
+"""Histories in order, through every entrance, with a model whose scores are known."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_the_last_of_a_list_is_the_newest(recommender: Recommender) -> None:
     assert first(recommender, 4, 9, 1) == [2, 10, 5]
     assert first(recommender, 1, 9, 4) == [5, 10, 2]
     assert first(recommender, 1, 4, 9, 1) == [2, 10, 5]  # its last place counts
-    # What training never saw leaves no gap.
+    # Items that training never saw leave no gap.
     assert first(recommender, 4, 9, 777, 1, 888) == [2, 10, 5]
     scores = [recommender.score_for([row], [2]) for row in ([4, 9, 1], [4, 777, 9, 888, 1, 999])]
     assert scores[0] == scores[1]

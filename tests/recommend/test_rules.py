@@ -1,4 +1,4 @@
-"""Rules, conditions and limits: what they let in, what is refused, and what is read again."""
+"""Rules, conditions and limits: admitted items, refusals, and files that are read again."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def met(conditions: dict[str, str], **columns: list[Any]) -> list[list[bool]]:
 
 
 def walked(score: np.ndarray, k: int, limits: list[Limit]) -> list[int]:
-    """A walk through the whole ranking."""
+    """Fill a list by a walk through the whole ranking."""
     taken: list[int] = []
     for item in np.argsort(-score, kind="stable").tolist():
         alike = (

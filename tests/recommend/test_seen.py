@@ -1,4 +1,4 @@
-"""What somebody disliked is in no list of that person, and changes nothing else of an answer."""
+"""A disliked item is in no list of that person; the rest of an answer stays the same."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def recommender(root: Path) -> Recommender:
 
 @pytest.fixture(scope="module")
 def without(root: Path) -> Recommender:
-    """The same model of data without the low ratings."""
+    """The same model on data without the low ratings."""
     data = dataset(root, LIKED, protocol="none")
     return load(make_run(root / "without", data, "ease").path, "cpu")
 

@@ -17,7 +17,7 @@ from tests.recommend.shop import popularity_order, unseen_item
 
 
 def num_related(recommender: Recommender) -> list[int]:
-    """The number of other items that have a relation to each of the catalogue."""
+    """The number of items related to each item of the catalogue."""
     similarity_II = recommender.model.similarity(torch.arange(recommender.model.num_items))
     return [int(count) - 1 for count in (similarity_II.fill_diagonal_(1) > -torch.inf).sum(1)]
 
@@ -111,7 +111,7 @@ def test_no_relation_is_not_shown_as_one(tiny: Dataset, model: str, tmp_path: Pa
 def test_only_new_items_are_looked_for_among_all_weights(
     tiny: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That pass over all weights took more memory than the training, and most of the time."""
+    """The pass over all weights took more memory than the training, and most of the time."""
     run = foretaste.train("itemknn", tiny, run=tmp_path / "run")
     recommender = Recommender.open(run.path, "cpu")
     monkeypatch.setattr(type(recommender.model), "_weights_towards", None)

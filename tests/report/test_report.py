@@ -1,4 +1,4 @@
-"""A report is one file with the numbers of `evaluate`, and what it shows is text."""
+"""A report is one file with the numbers of `evaluate`, and shows all values as text."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ def test_a_page_that_another_process_made_first_is_kept(
 
 
 def test_a_user_without_a_home_gets_a_report(tmp_path: Path) -> None:
-    """As in a container whose user has no name; altair asks for the home as it is imported."""
+    """A container's user may have no name; altair asks for the home at import."""
     code = (
         "import os, pathlib\n"
         "def no_home(): raise RuntimeError('Could not determine home directory.')\n"

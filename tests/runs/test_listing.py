@@ -1,4 +1,4 @@
-"""The runs of a folder, told from config and log alone."""
+"""The list of a folder's runs, made from config and log alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def finish(run: Run, found: Evaluation | None = None, **summary: object) -> None
 
 @pytest.fixture
 def folder(tmp_path: Path, dataset: Dataset) -> Path:
-    """A trained run, a fitted one, one that is not finished, and one that is damaged."""
+    """A trained run, a fitted one, an unfinished one, and a damaged one."""
     runs = {
         name: make_run(tmp_path / name, dataset)
         for name in ("a trained", "b fitted", "c begun", "d damaged")

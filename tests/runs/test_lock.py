@@ -1,4 +1,4 @@
-"""One training at a time in a run."""
+"""A run has one training at a time."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_dead_process_locks_nobody_out(run: Run) -> None:
 def test_a_lock_that_was_removed_before_locking_does_not_count(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its last holder removed the file just before it was locked: the next one makes another."""
+    """The last holder removed the file just before the lock: the next holder makes a new file."""
     flock = fcntl.flock
     removed: list[int] = []
 
@@ -111,7 +111,7 @@ def test_what_a_dead_process_left_is_nobody_s(run: Run) -> None:
 
 
 def test_asking_for_the_holder_keeps_nobody_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks has the lock until the trainer's second try."""
+    """The process that asks holds the lock until the trainer's second try."""
     flock, path = fcntl.flock, run.path / LOCK
     path.touch()
     with path.open("rb") as asking:

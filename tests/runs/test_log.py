@@ -86,7 +86,7 @@ def test_a_log_without_its_first_line_is_named(tmp_path: Path, content: str) -> 
 
 
 def test_a_log_that_is_a_link_is_read_and_not_written(run: Run, tmp_path: Path) -> None:
-    """As caches keep files; going on, a training has a log of its own."""
+    """Caches keep files as links; a resumed training writes a log of its own."""
     cached = run.log.path.rename(tmp_path / "cached")
     run.log.path.symlink_to(cached)
     before, lines = cached.read_bytes(), run.log.lines()
@@ -99,7 +99,7 @@ def test_a_log_that_is_a_link_is_read_and_not_written(run: Run, tmp_path: Path) 
 
 
 def changes(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """Logs that differ from one, by what was done."""
+    """Changed copies of a log, by the kind of change."""
     for number, line in enumerate(lines):
         yield f"line {number} lost", lines[:number] + lines[number + 1 :]
         yield f"line {number} twice", lines[: number + 1] + lines[number:]

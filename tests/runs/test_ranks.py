@@ -43,7 +43,7 @@ def rows_of(ranks: Ranks) -> RowsOf:
 
 
 def part_of(ranks: Ranks, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors as a rank has them."""
+    """A rank's part of the tensors."""
     rows = {name: rows_of(ranks)(name) for name in tensors}
     return {
         name: tensor if (some := rows[name]) is None else tensor[some.start : some.stop]

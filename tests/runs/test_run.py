@@ -260,7 +260,7 @@ def test_opening_a_run_needs_no_torch(run: Run) -> None:
 
 
 def test_histories_are_read_in_place_and_without_pandas(run: Run, tmp_path: Path) -> None:
-    """Under a name such as ``~``, which is no home folder."""
+    """The folder's name is ``~``, which is no home folder."""
     shutil.copytree(run.path, tmp_path / "~" / "run")
     code = (
         "import sys; from foretaste.runs import Run; run = Run.open('~/run');"

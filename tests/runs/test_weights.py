@@ -51,7 +51,7 @@ def test_a_loaded_model_is_the_saved_one(
 
 
 def overwrite(path: Path, other: Path) -> None:
-    """Write in place, as `cp` does: the file is the same one with other bytes."""
+    """Write in place like `cp`: the same file gets other bytes."""
     with path.open("r+b") as file:
         file.write(other.read_bytes())
         file.truncate()
@@ -167,7 +167,7 @@ def test_weights_and_config_of_another_training_of_the_same_model_and_dataset_ar
 
 
 def test_equal_runs_have_equal_files_of_weights(tmp_path: Path, run: Run, dataset: Dataset) -> None:
-    """Whenever they began, and wherever their dataset was."""
+    """The files are equal for any start time and any place of the dataset."""
     moved = replace(DatasetReference.of(dataset), name="moved", path="/moved")
     config = replace(run_config(dataset, "popularity", {}), created="then", dataset=moved)
     other = Run.create(tmp_path / "other", config=config, dataset=dataset)

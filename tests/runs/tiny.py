@@ -1,4 +1,4 @@
-"""A tiny shop whose every answer can be worked out by hand, and runs trained on it."""
+"""A tiny shop with answers that can be worked out by hand, and runs trained on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ LONERS = range(NUM_USERS - 20, NUM_USERS)
 
 
 def items_of(user: int) -> list[int]:
-    """Five common items each, and one that nobody else has; loners have three of those alone."""
+    """Each user has five common items and one that nobody else has; loners have three of their own
+    alone."""
     own = FIRST_OWN_ITEM + 10 * user
     if user in LONERS:
         return [own, own + 1, own + 2]
@@ -43,7 +44,8 @@ def interactions(spell: str | None = None) -> pa.Table:
 
 
 def make_dataset(root: Path, *, spell: str | None = None, titles: bool = False) -> Dataset:
-    """Prepare the shop under held-out-users: some users, and their own items, are unseen."""
+    """Prepare the shop under held-out-users: training does not see some users and their own
+    items."""
     table = interactions(spell)
     items = None
     if titles:

@@ -1,4 +1,4 @@
-"""Tiny runs of one shop, and the service of them in this process."""
+"""Tiny runs of one shop, and their service in this process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, dataset: Dataset) -> Path:
 def serving(*paths: Path, **settings: Any) -> Iterator[tuple[TestClient, Service]]:
     """Yield a client of a service of these runs that is ready.
 
-    Requests have a minute: tests hold some back, on busy machines too.
+    Requests have a minute, because tests hold some back on busy machines.
     """
     given = {"device": "cpu", "access_log": False, "deadline_s": 60.0} | settings
     config = ServeConfig(**given)
@@ -67,7 +67,7 @@ def client(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tes
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
-    """The URL of a PostgreSQL."""
+    """The URL of a PostgreSQL server."""
     pytest.importorskip("psycopg", reason="psycopg is not installed")
     with postgresql_server() as url:
         yield url

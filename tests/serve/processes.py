@@ -1,4 +1,4 @@
-"""The service in processes of its own, started as a user would, and always ended."""
+"""The service in processes of its own, started like a user starts it, and always ended."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Served:
             connection.close()
 
     def ended(self, number: int) -> tuple[int, list[dict[str, Any]]]:
-        """Send a signal; the exit status, and the lines of the log."""
+        """Send a signal; return the exit status and the lines of the log."""
         self.process.send_signal(number)
         status = self.process.wait(LIMIT_S)
         return status, self.log()
@@ -65,7 +65,7 @@ class Served:
 
 @contextmanager
 def serve(*arguments: object, cwd: Path | None = None, patch: str = "") -> Iterator[Served]:
-    """Yield a service once it says that it answers; its processes end with the block.
+    """Yield a service once it reports that it answers; its processes end with the block.
 
     ``patch`` is Python that its process runs first. An error of a limit gets its log and the
     stacks of its processes as a note.
@@ -90,7 +90,7 @@ def serve(*arguments: object, cwd: Path | None = None, patch: str = "") -> Itera
     reader = threading.Thread(target=lambda: lines.extend(process.stderr or ()), daemon=True)
     reader.start()
     try:
-        said = process.stdout.readline()  # ends with the process, if nothing else
+        said = process.stdout.readline()  # ends with the process at the latest
         found = re.search(r"http://127\.0\.0\.1:(\d+)", said)
         assert found, "".join(lines)
         served = Served(process, int(found[1]))
@@ -131,7 +131,7 @@ def command_of(process: int) -> str:
 
 
 def is_running(process: int) -> bool:
-    """False also for one that has ended and waits for somebody to take notice."""
+    """Whether a process runs; False also for a zombie."""
     try:
         text = Path(f"/proc/{process}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""The routes: what they answer, what they refuse, and that the document of the API is true."""
+"""The routes: their answers, their refusals, and the truth of the API's document."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_other_paths_methods_and_types_are_refused_in_the_same_shape(client: Tes
 
 
 def test_an_upgrade_is_refused_as_its_body_is_lost(client: TestClient) -> None:
-    """Java's client asks for HTTP/2 in this way unless it is set to HTTP/1.1."""
+    """Java's client asks for HTTP/2 by an upgrade unless it is set to HTTP/1.1."""
     body = {"users": [{"user_id": KNOWN}]}
     upgrade = {"connection": "Upgrade", "upgrade": "h2c"}
     response = client.post("/v1/recommend", json=body, headers=upgrade)

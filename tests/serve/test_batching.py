@@ -1,4 +1,4 @@
-"""The queue: what is answered together, what waits, what is refused, and what is not begun."""
+"""The queue: jobs that are answered together, wait, are refused, or never start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMIT_S = 20.0
 
 
 class Scorer:
-    """Answers each body with itself; holds on while it is told to, and remembers its calls."""
+    """Answers each body with itself; waits for ``go``, and remembers its calls."""
 
     def __init__(self) -> None:
         self.calls: list[list[Any]] = []
@@ -43,7 +43,7 @@ def job(
 
 
 async def occupied(batcher: Batcher, scorer: Scorer) -> asyncio.Future[Any]:
-    """The first job, which the thread works on until the scorer may go."""
+    """The first job; it occupies the thread until the scorer's ``go``."""
     scorer.go.clear()
     first = batcher.submit(job(scorer, 0))
     await scorer.has_begun()
@@ -130,7 +130,7 @@ def test_a_batch_waits_for_as_many_requests_as_the_last_batch_had() -> None:
         two = [batcher.submit(job(scorer, number)) for number in (1, 2)]
         scorer.go.set()
         await asyncio.gather(first, *two)
-        # The last had two: one more is waited for, much longer than this test may take.
+        # The last batch had two: the batch waits for one more, much longer than this test may take.
         alone = batcher.submit(job(scorer, 3))
         await asyncio.sleep(0.05)
         assert not alone.done()

@@ -1,4 +1,4 @@
-"""Connections: silent ones, too many, heads that do not end or are too long."""
+"""Connections: silent ones, too many, and heads that are endless or too long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events are on the disk before they are acknowledged, once each, and every process reads them."""
+"""Each event is on the disk once before it is acknowledged, and every process reads it."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_all_events_of_a_user_are_withdrawn(store: EventStore) -> None:
 
 
 def test_events_and_their_withdrawals_at_once_end_withdrawn(place: str) -> None:
-    """Whichever of two processes is first."""
+    """The events end withdrawn no matter which process is first."""
     names = [f"{number}" for number in range(200)]
     with closing(EventStore(place)) as one, closing(EventStore(place)) as other:
         for store in (one, other):
@@ -170,7 +170,7 @@ def test_what_is_acknowledged_is_read_by_others_at_once(store: EventStore, place
 
 @contextmanager
 def started(place: Path) -> Iterator[EventStore]:
-    """Yield a store in a file, which writes."""
+    """Yield a store in a file that accepts events."""
     with closing(EventStore(str(place))) as store:
         store.create()
         store.start()
@@ -197,7 +197,7 @@ def test_waiting_events_are_one_transaction(tmp_path: Path) -> None:
             assert not any(one.done() for one in waiting)
         assert [one.result(30) for one in waiting] == [1] * 21
         with closing(sqlite3.connect(place)) as reader:
-            # Each commit ends with a frame of its own that has the size of the database.
+            # Each commit ends with its own frame, which has the size of the database.
             frames = commits_in(Path(f"{place}-wal"))
             assert reader.execute("SELECT count(*) FROM events").fetchone() == (21,)
     assert len(frames) <= 4
@@ -290,7 +290,7 @@ def test_no_acknowledged_event_is_lost_to_a_kill(place: str) -> None:
 
 
 def test_the_longest_ids_are_kept(store: EventStore) -> None:
-    """Which do not compress, and are indexed two at a time."""
+    """The ids do not compress, and an index has two at a time."""
     draw = random.Random(3)
     one, two = ("".join(draw.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=1024)) for _ in "ab")
     assert store.add(events(one, user=one, item=two)).result(30) == 1
@@ -377,7 +377,7 @@ def test_settings_of_the_server_hold_for_a_transaction(
 
 
 def test_the_store_does_not_wait_for_a_hanging_server(server: str) -> None:
-    """Unless the URL says for how long."""
+    """The wait is 5 s unless the URL sets another."""
     for url, expected in ((server, 5), (f"{server}?connect_timeout=60", 60)):
         with closing(EventStore(url)) as store, store.engine.connect() as connection:
             own = connection.connection.dbapi_connection.info.get_parameters()  # type: ignore[union-attr]

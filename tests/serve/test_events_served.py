@@ -1,4 +1,4 @@
-"""Events through the service: kept before the answer, and in the next list of any process."""
+"""Events through the service: stored before the answer, and in the next list of any process."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_next_list_reflects_events(runs: Path, tmp_path: Path, model: str) -
             "new": 3, "repeated": 0, "unknown_items": 0
         }  # fmt: skip
         answers = grown, new, nobody = lists(client, model, str(KNOWN), 4001, "nobody")
-        # As many users, since the last bits of a score go by the size of the batch.
+        # As many users, because the last bits of a score depend on the size of the batch.
         users = [{"user_id": KNOWN, "history": [liked]}, {"history": [1, 5]}, {"user_id": "nobody"}]
         asked = {"users": users, "k": 4}
         expected = client.post("/v1/recommend", json=asked).json()["answers"]
@@ -247,7 +247,7 @@ def test_events_that_cannot_be_kept_are_refused(runs: Path, tmp_path: Path) -> N
 
 
 def test_ids_of_another_type_are_refused(runs: Path, tmp_path: Path) -> None:
-    """One of them would make the ids of the next training text, all of them."""
+    """One text id would turn all ids of the next training into text."""
     event = {"event_id": "a", "user_id": 1, "item_id": 1}
     user = {"users": [{"history": [1]}]}
     with serving(runs / "ease", events=str(tmp_path / "events.db")) as (client, service):
@@ -275,7 +275,7 @@ def test_text_ids_take_numbers_by_their_spelling(tmp_path: Path) -> None:
 
 
 def test_a_database_that_fails_is_no_silent_loss(runs: Path, tmp_path: Path) -> None:
-    """Nothing is acknowledged, and no list is given that lacks events."""
+    """Nothing is acknowledged, and no list lacks events."""
     place = tmp_path / "events.db"
     with serving(runs / "ease", events=str(place)) as (client, _):
         kept(client, (4001, 1))
@@ -295,7 +295,7 @@ def test_a_database_that_fails_is_no_silent_loss(runs: Path, tmp_path: Path) -> 
 def test_users_without_a_name_are_answered_if_the_events_cannot_be_read(
     runs: Path,
 ) -> None:
-    """In one batch with others, who are refused at one try for all of them."""
+    """The batch has named users too, who are all refused after one try."""
     tries = []
 
     class Lost:

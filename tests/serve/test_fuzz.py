@@ -37,7 +37,7 @@ OPTIONS = {
 
 
 def spoiled(bodies: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[Any]:
-    """The same, with now and then something else in one place, or altogether."""
+    """A value in which one place, or the whole, is sometimes replaced."""
     replaced = st.tuples(
         bodies, st.sampled_from(["users", "item_ids", *OPTIONS, "other"]), ANYTHING
     )

@@ -35,7 +35,7 @@ def test_a_list_is_the_json_of_its_parts(titles: list[str | None] | None) -> Non
     for place, one in enumerate(expected):
         if titles is not None:
             one["title"] = titles[1 - place]
-    for _ in range(2):  # now they are kept
+    for _ in range(2):  # now they are cached
         written = writer.write(TOP, ["a", None], [True, False])
         assert [json.loads(one.content) for one in written] == [
             {"user_id": "a", "known": True, "items": expected, "reason": 'only 2 of 9; "x"'},
@@ -62,7 +62,7 @@ def test_only_what_depends_on_the_run_alone_is_cached(runs: Path, tmp_path: Path
     with serving(runs / "vae", events=str(tmp_path / "events.db")) as (client, _):
 
         def cached(num_asked: int = 2, **body: Any) -> float:
-            """Answers that are the same, and the number of them from the cache."""
+            """Check that answers agree; return the number from the cache."""
             before = counted(client.get("/metrics").text, "foretaste_cached_lists_total")
             asked = {"users": [user]} | body
             found = [client.post("/v1/recommend", json=asked) for _ in range(num_asked)]

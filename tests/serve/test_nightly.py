@@ -1,4 +1,4 @@
-"""The script of the page on serving: what was collected trains the model that answers next."""
+"""The script of the page on serving: collected events train the next model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = [
 
 @pytest.fixture
 def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The command of the page's script, written to a folder that is the current one."""
+    """The command of the page's script, written to the current folder."""
     require_adbc()
     programs.find("curl")
     monkeypatch.chdir(tmp_path)
@@ -138,7 +138,7 @@ def test_a_product_that_came_overnight_is_listed_in_the_morning(
 
 
 def test_a_new_dislike_is_news(nightly: list[str]) -> None:
-    """No pair that trains changes, and yet the next model keeps one item more out of a list."""
+    """No training pair changes, but the next model leaves one more item out of a list."""
     Path("items.csv").write_text(ITEMS)
     rated = "user_id,item_id,timestamp,rating\n" + "".join(f"{row},5\n" for row in ROWS.split())
     Path("ratings.csv").write_text(rated)

@@ -23,7 +23,7 @@ TOKEN = "0123456789abcdef"
 KNOWN = FIRST_USER
 HOSTILE = '<img src=x onerror="document.title=1"><b>&amp;</b>'
 BIG = 2**60
-"""Added to ids of the run without titles: no number of JavaScript's can hold them."""
+"""Added to ids of the run without titles: a number of JavaScript cannot hold them."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(runs: Path) -> Iterator[Served]:
-    """The service of them, which needs a token."""
+    """The service of the runs, which needs a token."""
     token = runs / "token"
     token.write_text(TOKEN)
     with serve(
@@ -55,7 +55,7 @@ def served(runs: Path) -> Iterator[Served]:
 
 
 class Tab:
-    """A tab of the browser, and all that it asked for and complained about."""
+    """A tab of the browser with its requests and complaints."""
 
     def __init__(self, browser: Any, url: str, **settings: Any) -> None:
         context = browser.new_context(**settings)
@@ -69,7 +69,7 @@ class Tab:
         self.url = url
 
     def open(self) -> Any:
-        """Load the page as somebody who gave the token, and wait for the lists."""
+        """Load the page with the token, and wait for the lists."""
         self.page.add_init_script(f"sessionStorage.setItem('foretaste token', '{TOKEN}')")
         self.page.goto(self.url)
         self.page.wait_for_selector("#lists li")
@@ -78,7 +78,7 @@ class Tab:
 
 @pytest.fixture
 def tab(browser: Any, served: Served, request: pytest.FixtureRequest) -> Iterator[Tab]:
-    """A tab without complaints, which asked nobody but the service."""
+    """A tab; it must end without complaints and requests to other hosts."""
     url = f"http://127.0.0.1:{served.port}"
     tab = Tab(browser, url, **getattr(request, "param", {}))
     yield tab
@@ -196,7 +196,7 @@ def test_titles_are_text_and_ids_are_exact(tab: Tab, runs: Path) -> None:
 
 
 def test_a_browser_that_would_round_ids_says_so(tab: Tab) -> None:
-    # As before JSON.parse told its function the text of numbers.
+    # Older browsers: JSON.parse does not give its function the text of numbers.
     tab.page.add_init_script(
         "const parse = JSON.parse; JSON.parse = (text, each) => parse(text, (k, v) => each(k, v))"
     )
@@ -238,7 +238,7 @@ def test_the_page_fits_and_passes_the_rules_of_axe(tab: Tab) -> None:
 
 
 def test_a_product_added_overnight_is_found_and_listed(browser: Any, tmp_path: Path) -> None:
-    """The products of the morning's training have one more, which nobody has touched."""
+    """The products of the morning's training have one more product, which nobody has touched."""
     table = interactions()
     ids = table["item_id"].unique().to_pylist()
     overnight = max(ids) + 1

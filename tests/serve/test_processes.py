@@ -1,4 +1,4 @@
-"""The command: its process, signals, and mistakes before it begins."""
+"""The command: its process, signals, and mistakes before its start."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def change(place: Path, dataset: Dataset) -> None:
 
 
 def reloaded(served: processes.Served) -> list[str]:
-    """What became of each load of the runs, in the order of the log."""
+    """The outcome of each load of the runs, in the order of the log."""
     events = [line["event"] for line in served.log()]
     return [event for event in events if event in ("load", "reload", "reload_failed")]
 
@@ -67,7 +67,7 @@ def test_it_picks_up_runs_and_drains(place: Path, runs: Path, dataset: Dataset) 
 
 
 def test_a_body_that_does_not_end_is_ended(runs: Path) -> None:
-    """One is waited for, and the sender of another goes away."""
+    """The service waits for one body, and the sender of another body goes away."""
     ask = (
         b"POST /v1/recommend HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         b"content-length: 100\r\n\r\n{"

@@ -1,4 +1,4 @@
-"""Rules over HTTP: asked for by name, and read again with the items when the service reloads."""
+"""Rules over HTTP: requests name them, and a reload reads them again with the items."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_reload_reads_rules_and_items_again(runs: Path, files: dict[str, Path]
             return int(client.post("/v1/reload", json={}).status_code)
 
         def in_stock() -> list[int]:
-            # Without include_seen: such lists are kept.
+            # Lists without include_seen are cached.
             return sorted(items_of(client, k=1000, rules=["in-stock"], include_seen=False))
 
         seen = set(range(12)) - set(items_of(client, k=1000, include_seen=False))

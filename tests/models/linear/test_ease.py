@@ -16,7 +16,7 @@ NUM_USERS, NUM_ITEMS = 60, 23
 
 @pytest.fixture
 def dense() -> np.ndarray:
-    """Users' 0/1 histories, the last user's empty and the last item nobody's."""
+    """Users' 0/1 histories; the last user's is empty and the last item has no user."""
     matrix = (np.random.default_rng(1).random((NUM_USERS, NUM_ITEMS)) < 0.3).astype(np.float64)
     matrix[-1] = 0
     matrix[:, -1] = 0
@@ -120,7 +120,7 @@ def test_items_without_a_relation_to_the_history_follow_by_popularity() -> None:
     model.weight_II[0, 4] = -1e-9
     state = model.fold_in(of_matrix(np.array([[1.0, 0, 0, 0, 0, 0]])))
     (scores,) = model.score_catalogue(state)
-    # 1 is of the same users; 5, 3, 2 of none of them, by their users; 4 speaks against it.
+    # 1 has the same users; 5, 3, 2 have none of them, in order of users; 4 has a negative weight.
     assert [item for item in scores.argsort(descending=True).tolist() if item != 0] == [
         1,
         5,

@@ -1,4 +1,4 @@
-"""Features of items beside their formula in NumPy, and what they are for: items that nobody has."""
+"""Features of items beside their formula in NumPy, and their purpose: items that nobody has."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_weight_of_zero_equals_no_features(
 @pytest.mark.parametrize("neighbors", ["all", 3])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_new_item_is_found_by_those_who_like_its_kind(name: str, neighbors: int | str) -> None:
-    """Half of the people take red items, half of them blue ones; the last of each is new."""
+    """Half of the people take red items and half blue ones; the last item of each colour is new."""
     red, blue = [0, 1, 2, 3, 12], [4, 5, 6, 7, 13]
     sequences = [list(np.roll(kind[:4], turn)) for kind in (red, blue) for turn in range(4)] * 5
     model = built(name, neighbors)

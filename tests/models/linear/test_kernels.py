@@ -44,7 +44,7 @@ def test_without_a_folder_for_the_cache_every_process_compiles(tmp_path: Path) -
     skipped = shutil.ignore_patterns("__pycache__")
     shutil.copytree(PACKAGE, tmp_path / "foretaste", ignore=skipped)
     (tmp_path / "foretaste" / "models" / "linear" / "__pycache__").touch()
-    # A file stands where each folder would be made.
+    # A file stands at the place of each folder.
     nowhere = {
         name: str(tmp_path / "foretaste" / "__init__.py") for name in ("HOME", "XDG_CACHE_HOME")
     }

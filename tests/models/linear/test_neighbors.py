@@ -37,7 +37,7 @@ def fitted(name: str, matrix: np.ndarray, num_neighbors: int = NUM_ITEMS) -> Nei
 
 
 def plain_weights(name: str, matrix: np.ndarray) -> np.ndarray:
-    """The formulas of both models, of all pairs."""
+    """The formulas of both models for all pairs."""
     settings, users_of = MODELS[name], np.maximum(matrix.sum(0), 1)
     if name == "itemknn":
         norms = np.sqrt(np.outer(users_of, users_of))
@@ -135,7 +135,7 @@ def test_chunks_and_threads_change_nothing(
 def test_weights_of_any_size_are_finite_and_small_ones_kept(
     name: str, settings: dict[str, Any], scale: float, dense: np.ndarray
 ) -> None:
-    """Play counts, from one to a hundred million of them."""
+    """Play counts go from one to a hundred million."""
     rng = np.random.default_rng(3)
     plays = dense * (10.0 ** rng.uniform(0, 8, dense.shape) * scale).astype(np.float32)
     model = build_model(name, config_class(name)(neighbors=NUM_ITEMS, **settings), *dense.shape)

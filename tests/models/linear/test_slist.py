@@ -1,4 +1,4 @@
-"""SLIST beside its formula in NumPy, and what the order of a history changes."""
+"""SLIST beside its formula in NumPy, and the effect of a history's order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RECENCY, WINDOW, ALPHA, L2 = 0.7, 4, 0.3, 5.0
 
 @pytest.fixture
 def sequences(rng: np.random.Generator) -> list[list[int]]:
-    """Items of users, oldest first: none, one, a few, and more than the window has."""
+    """Items of users, oldest first: none, one, a few, and more than the window holds."""
     lengths = [0, 1, 2, 3, *rng.integers(1, 12, 80).tolist()]
     return [rng.permutation(NUM_ITEMS - 1)[:length].tolist() for length in lengths]
 
@@ -97,7 +97,7 @@ def test_the_newest_items_of_a_long_history_are_counted(
     scores = scores_of(fitted(newest, neighbors), newest)
     monkeypatch.setattr(ridge, "MOST_COUNTED", 4)
     model = fitted(sequences, neighbors)
-    # Items that no weight leads to follow by popularity, with scores as good as zero.
+    # Items without a weight follow by popularity, with scores of nearly zero.
     assert torch.allclose(scores_of(model, newest), scores, rtol=0, atol=1e-20)
     assert torch.equal(model.item_count_I, whole.item_count_I)
     monkeypatch.setattr(weights, "MOST_COUNTED", 4)
@@ -171,7 +171,7 @@ def test_similar_items_are_those_that_follow() -> None:
 
 
 def test_without_sets_only_steps_count(sequences: list[list[int]]) -> None:
-    """A pair that is further apart than the window is none."""
+    """A pair further apart than the window does not count."""
     entries = fitted(sequences).entries(ordered([[0, 1, 2, 3, 4, 5, 6]]))
     sets, sources, targets = pairs.count_tables(entries, lambda *how_far: None)
     assert (sets[:7, :7] == 1).all()

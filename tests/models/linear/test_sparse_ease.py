@@ -40,7 +40,7 @@ def weights_of(model: Ease) -> Tensor:
 
 
 def candidates_of(gram: np.ndarray, target: int, num_neighbors: int) -> list[int]:
-    """Sorted by the criterion, rounded so that ties are ties, and by index."""
+    """Candidates sorted by the criterion, rounded so that ties are ties, and by index."""
     users_of = np.maximum(np.diag(gram), 1)
     found = [item for item in range(len(gram)) if item != target and gram[item, target]]
     shared = gram[:, target] / np.sqrt(users_of)
@@ -48,7 +48,7 @@ def candidates_of(gram: np.ndarray, target: int, num_neighbors: int) -> list[int
 
 
 def plain_weights(matrix: np.ndarray, num_neighbors: int) -> np.ndarray:
-    """One system after another, of the whole Gram matrix."""
+    """Solve one system after another of the whole Gram matrix."""
     gram = matrix.T @ matrix
     weights = np.zeros_like(gram)
     for target in range(len(gram)):
@@ -90,7 +90,7 @@ def test_neighbours_that_are_all_others_are_the_dense_form(
 
 
 def test_the_first_among_equal_candidates_are_taken() -> None:
-    """2 of 8 users and 1 of 2 are the same share: 4 / 8 and 1 / 2."""
+    """2 users in 8 and 1 user in 2 are the same share: 4 / 8 and 1 / 2."""
     matrix = np.zeros((30, 7))
     matrix[:3, 0] = 1
     matrix[:2, 5] = matrix[10:16, 5] = 1

@@ -1,4 +1,4 @@
-"""NeuMF written out as papers and tutorials do: concatenate, run the tower, compare with labels."""
+"""NeuMF in the form of papers and tutorials: concatenate, run the tower, compare with labels."""
 
 from __future__ import annotations
 

@@ -28,13 +28,13 @@ Sample = tuple[int, int, float]
 
 @pytest.fixture
 def histories(rng: np.random.Generator) -> HistoryTensors:
-    """The first user has nothing, the last everything."""
+    """The first user has no item, the last user has every item."""
     return random_histories(rng, NUM_USERS, NUM_ITEMS)
 
 
 @pytest.fixture
 def ordinary(rng: np.random.Generator) -> HistoryTensors:
-    """Nobody has everything."""
+    """Histories in which nobody has every item."""
     return random_histories(rng, NUM_USERS, NUM_ITEMS)[: NUM_USERS - 1]
 
 
@@ -193,11 +193,11 @@ def test_an_epochs_order_decides_the_batch_of_a_row_and_rows_ascend_in_it(
 def in_parts(
     histories: HistoryTensors, bounds: list[int], batch_size: int, layout: str
 ) -> list[list[InteractionBatch]]:
-    """The batches of an epoch that each part of the users has, beginning with a batch's first."""
+    """The batches of an epoch for each part of the users."""
     seen: dict[torch.Size, torch.Tensor] = {}
 
     class InTurn(Shards):
-        """One after another: each knows what those before it said."""
+        """Shards that run one after another: each knows the values of earlier shards."""
 
         def total(self, tensor: torch.Tensor) -> torch.Tensor:
             return torch.tensor(histories.item_index.numel())
@@ -229,7 +229,7 @@ def test_parts_of_the_users_have_the_slices_of_every_batch(
     bounds: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Parts of one user without interactions, of one who has every item, and of nobody too."""
+    """Parts include one user without interactions, one user with every item, and nobody."""
     whole = list(interaction_batches(histories, batch_size, layout=layout).epoch(1))
     monkeypatch.setattr(neumf_batches, "_ROWS_AT_ONCE", 50)
     parts = in_parts(histories, bounds, batch_size, layout)

@@ -1,4 +1,4 @@
-"""New users for NeuMF: what is fitted, and that nobody else's presence matters."""
+"""New users for NeuMF: the fitted row, which is independent of other users."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_negatives_of_a_turn_weigh_as_much_as_all(num_drawn: int) -> None:
 def test_fewer_negatives_of_softmax_count_as_much_as_all(
     monkeypatch: pytest.MonkeyPatch, generator: torch.Generator
 ) -> None:
-    """Each is drawn once instead of, as here, twice: the sum of the exponentials stays the same."""
+    """Each negative is drawn once instead of twice: the sum of the exponentials stays the same."""
     model = NeuMF(NeuMFConfig(factors=4, layers=(8, 4), loss="softmax", negatives=4), 12, NUM_ITEMS)
     model.reset_parameters(1)
     turns_of, drawn = fold_in._turns, []
@@ -151,7 +151,7 @@ def test_negatives_depend_on_the_history_alone(histories: HistoryTensors) -> Non
 def test_gradients_of_projected_users_equal_autograd(
     model: NeuMF, loss: Literal["softmax", "bce"], generator: torch.Generator
 ) -> None:
-    """Softmax of factors alone has cosines; the tower is of the other."""
+    """Softmax of factors alone has cosines; the other loss has the tower."""
     if loss == "softmax":
         model = NeuMF(GMFConfig(factors=4, loss=loss), 12, NUM_ITEMS)
     widths = [table.shape[1] for table in model._user_tables()]

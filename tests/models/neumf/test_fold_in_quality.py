@@ -1,4 +1,4 @@
-"""Refitting known users from their histories keeps what their trained rows knew."""
+"""Refitting known users from their histories keeps the quality of their trained rows."""
 
 from __future__ import annotations
 

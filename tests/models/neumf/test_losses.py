@@ -88,7 +88,7 @@ def plain_loss(model: NeuMF, batch: InteractionBatch) -> Tensor:
 def test_loss_and_gradients_are_the_plain_ones(
     model: NeuMF, rng: np.random.Generator, batch_size: int
 ) -> None:
-    histories = random_histories(rng, NUM_USERS, NUM_ITEMS - 1, share=0.2)  # nobody has all
+    histories = random_histories(rng, NUM_USERS, NUM_ITEMS - 1, share=0.2)  # no user has all items
     histories = HistoryTensors(histories.offsets, histories.item_index, NUM_ITEMS)
     batch = batch_of(model, histories, batch_size)
     parameters = [one for one in model.parameters() if one.requires_grad and one.numel()]
@@ -108,7 +108,7 @@ def test_scores_are_the_plain_ones(model: NeuMF, histories: HistoryTensors) -> N
 
 
 def test_new_users_are_fitted_to_their_histories(model: NeuMF) -> None:
-    """The favourites of a made-up row come first again once a row is fitted to them."""
+    """The favourites of an invented row come first again after a row is fitted to them."""
     model = model.float().eval()
     generator = torch.Generator().manual_seed(1)
     known = model.user_state(torch.tensor([4]), histories_of([{0}], NUM_ITEMS))

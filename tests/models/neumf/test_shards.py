@@ -68,12 +68,12 @@ class Update:
     """One update of one rank."""
 
     weights: dict[str, Tensor]
-    """Before it."""
+    """Weights before the update."""
     gradients: dict[str, Tensor]
     loss: Tensor
     num_samples: int
     samples: tuple[Tensor, ...]
-    """Users by their number, and items, labels and weights in full."""
+    """Numbers of users, items, labels and weights of all samples."""
     first_row: int
     dropout: Tensor
 
@@ -144,7 +144,7 @@ def updates(
 
 
 def assert_close(found: Tensor, expected: Tensor, precision: str, name: str) -> None:
-    """Close in the norm, relative to the whole tensor's."""
+    """Check closeness in the norm, relative to the whole tensor's."""
     tolerance = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 4e-3}[precision]
     error = (found - expected).double().norm()
     assert error <= tolerance * expected.double().norm() + 1e-12, (name, error)
@@ -250,7 +250,7 @@ def test_each_known_user_is_known_to_one_rank(shares: str) -> None:
 
 
 def overflowing(ranks: Ranks) -> tuple[float, bool]:
-    """An update whose gradients are infinite for the last rank's users alone."""
+    """Make an update whose gradients are infinite for the last rank's users alone."""
     model = model_of(ranks, Case())
     users = model.users
     plan = make_plan(batch_size=300, precision="fp16")
@@ -273,7 +273,7 @@ def test_a_step_that_overflows_on_one_rank_is_skipped_on_all() -> None:
 def measured(ranks: Ranks, case: Case) -> tuple[list[str], list[int], int]:
     """The events in order, the bytes that each update communicates, and the bytes of user tables.
 
-    These are of the rows, their gradients and Adam's moments.
+    User tables are the rows, their gradients and Adam's moments.
     """
     model = model_of(ranks, case)
     users = model.users
@@ -304,7 +304,7 @@ def measured(ranks: Ranks, case: Case) -> tuple[list[str], list[int], int]:
 def test_the_next_batch_is_made_while_gradients_are_summed() -> None:
     for precision, expected in (
         ("fp32", ["batch", "batch", "wait", "batch", "wait", "wait"]),
-        ("fp16", ["batch", "wait"] * 3),  # their overflow is looked at at once
+        ("fp16", ["batch", "wait"] * 3),  # their overflow is checked at once
     ):
         for events, _, _ in run_ranks(measured, 2, Case(precision=precision)):
             assert events == expected

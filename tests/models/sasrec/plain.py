@@ -42,7 +42,7 @@ def hidden_of(
         for place in range(len(items)):
             of_heads = []
             for q, k, v in zip(*(one.chunk(heads, -1) for one in (query, key, value)), strict=True):
-                # Places up to this one, and no other.
+                # Only places up to this one.
                 match = k[: place + 1] @ q[place] / math.sqrt(len(q[place]))
                 of_heads.append(match.softmax(0) @ v[: place + 1])
             found.append(torch.cat(of_heads))
@@ -56,7 +56,7 @@ def hidden_of(
 def loss_of(
     model: SASRec, batch: StepBatch, rate: float = 0.0, table_ID: Tensor | None = None
 ) -> Tensor:
-    """The mean over the steps of a whole batch of -log softmax of the item that came next.
+    """The mean of -log softmax of the next item over the steps of a whole batch.
 
     ``table_ID`` has the vectors of the items; the model's own table by default.
     """

@@ -13,11 +13,11 @@ NUM_ITEMS = 40
 
 
 def in_order(sequences: Sequence[Sequence[int]], num_items: int = NUM_ITEMS) -> HistoryTensors:
-    """Histories whose items came in this order; as everywhere, rows are stored by item."""
+    """Histories whose items came in this order; rows are stored by item as everywhere."""
     offsets = np.cumsum([0, *map(len, sequences)])
     orders = [np.argsort(row, kind="stable") for row in sequences]
     items = [np.asarray(row, dtype=np.int32)[o] for row, o in zip(sequences, orders, strict=True)]
-    # Places have gaps, as where items of the data are not in the catalogue.
+    # Places have gaps, as if some items of the data were outside the catalogue.
     position = np.concatenate([*(3 * order + 2 for order in orders), np.zeros(0, dtype=np.int64)])
     item_index = np.concatenate([*items, np.zeros(0, dtype=np.int32)])
     return HistoryTensors.from_numpy(offsets, item_index, num_items, "cpu", position)

@@ -23,7 +23,7 @@ def batches_of(
 
 
 def rows_of(batch: StepBatch) -> list[tuple[list[int], list[int]]]:
-    """The items read and the items to find of each row, without its pads."""
+    """The read items and the target items of each row, without its pads."""
     width = batch.item_index_RW.shape[1]
     rows, places = batch.step_index_S // width, batch.step_index_S % width
     found = []

@@ -1,4 +1,5 @@
-"""Feature values in SASRec: an item's vector is its own and the mean of its values'."""
+"""Feature values in SASRec: an item's vector is its own part plus the mean of its values'
+vectors."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ VALUES: list[list[int]] = [
     [7, 8],
     [NUM_ITEMS + 1, NUM_ITEMS + 2],
 ]
-"""The items of each value: nobody has the last three items, and the last value is theirs alone."""
+"""The items of each value: nobody has the last three items, and they alone have the last value."""
 
 SEQUENCES = [*random_sequences(30), [NUM_ITEMS - 1, 3]]
 
@@ -116,7 +117,7 @@ def test_answers_follow_the_weights() -> None:
 
 
 def test_an_own_part_begins_at_zero() -> None:
-    """So new items, whose own part never learns, begin as all others do."""
+    """New items, whose own part never learns, therefore start like all others."""
     model = model_of()
     model.reset_parameters(3)
     assert not model.item_table.any()
@@ -125,7 +126,7 @@ def test_an_own_part_begins_at_zero() -> None:
 
 
 def test_a_program_has_the_sums_of_own_parts_and_values() -> None:
-    """It computes no mean of values for a request."""
+    """The program computes no mean of values for a request."""
     model = model_of().eval()
     scorer = model.scorer(known_users=False)
     expected_BI = model.score_catalogue(model.fold_in(in_order([[4, NUM_ITEMS]], NUM_LISTED)))

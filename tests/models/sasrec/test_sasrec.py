@@ -1,4 +1,4 @@
-"""SASRec: what it computes, what it learns, and that nothing later is read."""
+"""SASRec: its computation, its learning, and that no step reads later places."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def states_of(model: SASRec, sequences: list[list[int]]) -> Tensor:
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("heads", [1, 3])
 def test_loss_and_gradients_equal_plain_pytorch(training: bool, heads: int) -> None:
-    """Look-up and scores have one table, whose gradients add up."""
+    """Look-up and scores share a table, so their gradients add up."""
     model = model_of(replace(CONFIG, heads=heads)).double().train(training)
     batch = whole_batch(model)
     expected = loss_of(model, batch, CONFIG.dropout if training else 0.0)
@@ -82,7 +82,7 @@ def test_training_and_answers_read_the_same_places() -> None:
 
 
 def test_nothing_later_is_read() -> None:
-    """With other items at later places, earlier steps keep their bytes."""
+    """Earlier steps keep their bytes if later places have other items."""
     model = model_of()
     seen: list[Tensor] = []
     model._next_item_loss = lambda step_SD, *_: seen.append(step_SD) or step_SD.sum()  # type: ignore[method-assign,func-returns-value]
@@ -99,7 +99,7 @@ def test_nothing_later_is_read() -> None:
 
 
 def padded(batch: StepBatch, by: int) -> StepBatch:
-    """The batch with more pads behind each row, which hold another item."""
+    """The batch with more pads behind each row; the pads hold another item."""
     num_rows, width = batch.item_index_RW.shape
     pads = torch.full((num_rows, by), 3)
     row_S, place_S = batch.step_index_S // width, batch.step_index_S % width
@@ -149,7 +149,7 @@ def test_no_answer_reads_a_place_that_training_did_not() -> None:
 
 @pytest.mark.parametrize("width", [1, 2, 7])
 def test_both_forms_of_attention_agree(width: int) -> None:
-    """CUDA trains by the plain one."""
+    """CUDA trains with the plain form."""
     generator = torch.Generator().manual_seed(1)
     inputs = [
         torch.randn(5, 3, width, 4, dtype=torch.float64, generator=generator).requires_grad_()
@@ -186,7 +186,7 @@ def test_nothing_is_dropped_in_answers() -> None:
 
 
 def test_the_order_alone_tells_the_next_item() -> None:
-    """After a, b comes c, and after b, a comes d."""
+    """c follows a, b; d follows b, a."""
     pairs = [(4 * number, 4 * number + 1) for number in range(5)]
     sequences = [[a, b, a + 2] for a, b in pairs] + [[b, a, a + 3] for a, b in pairs]
     histories = in_order(4 * sequences)

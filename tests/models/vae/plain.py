@@ -1,4 +1,4 @@
-"""Mult-VAE and Mult-DAE as Liang et al. write them: dense rows in, log-softmax over items out."""
+"""Mult-VAE and Mult-DAE in the form of Liang et al.: dense rows in, log-softmax over items out."""
 
 from __future__ import annotations
 

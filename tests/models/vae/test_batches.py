@@ -1,4 +1,4 @@
-"""Batches of histories padded to one size; what else they are is in test_batches."""
+"""Batches of histories padded to one size; the other test_batches has the rest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_full_batches_have_one_size_and_padding_changes_nothing_else(
 
 
 def test_a_batch_larger_than_the_room_is_kept_whole() -> None:
-    """One user in a thousand has everything: batches of one user cannot foresee it."""
+    """One user in a thousand has every item: batches of one user cannot foresee that size."""
     histories = histories_of([range(4000), *([{1}] * 999)], 4000)
     batches = HistoryBatches(histories, 1, seed=1, padded=True)
     sizes = {batch.histories.item_index.numel() for batch in batches.epoch(0)}

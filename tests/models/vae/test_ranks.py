@@ -24,7 +24,7 @@ VAE = VAEConfig(hidden=(9,), latent=4, anneal_cap=0.7, anneal_steps=3)
 
 @dataclass(frozen=True)
 class Case:
-    """A model and its data, of which every rank takes its share."""
+    """A model and its data; every rank takes its share."""
 
     config: VAEConfig | DAEConfig = VAE
     num_users: int = 14
@@ -35,7 +35,7 @@ class Case:
     loss_scale: float = 1.0
 
     def histories(self) -> HistoryTensors:
-        """Histories of which the first is empty."""
+        """Histories; the first is empty."""
         return random_histories(np.random.default_rng(3), self.num_users, self.num_items)
 
     def model(self) -> MultVAE:
@@ -49,7 +49,7 @@ class Case:
         return model.train()
 
     def batches(self, model: MultVAE, ranks: Ranks) -> list[HistoryBatch]:
-        """Two epochs of them, with this rank's part of each."""
+        """The batches of two epochs, with this rank's part of each."""
         batches: Any = model.make_batches(
             self.histories(), batch_size=self.batch_size, seed=5, parts=ranks
         )
@@ -57,7 +57,7 @@ class Case:
 
 
 def steps(ranks: Ranks, case: Case) -> list[tuple[Tensor, dict[str, Tensor]]]:
-    """The loss of each batch and its gradients, of all rows, from the same weights."""
+    """The loss of each batch and its gradients for all rows, from the same weights."""
     found = []
     with pytest.MonkeyPatch.context() as patch:
         # chunks of three users

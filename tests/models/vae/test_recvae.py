@@ -103,7 +103,7 @@ def test_loss_and_gradients_equal_the_plain_network(
     earlier = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     for number, batch in enumerate(batches.epoch(3)):
         if number == 1:
-            fill(model, 4)  # so that the prior's encoder is another
+            fill(model, 4)  # so that the prior's encoder differs
         model.zero_grad()
         loss = model(batch)
         loss.backward()

@@ -150,7 +150,7 @@ def test_steps_use_their_memory_again_until_the_model_is_asked(histories: Histor
 
 
 def test_gradients_add_up_over_batches(histories: HistoryTensors) -> None:
-    """Memory that a gradient still lives in is not handed out again."""
+    """Memory under a living gradient is not given to another tensor."""
     model = MultVAE(VAEConfig(hidden=(9,), latent=4), NUM_USERS, NUM_ITEMS).train()
     model.reset_parameters(1)
     parameters = list(model.parameters())

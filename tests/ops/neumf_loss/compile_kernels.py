@@ -1,8 +1,8 @@
-"""Compiles every kernel of the interaction for a GPU that need not be here; run by `test_triton`.
+"""Compiles every kernel of the interaction for a GPU that may be absent; run by `test_triton`.
 
 Usage: ``compile_kernels.py 80 256-64 256-128``: the compute capability without its point, and the
 widths of each tower; what is printed of each ends in a line of dashes. The driver stands in for the
-GPU's up to the launch, which does nothing: so Triton itself says what does not fit.
+GPU's up to the launch, which does nothing: so Triton itself reports kernels that do not fit.
 """
 
 from __future__ import annotations

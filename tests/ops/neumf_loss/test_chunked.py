@@ -1,4 +1,4 @@
-"""The interaction in chunks against the same written out plainly."""
+"""The interaction in chunks against a plain computation."""
 
 from __future__ import annotations
 
@@ -86,9 +86,8 @@ def gradients(loss: Tensor, inputs: InteractionInputs) -> list[Tensor]:
 
 @pytest.fixture(params=[7, 1 << 14])
 def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Samples at once: one row, some that do not divide the rows, and everything.
-
-    Blocks of two chunks at least, so that a small case has several.
+    """Samples at once: one row, sizes that do not divide the rows, and everything. Blocks have at
+    least two chunks, so that a small case has several.
     """
     size = int(request.param)
     for limit in ("_SAMPLES_AT_ONCE", "_PAIRS_AT_ONCE"):
@@ -149,7 +148,7 @@ def test_large_logits_stay_finite(generator: torch.Generator) -> None:
 
 
 def test_frozen_inputs_get_no_gradient(generator: torch.Generator) -> None:
-    """Folding in fits user rows only: nothing is spent on items and weights."""
+    """Folding in fits user rows only, so items and weights get no gradient."""
     inputs = make_inputs(Shape(), generator, dtype=torch.float64)
     samples = make_samples(Shape(), generator)
     expected = gradients(reference.loss(inputs, samples), inputs)

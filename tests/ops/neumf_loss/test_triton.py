@@ -64,7 +64,7 @@ def test_kernels_are_right_in_the_interpreter(cases: str) -> None:
 def test_kernels_compile_and_fit_like_the_docs_say(
     capability: int, expected: dict[str, str], tmp_path: Path
 ) -> None:
-    """For GPUs that are not here."""
+    """Kernels compile for GPUs that this machine lacks."""
     if version("triton") != DOCUMENTED:
         pytest.skip(f"docs/install.md says what Triton {DOCUMENTED} needs")
     script = str(HERE / "compile_kernels.py")

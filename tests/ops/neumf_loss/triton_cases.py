@@ -42,7 +42,7 @@ SHAPES = {
 SEEDS = range(4)
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DTYPES = [torch.float32, torch.float16]
-if not IS_INTERPRETED:  # whose products of bfloat16 are wrong
+if not IS_INTERPRETED:  # its products of bfloat16 are wrong
     DTYPES.append(torch.bfloat16)
 
 
@@ -70,7 +70,7 @@ def values(loss: torch.Tensor, inputs: InteractionInputs) -> list[torch.Tensor]:
 
 
 def assert_agree(found: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
-    """To float32 rounding, tensor by tensor."""
+    """Check agreement to float32 rounding, tensor by tensor."""
     for one, other in zip(found, expected, strict=True):
         if other.numel():
             assert rms([one.double() - other.double()]) <= 5e-6 * rms([other])
