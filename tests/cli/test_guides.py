@@ -105,8 +105,8 @@ def test_the_guides_in_their_container_two_nights_running(
         digests.add(Run.open(data / "checkpoints").open_weights().digest)
     assert len(digests) == 2
     refused = {
-        "prepare --path /data/cache/old/train_ratings.pickle": "is a pickle, as NCF's",
-        "train neumf --data /data/cache/old": "is a pickle, as NCF's",
+        "prepare --path /data/cache/old/train_ratings.pickle": "is a pickle, like the prepared",
+        "train neumf --data /data/cache/old": "is a pickle, like the prepared",
         "train vae --train --checkpoint_dir old": "old has checkpoints of TensorFlow",
         "train vae --test --checkpoint_dir old": "old has checkpoints of TensorFlow",
     }

@@ -94,7 +94,7 @@ def test_ids_of_another_type_than_the_run_s_are_refused(
         line = f"prepare {tmp_path}/more.csv --like runs/popularity --output {tmp_path}/data"
     done = foretaste(line)
     assert done.status == 2
-    assert "more.csv, line 3: item_id 'zzz' is not an integer, as these ids are to be" in done.err
+    assert "more.csv, line 3: item_id 'zzz' is not an integer, the type of these ids" in done.err
     (tmp_path / "more.csv").write_text("user_id,item_id\n1,1\n2,2\n2,3\n")
     if verb == "prepare":
         assert foretaste(f"{line} --item-id-type text --protocol none").status == 0

@@ -70,7 +70,7 @@ def test_a_wrong_sum_is_said_and_nothing_is_kept(
     found = hashlib.md5(b"<html>Please log in</html>").hexdigest()
     with pytest.raises(InputError) as caught:
         fetch()
-    assert f"{server.url}/set.zip: what came has md5 {found}, not {MD5}" in str(caught.value)
+    assert f"{server.url}/set.zip: the download has md5 {found}, not {MD5}" in str(caught.value)
     assert str(caught.value).endswith(f"nothing of it was kept. Try again, or {OTHERWISE}")
     assert not list(tmp_path.iterdir())
 

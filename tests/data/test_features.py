@@ -229,7 +229,7 @@ def test_rows_and_spellings_of_an_item(tmp_path: Path) -> None:
         "not"
     )
     assert dataset.manifest.notes["ids of new items"] == (
-        "'07' is not an integer, as the other ids are, and does not join the lists (1 id like it); "
+        "'07' is not an integer like the other ids, and does not join the lists (1 id like it); "
         "--item-id-type text takes it (item_id_type='text' in Python)"
     )
 
@@ -240,13 +240,13 @@ def test_values_of_most_items_are_left_out_and_named(tmp_path: Path) -> None:
     asked: dict[str, Any] = {"protocol": "none", "features": ["kind", "stock"]}
     dataset = prepare(plays, tmp_path / "out", items=items, **asked)
     assert dataset.manifest.notes["feature 'stock'"] == (
-        "2 values, 2 of at least two items; 0 items without one; left out, as more than half of "
-        "the items have it: 'y'"
+        "2 values, 2 of at least two items; 0 items without one; left out because more than half "
+        "of the items have it: 'y'"
     )
     assert ("stock", "n") in items_of(dataset.features, dataset)
     assert ("stock", "y") not in items_of(dataset.features, dataset)
     refuse(
-        plays, "every value of features is one that more than half", protocol="none",
+        plays, "every value of features belongs to more than half", protocol="none",
         items=items.assign(stock="y"), features=["stock"],
     )  # fmt: skip
 

@@ -147,7 +147,7 @@ def test_linked_folders_are_read_and_links_to_nothing_are_named(tmp_path: Path) 
     assert num_rows(tmp_path / "top", tmp_path / "out") == (12, "")
     (tmp_path / "top" / "2022.csv").symlink_to("../far/gone.csv")
     for source in (tmp_path / "top", f"{tmp_path}/top/*.csv", tmp_path / "top" / "2022.csv"):
-        refuse(source, r"2022\.csv: is a link that leads nowhere; remove the link or mend it")
+        refuse(source, r"2022\.csv: is a link that leads nowhere; remove the link or fix it")
 
 
 LEFTOVERS = (
@@ -171,7 +171,7 @@ def test_names_that_are_not_those_of_data_are_left_out_of_a_folder(
         write(f"{header}1,2,3\n1,3,4\n", f"s/{name}")
     read, note = num_rows(tmp_path / "s", tmp_path / "out", **settings)
     assert read == 2
-    assert note.endswith("s/NOTES is not read, since its name is not one of data (6 files)")
+    assert note.endswith("s/NOTES is not read, because its name is no name of data (6 files)")
     for name in LEFTOVERS:
         (tmp_path / "s" / name).unlink()
     assert num_rows(f"{tmp_path}/s/*", tmp_path / "out", **settings) == (2, "")
@@ -198,7 +198,7 @@ def test_a_folder_is_no_dataset_for_a_file_that_other_programs_have_too(
     stored(TABLE, tmp_path / "s" / "part-0.csv")
     read, note = num_rows(tmp_path / "s", tmp_path / "out")
     assert read == 6
-    assert note.endswith(f"s/{name} is not read, since its name is not one of data (1 file)")
+    assert note.endswith(f"s/{name} is not read, because its name is no name of data (1 file)")
     assert num_rows(f"{tmp_path}/s/*", tmp_path / "out") == (read, note)
     opened = open_or_prepare(PrepareRequest.of(tmp_path / "s", root=tmp_path / "datasets"))
     assert opened.manifest.counts["num_rows_read"] == 6

@@ -29,27 +29,28 @@ def zipped(name: str) -> bytes:
 
 
 BEGINNINGS = {
-    b"PK\x03\x04rest": r"a \.zip file, whatever its name; unpack it",
-    zipped("[Content_Types].xml"): r"a \.xlsx file, whatever its name; save it as CSV or Parquet",
+    b"PK\x03\x04rest": r"a \.zip file, despite its name; unpack it",
+    zipped("[Content_Types].xml"): r"a \.xlsx file, despite its name; save it as CSV or Parquet",
     zipped("mimetypeapplication/vnd.oasis.opendocument.spreadsheet"): r"a \.ods file",
     zipped("indices.npy"): r"a \.npz file, .*; load it in Python and give a frame or a sparse",
-    b"PAR1rest": r"a \.parquet file, whatever its name; rename it to end in \.parquet",
+    b"PAR1rest": r"a \.parquet file, despite its name; rename it to end in \.parquet",
     b"BZh91AY&SYrest": r"a \.bz2 file, .*; unpack it",
     b"\xfd7zXZ\0": r"a \.xz file, .*; unpack it",
     b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": r"a \.xls file, .*; save it as CSV",
-    b"SQLite format 3\0rest": r"a SQLite file, whatever its name; name it as sqlite:///.*raw",
+    b"SQLite format 3\0rest": r"a SQLite file, despite its name; name it as sqlite:///.*raw",
     b"ARROW1\0\0": r"a Feather file, .*; write its rows as Parquet",
     b"FEA1": r"a Feather file",
     b"ORC\n\x1d": r"an ORC file, .*; write its rows as Parquet",
     b"Obj\x01\x04\x14avro.codec": "an Avro file",
     b"\x89HDF\r\n\x1a\n": "an HDF5 file",
     b"\x93NUMPY\x01\0": r"a \.npy file, .*; load it in Python",
-    b"\x80\x04\x95\x10": r"a pickle, as NCF's .*; docs/coming-from-nvidia\.md has the script",
+    b"\x80\x04\x95\x10": r"a pickle, like the prepared data of NCF .*; "
+    r"docs/coming-from-nvidia\.md has the script",
     b'model_checkpoint_path: "model.ckpt-9"': "TensorFlow's list of checkpoints, ",
     b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n": r"a pointer of Git LFS, "
-    r"whatever its name; get the file with git lfs pull: 'version https://git-lfs\.github\.com/spec/v1",
+    r"despite its name; get the file with git lfs pull: 'version https://git-lfs\.github\.com/spec/v1",
     b"\n<!DOCTYPE html><title>404</title>": r"a page of HTML, .*: '\\n<!DOCTYPE html><title>404",
-    b"<?xml version='1.0'?>": "XML, whatever its name; save it as CSV",
+    b"<?xml version='1.0'?>": "XML, despite its name; save it as CSV",
     b"\xef\xbb\xbf<html>": "a page of HTML",
     b"%PDF-1.7": "a PDF",
 }
@@ -68,13 +69,13 @@ def test_a_file_is_what_its_first_bytes_say(write: WriteFile, start: bytes, name
 def test_a_compressed_file_is_read_under_its_own_ending(write: WriteFile) -> None:
     packed = gzip.compress(b"user,item\n", mtime=0)
     for name in ("raw.csv", "raw.parquet", "raw.csv.zst"):
-        refuse(write(packed, name), r"is a \.gz file, whatever its name; rename it to end in \.gz")
+        refuse(write(packed, name), r"is a \.gz file, despite its name; rename it to end in \.gz")
 
 
 @pytest.mark.parametrize("content", ['{"message": "Not Found"}', '[{"user_id": 1}]'])
 def test_json_under_another_name_is_called_json(write: WriteFile, content: str) -> None:
     for name in ("raw.csv", "raw.gz", "raw.parquet", "raw.txt"):
-        refuse(write(content, name), rf"{name}: is JSON, whatever its name; .* \.jsonl: '[\[{{]")
+        refuse(write(content, name), rf"{name}: is JSON, despite its name; .* \.jsonl: '[\[{{]")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_text_under_the_name_of_another_format_is_quoted(
 ) -> None:
     refuse(
         write("user,item\n1,2\n", name),
-        rf"{name}: is not a {kind} file but text, whatever its name: 'user,item\\n1,2\\n'",
+        rf"{name}: is not a {kind} file but text, despite its name: 'user,item\\n1,2\\n'",
     )
 
 

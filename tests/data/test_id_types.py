@@ -204,8 +204,8 @@ def test_truth_in_a_column_of_numbers(values: list[str], word: str, tmp_path: Pa
 
 
 COMMAS = [
-    ("1,000", "write 1000 if the comma is one of thousands, 1.000 if it is one of decimals"),
-    ("-12,345", "write -12345 if the comma is one of thousands, -12.345 if it is one of decimals"),
+    ("1,000", "write 1000 if the comma separates thousands, 1.000 if it separates decimals"),
+    ("-12,345", "write -12345 if the comma separates thousands, -12.345 if it separates decimals"),
     ("1,000,000", "write thousands without a comma: 1000000"),
     ("1,5", "write decimals with a point: 1.5"),
     ("0,123", "write decimals with a point: 0.123"),

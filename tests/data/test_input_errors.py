@@ -105,7 +105,7 @@ def test_a_value_wrong_in_one_of_several_files(write: WriteFile) -> None:
         (b"196,242,3\n1,2,3\n", r"The first line may be data: .*--columns \(.*\), in order"),
         (b"ana,nocturne\nben,bolero\n", "The first line may be data: .*--columns .*, in order"),
         (b"user_id,userId,item\n1,2,3\n", "'user_id' and 'userId' could both be user_id"),
-        (b"user,item,item\n1,2,3\n", r"raw\.csv: column 'item' is there more than once"),
+        (b"user,item,item\n1,2,3\n", r"raw\.csv: column 'item' appears more than once"),
         (b"user,it\xffem\n1,2\n", r"raw\.csv, line 1: is not UTF-8 text"),
     ],
 )  # fmt: skip

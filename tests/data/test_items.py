@@ -162,7 +162,7 @@ def test_a_note_counts_the_items_that_are_kept(
     """Ten items have several titles; one of them is kept."""
     rows = "".join(f"{item},a\n{item},b\n{item},b\n" for item in range(2, 12))
     for name, content, note in (
-        ("one", rows, "; the most common one of 1 item with several"),
+        ("one", rows, "; the most common of several for 1 item"),
         ("none", rows.replace("2,a\n", "2,b\n", 1), ""),
     ):
         items = write(f"item_id,title\n1,One\n{content}", f"{name}.csv")

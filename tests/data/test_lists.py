@@ -194,7 +194,7 @@ def test_what_is_no_text() -> None:
 IDS = {"columns": ("user_id", "item_id")}
 BLANKS = {"delimiter": " "}
 SHORT = {"columns": ("user_id", "item_id", "-", "-")}
-RAGGED = r"^[^ ]*raw\.txt: its lines are of different lengths, .*; --layout lists \(layout='lists'"
+RAGGED = r"^[^ ]*raw\.txt: its lines have different lengths, .*; --layout lists \(layout='lists'"
 MAYBE = r"raw\.txt.* If a line has a user id and all items of that user, --layout lists \(layout="
 
 

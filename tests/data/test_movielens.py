@@ -183,7 +183,7 @@ def test_a_folder_without_the_files_is_named(tmp_path: Path) -> None:
         prepare("ml-20m", source_dir=tmp_path / "absent")
     assert str(caught.value) == (
         f"{tmp_path}/absent: has neither ml-20m.zip nor ratings.csv; put one of them there, or "
-        "leave --source-dir (source_dir=... in Python) out to download"
+        "leave out --source-dir (source_dir=... in Python) to download"
     )
 
 

@@ -44,7 +44,7 @@ def titles(write: WriteFile, tmp_path: Path) -> PrepareText:
         ),
         (
             "item_id,colour\n10,Ten\n",
-            "none, as no column of items.csv looks like a title: 'colour' "
+            "none, because no column of items.csv looks like a title: 'colour' "
             "(--title-column names one)",
             None,
         ),
@@ -61,7 +61,7 @@ def test_titles_are_said(
 def test_a_file_of_ids_alone_has_no_titles(write: WriteFile, tmp_path: Path) -> None:
     items = pd.DataFrame({"item_id": [10]})
     dataset = prepare(write(PAIRS), tmp_path / "out", ALL, items=items)
-    assert dataset.manifest.notes["titles"] == "none, as items table has no column but the ids"
+    assert dataset.manifest.notes["titles"] == "none, because items table has no column but the ids"
 
 
 def test_the_column_of_titles_can_be_named(titles: PrepareText) -> None:

@@ -120,7 +120,7 @@ def test_times_that_cannot_be_read_are_left_out_unless_they_are_asked_for(
     assert not dataset.manifest.has_order
     assert "time" not in dataset.manifest.columns
     note = dataset.manifest.notes["order"]
-    assert note.startswith("unknown, as the times are not read: ")
+    assert note.startswith("unknown, because the times are not read: ")
     assert "out.csv, line 3: time 'soon' does not fit" in note
     assert "use a protocol" not in note
     named = {"protocol": "none", "time_column": "date"}
@@ -185,7 +185,7 @@ def test_rows_are_no_order_of_what_has_none(tmp_path: Path) -> None:
         connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
     url = f"sqlite:///{place}"
     settings = {"order": "rows", "protocol": "none"}
-    with pytest.raises(SettingError, match="a database has an order by --query"):
+    with pytest.raises(SettingError, match="a database has an order only with --query"):
         prepare(url, tmp_path / "out", **settings)
     query = "SELECT * FROM t ORDER BY item_id DESC"
     dataset = prepare(url, tmp_path / "out", query=query, **settings)

@@ -197,7 +197,7 @@ def test_titles_come_from_a_file_of_items(write: WriteFile, tmp_path: Path) -> N
 def test_a_file_of_other_items_is_refused(write: WriteFile) -> None:
     source = write("user_id,item_id\n1,10\n1,20\n")
     items = write("item_id,title\n10.0,Ten\n20.0,Twenty\n", "items.csv")
-    message = r"such as '10\.0', theirs such as '10'; give the file"
+    message = r"such as '10\.0', the items' ids such as '10'; give the file"
     refuse(source, message, protocol="none", items=items)
 
 
@@ -243,8 +243,8 @@ def test_an_export_of_orders_describes_its_items(write: WriteFile, tmp_path: Pat
         assert described.column("price").to_pylist() == ["1.50", "2.00", "3.00"]
         assert "buyer" not in described.column_names
         assert dataset.manifest.notes["titles"] == (
-            "'Description' of orders.csv, for 3 of 3 items; the most common one of 2 items with "
-            "several; not kept, as they differ within an item: 'user', 'buyer'"
+            "'Description' of orders.csv, for 3 of 3 items; the most common of several for 2 "
+            "items; not kept, because they differ within an item: 'user', 'buyer'"
         )
         digests.add(dataset.manifest.digest)
     assert len(digests) == 1
@@ -335,7 +335,7 @@ def test_steps_are_told_and_counts_summarised(table: pa.Table, tmp_path: Path) -
     assert summary["test interactions"] == summary["test users"] == "300"
 
 
-NO_TIMES = ", as no time column was found (--time-column names one)"
+NO_TIMES = ", because no time column was found (--time-column names one)"
 PAIR = "'user' as user_id, 'item' as item_id"
 
 

@@ -65,7 +65,7 @@ def test_items_are_in_the_order_of_times(write: WriteFile) -> None:
 
 @pytest.mark.parametrize("time", ["yesterday", ""])
 def test_times_that_cannot_be_read_are_refused_with_what_helps(write: WriteFile, time: str) -> None:
-    message = r"line 2: time .*; mend the column, or leave it out if the rows are in order, oldest"
+    message = r"line 2: time .*; fix the column, or leave it out if the rows are in order, oldest"
     with pytest.raises(InputError, match=message) as refused:
         read_histories(write(f"user,item,date\n1,7,{time}\n1,9,2024-05-01\n"))
     assert "--protocol" not in str(refused.value)
@@ -84,7 +84,7 @@ def test_without_times_the_rows_are_the_order(tmp_path: Path) -> None:
 
 def test_what_is_wrong_is_named(write: WriteFile, tmp_path: Path) -> None:
     with pytest.raises(
-        InputError, match=r"raw\.csv, line 3: item_id is empty .*; leave such rows out$"
+        InputError, match=r"raw\.csv, line 3: item_id is empty .*; leave these rows out$"
     ):
         read_histories(write("user,item\n1,1\n2,\n"))
     with pytest.raises(SettingError, match=r"config is .*; it must be PairsConfig\(\.\.\.\)"):

@@ -230,7 +230,7 @@ def test_times_that_cannot_be_compared(write: WriteFile, first: str, odd: str) -
 def test_times_of_two_kinds_in_one_file(write: WriteFile, odd: str) -> None:
     rows = "".join(f"1,{item},2024-05-0{item} 10:00:00+02:00\n" for item in (1, 2, 3))
     source = write(f"user_id,item_id,time\n{rows}1,4,{odd}\n")
-    refuse(source, rf"line 5: time '{odd}' .*; other rows have dates with a UTC offset; mend")
+    refuse(source, rf"line 5: time '{odd}' .*; other rows have dates with a UTC offset; fix")
 
 
 def test_files_with_and_without_a_time_zone(write: WriteFile) -> None:
@@ -344,7 +344,7 @@ def test_a_format_that_is_not_known_by_one_value_is_known_by_the_column(write: W
     refuse(write(as_csv(["12/1/2010 8:26", "12/31/2010 10:00", "1/2/2011 10:00"])), one)
     sources = [write(as_csv(["12/1/2010 8:26"])), write(as_csv(["1/13/2011 8:26"]), "b.csv")]
     refuse(sources, one)
-    none = r"in Python\) says how dates are written, such as '%d/%m/%Y %H:%M'; mend the column"
+    none = r"in Python\) says how dates are written, such as '%d/%m/%Y %H:%M'; fix the column"
     for odd in ("13/13/2010 8:26", "soon"):
         refuse(write(as_csv(["12/1/2010 8:26", odd])), none)
 
@@ -402,7 +402,7 @@ def test_dates_and_clocks_that_are_no_text(tmp_path: Path) -> None:
 def test_columns_of_dates_and_clocks_that_cannot_be(write: WriteFile) -> None:
     source = write(CLOCKS.format("2016-10-30", "2016-10-31"))
     refuse(source, "has no column 'hour', asked for with --time-col", time_column=["date", "hour"])
-    message = "time_column is 'date time user'; it must be a column of times, or one of dates and"
+    message = "time_column is 'date time user'; it must be a column of times, or a"
     refuse(source, message, SettingError, time_column=["date", "time", "user"])
     refuse(source, "both 'date'; they must be dif", SettingError, time_column=["date", "date"])
     odd = write(CLOCKS.format("2016-10-30", "soon"), "odd.csv")

@@ -53,7 +53,7 @@ def test_half_of_those_who_come_back_are_held_out(tonight: Dataset, run: Run) ->
     assert manifest.protocol == "unseen"
     assert (
         manifest.notes["unseen"]
-        == f"5 users of {run.path} did something new; held out is that of 3"
+        == f"5 users of {run.path} did something new; the new items of 3 users are held out"
     )
 
 
@@ -104,7 +104,7 @@ def test_one_user_who_comes_back_is_held_out(run: Run, write: WriteFile, tmp_pat
     dataset = prepare(source, tmp_path / "one", protocol="unseen", like=run.path)
     assert pairs_of(dataset, "test") == {(4, 1)}
     note = dataset.manifest.notes["unseen"]
-    assert note == f"1 user of {run.path} did something new; held out is that of 1"
+    assert note == f"1 user of {run.path} did something new; the new items of 1 user are held out"
 
 
 def test_pairs_that_a_run_held_out_are_unseen(

@@ -141,7 +141,7 @@ class PairsConfig:
                 raise setting_error(
                     "time_column",
                     " ".join(self.time_column),
-                    "a column of times, or one of dates and one of clocks",
+                    "a column of times, or a column of dates and a column of clocks",
                 )
             if len(self.time_column) == 1:
                 object.__setattr__(self, "time_column", self.time_column[0])

@@ -206,7 +206,7 @@ class Manifest:
         if protocol == RANDOM or (
             protocol == "held-out-users" and self.config.get("protocol") == "auto"
         ):
-            protocol += ", as no time column was found (--time-column names one)"
+            protocol += ", because no time column was found (--time-column names one)"
         if protocol.startswith(NEW_ITEMS):
             protocol += (
                 "; it looks ahead: users keep what they took later (--protocol temporal does not)"

@@ -128,7 +128,7 @@ def named_set(source: Any, source_dir: Path | str | None = None) -> NamedSet | N
         if named is None:
             raise SettingError(
                 "--source-dir (source_dir=... in Python) is for the named sets only, "
-                f"{', '.join(NAMED_SETS)}; leave it out where files are named"
+                f"{', '.join(NAMED_SETS)}; leave it out for files"
             )
         return named
     is_word = isinstance(source, str | Path) and _WORD.fullmatch(str(source))
@@ -175,7 +175,7 @@ def _unpacked(named: NamedSet, source_dir: Path | None, progress: Progress) -> P
     if source_dir is not None and not (source_dir / named.archive).is_file():
         raise InputError(
             f"{source_dir}: has neither {named.archive} nor {named.interactions}; put one of them "
-            "there, or leave --source-dir (source_dir=... in Python) out to download"
+            "there, or leave out --source-dir (source_dir=... in Python) to download"
         )
     cache = cache_directory()
     folder, downloaded = cache / named.name, cache / named.archive
@@ -245,7 +245,7 @@ def download(url: str, target: Path, *, md5: str, otherwise: str, progress: Prog
         found = file_md5(temporary)
         if found != md5:
             raise InputError(
-                f"{url}: what came has md5 {found}, not {md5}: it was damaged on the way or is "
+                f"{url}: the download has md5 {found}, not {md5}: it was damaged on the way or is "
                 f"another file, and nothing of it was kept. Try again, or {otherwise}"
             )
 

@@ -207,7 +207,7 @@ class PartFiles:
         if found != listed.sha256:
             raise DatasetError(
                 f"{self.path / name}: does not match the manifest: sha256 {found[:12]}, expected "
-                f"{listed.sha256[:12]}; open the dataset again if it was replaced meanwhile, else "
+                f"{listed.sha256[:12]}; open the dataset again if it was replaced, otherwise "
                 "prepare it again"
             )
         file.seek(0)

@@ -122,7 +122,7 @@ def _refuse_repeated(source: Source, names: Iterable[str]) -> None:
     """Raise InputError if several columns of a source share one of these names."""
     if twice := sorted({*names} & {*source.repeated}):
         raise InputError(
-            f"{source.name}: column {short_repr(twice[0])} is there more than once; rename one of "
+            f"{source.name}: column {short_repr(twice[0])} appears more than once; rename one of "
             "them"
         )
 
@@ -321,7 +321,7 @@ class ItemDescriptions:
                 self._has_several_titles = True
         engine.drop("repeated")
         if left_out := [name for name in names if name not in own]:
-            self._repeats.append(f"not kept, as they differ within an item: {_few(left_out)}")
+            self._repeats.append(f"not kept, because they differ within an item: {_few(left_out)}")
         return own
 
     def check_used(self, engine: Engine) -> None:
@@ -332,10 +332,9 @@ class ItemDescriptions:
         if num_found == 0:
             (found,) = engine.row("SELECT min(described_id) FROM described")
             raise InputError(
-                f"{self.source.name}: describes none of the items that were kept: its ids are "
-                f"such as {short_repr(found)}, theirs such as {short_repr(kept)}; give the file of "
-                "these "
-                "items, or leave it out"
+                f"{self.source.name}: describes none of the kept items: its ids are such as "
+                f"{short_repr(found)}, the items' ids such as {short_repr(kept)}; give the file of "
+                "these items, or leave it out"
             )
 
     def describe_titles(self, engine: Engine) -> str:
@@ -344,9 +343,9 @@ class ItemDescriptions:
         file = Path(self.source.name).name
         if self.title is None:
             if not self._others:
-                return f"none, as {file} has no column but the ids"
+                return f"none, because {file} has no column but the ids"
             none = (
-                f"none, as no column of {file} looks like a title: {_few(self._others)} "
+                f"none, because no column of {file} looks like a title: {_few(self._others)} "
                 "(--title-column names one)"
             )
             return "; ".join([none, *self._repeats])
@@ -356,7 +355,7 @@ class ItemDescriptions:
         items = pluralize(num_items, "item")
         notes = [f"{short_repr(self.title)} of {file}, for {num_titled:,} of {items}"]
         if self._has_several_titles and (num_several := engine.count(steps.SEVERAL_TITLES)):
-            notes.append(f"the most common one of {pluralize(num_several, 'item')} with several")
+            notes.append(f"the most common of several for {pluralize(num_several, 'item')}")
         return "; ".join([*notes, *self._repeats])
 
 
@@ -445,7 +444,7 @@ def _header_hint(source: Source) -> str:
         return f" The first line may be data: {anew}"
     has_none = len(source.columns) == 1 and source.format.delimiter is None
     return (
-        " The first line may be data: where there is no line of column names, give them with "
+        " The first line may be data: if the file has no line of column names, give them with "
         f"{flag('columns')}, in order, such as user_id,item_id,rating,timestamp."
         f"{f' It {NO_DELIMITER}.' if has_none else ''}"
     )

@@ -209,8 +209,8 @@ class ItemFeatures:
             if not num_shared:
                 raise FeaturesError(
                     f"{self._source.name}: no two items share a value of column "
-                    f"{short_repr(feature.name)}, as items of a category do; leave it out of "
-                    "features"
+                    f"{short_repr(feature.name)}, and a category needs shared values; leave it out "
+                    "of features"
                 )
             num_without = engine.count("items") - num_with.get(number, 0)
             note = (
@@ -219,12 +219,12 @@ class ItemFeatures:
             )
             if names := frequent.get(number):
                 named = ", ".join(names[:_MOST_NAMED]) + ", ..." * (len(names) > _MOST_NAMED)
-                note += f"; left out, as more than half of the items have it: {named}"
+                note += f"; left out because more than half of the items have it: {named}"
             notes[FEATURE + short_repr(feature.name)] = note
         if not engine.count("feature_values"):
             raise FeaturesError(
-                f"{self._source.name}: every value of features is one that more than half of the "
-                "items have, or one item alone; name other columns"
+                f"{self._source.name}: every value of features belongs to more than half of the "
+                "items, or to one item alone; name other columns"
             )
         return notes
 
@@ -245,8 +245,7 @@ class ItemFeatures:
         notes = {"new items": note}
         if num_misfits:
             notes["ids of new items"] = (
-                f"{short_repr(misfit)} is not an integer, as the other ids are, and does not join "
-                "the "
+                f"{short_repr(misfit)} is not an integer like the other ids, and does not join the "
                 f"lists ({pluralize(num_misfits, 'id')} like it); --item-id-type text takes it "
                 "(item_id_type='text' in Python)"
             )

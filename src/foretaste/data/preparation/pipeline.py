@@ -202,7 +202,7 @@ class Pipeline:
         notes |= times.describe() if times else {}
         notes |= describe_files(sources)
         if plan.unread_times:
-            notes["order"] = f"unknown, as the times are not read: {plan.unread_times}"
+            notes["order"] = f"unknown, because the times are not read: {plan.unread_times}"
         elif not plan.has_order and (name := find_time_like(sources[0])):
             notes["order"] = (
                 f"unknown; {short_repr(name)} looks like times, which --time-column names"
@@ -358,7 +358,7 @@ class Pipeline:
             num_users = engine.count("user_codes")
             if engine.count("pairs") == num_users:
                 raise InputError(
-                    "nothing can be held out, as every user has one item only "
+                    "nothing can be held out, because every user has only one item "
                     f"({pluralize(num_users, 'user')}, column "
                     f"{short_repr(plan.columns['user_id'])}); "
                     "name another column of users with --user-column (user_column=... in Python), "
@@ -406,9 +406,8 @@ class Pipeline:
         engine, inputs = self._engine, self._inputs
         rows = {}
         for name, file in inputs.run_files.items():
-            (opened,) = engine.register(
-                [file]
-            )  # each file alone, because Spark makes one relation of several files
+            # Each file is registered alone, because Spark makes one relation of several files.
+            (opened,) = engine.register([file])
             columns = (f"{opened.columns[column].sql} AS {column}" for column in RUN_FILES[name])
             rows[name] = f"SELECT {', '.join(columns)} FROM {opened.relation}"
         engine.make("trained_pairs", steps.TRAINED_PAIRS.format(**rows))
@@ -419,7 +418,7 @@ class Pipeline:
         run = Path(inputs.run_files["users"].name).parent
         note = f"{pluralize(num_users, 'user')} of {run} did something new"
         if num_test:
-            note += f"; held out is that of {num_test:,}"
+            note += f"; the new items of {pluralize(num_test, 'user')} are held out"
         else:
             self._plan = replace(self._plan, has_test=False)
         self._notes[UNSEEN] = note
@@ -445,9 +444,8 @@ class Pipeline:
             num_users, num_ranked = self._engine.row(steps.RANKED_USERS)
             if is_rank(times.column) or num_ranked >= _LEAST_RANKED * num_users:
                 return (
-                    f"those of {num_ranked:,} of {pluralize(num_users, 'user')} are 0 to n-1 or 1 "
-                    "to "
-                    "n, as ranks of the user's own rows are"
+                    f"the times of {num_ranked:,} of {pluralize(num_users, 'user')} are 0 to n-1 "
+                    "or 1 to n, like ranks of the user's own rows"
                 )
         return ""
 
@@ -491,7 +489,7 @@ class Pipeline:
                 f"(rating_column={column!r}, min_rating={smallest} in Python)"
             )
         elif num_large:
-            advice = "divide the weights, or name another column: is it one of times or of ids?"
+            advice = "divide the weights, or name another column: does this one have times or ids?"
         else:
             return
         weight, count = (small, num_small) if num_small else (large, num_large)
@@ -585,7 +583,7 @@ class Pipeline:
         self._notes["times after a gap"] = (
             f"{pluralize(num_after, 'row')} more than {_HALF_LIVES_OF_GAP} half-lives after all "
             f"others, from {first}: ages count from {times.date_of(latest)}, and later rows weigh "
-            "as new ones do"
+            "like new rows"
         )
 
     def _num_heldout_users(self, num_eligible: int) -> int:
@@ -596,7 +594,7 @@ class Pipeline:
         if num_eligible <= num_users * num_parts:
             sizes = f"{pluralize(num_users, 'held-out user')} in each of {num_parts} parts"
             raise SettingError(
-                f"protocol held-out-users: {sizes} leaves nobody to train on, as only "
+                f"protocol held-out-users: {sizes} leaves no user for training, because only "
                 f"{pluralize(num_eligible, 'user')} {'has' if num_eligible == 1 else 'have'} two "
                 "items or more; hold out fewer with "
                 "--num-heldout-users, or use --protocol none to train on all of them"

@@ -201,7 +201,7 @@ def _check_rows(config: PrepareConfig, sources: Sequence[Source]) -> None:
         (len(sources) > 1, f"{len(sources)} sources have no order among them"),
         (
             isinstance(sources[0], Database) and "order by" not in query.lower(),
-            "a database has an order by --query 'SELECT ... ORDER BY ...' alone",
+            "a database has an order only with --query 'SELECT ... ORDER BY ...'",
         ),
     ):
         if is_wrong:
@@ -235,8 +235,8 @@ def _check_columns_for(config: PrepareConfig, protocol: str, found: dict[str, st
         )
     if protocol == NEW_ITEMS and config.features is None:
         raise SettingError(
-            "protocol new-items needs features, as no model can list an item that it knows nothing "
-            "of; name columns of the items file: --items products.csv --features category "
+            "protocol new-items needs features, because models list new items by their features; "
+            "name columns of the items file: --items products.csv --features category "
             "(items=..., features=[...] in Python)"
         )
     if config.min_rating is not None and "rating" not in found:

@@ -54,7 +54,7 @@ _NOUNS_OF_STORAGE: dict[Storage, str] = {
 _NOUNS: dict[Kind, str] = {
     "real": "a finite number",
     "text": "an id",
-    "integer": "an integer, as these ids are to be",
+    "integer": "an integer, the type of these ids",
 }
 _TRUTH = {
     word: pair[1]
@@ -70,7 +70,7 @@ _DROP_EMPTY = (
     "empty id"
 )
 
-_TIMES_OF_HISTORIES = "; mend the column, or leave it out if the rows are in order, oldest first"
+_TIMES_OF_HISTORIES = "; fix the column, or leave it out if the rows are in order, oldest first"
 
 
 class Raw(NamedTuple):
@@ -432,7 +432,7 @@ def _bad_value(
             if role == "time":
                 advice = NO_TIMES if config is not None else _TIMES_OF_HISTORIES
             elif role.endswith("_id") and config is None:
-                advice = "; leave such rows out"
+                advice = "; leave these rows out"
             found = engine.find_rows(source, f"{text} IS NULL", text)
             return error_at(found, name, f"{role} is empty", advice)
         advice = _advice(role, name, column, kind, found.value)
@@ -466,8 +466,8 @@ def _advice(role: str, name: str, column: Column, kind: Kind, example: str) -> s
         return _type_advice(role, name, column)
     if role.endswith("_id"):
         return (
-            f"; mend the column: {role}_type is integer, as given or as in the run of --like, and "
-            "one such id would make all of them text"
+            f"; fix the column: {role}_type is integer, given or from the run of --like, and this "
+            "id would make all ids text"
         )
     if _THOUSANDS.fullmatch(example) or _DECIMAL_COMMA.fullmatch(example):
         return _advice_on_comma(example)
@@ -484,7 +484,7 @@ def _advice_on_comma(number: str) -> str:
         return f"; write decimals with a point: {decimal}"
     if number.count(",") > 1:
         return f"; write thousands without a comma: {plain}"
-    return f"; write {plain} if the comma is one of thousands, {decimal} if it is one of decimals"
+    return f"; write {plain} if the comma separates thousands, {decimal} if it separates decimals"
 
 
 def _of_truth(name: str, word: str) -> str:

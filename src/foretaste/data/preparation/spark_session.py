@@ -112,8 +112,8 @@ class Spark:
                 log.seek(0)
                 lines = log.read().decode(errors="replace").strip().splitlines()
                 raise SettingError(
-                    f"Spark cannot start: {lines[-1] if lines else error}. Where Java is too old, "
-                    f"as Spark needs 17 or newer: {_ADVICE}"
+                    f"Spark cannot start: {lines[-1] if lines else error}. If Java is older than "
+                    f"17, which Spark needs: {_ADVICE}"
                 ) from None
 
 

@@ -60,7 +60,7 @@ _NOUNS: dict[Kind, str] = {
     "real": "numbers", "moment": "dates without a UTC offset", "instant": "dates with a UTC offset"
 }  # fmt: skip
 NO_TIMES = (
-    "; mend the column, or use a protocol that does not look at times: --protocol held-out-users "
+    "; fix the column, or use a protocol that does not look at times: --protocol held-out-users "
     "(protocol='held-out-users' in Python)"
 )
 

@@ -133,7 +133,7 @@ def describe_files(sources: Sequence[Source]) -> dict[str, str]:
         notes.append(f"{name} is {what}, and counts once ({pluralize(len(again), 'name')})")
     if left_out:
         notes.append(
-            f"{left_out[0]} is not read, since its name is not one of data "
+            f"{left_out[0]} is not read, because its name is no name of data "
             f"({pluralize(len(left_out), 'file')})"
         )
     return {"files": "; ".join(notes)} if notes else {}

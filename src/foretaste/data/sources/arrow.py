@@ -81,8 +81,8 @@ class Frame(Source):
             raise InputError(f"{name}: cannot be turned into an Arrow table: {error}") from None
         if not names:
             raise InputError(
-                f"{name}: is empty; it must have a column of users and one of items, and a row for "
-                "each interaction"
+                f"{name}: is empty; it must have a column of users and a column of items, and "
+                "a row for each interaction"
             )
         return cls(
             name=name, relation="", columns=by_position(names, [pa.null()] * len(names)), size=0,
@@ -209,7 +209,7 @@ def _to_arrow(source: Any) -> pa.Table:
     if isinstance(source, pa.Array | pa.ChunkedArray) or hasattr(source, "to_frame"):
         raise InputError(
             f"{_SOURCES}; got {type(source).__name__}, which is one column; give a frame with a "
-            "column of users and one of items"
+            "column of users and a column of items"
         )
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
         return pa.table(source)

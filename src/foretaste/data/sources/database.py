@@ -144,8 +144,7 @@ class Database(Frame):
             except pa.ArrowInvalid:
                 raise InputError(
                     f"{self.name}: column {short_repr(name)} holds bytes that are not UTF-8 text; "
-                    "have "
-                    f"--query (query=... in Python) write them as text: hex({name})"
+                    f"write them as text with --query (query=... in Python): hex({name})"
                 ) from None
         return super().reading(names)
 
@@ -181,9 +180,8 @@ def _refuse_repeats(names: Sequence[str], where: str) -> None:
     both."""
     if repeated := repeated_in(map(str.lower, names)):
         raise InputError(
-            f"{where}: column {short_repr(min(repeated))} is there more than once, case aside; "
-            "name it "
-            "apart in --query (query=... in Python)"
+            f"{where}: column {short_repr(min(repeated))} appears more than once, case aside; name "
+            "it apart in --query (query=... in Python)"
         )
 
 
@@ -270,7 +268,7 @@ def _place(url: str, driver: ModuleType) -> Iterator[str]:
     except driver.Error as error:
         if is_in_wal_mode and _NOT_WRITABLE.search(str(error)):
             raise InputError(
-                f"{url}: cannot be read: it is in WAL mode, for which SQLite needs to write a file "
+                f"{url}: cannot be read: it is in WAL mode, so SQLite must write a file "
                 "beside it; copy it, with the file whose name ends in -wal, to a folder that you "
                 "may write to"
             ) from None

@@ -114,8 +114,8 @@ def _objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int
             found = None
         if not isinstance(found, dict):
             raise InputError(
-                f"{path}, line {number}: is not a JSON object; every line must be one, such as "
-                '{"user_id": 1, "item_id": 2}. Of a file that is one list, jq -c ".[]" makes '
+                f"{path}, line {number}: is not a JSON object; every line must be an object, such "
+                'as {"user_id": 1, "item_id": 2}. If the file is one list, jq -c ".[]" makes '
                 f"lines: {short_repr(line[:300])}"
             )
         yield number, found

@@ -76,7 +76,7 @@ def _existing(names: Iterable[Path]) -> list[Path]:
             files.append(name)
         # `exists` would also be false after 40 turns through a folder that is linked to itself.
         elif name.is_symlink() and not os.path.exists(os.path.realpath(name)):  # noqa: PTH110
-            raise InputError(f"{name}: is a link that leads nowhere; remove the link or mend it")
+            raise InputError(f"{name}: is a link that leads nowhere; remove the link or fix it")
     return files
 
 

@@ -39,8 +39,8 @@ def hint_lists(error: InputError, path: Path, text: str) -> InputError:
     option = "--layout lists (layout='lists' in Python)"
     if has_integers and is_ragged:
         return InputError(
-            f"{path}: its lines are of different lengths, as lines with a user id and all items of "
-            f"that user are; {option} reads such lines"
+            f"{path}: its lines have different lengths, like lines with a user id and all items of "
+            f"that user; {option} reads these"
         )
     # An integer of more digits may be a time, so these are the four columns of ratings.
     has_many = has_integers and len(rows[0]) > 3 and max(map(len, ids)) < 9

@@ -43,7 +43,7 @@ _SIGNATURES = (
     (rb"\x89HDF\r\n\x1a\n", "an HDF5 file", _AS_PARQUET),
     (rb"\x93NUMPY", "a .npy file", _ARRAYS),
     (
-        rb"\x80[\x02-\x05]", "a pickle, as NCF's and VAE-CF's prepared data are",
+        rb"\x80[\x02-\x05]", "a pickle, like the prepared data of NCF and VAE-CF",
         f"foretaste loads none, because a pickle can run any program; {_ON_PAGE}",
     ),
 )  # fmt: skip
@@ -85,17 +85,17 @@ def refuse_by_signature(path: Path, *, is_json: bool = False) -> None:
         _, kind, advice = _SIGNATURES[(found.lastindex or 0) - 1]
         if suffix in _READ.get(kind, ()):
             return
-        raise InputError(f"{path}: is {kind}, whatever its name; {advice.format(path=path)}")
+        raise InputError(f"{path}: is {kind}, despite its name; {advice.format(path=path)}")
     text = start.removeprefix(b"\xef\xbb\xbf").decode(errors="replace")
     example = text[:_NUM_SHOWN]
     if words := _ANY_WORDS.match(text):
         _, kind, advice = _WORDS[(words.lastindex or 0) - 1]
         if kind != _JSON or not is_json:
             raise InputError(
-                f"{path}: is {kind}, whatever its name; {advice}: {short_repr(example)}"
+                f"{path}: is {kind}, despite its name; {advice}: {short_repr(example)}"
             )
     for kind, suffixes in _READ.items():
         if suffix in suffixes and start and not {"\0", "\N{REPLACEMENT CHARACTER}"} & {*example}:
             raise InputError(
-                f"{path}: is not {kind} but text, whatever its name: {short_repr(example)}"
+                f"{path}: is not {kind} but text, despite its name: {short_repr(example)}"
             )
