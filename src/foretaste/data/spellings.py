@@ -36,8 +36,8 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
     "time": (
         "timestamp", "time", "datetime", "date", "ts", "unixtime", "unixreviewtime", "eventtime",
         "eventtimestamp", "eventdate", "invoicedate", "orderdate", "ordertime", "orderedat",
-        "purchasedate", "purchasetime", "orderpurchasetimestamp", "purchasedat",
-        "transactiondate", "transactiontime", "reviewdate", "reviewtime", "ratingdate",
+        "purchasedate", "purchasetime", "orderpurchasetimestamp", "purchasedat", "boughtat",
+        "soldat", "transactiondate", "transactiontime", "reviewdate", "reviewtime", "ratingdate",
         "ratingtime", "createdat", "createdtime", "ratedat", "playedat", "viewedat", "watchedat",
         "usertimerank", "timerank",
     ),
