@@ -1,4 +1,4 @@
-"""Small files of interactions to prepare, and the real sets where they are present."""
+"""Small files of interactions to prepare, and the real data sets if they are present."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PrepareText = Callable[..., Dataset]
 def refuse(
     source: Any, message: str, error: type[ForetasteError] = InputError, **settings: Any
 ) -> None:
-    """Preparing fails with the message, which is of a readable length, and leaves nothing."""
+    """A preparation fails with the message, of readable length, and leaves nothing behind."""
     with TemporaryDirectory() as folder:
         with pytest.raises(error, match=message) as caught:
             prepare(source, Path(folder) / "datasets" / "out", **settings)
@@ -54,7 +54,7 @@ def prepared(write: WriteFile, tmp_path: Path) -> PrepareText:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The directory of real data sets; the test is skipped where there is none."""
+    """The directory of real data sets; the test is skipped without it."""
     beside = Path(__file__).parents[2].parent / "shared" / "data"
     path = Path(os.environ.get("FORETASTE_DATA", beside))
     if not (path / "ml-1m" / "ratings.parquet").is_file():

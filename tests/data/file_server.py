@@ -1,4 +1,4 @@
-"""A file server on this machine that can fail in the ways the network does."""
+"""A file server on this machine that can fail like the network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class FileServer:
-    """Server of files, with its failures and the requests that came."""
+    """Server of files, with its failures and the requests it got."""
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
@@ -21,7 +21,7 @@ class FileServer:
     stall_after: int | None = None
     """Bytes sent before the server falls silent for as long as it runs."""
     status: int | None = None
-    """An error to answer everything with."""
+    """The error code of every answer."""
     requests: list[str] = field(default_factory=list)
     """The path of every request."""
     closing: threading.Event = field(default_factory=threading.Event)
@@ -65,4 +65,4 @@ class _Handler(BaseHTTPRequestHandler):
             state.closing.wait()
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing is printed."""
+        """Print nothing."""

@@ -1,4 +1,4 @@
-"""Files of rows that are written as oddly as rows may be, for engines to agree on."""
+"""Files of oddly written rows that engines must read alike."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Row = tuple[str, str, str, str]
 
 
 def hostile_rows(num_rows: int = 400) -> list[Row]:
-    """Rows with repeats, ties in time, an hour that comes twice, and users with few items."""
+    """Rows with repeats, ties in time, an hour that occurs twice, and users with few items."""
     rng = random.Random(1)
     rows = []
     for _ in range(num_rows):
@@ -36,7 +36,7 @@ def hostile_rows(num_rows: int = 400) -> list[Row]:
 
 
 def write_csv(path: Path, rows: list[Row], columns: tuple[str, ...] = COLUMNS) -> Path:
-    """Delimited text, by tabs where its name ends in .tsv, with its columns in this order."""
+    """Delimited text, by tabs if its name ends in .tsv, with its columns in this order."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",")

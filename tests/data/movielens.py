@@ -1,4 +1,4 @@
-"""MovieLens as its archives write it, in small: names, formats and archives."""
+"""Small copies of MovieLens: names, formats and archives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ LAZY_USER = 99
 """Has too few ratings for the reference's filters."""
 
 TITLES = ('"Amélie", or The Fabulous Destiny (2001)', "Toy Story (1995)", "Café | Bar (1994)")
-"""Of items 1, 2 and 3: commas, a quote at first, a letter beyond ASCII; outside ml-100k a bar."""
+"""Titles of items 1, 2 and 3: commas, a leading quote, a letter beyond ASCII; except in ml-100k a
+bar."""
 
 _GENRES = "|".join("0" * 19)
 
@@ -39,7 +40,7 @@ def last_item(user: int) -> int:
 
 
 def titles(name: str) -> list[str]:
-    """One title for each item, as the set has it."""
+    """One title for each item, in the spelling of the set."""
     found = [*TITLES, *(f"Film {item} (2000)" for item in range(len(TITLES) + 1, NUM_ITEMS + 1))]
     return [title.replace(" |", ",") for title in found] if name == "ml-100k" else found
 
@@ -69,7 +70,7 @@ def files(name: str) -> dict[str, bytes]:
 
 
 def archive(name: str, **changed: bytes) -> bytes:
-    """A set's archive: its files and others that nobody asked for."""
+    """A set's archive: its files and others that nobody needs."""
     members = {f"{name}/{file}": content for file, content in (files(name) | changed).items()}
     members |= {f"{name}/README": b"terms of use", "../outside.txt": b"must not be written"}
     packed = io.BytesIO()
@@ -80,7 +81,7 @@ def archive(name: str, **changed: bytes) -> bytes:
 
 
 def expect(monkeypatch: pytest.MonkeyPatch, name: str, content: bytes) -> None:
-    """Let the published sum of a set's archive be that of ``content``."""
+    """Replace the published checksum of a set's archive by the checksum of ``content``."""
     md5 = hashlib.md5(content).hexdigest()
     monkeypatch.setitem(NAMED_SETS, name, replace(NAMED_SETS[name], md5=md5))
 

@@ -21,8 +21,8 @@ from foretaste.data.preparation.writing import content_digest
 def in_partitions(
     dataset: Dataset, output: Path, users: Sequence[int], row_group_size: int = 3
 ) -> Dataset:
-    """A copy of which each training file begins with one of these users; with none of them, the
-    one file has small row groups."""
+    """A copy whose training files begin with these users; without users, one file has small row
+    groups."""
     shutil.copytree(dataset.path, output)
     table = pq.read_table(output / TRAIN_FILE)
     rows = [*dataset.train.offsets[list(users)], table.num_rows]
@@ -47,8 +47,8 @@ def in_partitions(
 
 @contextmanager
 def few_open_files() -> Iterator[None]:
-    """Let twenty files be opened beside those that are open; the test is skipped where there is no
-    telling how many are."""
+    """Limit the process to twenty more open files; the test is skipped if the number of open files
+    is unknown."""
     if not Path("/proc/self/fd").is_dir():
         pytest.skip("open files are listed on Linux only")
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)

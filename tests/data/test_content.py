@@ -1,4 +1,4 @@
-"""Checks of a file of a dataset once the engine has written it."""
+"""Checks of a dataset's file after the engine has written it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ def in_order(columns: Columns, path: Path, rows_each: int) -> bool:
         {"item_index": [0, 1, 0, 1], "item_id": [6, 7, 8, 9]},
     ],
 )
-def test_files_that_came_out_unsorted_are_found(
-    columns: Columns, rows_each: int, tmp_path: Path
-) -> None:
+def test_unsorted_files_are_found(columns: Columns, rows_each: int, tmp_path: Path) -> None:
     assert not in_order(columns, tmp_path / "part.parquet", rows_each)
 
 

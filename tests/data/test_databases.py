@@ -1,4 +1,4 @@
-"""Databases prepare to the dataset of a CSV file of the same rows."""
+"""A database gives the dataset of a CSV file with the same rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def server() -> Iterator[str]:
 
 
 def execute(url: str, *statements: str, rows: Any = ()) -> None:
-    """Run statements on a PostgreSQL server, the last of them for each row."""
+    """Run statements on a PostgreSQL server, the last statement for each row."""
     from adbc_driver_postgresql import dbapi
 
     with dbapi.connect(url) as connection, connection.cursor() as cursor:
@@ -54,7 +54,7 @@ def execute(url: str, *statements: str, rows: Any = ()) -> None:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> str:
-    """A database of plays with times that have more digits than SQLite's text of them."""
+    """A database of plays whose times have more digits than their text in SQLite."""
     return write_sqlite(
         tmp_path / "shop.db",
         "CREATE TABLE plays (user_id INTEGER, item_id, time REAL)",
@@ -88,7 +88,7 @@ def test_a_table_is_the_dataset_of_a_csv_file_of_its_rows(
 
 
 def test_values_of_any_type_are_read_as_they_are_written(server: str, tmp_path: Path) -> None:
-    """Also where the server's own settings write dates and numbers otherwise."""
+    """The server's own settings for dates and numbers change nothing."""
     execute(
         server,
         "ALTER ROLE shop SET datestyle = 'German'",
@@ -119,7 +119,7 @@ def test_floating_point_keeps_its_digits(shop: str, tmp_path: Path) -> None:
     assert prepare(shop, tmp_path / "all").manifest.counts["num_rows_read"] == 70
 
 
-def test_a_database_goes_with_files(shop: str, tmp_path: Path) -> None:
+def test_a_database_is_read_beside_files(shop: str, tmp_path: Path) -> None:
     with (tmp_path / "more.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("user_id", "item_id", "time"), *PLAYS[:35]])
     half = f"SELECT * FROM plays WHERE time >= {PLAYS[35][2]!r}"
@@ -129,7 +129,7 @@ def test_a_database_goes_with_files(shop: str, tmp_path: Path) -> None:
 
 
 def test_columns_that_begin_empty_are_read(tmp_path: Path) -> None:
-    """The driver takes a column for integers that has no value in its first thousand rows."""
+    """The driver takes a column without a value in its first thousand rows for integers."""
     rows = [(n % 50, n % 53, None if n < 3000 else "soon") for n in range(4000)]
     url = write_sqlite(
         tmp_path / "shop.db",
@@ -141,7 +141,7 @@ def test_columns_that_begin_empty_are_read(tmp_path: Path) -> None:
 
 
 def test_no_driver_prints_a_part_of_a_password() -> None:
-    """libpq takes what stands behind the first @ of a URL for the host."""
+    """libpq takes the text behind the first @ of a URL for the host."""
     refuse("postgresql://me:se@cret@127.0.0.1:1/shop", r'me@127\.0\.0\.1:1/shop: .*"\.\.\."')
 
 
@@ -245,7 +245,7 @@ def test_mistakes_are_named(shop: str, server: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def wal(tmp_path: Path) -> Iterator[Path]:
-    """A database in WAL mode that a program has open, and in its own folder a copy of its files."""
+    """A database in WAL mode that a program has open, and a copy of its files in another folder."""
     path = tmp_path / "shop.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -280,7 +280,7 @@ def test_nothing_is_left_beside_a_database_that_nobody_has_open(
     "problem", ["unable to open database file", "attempt to write a readonly database"]
 )
 def test_a_database_in_wal_mode_needs_a_file_beside_it(wal: Path, problem: str) -> None:
-    """The driver is a stand-in: the tests may run as root, who may write to every folder."""
+    """A fake driver is used: the tests may run as root, who may write to every folder."""
     opened = database._place(f"sqlite:///{wal}", sqlite3)
     opened.__enter__()
     error = sqlite3.OperationalError(problem)
@@ -288,7 +288,7 @@ def test_a_database_in_wal_mode_needs_a_file_beside_it(wal: Path, problem: str) 
         opened.__exit__(type(error), error, None)
 
 
-def test_a_database_that_changes_meanwhile_is_refused(wal: Path) -> None:
+def test_a_database_that_changes_during_the_read_is_refused(wal: Path) -> None:
     with closing(sqlite3.connect(wal)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         opened = database._place(f"sqlite:///{wal}", sqlite3)

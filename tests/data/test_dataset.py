@@ -1,4 +1,4 @@
-"""A directory that is not what its manifest says is refused, and the file is named."""
+"""A directory that differs from its manifest is refused, and the error names the file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @pytest.fixture
 def dataset(made: Dataset, tmp_path: Path) -> Dataset:
-    """A copy that may be damaged."""
+    """A copy to damage."""
     return open_dataset(shutil.copytree(made.path, tmp_path / "out"))
 
 
@@ -76,7 +76,7 @@ def test_the_plan_and_the_steps_need_no_engine() -> None:
 
 @pytest.mark.parametrize(("one", "other"), [("duckdb", "spark"), ("spark", "duckdb")])
 def test_no_engine_knows_the_other(one: str, other: str) -> None:
-    """Neither is started for the other, nor need it be installed."""
+    """One engine neither imports the other nor needs it installed."""
     folder = Path(part_files.__file__).with_name("preparation")
     for file in folder.glob(f"{one}_*.py"):
         assert not re.search(rf"import.*{other}|{other}.* import", file.read_text()), file.name
@@ -159,7 +159,7 @@ def test_what_is_no_manifest(dataset: Dataset, content: bytes, message: str) -> 
 def test_a_bit_that_was_flipped_anywhere_in_the_manifest_is_noticed(dataset: Dataset) -> None:
     path = dataset.path / FILE_NAME
     sound = path.read_bytes()
-    for place in range(0, len(sound), 5):  # a bit of each place in turn
+    for place in range(0, len(sound), 5):  # one bit of each place
         changed = bytearray(sound)
         changed[place] ^= 1 << place % 8
         path.write_bytes(changed)
@@ -201,7 +201,7 @@ def test_what_a_killed_writer_put_aside_is_put_back_by_writers(
         prepare(write("user_id,item_id\n1,1\n"), dataset.path)
 
 
-def test_a_split_that_is_not_there(write: WriteFile, tmp_path: Path) -> None:
+def test_an_absent_split_is_refused(write: WriteFile, tmp_path: Path) -> None:
     source = write("user_id,item_id\n1,1\n")
     dataset = prepare(source, tmp_path / "all", PrepareConfig(protocol="none"))
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Downloads against a server that cuts, stalls, refuses and lies."""
+"""Downloads from a server that cuts, stalls, refuses and lies."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_server_that_falls_silent_is_given_up(
     assert not list(tmp_path.iterdir())
 
 
-def test_nobody_there_is_told(fetch: Callable[..., Path]) -> None:
+def test_an_absent_server_is_named(fetch: Callable[..., Path]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(InputError, match=r"cannot be downloaded: .*refused"):

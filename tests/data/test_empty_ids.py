@@ -31,7 +31,7 @@ FRAMES = {
     "floats": guests(FLOATS),
     "small floats": guests(np.array(FLOATS, dtype=np.float32)),
     "integers": guests(pd.array([7, None, 7, 8, 9, None], dtype="Int64")),
-    # Not NULL, as pandas would have it.
+    # NaN, not the NULL that pandas would make.
     "NaN": pa.table({"customer": np.array(FLOATS), "sku": ["a", "a", "b", None, "a", ""]}),
 }
 

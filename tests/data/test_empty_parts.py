@@ -1,4 +1,4 @@
-"""Parts without rows, or with guests alone, decide nothing about the rows of other parts."""
+"""Parts without rows, or with only guests, decide nothing about the rows of other parts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAYS = (1, 2, 3)
 
 @pytest.fixture(params=["", "+02:00"], ids=["dates", "dates with an offset"])
 def offset(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The offset of the times in dates.csv, beside which there are parts without rows."""
+    """The offset of the times in dates.csv, which has parts without rows beside it."""
     monkeypatch.chdir(tmp_path)
     offset: str = request.param
     rows = [f"1,{day},2024-05-0{day} 10:00{offset}\n" for day in DAYS]

@@ -1,4 +1,4 @@
-"""Every kind of error names the line on which its row ends, in every form of a file."""
+"""Every kind of error names the last line of its row, in every form of a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.data.conftest import WriteFile, refuse
 HEADER = "user_id,item_id,plays,timestamp\n"
 GOOD = "".join(f"{user},{user % 7},2,{1_000_000_000 + user}\n" for user in range(40))
 
-# The bad row, and the problem that is named. A later row is bad as well: the first is named.
+# The bad row, and its problem in the message. A later row is bad too: the message names the first.
 KINDS: dict[str, tuple[str, str]] = {
     "missing": ("41,1,2\n", "expected 4 fields, found 3"),
     "surplus": ("41,1,2,3,5\n", "expected 4 fields, found 5"),

@@ -1,4 +1,4 @@
-"""Features of items, and new items: their order and values, beside a short version in pandas."""
+"""Features of items, and new items: order and values, compared with a short version in pandas."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def items_of(features: Features | None, dataset: Dataset) -> dict[tuple[str, str
     }
 
 
-def test_items_with_a_value_stand_behind_those_of_training(tmp_path: Path) -> None:
+def test_items_with_a_value_follow_the_items_of_training(tmp_path: Path) -> None:
     """Training has a and b; c and d are held out, x is new; e and y share no value."""
     dataset = prepare(PLAYS, tmp_path / "out", **ASKED)
     assert dataset.items.ids() == ["a", "b", "c", "d", "x", "e"]
@@ -107,10 +107,10 @@ described = st.tuples(
     items=st.lists(described, min_size=4, max_size=24),
     least=st.integers(1, 2),
 )
-def test_the_order_and_the_values_are_those_of_pandas(
+def test_pandas_gives_the_same_order_and_values(
     plays: list[tuple[int, str]], items: list[tuple[str, str | None, list[str]]], least: int
 ) -> None:
-    """An item may have several rows, and filters take items out, which are no new items."""
+    """An item may have several rows, and items removed by a filter are no new items."""
     table = pd.DataFrame(plays, columns=["user_id", "item_id"]).assign(
         time=1_700_000_000 + np.arange(len(plays))
     )
@@ -154,8 +154,8 @@ def values_of(items: Any, *names: str, folder: Path, **more: Any) -> dict[Any, l
 
 
 def test_columns_of_types(tmp_path: Path) -> None:
-    """Integers that gaps made floats, booleans, categories, lists of integers; of each a missing
-    value."""
+    """Integers that gaps turned into floats, booleans, categories, lists of integers; each column
+    has a missing value."""
     columns = {
         "whole": pd.Series([1.0, 1.0, None, 2.0, 2.0, 3.0]),
         "flag": pd.array([True, True, None, False, False, None], dtype="boolean"),
@@ -184,7 +184,7 @@ def test_columns_of_types(tmp_path: Path) -> None:
 
 
 def test_columns_of_text(write: WriteFile, tmp_path: Path) -> None:
-    """Text is split at the sign behind a name; numbers such as 2.0 are integers, 007 is no 7."""
+    """Text is split at the sign after a name; numbers such as 2.0 are integers, 007 is not 7."""
     lines = ["1;A|B;1.0;007", "2;B | C;2.0;7", '3;"";;7', "4;|;2;", "5; A;3.0;007", "6;B;3.0;7"]
     items = write("\n".join(["item_id;tag|;size;code", *lines]), "items.csv")
     items.write_text(items.read_text().replace("tag|", "tag"))
@@ -209,8 +209,8 @@ def test_columns_of_json(write: WriteFile, tmp_path: Path) -> None:
 
 
 def test_rows_and_spellings_of_an_item(tmp_path: Path) -> None:
-    """An item has the values of all its rows, and those of its id in another Unicode form, which
-    is no new item; ids that are no integers do not join integers."""
+    """An item has the values of all its rows, also of rows that spell its id in another Unicode
+    form, which makes no new item; ids that are no integers do not join integers."""
     plays = pd.DataFrame({"user_id": [1, 2] * 3, "item_id": [*"abcd", "caf\u00e9", "f"]})
     items = pd.DataFrame({"item_id": ["a", "a", "cafe\u0301", "b", "a", "f"], "kind": [*"xyyzxx"]})
     dataset = prepare(plays, tmp_path / "out", protocol="none", items=items, features=["kind"])
@@ -280,7 +280,7 @@ def test_features_need_a_file_of_items() -> None:
 
 
 def test_the_line_to_run_makes_bands(write: WriteFile, tmp_path: Path) -> None:
-    """Of a price in a file without types, and in a file with types."""
+    """A price is refused in a file without types, and in a file with types."""
     text = "item_id,unit price\n" + "".join(f"{n},{n}.50\n" for n in range(1, 21))
     plays = pd.DataFrame({"user_id": [1, 2] * 10, "item_id": range(1, 21)})
     items = write(text, "products.csv")
@@ -300,7 +300,7 @@ def test_the_line_to_run_makes_bands(write: WriteFile, tmp_path: Path) -> None:
 
 
 def test_the_digest_holds_features_and_new_items(tmp_path: Path) -> None:
-    """Data without features keep their bytes: those of an items file do not change them."""
+    """Data without features keep their bytes: an items file does not change them."""
 
     def digest(name: str, items: pd.DataFrame, **settings: Any) -> str:
         return prepare(PLAYS, tmp_path / name, items=items, **settings).manifest.digest
@@ -379,7 +379,7 @@ def test_new_items_are_the_newest_with_all_their_interactions(
 
 
 def test_new_items_without_a_feature_are_counted(tmp_path: Path) -> None:
-    """Their targets are no list's; a later interaction of a user stays in training."""
+    """Their targets are in no list; a later interaction of a user stays in training."""
     plays = pd.DataFrame({"user_id": [1, 2] * 10, "item_id": [*range(10), *range(10)]})
     plays["time"] = 1_700_000_000 + plays["item_id"] * 86_400
     later = pd.DataFrame({"user_id": [1], "item_id": [0], "time": [1_800_000_000]})
@@ -416,7 +416,7 @@ def test_lists_of_the_values_prepare_the_same_features(tmp_path: Path) -> None:
 
 
 def test_items_that_were_only_viewed_are_new(tmp_path: Path) -> None:
-    """Items of filtered rows are not, nor is a value that stands for no id."""
+    """Items of filtered rows are not new, nor is a value that means a missing id."""
     frame = pd.DataFrame(
         {
             "user_id": [1, 2, 1, 2, 1, 2, 1, 2, 9],
@@ -435,7 +435,7 @@ def test_items_that_were_only_viewed_are_new(tmp_path: Path) -> None:
 
 
 def test_columns_of_another_dataset(tmp_path: Path) -> None:
-    """Features are those of --like, a dataset or a run, unless some are given."""
+    """--like, a dataset or a run, gives the features unless others are given."""
     first = prepare(PLAYS, tmp_path / "first", **ASKED)
     document = {"dataset": {"feature_columns": ["tags"]}}
     shutil.copytree(first.path, run := tmp_path / "run")
@@ -457,7 +457,8 @@ def test_columns_of_another_dataset(tmp_path: Path) -> None:
 
 
 def test_another_form_of_an_id_whose_rows_a_filter_took_out_is_not_new(tmp_path: Path) -> None:
-    """The rows of one item rate below the filter; the file spells its accent as a second sign."""
+    """The rows of one item are rated below the filter; the file spells its accent as a second
+    sign."""
     plays = PLAYS.assign(rating=5)
     plays.loc[len(plays)] = [3, "caf\u00e9", 99, 1]
     kinds = {"a": "w", "b": "b", "c": "b", "cafe\u0301": "w", "x": "w"}

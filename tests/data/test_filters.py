@@ -62,14 +62,14 @@ def test_leave_one_out_has_no_rating_rule(prepared: PrepareText) -> None:
     assert dataset.manifest.filters == {"min_user_interactions": 5}
 
 
-def test_what_is_asked_for_goes_before_the_reference(prepared: PrepareText) -> None:
+def test_given_filters_override_the_reference(prepared: PrepareText) -> None:
     dataset = prepared(RATED, filters="reference", min_rating=5.0, min_user_interactions=3)
     assert dataset.manifest.filters == {"min_rating": 5.0, "min_user_interactions": 3}
     assert dataset.items.ids() == [1, 3, 5]
 
 
 def test_items_are_counted_by_users_and_before_users(prepared: PrepareText) -> None:
-    # Item 7 comes often, but from one user; user 9 has nothing else.
+    # Item 7 has many rows, but of one user; user 9 has nothing else.
     text = "user_id,item_id\n1,1\n2,1\n1,2\n2,2\n3,1\n3,2\n9,7\n9,7\n9,7\n9,1\n"
     dataset = prepared(text, min_item_users=2, min_user_interactions=2, protocol="none")
     assert dataset.users.ids() == [1, 2, 3]

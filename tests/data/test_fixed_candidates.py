@@ -1,4 +1,4 @@
-"""Candidates that came with the data, as the NCF paper publishes them and as plain rows."""
+"""Candidates given with the data, in the files of the NCF paper and as plain rows."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_rows_of_users_and_items_are_candidates_too(triple: Path, tmp_path: Path
 
 
 def test_rows_of_candidates_need_no_column_but_users_and_items(tmp_path: Path) -> None:
-    """Further columns that are named are those of the interactions."""
+    """Further named columns belong to the interactions."""
     split = GivenSplit(
         train=pd.DataFrame([(1, 10, 5), (1, 11, 4), (2, 12, 5)], columns=["user", "item", "liked"]),
         test=pd.DataFrame([(1, 12, 5), (2, 10, 4)], columns=["user", "item", "liked"]),

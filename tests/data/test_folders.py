@@ -1,4 +1,4 @@
-"""The files that a folder, a pattern or a list of names stands for."""
+"""The files of a folder, a pattern or a list of names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOLDERS = "user_id=999/timestamp=3/ITEM_ID=x/c0=7/new=1"
 
 
 def stored(table: pa.Table, path: Path) -> Path:
-    """The table as a file of the format that its name says."""
+    """The table as a file, in the format of its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         pq.write_table(table, path)
@@ -95,7 +95,7 @@ def test_a_file_with_two_names_counts_once(tmp_path: Path, monkeypatch: pytest.M
         ("loop", ""),
     ):
         assert num_rows(source, tmp_path / "out") == (6, note)
-    # As many names as the system follows links.
+    # The system follows this many links.
     read, said = num_rows("loop/**/*.csv", tmp_path / "out")
     assert read == 6
     assert said.startswith("loop/again/w.csv is loop/w.csv again, and counts once (")
@@ -163,7 +163,7 @@ LEFTOVERS = (
 @pytest.mark.parametrize(
     "settings", [{}, {"delimiter": ","}, {"columns": ("user_id", "item_id", "timestamp")}]
 )
-def test_names_that_are_not_those_of_data_are_left_out_of_a_folder(
+def test_files_that_are_no_data_are_left_out_of_a_folder(
     write: WriteFile, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     header = "" if "columns" in settings else "user_id,item_id,timestamp\n"

@@ -1,4 +1,4 @@
-"""Errors in the format of a file come with the file and what to do."""
+"""Errors in the format of a file name the file and the remedy."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_what_text_needs_a_hint(write: WriteFile) -> None:
     refuse(write("1\t2\n", "u.data"), r"u\.data: its name does not tell.*give --delimiter")
 
 
-def test_a_header_where_there_should_be_none(write: WriteFile) -> None:
+def test_a_header_in_a_file_with_named_columns(write: WriteFile) -> None:
     source = write("userId,movieId,when\n" + ROWS)
     message = r"raw\.csv, line 1: holds column names: 'userId,movieId,when'; --columns is for files"
     refuse(source, message, columns=COLUMNS)
@@ -173,7 +173,7 @@ def test_times_in_some_files_only(write: WriteFile) -> None:
 
 
 class Lazy:
-    """A frame that is still to be computed."""
+    """A frame that is not computed yet."""
 
     def collect(self) -> None:
         """Never called."""

@@ -161,7 +161,7 @@ def test_polars(table: pa.Table, digest: str, tmp_path: Path) -> None:
 
 
 def entries(kind: str) -> Any:
-    """A matrix whose entries come twice, vanish as a sum, overflow it, and are zero."""
+    """A matrix whose entries repeat, cancel out, overflow their sum, and are zero."""
     import scipy.sparse
 
     if kind == "coo_array":

@@ -1,4 +1,4 @@
-"""A disk that is full or fails while a dataset is made: one sentence, nothing is left behind."""
+"""A disk that is full or fails during a preparation: one sentence, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def room_for(num_bytes: int) -> Iterator[None]:
 
 
 def refused(source: Path, output: Path) -> str:
-    """The message; only the source is there afterwards."""
+    """The message; only the source is left afterwards."""
     with pytest.raises(DatasetError) as caught:
         prepare(source, output, PrepareConfig(protocol="none", threads=1))
     assert list(source.parent.iterdir()) == [source]
@@ -51,7 +51,7 @@ def test_a_part_that_does_not_fit(write: WriteFile, tmp_path: Path) -> None:
 def test_a_manifest_that_cannot_be_written(
     write: WriteFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To make room helps only where there is none."""
+    """The advice to make room appears only if the disk is full."""
 
     def fail(manifest: Manifest, directory: Path) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO), str(directory / "manifest.json"))
@@ -64,7 +64,7 @@ def test_a_manifest_that_cannot_be_written(
 def test_a_source_that_cannot_be_read_again_is_named(
     write: WriteFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To find the line of an empty id; nothing is the matter with the output."""
+    """The line of an empty id needs a second read; the output is not to blame."""
 
     def fail(*given: object) -> None:
         raise OSError("Truncated compressed stream")
@@ -75,7 +75,7 @@ def test_a_source_that_cannot_be_read_again_is_named(
         prepare(source, tmp_path / "out")
 
 
-def test_a_dataset_stands_though_the_one_before_it_stays(
+def test_a_dataset_is_complete_although_the_old_one_stays(
     write: WriteFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, output = PrepareConfig(protocol="none"), tmp_path / "out"

@@ -1,4 +1,4 @@
-"""Splits made elsewhere are taken as they are; what cannot be is said."""
+"""Given splits are kept unchanged; impossible ones are named."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def frame(*pairs: tuple[int, int], rating: float = 5.0) -> pd.DataFrame:
 TRAIN = frame((1, 10), (1, 11), (2, 10), (2, 12), (3, 13))
 
 
-def test_parts_are_those_given(tmp_path: Path) -> None:
+def test_given_parts_are_kept(tmp_path: Path) -> None:
     split = GivenSplit(train=TRAIN, validation=frame((1, 12)), test=frame((1, 13), (2, 11)))
     dataset = prepare(split, tmp_path / "out")
     manifest = dataset.manifest
@@ -192,7 +192,7 @@ def test_protocol_none_trains_on_every_part(tmp_path: Path) -> None:
          "--test-candidates .* is given without"),
     ],
 )  # fmt: skip
-def test_splits_that_are_none(parts: dict[str, Any], message: str) -> None:
+def test_given_splits_that_are_incomplete(parts: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         GivenSplit(**parts)
 

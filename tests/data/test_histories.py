@@ -90,7 +90,7 @@ def test_union_is_the_union_of_sets(
 
 
 def ordered(*rows: list[int], num_items: int = 10) -> Histories:
-    """Histories of items given oldest first."""
+    """Histories of items, given oldest first."""
     users = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
     items = np.array([item for row in rows for item in row], dtype=np.int64)
     position = np.arange(len(items))
@@ -134,10 +134,10 @@ def test_a_union_has_an_order_only_if_both_have_one() -> None:
     assert unordered.followed_by(left).position is None
 
 
-def test_what_follows_stands_behind_and_moves_what_is_there() -> None:
+def test_the_items_of_another_follow_all_items_of_a_row() -> None:
     left = ordered([5, 1, 7], [3], [])
     assert in_order(left.followed_by(ordered([5, 2], [], [4]))) == [[1, 7, 5, 2], [3], [4]]
-    # One row alone has high places, and those behind it still stand behind.
+    # Only one row has high places, and the items after it still come after.
     later = ordered([0] * 8, [6, 3])[1:]
     assert in_order(ordered([3, 9]).followed_by(later)) == [[9, 6, 3]]
 

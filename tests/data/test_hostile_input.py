@@ -1,4 +1,4 @@
-"""Reading any file, whatever is in it, ends with its rows or one clear error."""
+"""Any file, with any content, gives its rows or one clear error."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_what_is_no_file_is_never_waited_for(
         read_ids(odd, IdTable.from_ids("item", [1]))
 
 
-def test_a_folder_that_is_within_itself(write: WriteFile, tmp_path: Path) -> None:
+def test_a_folder_that_contains_itself(write: WriteFile, tmp_path: Path) -> None:
     folder = write(HEADER + ROWS, "folder/raw.csv").parent
     (folder / "self").symlink_to(folder)
     assert prepare(folder, tmp_path / "out").manifest.counts["num_rows_read"] == 16

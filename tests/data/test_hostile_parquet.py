@@ -1,4 +1,4 @@
-"""Parquet files and frames of odd types, damaged or made to do harm: read or refused in words."""
+"""Parquet files and frames of odd types, damaged or malicious: read, or refused with a message."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ REFUSED_AS_TIMES = {
 
 
 def sources(table: pa.Table, tmp_path: Path) -> list[Any]:
-    """The table, and the file of it where Parquet has its types."""
+    """The table, and its file if Parquet has its types."""
     path = tmp_path / "raw.parquet"
     try:
         pq.write_table(table, path)
@@ -189,7 +189,7 @@ def test_a_page_index_that_calls_all_values_null_drops_no_row(
     table = pa.table({"user_id": users, "item_id": [n * n % 47 for n in range(5000)]})
     path = tmp_path / "raw.parquet"
     pq.write_table(table, path, write_page_index=True, use_dictionary=False, data_page_size=4096)
-    # The list `null_pages` of a column: five pages, none of them without a value.
+    # The list `null_pages` of a column: five pages, each with a value.
     content = path.read_bytes()
     assert b"\x19Q" + b"\x02" * 5 in content
     path.write_bytes(content.replace(b"\x19Q" + b"\x02" * 5, b"\x19Q" + b"\x01" * 5))

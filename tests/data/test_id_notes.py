@@ -1,4 +1,4 @@
-"""Notes on ids: changed by another program, standing for nobody, or alike but for their form."""
+"""Notes on ids: changed by another program, meaning nobody, or equal except for their form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of ids and events: read if they are exact, otherwise refused with the way to text."""
+"""Types of ids and events: read if exact, otherwise refused with advice for making text."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_exact_ids_are_read(column: Any, ids: list[int | str], tmp_path: Path) -
 @pytest.mark.parametrize("column", REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("role", ["user_id", "item_id", "event"])
 @pytest.mark.parametrize("empty_ids", ["refuse", "drop"])
-def test_other_types_are_refused_with_the_way_to_text(
+def test_other_types_are_refused_with_advice_for_making_text(
     column: Any, role: str, empty_ids: str, tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"protocol": "none", "empty_ids": empty_ids}

@@ -47,7 +47,7 @@ def test_ids_columns_and_titles() -> None:
     assert IdTable.from_ids("item", [5]).titles() is None
 
 
-def test_rows_are_those_of_the_table() -> None:
+def test_rows_are_rows_of_the_table() -> None:
     table = IdTable.from_ids("item", [5, 6], title=["Five", None])
     assert (table.ids([1]), table.ids([]), table.titles((0, 1))) == ([6], [], ["Five", None])
     for index in ([-1], [2], [0.0], [True], 1):

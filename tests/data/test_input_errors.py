@@ -1,4 +1,4 @@
-"""Errors in an input come with its file, line and an example."""
+"""Errors in an input name its file, line and an example."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_malformed_rows(write: WriteFile, bad_row: bytes, message: str) -> None:
         ('"0,5"', r"line 162: rating '0,5' .* 1 row like it\); write .* with a point: 0\.5$"),
     ],
 )
-def test_ratings_are_checked_where_a_rule_reads_them(
+def test_ratings_are_checked_if_a_rule_reads_them(
     write: WriteFile, tmp_path: Path, rating: str, message: str
 ) -> None:
     source = write(f"{HEADER}{ROWS}1,2,{rating},4\n")
@@ -62,7 +62,7 @@ def test_ratings_are_checked_where_a_rule_reads_them(
 
 
 @pytest.mark.parametrize("protocol", ["held-out-users", "none"])
-def test_times_are_not_read_where_the_protocol_does_not_look_at_them(
+def test_times_are_not_read_if_the_protocol_does_not_look_at_them(
     write: WriteFile, tmp_path: Path, protocol: Any
 ) -> None:
     source = write("user_id,item_id,date\n" + ROWS.replace(",4.0,", ",31/12/").replace("\n", ",\n"))
@@ -145,7 +145,7 @@ def test_a_line_of_names_is_not_taken_for_data(
 
 
 def test_only_text_has_a_first_line() -> None:
-    """A frame's columns may be numbers, and --columns is not for it."""
+    """A frame's columns may be numbers, and --columns is not for frames."""
     message = r"if there is one, with --time-column\.$"
     refuse(pa.table({"0": ["ana"], "1": [42]}), message)
 
@@ -273,7 +273,7 @@ def test_settings_in_the_place_of_the_output(write: WriteFile) -> None:
         prepare(write(HEADER + ROWS), PrepareConfig())  # type: ignore[arg-type]
 
 
-def test_however_little_is_free_some_memory_is_taken(
+def test_some_memory_is_taken_even_if_little_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foretaste.data.preparation.duckdb_engine.free_bytes", lambda: 100_000)

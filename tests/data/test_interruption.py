@@ -30,7 +30,7 @@ def shop(num_rows: int) -> pa.Table:
 def has_open(process: int, path: Path) -> bool:
     """True if a process has a file open."""
     descriptors = list(Path(f"/proc/{process}/fd").iterdir())
-    with suppress(FileNotFoundError):  # one that was closed in between
+    with suppress(FileNotFoundError):  # a file that was closed in between
         return any(one.readlink() == path for one in descriptors)
     return False
 
@@ -56,7 +56,7 @@ def test_an_interrupt_within_a_step_leaves_nothing(tmp_path: Path) -> None:
     running = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
     )
-    # In the midst of reading, which takes a second: the file is open, and the output begun.
+    # In the middle of the read, which takes a second: the file is open, and the output begun.
     while not (list(tmp_path.glob("sets/.*")) and has_open(running.pid, source)):
         assert running.poll() is None
         time.sleep(0.005)

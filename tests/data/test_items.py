@@ -1,5 +1,5 @@
-"""Files of items: how they are found to be written, and the files that are refused with a command
-that writes them again."""
+"""Files of items: how their format is found, and the refused files with a command that writes them
+again."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def plays(write: WriteFile) -> Path:
          "cp1252"),
     ],
 )  # fmt: skip
-def test_a_file_of_items_is_read_with_nothing_said(
+def test_a_file_of_items_is_read_without_settings(
     write: WriteFile, tmp_path: Path, name: str, content: bytes, encoding: str
 ) -> None:
     plays = tmp_path / "plays.csv"
@@ -87,7 +87,7 @@ def test_ascii_alone_does_not_show_utf_8(plays: Path, write: WriteFile, tmp_path
         ("items.csv", b'item_id,title,"x\n1,a,b\n2,c,d\n', "line 1: cannot be parsed", ["a", "c"]),
     ],
 )  # fmt: skip
-def test_a_file_that_is_not_read_is_refused_with_a_command_that_writes_it_anew(
+def test_a_file_that_is_not_read_is_refused_with_a_command_that_writes_it_again(
     plays: Path, write: WriteFile, tmp_path: Path, name: str, content: bytes, message: str,
     titles: list[str | None],
 ) -> None:  # fmt: skip
@@ -159,7 +159,7 @@ def test_an_item_column_that_is_not_found(
 def test_a_note_counts_the_items_that_are_kept(
     plays: Path, write: WriteFile, tmp_path: Path
 ) -> None:
-    """Ten items have several titles; one of them is kept."""
+    """Ten items have several titles; one of these items is kept."""
     rows = "".join(f"{item},a\n{item},b\n{item},b\n" for item in range(2, 12))
     for name, content, note in (
         ("one", rows, "; the most common of several for 1 item"),

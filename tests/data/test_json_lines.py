@@ -1,4 +1,4 @@
-"""Files of JSON lines are read as they are meant, and a bad line is named."""
+"""Files of JSON lines are read correctly, and a bad line is named."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ def test_keys_are_looked_for_in_lines_of_any_length(write: WriteFile) -> None:
     assert dataset.manifest.notes["not used"].startswith("'text', 'title';")
 
 
-def test_items_may_be_described_so(write: WriteFile, tmp_path: Path) -> None:
+def test_items_may_be_described_by_json_lines(write: WriteFile, tmp_path: Path) -> None:
     items = write('{"title": "A", "item_id": "a"}\n', "items.jsonl")
     config = PrepareConfig(protocol="none")
     dataset = prepare(write(ROW, "raw.jsonl"), tmp_path / "out", config, items=items)
     assert dataset.items.titles() == ["A"]
 
 
-def test_where_columns_are_named_it_is_delimited_text(write: WriteFile) -> None:
+def test_a_file_with_named_columns_is_delimited_text(write: WriteFile) -> None:
     dataset = prepare_lines(write("1,2\n", "raw.json"), columns=("user_id", "item_id"))
     assert dataset.items.ids() == [2]
 

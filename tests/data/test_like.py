@@ -1,4 +1,4 @@
-"""A preparation repeats the settings of the data that a run learned from."""
+"""A preparation repeats the settings of a run's data."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def test_a_run_keeps_the_settings_of_its_preparation(run: Run) -> None:
 
 
 @pytest.mark.parametrize("like", ["run", "first"])
-def test_they_are_repeated(run: Run, source: Path, tmp_path: Path, like: str) -> None:
+def test_the_settings_of_a_run_are_repeated(
+    run: Run, source: Path, tmp_path: Path, like: str
+) -> None:
     again = prepare(source, tmp_path / "again", like=tmp_path / like, protocol="none")
     assert settings_of(again) == SETTINGS
     assert (again.manifest.protocol, again.manifest.seed) == ("none", 0)
@@ -99,7 +101,7 @@ def test_what_is_given_wins_and_is_printed(run: Run, source: Path, tmp_path: Pat
     )
 
 
-def test_a_run_of_before_says_that_it_has_none(run: Run, source: Path, tmp_path: Path) -> None:
+def test_an_older_run_says_that_it_has_no_settings(run: Run, source: Path, tmp_path: Path) -> None:
     path = run.path / "config.json"
     document = json.loads(path.read_text())
     del document["request"]

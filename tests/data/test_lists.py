@@ -1,4 +1,4 @@
-"""Files with a user and all of their items on each line are the pairs that they stand for."""
+"""Files with a user and all of their items on each line give the same dataset as pairs."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_ids_of_text(write: WriteFile, tmp_path: Path) -> None:
 
 
 def test_a_given_split(write: WriteFile, tmp_path: Path) -> None:
-    """As LightGCN publishes its files: the users of both are the same."""
+    """LightGCN publishes two files with the same users."""
     train = write("0 1 2 3\n1 2 4\n2\n", "train.txt")
     test = write("0 4\n1 1 3\n", "test.txt")
     dataset = prepared(GivenSplit(train=train, test=test), tmp_path)
@@ -115,7 +115,7 @@ def test_a_given_split(write: WriteFile, tmp_path: Path) -> None:
 
 
 def test_a_long_line(write: WriteFile, tmp_path: Path) -> None:
-    """The first, one between others, and the last, longer than a buffer of DuckDB."""
+    """The first line, a line between others, and the last, longer than a buffer of DuckDB."""
     many = [f"{1_000_000 + number}" for number in range(300_000)]
     users = {"1": many, "2": many[:3], "3": many[::-1], "4": many[:2], "5": many * 14}
     dataset = prepared(write(text_of(users)), tmp_path, memory_limit="2GB")
@@ -143,7 +143,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name: str, write: WriteFile) -> None:
+def test_files_of_lists_that_are_refused(name: str, write: WriteFile) -> None:
     content, message = REFUSED[name]
     refuse(write(content), message, config=PrepareConfig(layout="lists"))
 
@@ -201,7 +201,7 @@ MAYBE = r"raw\.txt.* If a line has a user id and all items of that user, --layou
 @pytest.mark.parametrize("settings", [{}, IDS, BLANKS, BLANKS | IDS, BLANKS | SHORT])
 @pytest.mark.parametrize("separator", [" ", "\t", ","])
 def test_the_layout_is_named(separator: str, settings: dict[str, Any], write: WriteFile) -> None:
-    """The files of LightGCN and S3-Rec, and those that have one length by chance."""
+    """The files of LightGCN and S3-Rec, and files whose lines have one length by chance."""
     ragged = write(text_of(LISTS, separator, separator), "raw.txt")
     refuse(ragged, RAGGED, config=PrepareConfig(**settings))
     words = write("ana bolero clair\nben clair\n".replace(" ", separator), "raw.txt")
@@ -229,7 +229,7 @@ def test_the_layout_is_not_named(text: str, settings: dict[str, Any], write: Wri
 
 
 def test_pairs_with_a_blank(write: WriteFile, tmp_path: Path) -> None:
-    """As SASRec publishes its files; each message leads on."""
+    """The files of SASRec are read if the advice of each message is followed."""
     source = write("1 10\n1 11\n2 10\n", "raw.txt")
     message = r"none of its columns .*--columns .* It has none of the delimiters .*, such as ' '"
     refuse(source, message)

@@ -1,4 +1,4 @@
-"""Named sets, from tiny archives in the formats of the real ones."""
+"""Named sets, from tiny archives in the formats of the real archives."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_given_files_may_come_without_titles(tmp_path: Path) -> None:
     assert prepare("ml-100k", source_dir=folder).items.titles() is None
 
 
-def test_titles_of_ones_own_go_before_the_sets(mirror: FileServer, place: Path) -> None:
+def test_given_titles_override_the_titles_of_the_set(mirror: FileServer, place: Path) -> None:
     items = place / "items.csv"
     items.write_text("id,title\n1,One\n")
     dataset = prepare("ml-1m", items=items)
@@ -148,10 +148,10 @@ def test_the_sets_own_folder_is_used_where_it_stands(place: Path) -> None:
     assert named.manifest.num_users == movielens.NUM_USERS + 1
 
 
-def test_the_folder_of_the_guide_to_vae_cf_is_that_of_the_set(
+def test_the_folder_of_the_guide_to_vae_cf_is_the_folder_of_the_set(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """/data/ml-20m/extracted/ml-20m, with all the files of the archive."""
+    """The folder /data/ml-20m/extracted/ml-20m has all files of the archive."""
     raw = unpack("ml-20m", place / "ml-20m" / "extracted" / "ml-20m")
     (raw / "links.csv").write_text("movieId,imdbId,tmdbId\n1,2,3\n")
     assert prepare("ml-20m").manifest.num_items == movielens.NUM_ITEMS
@@ -159,7 +159,9 @@ def test_the_folder_of_the_guide_to_vae_cf_is_that_of_the_set(
     assert prepare("ml-20m", source_dir=place).manifest.num_items == movielens.NUM_ITEMS
 
 
-def test_what_has_the_name_of_a_set_goes_before_it(mirror: FileServer, place: Path) -> None:
+def test_a_file_with_the_name_of_a_set_is_taken_in_its_place(
+    mirror: FileServer, place: Path
+) -> None:
     made = prepare("ml-1m", place / "ml-1m")
     assert isinstance(made, Dataset)
     assert open_or_prepare(PrepareRequest.of("ml-1m")).path == Path("ml-1m")
@@ -286,7 +288,7 @@ def test_nowhere_to_keep_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
         prepare("ml-1m")
 
 
-def test_what_another_process_has_unpacked_meanwhile_is_taken(
+def test_a_set_that_another_process_has_unpacked_is_used(
     mirror: FileServer, tmp_path: Path
 ) -> None:
     folder = tmp_path / "cache" / "foretaste" / "ml-1m"
@@ -298,7 +300,7 @@ def test_what_another_process_has_unpacked_meanwhile_is_taken(
     assert prepare("ml-1m", progress=unpack_first).manifest.num_users == movielens.NUM_USERS
 
 
-def test_what_another_process_unpacks_as_this_one_begins_is_taken(
+def test_a_set_that_another_process_unpacks_at_the_start_is_used(
     mirror: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check = named_sets.check_output

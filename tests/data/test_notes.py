@@ -1,4 +1,4 @@
-"""Notes of a preparation: titles, suspicious ids, parts that nothing can be done with."""
+"""Notes of a preparation: titles, suspicious ids, useless parts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALL = PrepareConfig(protocol="none")
 
 @pytest.fixture
 def titles(write: WriteFile, tmp_path: Path) -> PrepareText:
-    """Prepares `PAIRS` with the text of a file of items; what is said of titles, and the titles."""
+    """Prepare `PAIRS` with the text of a file of items; the note on titles, and the titles."""
 
     def titles(content: str, **settings: object) -> tuple[str, list[str | None] | None]:
         config = PrepareConfig(protocol="none", **settings)  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ def titles(write: WriteFile, tmp_path: Path) -> PrepareText:
         ),
     ],
 )
-def test_titles_are_said(
+def test_the_note_on_titles_names_their_column(
     titles: PrepareText, content: str, message: str, found: int | None
 ) -> None:
     note, kept = titles(content)
@@ -159,11 +159,11 @@ MARKED = pd.DataFrame(
 )
 
 
-def test_python_is_given_the_notes_as_warnings_where_it_called(tmp_path: Path) -> None:
+def test_python_gets_the_notes_as_warnings_at_its_call(tmp_path: Path) -> None:
     titles = pd.DataFrame({"item_id": ["x", "y"], "title": ["X", "Y"]})
     calls = (
         lambda: prepare(MARKED, tmp_path / "out", ALL, items=titles),
-        lambda: prepare(MARKED, tmp_path / "out", ALL, items=titles),  # it is there
+        lambda: prepare(MARKED, tmp_path / "out", ALL, items=titles),  # the dataset exists
         lambda: open_or_prepare(PrepareRequest.of(MARKED, config=ALL, root=tmp_path)),
         lambda: foretaste.fit("popularity", MARKED),
     )
@@ -204,7 +204,7 @@ def test_python_is_told_of_rows_that_were_left_out(tmp_path: Path) -> None:
         "and item that are there already"
     )
     assert [str(warning.message) for warning in given][:1] == [f"out: rows: {message}"]
-    with warnings.catch_warnings():  # who buys again loses nothing
+    with warnings.catch_warnings():  # repeated purchases are no loss
         warnings.simplefilter("error")
         foretaste.fit("popularity", rows[:5].astype(int))
 
@@ -220,7 +220,7 @@ def test_a_printed_dataset_has_notes_and_sizes(tmp_path: Path) -> None:
 
 
 def rows(header: str, last: Callable[[int, int], object], users: Iterable[int] = range(5)) -> str:
-    """Five items of each of five users, with a column whose value is that of both numbers."""
+    """Five items of each of five users, with a column computed from both numbers."""
     pairs = [(user, item) for user in users for item in range(5)]
     return f"{header}\n" + "".join(f"{user},{item},{last(user, item)}\n" for user, item in pairs)
 
@@ -254,7 +254,7 @@ DAYS = "all times are days in the form {}"
          {"times": "1970-01-01 to 2099-01-01, read as seconds",
           "unusual times": f"5 of 25 {OUTSIDE}: '0', 1970-01-01 (out.csv, line 17) and "
           "'4070908800', 2099-01-01 (out.csv, line 18)"}),
-        # FILETIME, of which 1601 is the year 0
+        # FILETIME, which counts from 1601
         (lambda user, item: 133_536_384_000_000_000 + item * 10**7,
          {"times": "1974-03-26 to 1974-03-26, read as nanoseconds",
           "unusual times": f"25 of 25 {OUTSIDE}: '133536384000000000', 1974-03-26 (out.csv, "
@@ -269,7 +269,7 @@ DAYS = "all times are days in the form {}"
          {"times": "20241301 to 20241305, read as ranks"}),
     ],
 )  # fmt: skip
-def test_the_first_and_last_time_are_said(
+def test_a_note_has_the_first_and_last_time(
     prepared: PrepareText, time: Callable[[int, int], object], expected: dict[str, str]
 ) -> None:
     dataset = prepared(rows("user_id,item_id,time", time))
@@ -310,7 +310,7 @@ def test_days_that_are_numbers_are_read_by_the_format_that_the_note_names(
 
 @pytest.mark.parametrize("unit", [10**3, 10**6, 10**9])
 def test_each_source_has_its_own_unit(write: WriteFile, tmp_path: Path, unit: int) -> None:
-    """As a file in milliseconds and events in seconds, which some place beside the other."""
+    """A file in milliseconds and events in seconds are often read together."""
 
     def written(name: str, unit_of_user: Callable[[int], int]) -> Dataset:
         sources = [
@@ -387,7 +387,7 @@ def test_ids_that_a_spreadsheet_rounded(prepared: PrepareText) -> None:
          ("reviewerID", "asin", "unixReviewTime")),
     ],
 )  # fmt: skip
-def test_columns_as_real_exports_call_them(
+def test_columns_with_the_names_of_real_exports(
     prepared: PrepareText, header: str, columns: tuple[str, str, str]
 ) -> None:
     names = header.split(",")

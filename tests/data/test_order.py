@@ -34,7 +34,7 @@ def in_order(dataset: Dataset, histories: Histories) -> Placed:
 
 
 def expected_order(table: pa.Table, seed: int = 0) -> Placed:
-    """By the earliest time of each pair, then by the hash, downwards."""
+    """The pairs by their earliest time, then by descending hash."""
     first: dict[tuple[int, int], int] = {}
     columns = (table[name].to_pylist() for name in ("user_id", "item_id", "timestamp"))
     for user, item, time in zip(*columns, strict=True):
@@ -91,7 +91,7 @@ def test_a_given_split_has_one_order(tmp_path: Path) -> None:
     assert found == expected_order(kept)
 
 
-def test_ranks_of_a_given_split_begin_anew_in_each_part(tmp_path: Path) -> None:
+def test_ranks_of_a_given_split_begin_again_in_each_part(tmp_path: Path) -> None:
     parts = {"train": [8, 2, 5], "validation": [1, 9], "test": [4]}
     for name, items in parts.items():
         (tmp_path / f"{name}.txt").write_text(f"7 {' '.join(map(str, items))}\n")
@@ -105,7 +105,7 @@ def test_a_given_split_without_times_has_no_order(tmp_path: Path) -> None:
     parts = {name: one.drop_columns("timestamp") for name, one in split.parts().items()}
     dataset = prepare(GivenSplit(**parts), tmp_path / "out")
     assert not dataset.manifest.has_order
-    # In one part alone they order nothing.
+    # Times in one part alone order nothing.
     some = prepare(GivenSplit(**parts | {"train": split.train}), tmp_path / "some")
     assert not some.manifest.has_order
     assert "has no column 'timestamp'" in some.manifest.notes["order"]
@@ -146,7 +146,7 @@ def test_a_note_says_that_a_hash_orders_most(prepared: PrepareText) -> None:
     rows = [(user, item, f"2024-03-0{1 + item // 4}") for user in range(5) for item in range(8)]
     text = "user,item,date\n" + "".join(f"{user},{item},{day}\n" for user, item, day in rows)
     notes = prepared(text).manifest.notes
-    # Of seven neighbours six are of one day.
+    # Six of seven neighbours are of one day.
     assert notes["ties"] == "a hash orders 86% of the neighbours in a history: equal times"
     halves = text.replace("2024-03-01", "2024-03-01 0{}:00")
     for hour in range(40):
@@ -236,7 +236,7 @@ def test_the_order_is_read_on_request_alone(tmp_path: Path) -> None:
     assert in_order(dataset, whole[10:30]) == in_order(dataset, some)
     history = dataset.heldout("validation", order=True).history
     assert history.position is not None
-    # Training alone: the places of what is held out are gaps.
+    # Only training is read: the places of held-out items are gaps.
     assert (history.position < dataset.all_interactions().lengths().max() - 2).all()
 
 

@@ -1,4 +1,4 @@
-"""The file that is named is the one that is opened, hashed and read, whatever it is called."""
+"""The named file is opened, hashed and read, however odd its name is."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_link_is_read_as_its_own_name_says(write: WriteFile, here: Path) -> No
     assert prepare("x.csv.GZ", "out", ALL).users.ids() == ["right"]
 
 
-def test_a_way_up_goes_by_the_folder_that_a_link_leads_to(write: WriteFile, here: Path) -> None:
+def test_a_parent_folder_is_the_parent_of_the_linked_folder(write: WriteFile, here: Path) -> None:
     write(rows("wrong"), "[x].csv")
     write(rows("right"), "real/[x].csv")
     (here / "real" / "sub").mkdir()

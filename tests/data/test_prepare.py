@@ -1,4 +1,4 @@
-"""One input, one dataset: whatever the format, the order of rows and the machine."""
+"""One input gives one dataset, in any format, order of rows and machine."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_types_of_ids_may_be_said(prepared: PrepareText, table: pa.Table, tmp_pa
     assert {*map(type, frame.users.ids())} == {str}
 
 
-def test_ids_are_of_the_types_that_those_of_another_dataset_are(
+def test_ids_take_the_types_of_another_dataset(
     write: WriteFile, prepared: PrepareText, tmp_path: Path
 ) -> None:
     """A run has the same tables of ids."""
@@ -292,7 +292,7 @@ def test_foreign_directories_are_never_replaced(write: WriteFile, tmp_path: Path
     (out / "items.parquet").unlink()
     assert prepare(source, out, config, overwrite=True).path == out
     (out / "notes").mkdir()
-    assert prepare(source, out, config).path == out  # the same, which is opened
+    assert prepare(source, out, config).path == out  # opened, because it is the same
     with pytest.raises(
         DatasetError, match=r"out/notes: is no part of the dataset in its directory"
     ):
@@ -303,7 +303,7 @@ def test_foreign_directories_are_never_replaced(write: WriteFile, tmp_path: Path
 def test_a_dataset_that_another_process_has_just_made_is_kept(
     write: WriteFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It came after the last look at the place, while this one's files went to the disk."""
+    """The other dataset appeared after the last check, while this one was written."""
     source, out = write("user_id,item_id\n1,1\n"), tmp_path / "out"
     theirs = prepare(source, tmp_path / "theirs", protocol="none")
     check = preparation.check_output

@@ -55,7 +55,7 @@ def test_the_last_is_test_and_the_one_before_validation(prepared: PrepareText) -
     assert pairs_of(dataset, "train") == {(1, 10), (1, 11), (2, 13), (2, tied[2]), (3, 13), (3, 10)}
     history = {(1, 10), (1, 11), (2, 13), (2, tied[2])}
     assert pairs_of(dataset, "validation_history") == history
-    # Of user 2 the item before the last is in nobody's training.
+    # The item before user 2's last item is in nobody's training.
     assert pairs_of(dataset, "test_history") == history | {(2, tied[1])}
     assert dataset.manifest.counts["num_users_with_fewer_than_3_items"] == 1
 
@@ -70,7 +70,7 @@ def test_for_test_validation_items_are_known(prepared: PrepareText) -> None:
     assert test.is_grown is not None
     assert test.is_grown.tolist() == [user in dict(validation) for user in ids]
     assert dataset.heldout("validation").is_grown is None
-    # In their places, behind training and before what is held out.
+    # The items are in their places, after training and before the held-out items.
     assert test.history.position is not None
     assert test.target.position is not None
     for row in range(len(test)):
@@ -171,7 +171,7 @@ def test_a_fifth_of_their_items_is_the_target(prepared: PrepareText) -> None:
 
 
 def test_a_user_of_one_item_is_not_held_out(prepared: PrepareText) -> None:
-    """The item would be target or history, and the other missing."""
+    """The item would be the target or the history, and the other would be missing."""
     rows = "".join(f"{user},{item}\n" for user in range(4) for item in range(3))
     alone = "".join(f"{user},{user % 3}\n" for user in range(4, 34))
     dataset = prepared(f"user_id,item_id\n{rows}{alone}", num_heldout_users=1)
@@ -195,7 +195,7 @@ TEMPORAL = "user_id,item_id,timestamp\n" + "".join(
 
 def test_time_is_cut_by_share_of_interactions(prepared: PrepareText) -> None:
     dataset = prepared(TEMPORAL, protocol="temporal")
-    # Times tie in twos: 28-29 and 24-25 are whole, of 26-27 the hash decides.
+    # Times tie in pairs: 28-29 and 24-25 are whole, and the hash splits 26-27.
     first, second = sorted([26, 27], key=lambda n: hashed(0, n % 4, n))
     test, validation = {28, 29, first}, {second, 24, 25}
     assert pairs_of(dataset, "test") == {(n % 4, n) for n in test}
@@ -215,7 +215,7 @@ def test_users_that_come_after_the_cut_follow_the_others(prepared: PrepareText) 
 
 
 def test_equal_keys_of_different_users_have_an_order(prepared: PrepareText) -> None:
-    """Users a:b and a have items c and b:c, whose hashed texts are one."""
+    """Users a:b and a have items c and b:c, whose hashed texts are equal."""
     others = [f"u{number},x,1" for number in range(9)]
     for name, tied in (("one", ["a,b:c,2", "a:b,c,2"]), ("other", ["a:b,c,2", "a,b:c,2"])):
         text = "\n".join(["user_id,item_id,time", *others, *tied, ""])
@@ -254,7 +254,7 @@ def test_none_trains_on_everything(prepared: PrepareText) -> None:
          "too few interactions for protocol temporal"),
     ],
 )  # fmt: skip
-def test_inputs_that_cannot_be_split_so(
+def test_inputs_that_the_protocol_cannot_split(
     prepared: PrepareText,
     text: str,
     settings: dict[str, object],
@@ -266,7 +266,7 @@ def test_inputs_that_cannot_be_split_so(
 
 
 def timed(time: Callable[[int, int], object]) -> str:
-    """Rows of 40 users with ten items each, at times by the numbers of user and item."""
+    """Rows of 40 users with ten items each; user and item decide the time."""
     pairs = [(user, item) for user in range(40) for item in range(10)]
     return "user_id,item_id,time\n" + "".join(
         f"{user},{item},{time(user, item)}\n" for user, item in pairs

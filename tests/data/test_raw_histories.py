@@ -1,4 +1,4 @@
-"""Histories of new users, read from whatever a preparation reads."""
+"""Histories of new users, read from every source of a preparation."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_one_id_that_is_text_makes_the_column_text(write: WriteFile) -> None:
 
 
 def test_two_columns_of_times_and_ratings_are_not_read(write: WriteFile) -> None:
-    """Two columns that both look like times are nothing that anyone could be asked about."""
+    """Two columns look like times, and nobody can say which one has them."""
     found = read_histories(write("user,item,Date,date,stars,Stars\n1,9,3,4,5,6\n1,2,1,1,5,6\n"))
     assert found == {1: [9, 2]}
 
@@ -64,7 +64,7 @@ def test_items_are_in_the_order_of_times(write: WriteFile) -> None:
 
 
 @pytest.mark.parametrize("time", ["yesterday", ""])
-def test_times_that_cannot_be_read_are_refused_with_what_helps(write: WriteFile, time: str) -> None:
+def test_unreadable_times_are_refused_with_advice(write: WriteFile, time: str) -> None:
     message = r"line 2: time .*; fix the column, or leave it out if the rows are in order, oldest"
     with pytest.raises(InputError, match=message) as refused:
         read_histories(write(f"user,item,date\n1,7,{time}\n1,9,2024-05-01\n"))
@@ -72,7 +72,7 @@ def test_times_that_cannot_be_read_are_refused_with_what_helps(write: WriteFile,
 
 
 def test_without_times_the_rows_are_the_order(tmp_path: Path) -> None:
-    """However many threads read them, and through a folder file by file."""
+    """The order survives several threads, and a folder read file by file."""
     items = np.random.default_rng(3).permutation(300_000)
     table = pa.table({"user": items % 3, "item": items})
     expected = {user: items[items % 3 == user].tolist() for user in range(3)}
@@ -100,7 +100,7 @@ def test_lists_are_read_as_they_stand(write: WriteFile) -> None:
 
 
 def test_columns_and_formats_of_times_may_be_named(write: WriteFile) -> None:
-    """Without a name the rows decide."""
+    """The rows decide if no column is named."""
     rows = "1,7,02.01.2024,8:00,9\n1,9,10.12.2023,9:00,10\n1,5,10.12.2023,7:00,8\n"
     file = write(f"user,item,day,clock,turn\n{rows}")
     named = PairsConfig(time_column=("day", "clock"), time_format="%d.%m.%Y %H:%M")

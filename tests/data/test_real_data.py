@@ -1,4 +1,4 @@
-"""Counts that are known of public data sets."""
+"""Known counts of public data sets."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_ml_100k_keeps_everybody(real_data: Path, tmp_path: Path) -> None:
     ("name", "num_users", "num_items", "num_rows"),
     [("beauty", 22_363, 12_101, 198_502), ("sports", 35_598, 18_357, 296_337)],
 )
-def test_lists_are_the_pairs_that_they_stand_for(
+def test_lists_give_the_dataset_of_their_pairs(
     real_data: Path, tmp_path: Path, name: str, num_users: int, num_items: int, num_rows: int
 ) -> None:
     source = real_data / name / "sequences.txt"

@@ -1,4 +1,5 @@
-"""What somebody disliked: no model learns from it, no metric moves, and it is kept as seen."""
+"""Disliked items: no model learns from them, no metric changes, and the dataset keeps them as
+seen."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ from tests.data.test_protocols import pairs_of
 from tests.runs.tiny import make_run
 
 HEADINGS = "user_id,item_id,rating,timestamp\n"
-# Users 1 to 6 like items; the item of a user's number is rated low by the user before.
+# Users 1 to 6 like items; before that, each user rated the item with their own number low.
 LIKED = [(user, item, 5, 10 * item) for user in range(1, 7) for item in range(1, 7) if item != user]
 LOW = [(user, user, 1, 7) for user in range(1, 7)]
-# A pair that has a kept row as well, before or after it; an item and a user that have no other row.
+# A pair that also has a kept row, before or after it; an item and a user without another row.
 OTHERS = [(1, 2, 2, 1), (2, 1, 1, 999), (3, 50, 1, 8), (60, 1, 1, 8)]
 SEEN = {(user, user) for user in range(1, 7)}
 
@@ -29,7 +30,7 @@ def text(*rows: list[tuple[int, int, int, int]]) -> str:
 
 
 def seen_of(dataset: Dataset | Run) -> set[tuple[Any, Any]]:
-    """The pairs that are seen, in the customer's ids."""
+    """The seen pairs, in the customer's ids."""
     seen = dataset.seen
     assert seen is not None
     users, items = dataset.users.ids(), dataset.items.ids()
@@ -73,7 +74,7 @@ def test_data_without_a_rule_on_ratings_have_no_such_part(prepared: PrepareText)
 
 
 def test_a_rule_that_leaves_nothing_out_has_an_empty_part(prepared: PrepareText) -> None:
-    """So the last dislike that is withdrawn is news of the next night."""
+    """The part is empty, so the next night notices that the last dislike was withdrawn."""
     dataset = prepared(text(LIKED), protocol="none", min_rating=4)
     assert seen_of(dataset) == set()
     assert dataset.manifest.counts["num_seen_pairs"] == 0

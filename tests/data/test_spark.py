@@ -1,5 +1,5 @@
-"""Spark prepares the dataset that DuckDB prepares, from the same files and settings, and refuses
-what it would read wrongly."""
+"""Spark prepares DuckDB's dataset from the same files and settings, and refuses files that it would
+read wrongly."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ ROWS = hostile_rows()
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    """A session for all tests of this file, as starting one takes most of their time; its own
-    settings are to change nothing."""
+    """A session for all tests of this file, because a start takes most of their time; its own
+    settings must change nothing."""
     own = {"spark.sql.files.maxRecordsPerFile": "50", "spark.sql.files.ignoreCorruptFiles": "true"}
     with quick_session(own) as session:
         from foretaste.data.preparation import spark_session
@@ -46,7 +46,7 @@ def spark() -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Case:
-    """A preparation that both engines make."""
+    """A preparation by both engines."""
 
     source: Callable[[Path], Any]
     settings: dict[str, Any]
@@ -54,11 +54,11 @@ class Case:
     num_partitions: int = 2
     rows_of_file: int = 1 << 20
     is_usual: bool = False
-    """Compiled by Spark and planned again as it runs, as where nothing is set for tests."""
+    """True if Spark compiles queries and plans them again while they run, as outside of tests."""
 
 
 def table_of(rows: list[Row], *, has_times: bool = True) -> pa.Table:
-    """Rows with ratings and times of types of their own."""
+    """Rows with ratings and times of different types."""
     user, item, rating, _ = zip(*rows, strict=True)
     columns: dict[str, Any] = {"user id": user, "item_id": item}
     columns["rating"] = pa.array(map(float, rating), pa.float64())
@@ -98,7 +98,7 @@ def decimals(folder: Path) -> Path:
 
 
 def split(folder: Path) -> GivenSplit:
-    """A split of typed columns, with candidates as text of which some are test items."""
+    """A split of typed columns, with candidates as text; some candidates are test items."""
     columns = {
         "user id": pa.array([n % 17 * 10**12 for n in range(300)]),
         "item_id": pa.array([n * n % 23 - 5 for n in range(300)], pa.int8()),
@@ -119,7 +119,7 @@ def split(folder: Path) -> GivenSplit:
 
 
 def weighted(folder: Path) -> Path:
-    """Weights from 1e-12 to 1e9, events, and pairs that come again and again, over some days."""
+    """Weights from 1e-12 to 1e9, events, and pairs that repeat over some days."""
     table = table_of(ROWS * 3, has_times=False)
     numbers = range(len(table))
     hours = [10 ** (number % 97 * 21 / 96 - 12) for number in numbers]
@@ -175,13 +175,13 @@ def typed_ids(folder: Path) -> list[Path]:
 
 
 def one_form(folder: Path) -> Path:
-    """Titles, one of them for two ids that differ in their form alone."""
+    """Titles; two ids that differ in their form alone share one."""
     ids = ["cafe\u0301", " tea", "30"]
     return write(folder / "items.parquet", pa.table({"item_id": ids, "title": ["a", "b", "c"]}))
 
 
 def described(folder: Path) -> Path:
-    """Features of many types, of items that come twice, and of new ones."""
+    """Features of many types, of repeated items, and of new items."""
     numbers = range(200)
     ids = [ITEMS[n % len(ITEMS)] if n % 3 else f"new {n % 40}" for n in numbers]
     columns = {
@@ -262,7 +262,7 @@ _USUAL = {
 
 
 def contents(dataset: Dataset) -> dict[str, Any]:
-    """Everything that an engine decides of a dataset."""
+    """Everything in a dataset that an engine decides."""
     manifest = dataset.manifest
     names = ("counts", "notes", "columns", "id_types", "filters", "config", "source")
     digests = {name: getattr(manifest, name) for name in ("digest", "seen_digest")}
@@ -272,7 +272,7 @@ def contents(dataset: Dataset) -> dict[str, Any]:
 def test_both_engines_prepare_the_same(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
-    """However Spark shares the rows out, over tasks and over files."""
+    """Spark's distribution of the rows over tasks and files changes nothing."""
     from foretaste.data.preparation import spark_engine, spark_session
 
     usual = spark_session._SETTINGS
@@ -293,12 +293,12 @@ def test_both_engines_prepare_the_same(
                 for engine in ("duckdb", "spark")
             )
             assert contents(second) == contents(first)
-            # Ranges of users are found by a sample of them, and some may have nobody.
+            # A sample of the users decides the ranges of users, and some ranges may be empty.
             is_in_several = first.manifest.num_interactions > case.rows_of_file
             assert (len(second.manifest.train_files) > 1) == is_in_several
             assert second.manifest.engine.startswith("spark 4")
             assert verify(second.path) == []
-            # A dataset is the same whatever engine made it.
+            # A dataset is the same from both engines.
             again = prepare(source, second.path, items=items, **case.settings)
             assert again.manifest == second.manifest
 
@@ -352,7 +352,7 @@ def test_what_spark_names(spark: Any, tmp_path: Path) -> None:
 
 
 def test_a_table_is_known_by_its_rows(spark: Any) -> None:
-    """Views of one table are others, and a view that is altered is another, as its rows are."""
+    """Views of one table differ, and an altered view differs, because its rows do."""
     from foretaste.data.preparation.spark_sources import open_named
 
     states = set()
@@ -372,7 +372,7 @@ def test_a_table_is_known_by_its_rows(spark: Any) -> None:
 
 
 def test_folders_below_a_name_are_read(spark: Any, tmp_path: Path) -> None:
-    """Folders named COLUMN=VALUE too, without a column, as those of a local folder."""
+    """Folders named COLUMN=VALUE are read too, without a column, as in a local folder."""
     from foretaste.data.preparation.spark_sources import open_named
 
     folders = ("", "2024/01", "shop=Zo%C3%AB 1+1", "shop=__HIVE_DEFAULT_PARTITION__/x", "item_id=7")
@@ -416,7 +416,8 @@ def test_names_that_spark_cannot_read(spark: Any, name: str, message: str) -> No
 
 
 def test_text_is_refused(spark: Any, tmp_path: Path) -> None:
-    """As files, local ones and those that Spark names, and as times and ratings within Parquet."""
+    """Text is refused in local files, in files that Spark names, and as times and ratings in
+    Parquet."""
     lines = tmp_path / "lines.jsonl"
     lines.write_text('{"user": 1, "item": 2}\n')
     path = write_csv(tmp_path / "plays" / "a.csv", ROWS)
@@ -442,7 +443,7 @@ def test_dates_and_clocks_in_two_columns_are_text(spark: Any, tmp_path: Path) ->
 
 
 def test_an_error_names_the_file(spark: Any, tmp_path: Path) -> None:
-    """Of many files that are read as one."""
+    """The error names one of many files that are read together."""
     rows = {"user": ["1"] * 9, "item": [str(number) for number in range(9)]}
     for name in "abcd":
         table = pa.table(rows | ({"user": ["", *rows["user"][1:]]} if name == "b" else {}))
@@ -458,7 +459,7 @@ def test_an_error_names_the_file(spark: Any, tmp_path: Path) -> None:
 
 
 def test_rows_with_an_empty_id_are_left_out(spark: Any, tmp_path: Path) -> None:
-    """Ids that a missing one makes floats become integers, as by the other engine."""
+    """Ids that are floats because one is missing become integers, as with the other engine."""
     users, items = [7.0, None, 7.0, 8.0, 9.0, float("nan")], ["a", "a", "b", None, "a", ""]
     pq.write_table(pa.table({"customer": users, "sku": items}), tmp_path / "guests.parquet")
     made = [
@@ -480,7 +481,7 @@ def test_rows_with_an_empty_id_are_left_out(spark: Any, tmp_path: Path) -> None:
 
 
 def test_nanoseconds_are_rounded_by_both_engines(spark: Any, tmp_path: Path) -> None:
-    """Those of INT96, which old programs wrote, are cut."""
+    """Nanoseconds in INT96, which old programs wrote, are cut."""
     from foretaste.data.preparation.spark_engine import SparkEngine
     from foretaste.data.preparation.spark_sources import registered
 
@@ -503,7 +504,7 @@ def test_nanoseconds_are_rounded_by_both_engines(spark: Any, tmp_path: Path) -> 
 
 
 def test_files_that_are_written_alike_are_read_as_one(spark: Any, tmp_path: Path) -> None:
-    """Others are not, and a file that Spark would leave out is refused."""
+    """Other files are not, and a file that Spark would leave out is refused."""
     from foretaste.data.preparation.spark_sources import registered
 
     plays = pa.table({"user": [n % 3 for n in range(9)], "item": list(range(9))})
@@ -520,7 +521,7 @@ def test_files_that_are_written_alike_are_read_as_one(spark: Any, tmp_path: Path
 
 
 def test_lists_are_the_same_from_both_engines(spark: Any, tmp_path: Path) -> None:
-    """Local files of every compression, and files that Spark names."""
+    """Lists are local files of every compression, and files that Spark names."""
     folder = tmp_path / "lists"
     folder.mkdir()
     parts = ("\ufeff7 1 2  3\r\n\r\n8,1\t,2\r\n", "9 2,3 ,1, \n10\n", "ana|é bolero 1")

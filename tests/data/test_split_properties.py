@@ -1,4 +1,4 @@
-"""Properties of every split, whatever the interactions."""
+"""Properties of every split, for any interactions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pairs_of(rows: Histories, user_index: list[int] | None = None) -> Pairs:
     validation=st.sampled_from(["hold-out", "none"]),
     seed=st.integers(0, 3),
 )
-def test_splits(
+def test_every_split_has_these_properties(
     rows: list[tuple[int, str, int]], protocol: str, validation: str, seed: int
 ) -> None:
     users, items, times = zip(*rows, strict=True)
@@ -72,14 +72,14 @@ def check_parts(dataset: Dataset) -> None:
     seen_by_models = train.union(*held) if held else train
     assert seen_by_models <= everything
     assert sum(map(len, held)) + len(train) == len(seen_by_models)
-    # All that is missing is what held-out users have and the catalogue has not.
+    # Only items of held-out users that the catalogue lacks are missing.
     for user, item in everything - seen_by_models:
         assert user >= dataset.manifest.num_train_users
         assert item >= dataset.manifest.num_items
 
 
 def check_split(split: HeldOut, train: Pairs, dataset: Dataset) -> list[Pairs]:
-    """The split's own interactions: its targets, and what new users fold in."""
+    """The split's own interactions: its targets, and the fold-in items of new users."""
     user_index = split.user_index.tolist()
     assert user_index == sorted(set(user_index))
     assert split.target.lengths().min() > 0

@@ -1,4 +1,4 @@
-"""Names in object stores, and datasets that are copied to where a rename is no single step."""
+"""Names in object stores, and datasets copied to a place without an atomic rename."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_dataset_of_a_table_has_its_whole_name(tmp_path: Path) -> None:
 def test_a_dataset_is_not_there_until_its_last_file_is(
     tmp_path: Path, *, is_replaced: bool
 ) -> None:
-    """In any order of copying, where a file system cannot rename a folder."""
+    """The files may be copied in any order if a file system cannot rename a folder."""
     (tmp_path / "raw.csv").write_text(ROWS)
     whole = prepare(tmp_path / "raw.csv", tmp_path / "whole")
     dataset = in_partitions(whole, tmp_path / "in_files", [0, 3])

@@ -96,6 +96,6 @@ def test_without_taste_there_is_nothing_to_learn() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"num_genres": 10**9}, {"num_items": 10**12}])
-def test_what_does_not_fit_is_told_beforehand(settings: dict[str, int]) -> None:
+def test_shapes_too_large_for_memory_are_refused_first(settings: dict[str, int]) -> None:
     with pytest.raises(UnsupportedError, match=r"generating 60,000 interactions .*; ask for fewer"):
         generate_histories(GenerateConfig(**settings))

@@ -1,4 +1,4 @@
-"""Times of one form keep their order, to the microsecond; what is no time is refused."""
+"""Times of one form keep their order to the microsecond; other values are refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLUMNS = {"user_id": "user", "item_id": "item", "time": "time"}
 BILLION = 10**9
 few = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
-# Nanoseconds since 1970: around now, where seconds have ten digits, and close to each other.
+# Nanoseconds since 1970: near today, when seconds have ten digits, and close to each other.
 nanos = st.one_of(
     st.integers(1_700_000_000 * BILLION, 1_700_000_001 * BILLION),
     st.integers(-2 * BILLION, 2 * BILLION),
@@ -39,12 +39,12 @@ moments = st.lists(nanos.flatmap(lambda at: st.sampled_from([at, at + 1, at - 1]
 
 
 def ranks(values: Sequence[Any]) -> list[int]:
-    """The rank of each value among the distinct ones, in order."""
+    """The rank of each value among the distinct values, in order."""
     return [sorted(set(values)).index(value) for value in values]
 
 
 def read_times(source: Any, time_format: str | None = None) -> list[Any]:
-    """The times of a source as they are compared, in the order of its items."""
+    """The compared times of a source, in the order of its items."""
     opened = open_sources(source, FileFormat())
     sources = [found.reading(COLUMNS.values()) for found in opened]
     with DuckDBEngine(Path("unused"), "1GB", 1) as engine:
@@ -70,7 +70,7 @@ def rounded_to_micros(at: Sequence[int]) -> list[int]:
 
 
 def iso(at: int, decimals: int = 9, offset_minutes: int | None = None, gap: str = "") -> str:
-    """A time as text, cut to some decimals, with the offset it is written for."""
+    """A time as text, cut to some decimals, with the given UTC offset."""
     seconds, fraction = divmod(at, BILLION)
     local = datetime.datetime(1970, 1, 1) + datetime.timedelta(
         seconds=seconds, minutes=offset_minutes or 0
@@ -106,7 +106,7 @@ def test_times_with_offsets(write: WriteFile, at: list[int], offsets: list[int],
 @few
 @given(moments)
 def test_integers(write: WriteFile, at: list[int]) -> None:
-    """Exactly, also those in nanoseconds: of more digits than floating point has."""
+    """Integers are exact, also in nanoseconds, which have more digits than floating point."""
     lines = [f'{{"user": 1, "item": {item}, "time": {time}}}\n' for item, time in enumerate(at)]
     decimals = pa.array(list(map(Decimal, at)), pa.decimal128(38, 0))
     for source in (
@@ -123,7 +123,7 @@ def in_seconds(at: int) -> str:
 
 
 def in_tens(at: int) -> str:
-    """Of more digits than a 64-bit integer has."""
+    """Numbers with more digits than a 64-bit integer are compared too."""
     return str(at * 10 + 3)
 
 
@@ -134,7 +134,7 @@ def now_and_then_in_half(at: int) -> str:
 @few
 @given(at=moments, written=st.sampled_from([in_seconds, in_tens, now_and_then_in_half]))
 def test_other_numbers(write: WriteFile, at: list[int], written: Callable[[int], str]) -> None:
-    """As floating point: as text, in JSON lines and as decimals of Arrow."""
+    """Floating point may be text, JSON lines or decimals of Arrow."""
     texts = [*map(written, at), "0.5"]
     lines = [f'{{"user": 1, "item": {item}, "time": {text}}}\n' for item, text in enumerate(texts)]
     decimals = frame(pa.array(list(map(Decimal, texts)), pa.decimal128(38, 9)))
@@ -168,7 +168,7 @@ def test_stored_times(tmp_path: Path, at: list[int], unit: str, zone: str | None
 
 @few
 @given(moments)
-def test_times_as_old_versions_of_spark_store_them(tmp_path: Path, at: list[int]) -> None:
+def test_times_stored_by_old_versions_of_spark(tmp_path: Path, at: list[int]) -> None:
     table = frame(pa.array(at, pa.timestamp("ns")))
     pq.write_table(table, tmp_path / "x.parquet", use_deprecated_int96_timestamps=True)
     assert read_times(tmp_path / "x.parquet") == cut_to_micros(at)
@@ -270,7 +270,7 @@ def test_times_of_a_format_of_their_own(
 
 
 BEGIN = datetime.datetime(2024, 2, 1, 10, 5, 9)
-# Written forms of a date and a clock, and the format that reads all times of the column.
+# Spellings of a date and a clock, and the format that reads all times of the column.
 FORMS = [
     # of shops and spreadsheets
     ("%m/%d/%Y %H:%M", None),
@@ -315,7 +315,7 @@ FORMS = [
 def test_a_refused_form_is_met_with_the_format_that_reads_the_whole_column(
     write: WriteFile, form: str, format: str | None
 ) -> None:
-    """The days are so many that the month and the day cannot be confused."""
+    """The column has enough days to tell the month from the day."""
     moments = [BEGIN + datetime.timedelta(hours=37 * number) for number in range(60)]
     texts = [moment.strftime(form) for moment in moments]
     source = write(as_csv(texts))
@@ -324,13 +324,13 @@ def test_a_refused_form_is_met_with_the_format_that_reads_the_whole_column(
     says = "; --time-format (time_format=... in Python) says how dates are written: "
     before, _, formats = str(error.value).partition(says)
     assert f"time '{texts[0]}' does not fit: times are all numbers, all dates such" in before
-    # Two digits may be the day and the year in turn, as long as no day is above 31.
+    # Two digits may be the day or the year if no day is above 31.
     assert formats.startswith(repr(format or form))
     assert formats.endswith(" reads all of them") or "%y" in form
     assert ranks(read_times(source, format or form)) == ranks(
         [moment.date() if "%H" not in form and "%I" not in form else moment for moment in moments]
     )
-    # The same advice where another format was asked for.
+    # The advice is the same if another format was given.
     with pytest.raises(InputError, match="is not written as '%d' says") as error:
         read_times(source, "%d")
     assert str(error.value).endswith(formats)
@@ -384,7 +384,7 @@ def test_a_date_and_a_clock_in_two_columns(
 
 
 def test_dates_and_clocks_that_are_no_text(tmp_path: Path) -> None:
-    """Of a frame, and of Parquet: dates with midnights, and clocks of a type of their own."""
+    """Frames and Parquet have dates with midnights, and clocks of their own type."""
     days = [datetime.datetime(2024, 2, day) for day in (1, 2, 1)]
     clocks = [datetime.time(23, 59), datetime.time(0, 0, 1), datetime.time(12)]
     rows = {"user": [1, 1, 1], "item": [1, 2, 3]}
@@ -411,7 +411,8 @@ def test_columns_of_dates_and_clocks_that_cannot_be(write: WriteFile) -> None:
 
 
 def test_a_frame_of_objects_that_mixes_times_with_an_offset_and_without(tmp_path: Path) -> None:
-    """Arrow takes those without for UTC: 10:00 in New York came after 12:00 of an unknown zone."""
+    """Arrow takes times without an offset for UTC: 10:00 in New York came after 12:00 of an unknown
+    zone."""
     zone = datetime.timezone(datetime.timedelta(hours=-5))
     aware, naive = BEGIN.replace(tzinfo=zone), BEGIN
     for times in ([aware, pd.NaT, naive], [None, naive, aware], [aware, aware, naive]):
@@ -446,6 +447,6 @@ def test_formats_that_cannot_be(write: WriteFile) -> None:
     refuse(frame([1, 2, 3]), message, SettingError, time_format="%d/%m/%Y")
 
 
-def test_a_format_where_no_times_are_read(write: WriteFile) -> None:
+def test_a_format_without_times(write: WriteFile) -> None:
     message = "there is no time column; name one with --time-column"
     refuse(write("user,item\n1,2\n"), message, SettingError, time_format="%d/%m/%Y")

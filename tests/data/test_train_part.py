@@ -20,7 +20,7 @@ from foretaste.runs.verification import verify
 from tests.data.partitions import in_partitions
 
 GIANT = 5
-"""A user with more interactions than all others have."""
+"""A user with more interactions than all others together."""
 
 LAYOUTS: dict[str, list[int]] = {"one file": [], "three": [0, 3, 6], "with an empty one": [0, 4, 4]}
 
@@ -102,7 +102,7 @@ def test_only_row_groups_with_these_users_are_read(
 
     monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
     part = laid_out.train_part(range(1, 3))
-    # The groups, of three rows here, where the part begins and ends have rows of others.
+    # The first and last group of the part, of three rows here, also have rows of other users.
     assert part.num_interactions <= sum(num_read) <= part.num_interactions + 4
     num_read.clear()
     laid_out.user_bounds(4)
@@ -142,9 +142,7 @@ def replace_by_another(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [replace_by_another, Path.unlink])
-def test_a_file_that_is_another_meanwhile(
-    laid_out: Dataset, damage: Callable[[Path], None]
-) -> None:
+def test_a_replaced_file_is_refused(laid_out: Dataset, damage: Callable[[Path], None]) -> None:
     path = laid_out.path / laid_out.manifest.train_files[0]
     damage(path)
     for read in (laid_out.train_part, lambda users: laid_out.train):
@@ -155,7 +153,7 @@ def test_a_file_that_is_another_meanwhile(
 def test_no_thread_of_arrow_holds_what_is_python_s(
     laid_out: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Where Python exits as such a thread lets go of it, the process aborts.
+    # If Python exits while a thread of Arrow releases Python's bytes, the process aborts.
     open_regular, threads = part_files.open_regular, set()
 
     class Watched(BufferedReader):
@@ -172,7 +170,7 @@ def test_no_thread_of_arrow_holds_what_is_python_s(
     assert threads == {threading.current_thread()}
 
 
-def test_a_file_that_changes_as_it_is_read(
+def test_a_file_that_changes_during_the_read_is_refused(
     laid_out: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     laid_out.user_bounds(2)

@@ -1,4 +1,4 @@
-"""Columns that are not read: of any type and any name, in frames and in files of Parquet."""
+"""Unread columns may have any type and any name, in frames and in files of Parquet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protocol unseen: what half of the users of a run have done since its training is held out."""
+"""Protocol unseen: the new items of half of a run's users since its training are held out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADINGS = "user_id,item_id,timestamp\n"
 # Users 1 to 9 with three items each; user 9 alone has item 90.
 BEFORE = [(user, item, item) for user in range(1, 10) for item in (user, user + 1, user + 2)]
 BEFORE.append((9, 90, 90))
-# Users 1 to 5 come back, user 1 with an item that nobody had; 20 and 21 are strangers. User 6
+# Users 1 to 5 come back, user 1 with an item that nobody had; 20 and 21 are new users. User 6
 # repeats an item. Item 8 of user 8 is withdrawn, and so is all that user 9 had, who comes back.
 NEWS = [(user, 30, 100) for user in range(1, 6)]
 NEWS += [(1, 99, 101), (2, 31, 101), (6, 7, 102), (9, 30, 103)]
@@ -33,7 +33,7 @@ def text(rows: list[tuple[int, int, int]]) -> str:
 
 @pytest.fixture
 def run(prepared: PrepareText, tmp_path: Path) -> Run:
-    """The run that is served: trained on everything of before."""
+    """The served run: trained on everything before."""
     return make_run(tmp_path / "served", prepared(text(BEFORE), "before", protocol="none"))
 
 
@@ -78,7 +78,7 @@ def test_the_history_is_what_both_were_trained_on(tonight: Dataset, run: Run) ->
     [
         BEFORE,
         [*BEFORE, (1, 2, 500)],  # a repeat
-        [*BEFORE, (20, 1, 500), (20, 777, 501)],  # a stranger, with a product that nobody had
+        [*BEFORE, (20, 1, 500), (20, 777, 501)],  # a new user, with a new item
         [row for row in BEFORE if row[0] != 3],
     ],
     ids=["the same", "a repeat", "a stranger", "fewer"],
@@ -138,7 +138,7 @@ def test_another_run_is_another_dataset(run: Run, write: WriteFile, tmp_path: Pa
     assert prepare(source, protocol="unseen", like=other.path).path != first.path
 
 
-def test_it_needs_a_run(run: Run, write: WriteFile, tmp_path: Path) -> None:
+def test_protocol_unseen_needs_a_run(run: Run, write: WriteFile, tmp_path: Path) -> None:
     source = write(text(TODAY), "today.csv")
     for like, message in (
         (None, "protocol unseen holds out what a run has not seen, and there is no run; name it"),

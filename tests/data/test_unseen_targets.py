@@ -9,21 +9,21 @@ from foretaste.errors import InputError
 from tests.data.conftest import PrepareText
 from tests.data.test_protocols import pairs_of
 
-# The last items of users 1 and 2 are nobody else's.
+# Nobody else has the last items of users 1 and 2.
 LAST = (
     "user_id,item_id,timestamp\n"
     "1,5,1\n1,6,2\n1,7,3\n1,90,4\n2,5,1\n2,6,2\n2,91,3\n2,7,4\n3,7,1\n3,5,2\n3,6,3\n3,5,4\n"
 )
 
 
-def test_they_are_misses(prepared: PrepareText) -> None:
+def test_unseen_targets_are_misses(prepared: PrepareText) -> None:
     dataset = prepared(LAST)
     assert pairs_of(dataset, "test") == {(1, 90), (2, 7), (3, 6)}
     assert dataset.manifest.counts["num_test_targets_unseen_in_training"] == 1
     assert "num_test_targets_dropped_as_unseen" not in dataset.manifest.counts
 
 
-# Every user has an item of their own, so that some targets are unseen whoever is held out.
+# Every user has an item of their own, so some targets are unseen for any held-out users.
 OWN = "user_id,item_id\n" + "".join(
     f"{user},{item}\n" for user in range(20) for item in (*range(9), 100 + user)
 )
@@ -65,7 +65,7 @@ def test_other_protocols_and_filters_keep_them(prepared: PrepareText) -> None:
     assert dataset.manifest.counts["num_test_targets_unseen_in_training"] == 3
 
 
-def test_where_none_is_left_it_says_how_to_keep_them(prepared: PrepareText) -> None:
+def test_the_error_says_how_to_keep_them_if_none_is_left(prepared: PrepareText) -> None:
     text = "user_id,item_id\n" + "".join(f"{n // 5},{n}\n" for n in range(50))
     message = (
         r"nothing is left of the validation part: training has none of its items; "

@@ -1,4 +1,4 @@
-"""Weights of interactions: what they are made of, where they stand, and what is refused."""
+"""Weights of interactions: their computation, their place in the files, and refused weights."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ b,z,4,,2024-01-05
 
 
 def weights_of(dataset: Dataset) -> dict[tuple[str, str], float]:
-    """The weights as they are stored, by user and item."""
+    """The stored weights, by user and item."""
     table = pq.read_table(dataset.path / "train.parquet")
     assert table.schema.field("weight").type == pa.float32()
     users = dataset.users.ids(table["user_index"].to_numpy())
@@ -82,7 +82,7 @@ def test_events_alone_keep_rows_and_give_no_weights(prepared: PrepareText) -> No
 
 
 def test_without_weights_nothing_changes(prepared: PrepareText) -> None:
-    """The digest is of a time before there were weights or an order, and so is the manifest."""
+    """The digest is older than weights and orders, and so is the manifest."""
     lines = [line.rsplit(",", 1)[0] for line in EVENTS.splitlines()]
     dataset = prepared("\n".join(lines) + "\n", protocol="leave-one-out")
     manifest = (dataset.path / "manifest.json").read_text()
@@ -150,7 +150,7 @@ def test_a_weight_falls_for_sixty_half_lives(prepared: PrepareText) -> None:
 
 
 def test_rows_of_the_future_weigh_nothing(prepared: PrepareText) -> None:
-    """A pair that training has comes again in the time of the test part."""
+    """A training pair repeats in the time of the test part."""
     rows = "".join(f"u{n % 5},i{n},1,{1_600_000_000 + n}\n" for n in range(40))
     again = "u0,i0,100,1600000039\n"
     dataset = prepared(
@@ -160,9 +160,7 @@ def test_rows_of_the_future_weigh_nothing(prepared: PrepareText) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["none", "held-out-users"])
-def test_later_rows_of_a_pair_count_where_time_does_not_split(
-    protocol: str, tmp_path: Path
-) -> None:
+def test_later_rows_of_a_pair_count_if_time_does_not_split(protocol: str, tmp_path: Path) -> None:
     day, begin = 86_400, 1_600_000_000
     users = [user for user in range(9) for _ in range(3)]
     table = pa.table(
@@ -187,7 +185,7 @@ def test_a_given_split_weighs_rows_of_its_training_part(tmp_path: Path) -> None:
     refuse(split, "half_life needs real times, and there is no time", SettingError, half_life="9d")
 
 
-def test_values_of_a_matrix_are_weights_where_asked_for(tmp_path: Path) -> None:
+def test_values_of_a_matrix_are_weights_if_asked_for(tmp_path: Path) -> None:
     matrix = scipy.sparse.coo_array(([2.5, 1.0, 4.0], ([0, 0, 1], [0, 1, 0])), shape=(2, 2))
     dataset = prepare(matrix, tmp_path / "m", protocol="none", weight_column="rating")
     assert list(weights_of(dataset).values()) == [2.5, 1.0, 4.0]
@@ -292,7 +290,7 @@ def test_ages_need_times(prepared: PrepareText, name: str, message: str) -> None
 def test_ages_need_times_of_one_unit_in_each_source(
     write: WriteFile, tmp_path: Path, beside: bool
 ) -> None:
-    """One event in milliseconds is found, also beside a file in milliseconds."""
+    """One event in milliseconds is named, also beside a file in milliseconds."""
     rows = "".join(f"{user},{user % 3},{1_600_000_000 + user}\n" for user in range(9))
     events = write(f"user,item,time\n{rows}1,2,1600000000001\n", "events.csv")
     others = write(
@@ -317,7 +315,7 @@ def test_ages_need_times_of_one_unit_in_each_source(
 def test_a_row_far_after_all_others_ages_no_other(
     prepared: PrepareText, protocol: str, num_odd: int, num_rows: int
 ) -> None:
-    """As one dated 2099. Under leave-one-out two of a user's are held out, so there are more."""
+    """Rows are dated 2099. Leave-one-out holds out two rows of a user, so the test adds two."""
     rows = "".join(f"v,i{n},1600000000\n" for n in range(3))
     rows += "".join(f"u{n % 30},i{n // 30},{1_600_000_000 + 999 * n}\n" for n in range(num_rows))
     num_odd += 2 * (protocol == "leave-one-out")
