@@ -32,8 +32,7 @@ KEYWORDS: dict[str, tuple[str, str, list[Any]]] = {
         [*map(config_class, MODEL_NAMES), PretrainingConfig, LogConfig],
     ),
 }
-"""By class, its base, what it is, and the configs with its keywords; those of the base are not
-repeated."""
+"""Base, description and configs of each class; keywords of the base are not repeated."""
 
 OF_VERBS = {"threads"}
 """Settings of a preparation that other verbs take as a parameter of their own."""
@@ -54,7 +53,7 @@ a `TrainRequest`."""
 
 
 def text() -> str:
-    """The module."""
+    """The text of the module."""
     parts = [HEAD.format(models=_listed(MODEL_NAMES))]
     written: dict[str, set[str]] = {"TypedDict": OF_VERBS}
     for name, (base, about, configs) in KEYWORDS.items():
@@ -73,7 +72,7 @@ def text() -> str:
 
 
 def _union(arms: dict[str, None]) -> str:
-    """One hint of several; of the choices of models, all, and None last."""
+    """Join several hints into one: all choices of models, None last."""
     choices = [arm for arm in arms if arm.startswith('"')]
     others = [arm for arm in arms if arm not in choices and arm != "None"]
     literal = [f"Literal[{_listed(one.strip(chr(34)) for one in choices)}]"] if choices else []

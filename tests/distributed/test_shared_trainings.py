@@ -200,7 +200,7 @@ def test_another_number_of_ranks_resumes_and_says_so(
 
 
 STEPLESS: dict[str, Any] = {"epochs": 1, "learning_rate": 1e-12, "seed": 4}
-"""A training that ends with its first weights."""
+"""Settings of a training that ends with its first weights."""
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -32,7 +32,7 @@ CALLS = ("open", "os.", "ctypes.", "shutil.", "tempfile.")
 
 
 class Nights(Campaign):
-    """A run that answers, and trainings that are to replace it."""
+    """A run that answers, and trainings that should replace it."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, 0, 0)
@@ -44,7 +44,7 @@ class Nights(Campaign):
         run_of(model, open_dataset(self.directory / "data"), path, **SETTINGS | more)
 
     def night(self, model: str = "gmf", **more: Any) -> None:
-        """Tonight's command."""
+        """Run tonight's command."""
         self.train_at(self.path, model, overwrite=True, **more)
 
     def resumed(self) -> None:
@@ -54,7 +54,7 @@ class Nights(Campaign):
         assert load(self.path).recommend([1], k=3)
 
     def dying_at_call(self, number: int, can_exchange: bool) -> None:
-        """Tonight's command, killed before a call while the new run is put in place."""
+        """Run tonight's command, killed before a call while the new run is put in place."""
         take_place, num_calls = Run.take_place, count(1)
 
         def counted(event: str, arguments: object) -> None:
@@ -89,7 +89,8 @@ class Nights(Campaign):
             say(moment=moment, same=True)
 
     def in_the_end(self, *, can_exchange: bool) -> None:
-        """A whole run answers after each kill, and the same command leaves the new one alone."""
+        """Kill at the end: a whole run answers after each kill, and the same command leaves only
+        the new one."""
         for number in count(1):
             before = self.yesterday()
             killed = self.is_killed(partial(self.dying_at_call, number, can_exchange), None)
@@ -104,13 +105,13 @@ class Nights(Campaign):
                 break
 
     def yesterday(self) -> dict[str, bytes]:
-        """A run that answers and nothing else; returns its files."""
+        """Leave only a run that answers; return its files."""
         shutil.rmtree(self.path.parent, ignore_errors=True)
         shutil.copytree(self.directory / "yesterday", self.path.parent)
         return contents(self.path)
 
     def found(self, before: dict[str, bytes]) -> str:
-        """The model that answers at the place, whole."""
+        """The name of the model that answers; the run must be whole."""
         model = Run.open(self.path).config.model
         self.in_child(self.answer)
         files = {name: text for name, text in contents(self.path).items() if "lock" not in name}

@@ -35,7 +35,7 @@ from foretaste.training import resume
 from tests.training.trainings import numbers_of, run_of
 
 FIRST_USE_IMPORTS = (pyarrow.dataset,)
-"""What reading Parquet imports, too late for children to share."""
+"""Imports of reading Parquet, made here so that children share them."""
 
 SHAPE = GenerateConfig(num_users=60, num_items=40, num_interactions=900, num_genres=4)
 CASES = [("gmf", "fp32")] + [
@@ -46,14 +46,15 @@ CASES = [("gmf", "fp32")] + [
 SETTINGS: dict[str, Any] = {"epochs": 6, "checkpoint_every_s": 0.0}
 BATCH_SIZES = {"vae": 15, "dae": 15, "recvae": 30}
 FIRST_DELAY = 0.5
-"""Longest delay of a first kill, of the time a whole training takes: most are killed often."""
+"""Longest delay of a first kill, as a share of a whole training's time, so that most trainings are
+killed often."""
 PATIENCE = 0.1
-"""Added with every kill, so that a training that gets no further in that time ends all the same."""
+"""Share added to the delay with every kill, so that a training without progress still ends."""
 
 
 @dataclass
 class Campaign:
-    """Kills trainings in ``directory`` until there were enough."""
+    """Kills trainings in ``directory`` until the kills suffice."""
 
     directory: Path
     num_kills: int
@@ -75,7 +76,8 @@ class Campaign:
         say(kills=self.hits.total(), trainings=self.num_trainings, hits=dict(self.hits))
 
     def kill_until_done(self, case: tuple[str, str], chance: random.Random, whole_s: float) -> None:
-        """One training, killed and resumed until it ends by itself, held against the whole one."""
+        """Kill and resume one training until it ends by itself, and compare it with the whole
+        one."""
         path, kills = self.path_of(case, "killed"), []
         while True:
             longest_s = whole_s * (FIRST_DELAY + PATIENCE * len(kills))
@@ -122,7 +124,7 @@ class Campaign:
         return self.directory / f"{kind}-{'-'.join(case)}"
 
     def in_child(self, work: Callable[[], None]) -> float:
-        """Do the work in a child that nobody kills; returns the seconds it took."""
+        """Do the work in a child without kills; return its seconds."""
         started = time.perf_counter()
         assert not self.is_killed(work, None)
         return time.perf_counter() - started
@@ -144,7 +146,7 @@ class Campaign:
 
 
 def where_it_hit(path: Path) -> str:
-    """What the killed process was at, by what it left; half-made runs are cleared away."""
+    """Name the interrupted work by the files it left; remove half-made runs."""
     half_made = list(path.parent.glob(f".*.tmp.{path.name}"))
     for directory in half_made:
         shutil.rmtree(directory)

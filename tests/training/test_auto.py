@@ -234,7 +234,7 @@ def test_zero_leaves_the_average_out() -> None:
 
 
 def test_an_epoch_of_sizeable_data_has_many_updates() -> None:
-    """From ml-100k on: a batch is no more than a fiftieth of an epoch."""
+    """A batch is at most a fiftieth of an epoch from the size of ml-100k."""
     for num_interactions in (100_000, 1_000_000, 5_000_000, 20_000_000):
         plan = plan_of(num_interactions=num_interactions)
         assert num_interactions * 5 >= 50 * plan.batch_size
@@ -386,7 +386,7 @@ def test_the_precision_is_tf32_if_a_gpu_computes_it(
     precision: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As the reference systems' containers computed; gmf has no large products."""
+    """The reference systems' containers computed in tf32; gmf has no large products."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
     if override is not None:

@@ -1,4 +1,4 @@
-"""Training settings: their ranges, and those that do not go together."""
+"""Training settings: their ranges, and contradictions between them."""
 
 from __future__ import annotations
 

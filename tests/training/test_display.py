@@ -1,4 +1,4 @@
-"""A training as it is watched on a terminal, from the command line and from Python."""
+"""A training on a terminal, from the command line and from Python."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def epoch_report(epoch: int, loss: float = 0.25, found: Evaluation | None = None
 def watched(
     *, terminal: bool, loss: float = 0.25, found: Evaluation | None = None, **asked: Any
 ) -> str:
-    """What two steps and the end of an epoch print."""
+    """The output of two steps and the end of an epoch."""
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=100)
     with TrainingDisplay(console, ASKED) as display:
@@ -206,7 +206,7 @@ def test_a_huge_loss_keeps_to_its_column() -> None:
 
 
 class Stream(io.StringIO):
-    """What stderr is: a terminal, or not."""
+    """A stream for stderr that is a terminal or not."""
 
     def __init__(self, *, terminal: bool) -> None:
         super().__init__()
@@ -217,7 +217,7 @@ class Stream(io.StringIO):
 
 
 def shown_on(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Stream:
-    """The stream, in the place of stderr."""
+    """The stream after it has replaced stderr."""
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "stderr", stream)
@@ -227,7 +227,7 @@ def shown_on(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Stream:
 def test_a_training_from_python_is_shown_on_a_terminal(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A resumed one too."""
+    """A resumed training is shown too."""
     with pytest.raises(KeyboardInterrupt):
         run_of("gmf", dataset, tmp_path / "run", callback=Killing("epoch 2"))
     first = shown_on(Stream(terminal=True), monkeypatch)

@@ -93,7 +93,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "logit_adjustment": {"loss": "softmax"},
     "temperature": {"loss": "softmax"},
 }
-"""Settings beside which alone another is allowed."""
+"""Settings that another setting needs beside it."""
 
 MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "neumf": (
@@ -191,14 +191,14 @@ Behaviour = tuple[str, list[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Trainings:
-    """Trains on one dataset, whose interactions have weights and whose items have features."""
+    """Trains on one dataset with weights of interactions and features of items."""
 
     dataset: Dataset
     root: Path
     known: dict[tuple[Any, ...], Behaviour] = field(default_factory=dict)
 
     def before(self, name: str, model_config: Any, config: TrainingConfig) -> Behaviour:
-        """The behaviour that others are compared with, trained once."""
+        """The behaviour before each change, trained once."""
         key = (name, model_config, config)
         if key not in self.known:
             self.known[key] = self.behaviour(*key)
@@ -230,7 +230,7 @@ def trainings(weighted: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Tr
 
 
 def test_unchanged_settings_behave_the_same(trainings: Trainings) -> None:
-    """Or the tests below would prove nothing."""
+    """Otherwise the tests below would prove nothing."""
     given = ("neumf", MODELS["neumf"][0], TRAINING)
     assert trainings.behaviour(*given) == trainings.behaviour(*given)
 

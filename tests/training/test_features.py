@@ -1,4 +1,5 @@
-"""Features of items in a training: who lists new items, and how weight and power are chosen."""
+"""Features of items in a training: models that list new items, and the choice of weight and
+power."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def found(name: str, dataset: Dataset, config: TrainingConfig | None = None) -> 
 def test_twice_the_users_and_twice_their_numbers_give_equal_scores(
     name: str, neighbors: int | str, old_items: Dataset
 ) -> None:
-    """So a sample of the users stands for all of them, if these numbers are scaled."""
+    """A sample of the users therefore stands for all of them if these numbers are scaled."""
     kind, num_items = config_class(name), old_items.manifest.num_items
     device = torch.device("cpu")
     if neighbors == "all" and name == "rp3beta":
@@ -215,7 +216,7 @@ def test_a_changed_file_of_features_is_named(sasrec: Run, tmp_path: Path) -> Non
 def test_a_blend_reads_the_features_of_its_models(
     sasrec: Run, shop: Dataset, tmp_path: Path
 ) -> None:
-    """Known and new items score in the blend as in its one model that counts."""
+    """Known and new items score in the blend as in its only model with a weight."""
     other = trained("itemknn", shop, tmp_path / "itemknn", search=False)
     assert sum(blend_weights([sasrec, other], device="cpu")) == pytest.approx(1.0)
     made = {"run": tmp_path / "blend", "callback": Callback()}
@@ -241,7 +242,7 @@ def test_a_model_in_memory_is_saved_with_its_features(
 def test_values_are_matched_by_column_and_value(
     sasrec: Run, table: pa.Table, tmp_path: Path
 ) -> None:
-    """Their vectors move with them, and a value that came has the first weights of its seed."""
+    """Vectors move with their values, and a value that came has the first weights of its seed."""
     items = items_of(table, (9_003, "d"), (9_004, "d"))
     kinds = ["0" if kind == "a" else kind for kind in items["kind"].to_pylist()]  # "a" is gone
     items = items.set_column(1, "kind", pa.array(kinds))

@@ -18,11 +18,11 @@ from foretaste.training.callbacks import EpochReport
 from tests.training.trainings import numbers_of, weights_of
 
 BETWEEN = 100_000
-"""Bytes: fewer than weights and training states have, more than every other file."""
+"""Bytes of a limit between the smaller files and the weights and training states."""
 
 
 def fill_disk(free: int) -> None:
-    """From now on, no file gets longer than ``free`` bytes."""
+    """Keep every file at most ``free`` bytes long from now."""
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (free, hard))
 

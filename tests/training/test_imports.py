@@ -1,4 +1,4 @@
-"""Libraries that neither training nor answering needs, which are not imported."""
+"""Training and answering do not import libraries that they do not need."""
 
 from __future__ import annotations
 

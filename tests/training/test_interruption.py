@@ -44,7 +44,7 @@ class Killing(Callback):
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[dict[int, object]]:
-    """The handlers of the signals, which every test leaves as they were."""
+    """The handlers of the signals; every test must leave them unchanged."""
     before: dict[int, object] = {number: signal.getsignal(number) for number in SIGNALS}
     yield before
     assert {number: signal.getsignal(number) for number in SIGNALS} == before
@@ -134,7 +134,7 @@ def test_the_second_signal_acts_at_once(tmp_path: Path) -> None:
 
 
 def test_what_is_ignored_stays_ignored(tmp_path: Path) -> None:
-    """As in a shell's background jobs."""
+    """A shell's background jobs ignore SIGINT."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with Interruption(tmp_path) as interruption:

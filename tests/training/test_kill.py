@@ -1,4 +1,4 @@
-"""Trainings killed with SIGKILL end as if nothing had been."""
+"""Trainings killed with SIGKILL end like whole ones after resuming."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_trainings_killed_at_random_moments_end_as_whole_ones(tmp_path: Path) -> None:
-    """Every neural model in fp32 and bf16, one after the other, until there were enough kills."""
+    """Every neural model in fp32 and bf16, one after the other, until the kills suffice."""
     *lines, summary = said("kills", "--kills", str(NUM_KILLS), "--directory", str(tmp_path))
     trainings = [line["same"] for line in lines if "same" in line]
     assert summary["kills"] >= NUM_KILLS

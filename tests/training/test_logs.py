@@ -1,4 +1,4 @@
-"""What a training writes beside its run's own log."""
+"""Logs that a training writes beside its run's own log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.training.trainings import events, run_of
 
 
 class Comparing(Callback):
-    """Asks of two logs, after every epoch, whether they are the same."""
+    """Compares two logs after every epoch."""
 
     def __init__(self, log: Path, copy: Path) -> None:
         self.log, self.copy, self.seen = log, copy, []  # type: tuple[Path, Path, list[bool]]
@@ -33,7 +33,7 @@ class Comparing(Callback):
 
 
 def scalars(run: Run) -> dict[str, list[tuple[int, float]]]:
-    """The curves that TensorBoard shows, as steps and values."""
+    """TensorBoard's curves as steps and values."""
     found = EventAccumulator(str(run.path / "tensorboard")).Reload()
     return {
         tag: [(point.step, point.value) for point in found.Scalars(tag)]
@@ -56,7 +56,7 @@ def test_a_copy_in_the_place_of_the_log_is_the_log(dataset: Dataset, tmp_path: P
 
 
 def test_everything_written_follows_a_resumed_training(dataset: Dataset, tmp_path: Path) -> None:
-    """What came after the saved state is forgotten in the log, and so in all that follows it."""
+    """Resuming removes events after the saved state from the log, and from all its copies."""
     path = tmp_path / "run"
     logs = LogConfig(
         log_path=tmp_path / "copy.json", results_dir=tmp_path / "results", tensorboard=True
@@ -89,7 +89,7 @@ def test_what_is_there_is_replaced_only_with_overwrite(dataset: Dataset, tmp_pat
 
 
 def test_logs_are_looked_at_once_nobody_else_writes_them(dataset: Dataset, tmp_path: Path) -> None:
-    """What another process is about to write would be neither here nor there."""
+    """Events that another process is about to write would be missing."""
     with pytest.raises(KeyboardInterrupt):
         run_of("gmf", dataset, tmp_path / "run", callback=Killing("epoch 1"))
     (tmp_path / "copy.json").write_text("mine\n")

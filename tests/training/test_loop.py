@@ -1,4 +1,4 @@
-"""The loop alone: a one-weight model and evaluations written down beforehand."""
+"""The loop alone: a one-weight model and prepared evaluations."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Stopped(BaseException):
 
 @dataclass
 class Watched:
-    """A call of `fit` and everything it told."""
+    """Calls `fit`, and records all that it reports."""
 
     model: FakeModel = field(default_factory=FakeModel)
     batches: FakeBatches = field(default_factory=FakeBatches)
@@ -277,7 +277,7 @@ def test_the_target_ends_training(watched: Watched) -> None:
 
 
 def test_patience_ends_training(watched: Watched) -> None:
-    """Evaluations without gain are counted from the last gain on; an equal value is none."""
+    """Patience counts evaluations after the last gain; an equal value is no gain."""
     values = [0.3, 0.2, 0.5, 0.4, 0.5, 0.3]
     selection, _, reason = watched.fit(values, epochs=9, patience=3)
     assert len(watched.reports) == 6
@@ -340,7 +340,7 @@ def test_the_first_step_to_blame_is_named(watched: Watched) -> None:
 
 
 def test_weights_that_the_last_step_spoiled_are_never_kept(watched: Watched) -> None:
-    """The losses of the epoch are finite still: the next one would not be."""
+    """The losses of this epoch are still finite: the next loss would not be."""
     watched.batches = FakeBatches([0.0, 2.0])
     with pytest.raises(
         TrainingError, match="the weights became infinite or nan in epoch 1, step 2"

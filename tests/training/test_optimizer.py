@@ -1,4 +1,4 @@
-"""The loss scale teaches what an unscaled loss does, and skips what is not finite."""
+"""A scaled loss gives the updates of an unscaled one, and skips values that are not finite."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def adam(*values: float, lr: float = 0.1) -> tuple[nn.Parameter, torch.optim.Ada
 
 
 def test_an_update_follows_the_plan() -> None:
-    """Adam's first is ``learning_rate * gradient / (abs(gradient) + eps)``."""
+    """Adam's first update is ``learning_rate * gradient / (abs(gradient) + eps)``."""
     weight = nn.Parameter(torch.tensor([[1.0, -2.0]]))
     optimizer = module.adam([weight], make_plan(learning_rate=0.5, eps=3.0))
     weight.grad = torch.tensor([[1.0, -6.0]])
@@ -50,7 +50,7 @@ def train_step(
 
 @pytest.mark.parametrize("fixed", [None, 128.0])
 def test_scaling_changes_no_update(fixed: float | None, device: torch.device) -> None:
-    """Powers of two are exact: the same weights, bit for bit."""
+    """Powers of two are exact, so the weights are equal bit for bit."""
     weights = []
     for scaler in (LossScaler(device, fixed), Scaler()):
         weight = nn.Parameter(torch.tensor([1.0, -0.3, 7e-3], device=device))

@@ -20,7 +20,7 @@ CUDA = torch.device("cuda", 0)
 
 @pytest.fixture
 def capability(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """That of a GPU that need not be there."""
+    """The compute capability of a pretended GPU."""
     found = [9, 0]
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: tuple(found))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")

@@ -45,7 +45,8 @@ def test_neither_more_nor_less_is_better_for_validation(
     everything: Dataset,
     tmp_path: Path,
 ) -> None:
-    """And a run repeated on all data keeps the chosen weight."""
+    """A larger or smaller weight is no better, and a run repeated on all data keeps the chosen
+    weight."""
     run = trained(name, heldout_users, tmp_path / "run", seed)
     (summary,) = events(run, "summary")
     assert (summary["fold_in"]["prior_weight"] < 1.0) == is_less
@@ -102,7 +103,7 @@ def test_a_weight_that_is_given_is_kept(
 
 
 def test_users_without_a_history_choose_nothing(tmp_path: Path) -> None:
-    """New users of a later time have none, so no prior would change their lists."""
+    """New users of a later time have no history, so no prior would change their lists."""
     table = pa.table(
         {
             "user_id": [user for user in range(40) for _ in range(5)],

@@ -22,7 +22,7 @@ TRACED = LogConfig(trace=True)
 
 
 class Profiled(Callback):
-    """Notes which steps of which epoch are profiled."""
+    """Records the profiled steps of each epoch."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, int]] = []
@@ -93,7 +93,7 @@ def test_a_resumed_training_is_traced_and_no_number_changes(
 
 
 def test_the_profiler_keeps_to_itself(dataset: Dataset, tmp_path: Path) -> None:
-    """In a process of its own: it decides once what it says on the terminal."""
+    """The profiler runs in a process of its own, because it decides once what it prints."""
     command = [sys.executable, "-m", "foretaste", "train", "gmf", dataset.path, "--trace"]
     options = ["--epochs", "1", "--factors", "2", "--device", "cpu", "--run", tmp_path / "run"]
     done = subprocess.run(

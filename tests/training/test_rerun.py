@@ -1,4 +1,4 @@
-"""The settings of a run, repeated: from experiment to shop."""
+"""The settings of a run are repeated: from experiment to shop."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_an_unfinished_run_is_refused(experiment: Run, tmp_path: Path) -> None:
 def test_a_run_that_another_process_has_just_finished_keeps_its_weights(
     experiment: Run, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This one read that it is not finished, and then waited for its lock."""
+    """This process read an unfinished run, and then waited for its lock."""
     before = weights_of(experiment)
     settings = {"config": ASKED, "model_config": GMFConfig(factors=3, negatives=2)}
     monkeypatch.setattr(Run, "unfinished", classmethod(lambda _, path: Run.open(path)))

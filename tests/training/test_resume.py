@@ -36,14 +36,14 @@ EVERY = [
     *((name, "bf16") for name in ("neumf", "vae", "sasrec")),
     *((name, "fp16") for name in ("neumf", "vae", "recvae")),
 ]
-"""Every model with epochs, and every way of theirs to step in less precision."""
+"""Every model with epochs, in every precision of its steps."""
 
 BATCHES = {"vae": 20, "dae": 20, "recvae": 20, "sasrec": 100}
 """Users or steps in a batch; the others take samples."""
 
 
 class Photographs(Callback):
-    """Copies the run at every moment that is told: what a SIGKILL would leave then."""
+    """Copies the run at every reported moment: the files that a SIGKILL would leave then."""
 
     def __init__(self, run_path: Path, album: Path) -> None:
         self.run_path = run_path
@@ -66,7 +66,7 @@ class Photographs(Callback):
 
 
 class Stop(BaseException):
-    """Ends a training as a kill would: nobody handles it."""
+    """Ends a training like a kill: nobody handles it."""
 
 
 class Stopping(Callback):
@@ -96,7 +96,7 @@ def stopped(dataset: Dataset, path: Path, num_steps: int = 5, **settings: Any) -
 
 @pytest.fixture(scope="module")
 def whole(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The same, never stopped."""
+    """The same training without a stop."""
     return train_small("gmf", dataset, tmp_path_factory.mktemp("whole") / "run")
 
 
@@ -113,7 +113,7 @@ def run(stopped_once: Run, tmp_path: Path) -> Run:
 
 @pytest.fixture(scope="module")
 def other(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """One of another seed."""
+    """A run with another seed."""
     return stopped(dataset, tmp_path_factory.mktemp("other") / "run", seed=2)
 
 
@@ -346,7 +346,7 @@ def test_weights_that_are_gone_are_missed(run: Run) -> None:
 def test_weights_are_known_wherever_their_saving_is_killed(
     moment: str, whole: Run, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed before or after the second epoch's weights take their place."""
+    """The kill comes before or after the second epoch's weights take their place."""
     replace = Path.replace
 
     def killed(source: Path, path: Path) -> None:

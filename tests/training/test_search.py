@@ -131,7 +131,7 @@ def test_known_users_choose_too(dataset: Dataset) -> None:
 
 @pytest.fixture
 def half(heldout_users: Dataset, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The interactions of a search that has half of the data."""
+    """Limit a search to half of the interactions; return that number."""
     half = heldout_users.manifest.num_interactions // 2
     monkeypatch.setattr(search_module, "_MOST_INTERACTIONS", half)
     return half

@@ -49,13 +49,13 @@ CONFIGS: dict[str, Any] = {
 
 @dataclass
 class Rerunner:
-    """A recorder for any device: what was recorded is done again, on the same memory."""
+    """A recorder for any device: a replay runs the recorded step again on the same memory."""
 
     num_run: int = 0
     num_replayed: int = 0
     refuses: bool = False
     spoils: Callable[[], None] | None = None
-    """Done after each replay."""
+    """Called after each replay."""
     recorded: list[Callable[[], None]] = field(default_factory=list)
 
     def run(self, work: Callable[[], Tensor]) -> Tensor:

@@ -91,14 +91,14 @@ def test_popularity_stands_beside_the_model_on_the_users_who_choose(
         [expected.value, expected.low, expected.high]
     )
     (of_itself,) = events(baseline, "summary")
-    assert of_itself["popularity"] == {}  # beside itself it gains nothing
+    assert of_itself["popularity"] == {}  # popularity is not compared with itself
 
 
 @pytest.mark.parametrize("name", ["neumf", "vae"])
 def test_the_best_epoch_is_what_a_training_of_that_length_gives(
     name: str, dataset: Dataset, tmp_path: Path
 ) -> None:
-    """It is the one that is kept, and evaluating leaves no trace in training."""
+    """The best epoch's weights are saved, and evaluating does not change the training."""
     settings = {"learning_rate": 0.1, "learning_rate_schedule": "constant"}
     whole = run_of(name, dataset, tmp_path / "whole", epochs=6, patience=0, **settings)
     (summary,) = events(whole, "summary")
@@ -231,7 +231,7 @@ def test_the_run_remembers_what_was_asked_and_what_it_became(
 
 
 class Recording(Callback):
-    """Every call, in order."""
+    """Records every call in order."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []
@@ -347,7 +347,7 @@ def test_a_training_computes_with_as_many_threads_as_asked(
 
 @pytest.mark.parametrize("name", ["sasrec", "slist"])
 def test_what_is_held_out_trains_nothing(name: str, tmp_path: Path) -> None:
-    """With other items held out, for validation and for test, the weights keep their bytes."""
+    """The weights keep their bytes if other items are held out for validation and test."""
     rng = np.random.default_rng(5)
     orders = [rng.permutation(12) for _ in range(40)]
     found = []
@@ -366,7 +366,7 @@ def test_what_is_held_out_trains_nothing(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["sasrec", "slist", "itemknn"])
 def test_people_with_one_item_are_counted(name: str, tmp_path: Path) -> None:
-    """They have no step to learn from, and are answered."""
+    """People with one item give no step to learn from, and get answers."""
     users, items = zip(*((user, item) for user in range(9) for item in range(3)), strict=True)
     table = pa.table({"user_id": [*users, 20, 21], "item_id": [*items, 1, 2]})
     started: list[TrainingStart] = []

@@ -1,4 +1,4 @@
-"""What `foretaste.train` refuses, before it leaves anything behind."""
+"""`foretaste.train` refuses mistakes before it leaves any file."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_an_existing_run_is_never_overwritten(dataset: Dataset, tmp_path: Path) 
 def test_a_catalogue_too_large_for_ease_leaves_no_run(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Enough memory for the weights, not for fitting them."""
+    """The memory suffices for the weights, not for fitting them."""
     free = 10 * dataset.manifest.num_items**2
     monkeypatch.setattr("foretaste.models.memory.free_on", lambda *_: free)
     with pytest.raises(UnsupportedError, match=r"training ease for .* items.* keep fewer items"):

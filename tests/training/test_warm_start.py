@@ -34,7 +34,7 @@ ITEM_TABLES = {
     "sasrec": ["item_table"],
 }
 STEPLESS: dict[str, Any] = {"epochs": 1, "learning_rate": 1e-12, "seed": 4}
-"""A training that ends with its first weights, as far as five digits go."""
+"""Settings of a training that ends with its first weights up to five digits."""
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ SASREC = SASRecConfig(factors=8, heads=2, blocks=2, max_length=6)
 
 @pytest.fixture(scope="module")
 def ordered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Run]:
-    """Data with an order, and a run of sasrec on it."""
+    """Data with an order, and a run of sasrec on these data."""
     root = tmp_path_factory.mktemp("ordered")
     data = make_board(root / "board")
     return data, train("sasrec", data, model_config=SASREC, epochs=1, run=root / "run")
@@ -96,7 +96,7 @@ def row_of(table: Any, value: str | int) -> int:
 def test_rows_follow_their_ids(
     name: str, trained: dict[str, Run], grown: Dataset, tmp_path: Path
 ) -> None:
-    """And what was found of them is told, logged and kept."""
+    """The found rows are reported, logged and recorded."""
     told: list[TrainingStart] = []
 
     class Watching(Callback):
@@ -363,7 +363,8 @@ def stopped_copy(source: Path, dataset: Dataset, path: Path, **settings: Any) ->
 def test_a_warm_start_is_resumed(
     every_s: float, trained: dict[str, Run], dataset: Dataset, tmp_path: Path
 ) -> None:
-    """From its state, the run that it began with is not needed; without, it begins there again."""
+    """With a saved state, resuming does not need the start run; without one, it starts from that
+    run again."""
     source = tmp_path / "source"
     shutil.copytree(trained["gmf"].path, source)
     whole = run_of("gmf", dataset, tmp_path / "whole", start_from=source, batch_size=1000)

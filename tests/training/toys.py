@@ -185,7 +185,7 @@ class ToySweeps(ToyVectors, SweepModel):
 
     @torch.no_grad()
     def sweep(self, batch: WholeData) -> Tensor:
-        # In float64, so that equal sweeps round to equal weights.
+        # float64, so that equal sweeps round to equal weights.
         history_BI = batch.histories.to_dense().double()
         gram_II = history_BI.T @ history_BI
         target_II = torch.linalg.solve(gram_II + torch.eye(len(gram_II)), gram_II)

@@ -1,4 +1,4 @@
-"""Short trainings, and what their runs tell."""
+"""Short trainings, and the contents of their runs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run_of(
 def trained_again(
     request: TrainRequest, dataset: Dataset, run_path: Path, callback: Callback | None = None
 ) -> Run:
-    """A training by the settings of a request, on a dataset."""
+    """Train by the settings of a request on a dataset."""
     data = PrepareRequest(source=dataset)
     return train_run(replace(request, data=data, run=run_path), callback)
 
@@ -75,12 +75,12 @@ def events(run: Run, kind: str) -> list[dict[str, Any]]:
 TIMES = {"time", "train_s", "compile_s", "samples_per_s", "min_epoch_s", "avg_epoch_s"}
 TIMES |= {"evaluated_users_per_s", "evaluated_samples_per_s", "elapsed_s", "memory_mib"}
 TIMES |= {"min_evaluation_s", "avg_evaluation_s", "target_s", "search_s"}
-# Digests of lines with times.
+# Digests cover lines with times.
 TIMES |= {"log_sha256", "config_sha256", "sha256"}
 
 
 def numbers_of(run: Run) -> list[dict[str, Any]]:
-    """Every logged event but resumptions, and of each everything but times."""
+    """Every logged event except resumptions, without times."""
     return [_timeless(event) for event in run.log.read() if event["event"] != "resume"]
 
 

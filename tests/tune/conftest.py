@@ -1,4 +1,4 @@
-"""A small generated dataset, and settings that make a training of it short."""
+"""A small generated dataset, and settings of short trainings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models compete on one dataset: the table, its advice, and going on after an interruption."""
+"""Models compete on one dataset: the table, its advice, and resuming after an interruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Settings are searched: by validation alone, the same after a kill, those given held fast."""
+"""Settings are searched by validation alone, with the same result after a kill; given settings are
+fixed."""
 
 from __future__ import annotations
 
@@ -289,7 +290,7 @@ def test_a_disk_that_is_full_for_the_trials_is_one_message(
 
         @event.listens_for(study._storage.engine, "connect")
         def _(connection: Any, _: object) -> None:
-            connection.execute("PRAGMA max_page_count = 1")  # as it is, and not a page more
+            connection.execute("PRAGMA max_page_count = 1")  # unchanged, without one more page
 
         study._storage.engine.dispose()
 
