@@ -24,7 +24,7 @@ CHOICES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
         ("", {"OMP_WAIT_POLICY": "PASSIVE"}, None),
     ],
 )
-def test_waiting_threads_spin_briefly_unless_something_was_chosen(
+def test_waiting_threads_spin_briefly_unless_the_user_chose(
     before: str, chosen: dict[str, str], expected: str | None
 ) -> None:
     inherited = {name: value for name, value in os.environ.items() if name not in CHOICES}

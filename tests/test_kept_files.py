@@ -52,7 +52,7 @@ def test_a_schema_changes_with_its_number_alone(kind: str, schemas: dict[str, An
         )
 
 
-def test_there_is_a_file_of_each_kind_and_model() -> None:
+def test_every_kind_and_model_has_a_stored_file() -> None:
     number = write.FORMATS["run"]
     assert {path.name for path in KEPT.glob(f"run-{number}/*")} == {
         *write.RUNS,

@@ -76,7 +76,7 @@ if __name__ == "__main__":
 """
 
 
-def test_what_most_people_do_needs_nothing_of_linux(tmp_path: Path) -> None:
+def test_common_work_needs_no_feature_of_linux(tmp_path: Path) -> None:
     (tmp_path / "hidden.py").write_text(HIDDEN)
     done = subprocess.run(
         [sys.executable, "hidden.py"],
@@ -89,7 +89,7 @@ def test_what_most_people_do_needs_nothing_of_linux(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_what_systems_lack_is_in_one_file() -> None:
+def test_code_that_some_systems_lack_is_in_one_file() -> None:
     """The service is excepted, because it is for Unix."""
     found = [str(one) for _, one in all_imports() if one.module.partition(".")[0] in OF_UNIX]
     for file in PACKAGE.rglob("*.py"):

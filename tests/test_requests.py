@@ -464,7 +464,7 @@ def test_a_record_has_no_password_and_no_frame(tmp_path: Path) -> None:
     assert record["beside"].keys() >= {"run", "threads", "logs", "checkpoint_every_s"}
 
 
-def test_what_changes_no_result_is_no_difference_and_in_no_digest(tmp_path: Path) -> None:
+def test_fields_that_change_no_result_are_outside_comparisons_and_digests(tmp_path: Path) -> None:
     """Equal trainings have equal weight files, no matter where and by whom they are written."""
     dataset = make_dataset(tmp_path)
     one = TrainRequest.of("gmf", dataset, run=tmp_path / "one", device="cpu", epochs=1)

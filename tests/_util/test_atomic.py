@@ -143,7 +143,7 @@ def test_a_writer_killed_at_any_step_leaves_the_old_or_the_new(
     assert was_there == ({True} if can_exchange else {True, False})
 
 
-def test_what_no_process_owns_is_removed_by_the_next_writer(tmp_path: Path) -> None:
+def test_the_next_writer_removes_leftovers_of_dead_processes(tmp_path: Path) -> None:
     path, command = tmp_path / "[1].txt", [sys.executable, "-c", WRITES, str(tmp_path / "[1].txt")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -158,7 +158,7 @@ def test_what_no_process_owns_is_removed_by_the_next_writer(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_another_name_left_stays(tmp_path: Path) -> None:
+def test_leftovers_of_other_names_stay(tmp_path: Path) -> None:
     others = [tmp_path / name for name in (".abcd1234.tmp.other", ".abcd1234.tmp.file.txt.txt")]
     for other in others:
         other.mkdir()

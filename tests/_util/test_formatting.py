@@ -39,11 +39,11 @@ def test_compact_numbers(number: float, text: str) -> None:
     ("seconds", "text"),
     [(0.4, "0:00:00"), (80, "0:01:20"), (3599.6, "1:00:00"), (None, "-:--:--"), (1e18, "-:--:--")],
 )
-def test_duration(seconds: float | None, text: str) -> None:
+def test_durations(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_counted() -> None:
+def test_counts_of_nouns() -> None:
     assert [pluralize(count, "user") for count in (0, 1, 2000)] == [
         "0 users",
         "1 user",
@@ -96,7 +96,7 @@ def test_the_nearest_name_in_a_folder_that_is_spelled_wrongly_too(tmp_path: Path
     assert did_you_mean(Path("absent") / "absent" / "retail") == ""
 
 
-def test_what_holds_the_file_that_makes_it_one(tmp_path: Path) -> None:
+def test_suggested_folders_hold_the_required_file(tmp_path: Path) -> None:
     for name in ("run-1", "run-12", "run-3"):
         (tmp_path / name).mkdir()
     (tmp_path / "run-3" / "config.json").touch()

@@ -45,13 +45,13 @@ def test_the_first_config_has_a_shared_name() -> None:
     assert assigned(seed=3) == {"config": TrainingConfig(seed=3)}
 
 
-def test_names_go_before_what_a_config_says() -> None:
+def test_settings_by_name_override_a_config() -> None:
     config, model_config = TrainingConfig(epochs=9), VAEConfig(latent=7, dropout=0.1)
     found = assigned(latent=5, config=config, model_config=model_config)
     assert found == {"config": config, "model_config": VAEConfig(latent=5, dropout=0.1)}
 
 
-def test_unknown_names_go_before_wrong_values() -> None:
+def test_unknown_names_are_reported_before_wrong_values() -> None:
     with pytest.raises(SettingError, match="no setting 'colour' here"):
         assigned(latent=0, colour=1)
     with pytest.raises(SettingError, match="no setting 'colour' here"):

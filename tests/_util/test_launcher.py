@@ -25,7 +25,7 @@ def set_variables(
         monkeypatch.setenv(name, value.format(rank=rank))
 
 
-def test_torchrun_says_which_of_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchrun_gives_the_rank_and_the_number_of_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert launch() == Launch(0, 1, 0, 1)
     set_variables(monkeypatch, TORCHRUN)
     assert launch() == Launch(2, 4, 0, 2)

@@ -22,7 +22,7 @@ def test_some_memory_is_free() -> None:
     assert 0 < free_bytes() <= sys.maxsize
 
 
-def test_what_needs_more_than_is_free_is_refused_with_both_numbers() -> None:
+def test_the_error_of_too_little_memory_has_both_numbers() -> None:
     require_memory(5, 5, "this", "lower that")
     said = "this takes about 3.0 GiB of memory, and 310 MiB are free; lower that"
     with pytest.raises(UnsupportedError, match=said):

@@ -89,7 +89,9 @@ def test_an_option_of_another_library_is_translated() -> None:
     )
 
 
-def test_questions_in_the_form_of_implicit(fitted: Recommender, matrix: sp.csr_matrix) -> None:
+def test_calls_in_the_form_of_implicit_are_explained(
+    fitted: Recommender, matrix: sp.csr_matrix
+) -> None:
     with pytest.raises(SettingError, match=r"'N' here; did you mean k\?$"):
         fitted.recommend([1], N=10)  # type: ignore[call-arg]
     for ask in (lambda: fitted.recommend([1, 2], matrix[[1, 2]]),  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from foretaste._util.terminal import exit_with_status
 
 
 @pytest.mark.parametrize("number", ENDING)
-def test_caught_until_they_are_let_go(number: int) -> None:
+def test_signals_are_caught_until_they_are_let_go(number: int) -> None:
     before = signal.getsignal(number)
     caught: list[int] = []
     with CaughtSignals(caught.append) as signals:
@@ -44,7 +44,9 @@ def test_a_command_that_is_ended_leaves_nothing_half_written(
     assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
 
 
-def test_what_libraries_make_of_an_interrupt_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_that_a_library_makes_of_an_interrupt_ends_like_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def work() -> None:
         try:
             os.kill(os.getpid(), signal.SIGTERM)

@@ -53,7 +53,7 @@ class Example:
         ("betas", [0.5, 0.25], (0.5, 0.25)),
     ],
 )
-def test_what_is_plainly_meant_is_converted(name: str, given: Any, kept: object) -> None:
+def test_values_with_a_clear_meaning_are_converted(name: str, given: Any, kept: object) -> None:
     found = getattr(Example(**{name: given}), name)
     assert found == kept
     assert type(found) is type(kept)

@@ -14,7 +14,7 @@ DOCUMENT = {"name": "Amélie", "sha256 of parts": ["sha256", 1e-8], "deeper": {"
 
 
 @pytest.mark.parametrize("indent", [None, 2])
-def test_what_was_written_is_read(indent: int | None) -> None:
+def test_a_written_document_is_read(indent: int | None) -> None:
     text = signed_text(DOCUMENT, indent=indent)
     check_signed(text)
     values = json.loads(text)

@@ -24,7 +24,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("text", "shown"), HOSTILE)
-def test_what_would_command_a_terminal_is_escaped(text: str, shown: str) -> None:
+def test_characters_that_command_a_terminal_are_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
     assert printable(shown) == shown
     assert json.loads(printable(json.dumps(text, ensure_ascii=False))) == text

@@ -36,7 +36,7 @@ def run(name: str, model: str, options: BenchConfig, **settings: Any) -> Session
     return session
 
 
-def test_training(tmp_path: Path) -> None:
+def test_training_is_measured(tmp_path: Path) -> None:
     output = tmp_path / "new" / "rows.jsonl"
     options = TrainBench(
         **COMMON, precision=("fp32", "bf16"), batch_size=(40, 20), steps=2, output=output
@@ -61,7 +61,7 @@ def test_steps_hold_for_both_layouts(layout: Any) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_inference(model: str, tmp_path: Path) -> None:
+def test_inference_is_measured(model: str, tmp_path: Path) -> None:
     output = tmp_path / "rows.jsonl"
     options = InferenceBench(**FAST, output=output)
     documents = check_rows(run("inference", model, options).rows, output)

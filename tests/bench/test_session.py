@@ -71,7 +71,7 @@ def test_counts_are_spelled_out(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["ml-2m", "60x40"])
-def test_other_words_are_refused(text: str) -> None:
+def test_unknown_shapes_are_refused(text: str) -> None:
     assert parse_shape("ml-20m", "vae").num_items == 20_108
     with pytest.raises(SettingError, match="use ml-100k, ml-1m, ml-20m or users"):
         parse_shape(text, "vae")

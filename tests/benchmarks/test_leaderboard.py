@@ -84,7 +84,7 @@ def test_a_model_without_epochs_is_there_at_its_end(data: Path, tmp_path: Path) 
     assert measured["peak_memory_mib"] > 100
 
 
-def test_what_moved_is_named() -> None:
+def test_differences_between_checkouts_are_named() -> None:
     def row(model: str, seed: int, difference: list[float], times: float) -> Row:
         numbers = {"metric": "ndcg@10", "difference": difference, "times_cpu_s": times}
         case = {"dataset": "tiny", "seed": seed}

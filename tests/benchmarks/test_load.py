@@ -56,7 +56,7 @@ def test_every_request_is_counted_and_a_valid_row_is_not_measured_again(
 
 
 @needs_tools
-def test_what_is_refused_is_counted_by_the_steps_of_a_ramp_and_a_void_row_is_measured_again(
+def test_a_ramp_counts_refusals_by_step_and_repeats_a_void_row(
     runs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = "ramp --rate 20 --top 3000 --seconds 0.1 --connections 200 --tries 1"
@@ -90,7 +90,7 @@ def test_answers_are_right_while_runs_are_swapped(
     assert measured["wrong"] == 0
 
 
-def test_a_list_is_right_for_its_run_and_user_alone(runs: tuple[Path, Path]) -> None:
+def test_a_list_counts_as_right_for_its_own_run_and_user_alone(runs: tuple[Path, Path]) -> None:
     lists = load.Lists("new", 5, seed=0)
     for run in runs:
         lists.add(run)

@@ -34,7 +34,7 @@ def test_nothing_given_is_help() -> None:
     assert call().out == call("--help").out
 
 
-def test_version() -> None:
+def test_version_is_printed() -> None:
     assert call("--version").out.strip() == package.__version__
 
 

@@ -58,7 +58,7 @@ def test_lists_have_titles_below_a_history(small: tuple[Path, list[Done]]) -> No
     assert len(re.findall(r"^ +\d\. .* The .*\)$", lists, re.MULTILINE)) == 16
 
 
-def test_what_to_type_next_works(
+def test_the_next_commands_of_the_demo_work(
     small: tuple[Path, list[Done]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     _, (done, _) = small

@@ -135,7 +135,9 @@ def test_raw_data_are_split_as_their_scripts_did(
         ),
     ],
 )
-def test_one_clear_error(foretaste: Foretaste, tmp_path: Path, line: str, message: str) -> None:
+def test_a_wrong_line_gives_one_clear_error(
+    foretaste: Foretaste, tmp_path: Path, line: str, message: str
+) -> None:
     place = f" --run {tmp_path}/run" if line.startswith("train") and "--mode" not in line else ""
     done = foretaste(line + place)
     assert done.status == 2
@@ -278,7 +280,7 @@ LAM = "--lam 1.0: acts here, as --l2; the script never applied it, which is the 
         ("train neumf data --loss-scale 8192 --precision fp16", []),
     ],
 )
-def test_what_acts_here_and_did_not_there_is_said(line: str, notes: list[str]) -> None:
+def test_options_that_act_here_alone_are_noted(line: str, notes: list[str]) -> None:
     assert translated(line)[1] == notes
 
 

@@ -51,7 +51,7 @@ def test_values_stay_apart_from_long_labels(
     assert f"  {'protocol':22}  leave-one-out" in done.out
 
 
-def test_what_train_compete_and_tune_left_out_is_said(foretaste: Foretaste, tmp_path: Path) -> None:
+def test_train_compete_and_tune_report_rows_left_out(foretaste: Foretaste, tmp_path: Path) -> None:
     rows = "".join(f"{n % 9},{n % 5},1\n" for n in range(90))
     (tmp_path / "orders.csv").write_text(f"user_id,item_id,quantity\n{rows}")
     said = (
@@ -124,7 +124,9 @@ def test_a_split_brought_along(foretaste: Foretaste, tmp_path: Path) -> None:
         ("prepare --test ratings.csv", "needs its training part: --train (GivenSplit"),
     ],
 )
-def test_what_cannot_be_prepared(foretaste: Foretaste, line: str, message: str) -> None:
+def test_sources_that_cannot_be_prepared_are_refused(
+    foretaste: Foretaste, line: str, message: str
+) -> None:
     done = foretaste(line)
     assert done.status == 2
     assert message in " ".join(done.err.split())

@@ -79,7 +79,7 @@ def test_unknown_users_need_not_stop_it(
     )
 
 
-def test_what_may_be_recommended(foretaste: Foretaste, tmp_path: Path) -> None:
+def test_candidates_and_exclusions_of_recommend(foretaste: Foretaste, tmp_path: Path) -> None:
     stock = tmp_path / "stock.csv"
     stock.write_text("stock,movieId\n40,1\n41,2\n42,3\n43,4\n44,5\n")
     away = tmp_path / "away.txt"

@@ -52,7 +52,9 @@ def test_what_is_wrong_is_named(foretaste: Foretaste, tmp_path: Path) -> None:
     assert done.out == "runs/gmf: ok\n"
 
 
-def test_neither_dataset_nor_run(foretaste: Foretaste, tmp_path: Path) -> None:
+def test_a_directory_that_is_neither_dataset_nor_run_is_named(
+    foretaste: Foretaste, tmp_path: Path
+) -> None:
     done = foretaste("verify --quiet", tmp_path)
     assert (done.status, done.out) == (2, "")
     assert "is neither a run nor a dataset" in done.err

@@ -14,7 +14,7 @@ from foretaste.runs import Run
 from tests.cli.conftest import Done, Foretaste
 
 
-def test_a_training_as_it_is_read(foretaste: Foretaste, tmp_path: Path) -> None:
+def test_the_output_of_a_training(foretaste: Foretaste, tmp_path: Path) -> None:
     run = tmp_path / "run"
     options = "--hidden 16 --latent 4 --epochs 3 --target 0.000001"
     done = foretaste(f"train vae data {options} --eval-every 1 --run {run}")

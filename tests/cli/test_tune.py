@@ -12,7 +12,7 @@ from foretaste.runs import Run
 from tests.cli.conftest import Foretaste
 
 
-def test_compete(foretaste: Foretaste) -> None:
+def test_compete_prints_its_table_and_advice(foretaste: Foretaste) -> None:
     done = foretaste("compete data --models popularity ease --metrics hr@10 --candidates sampled-9")
     assert done.status == 0, done.err
     assert "Training popularity on data" in done.err
@@ -73,7 +73,7 @@ def test_a_blend_says_which_runs_gain_nothing(
     assert "weights are 1, and the runs 2" in done.err
 
 
-def test_tune(foretaste: Foretaste) -> None:
+def test_tune_prints_its_trials(foretaste: Foretaste) -> None:
     pytest.importorskip("optuna", reason="the extra tune is not installed")
     done = foretaste("tune gmf data --trials 2 --epochs 1 --negatives 4 --factors 4 --output it")
     assert done.status == 0, done.err

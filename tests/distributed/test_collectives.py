@@ -46,7 +46,7 @@ def decisions(ranks: Ranks) -> tuple[object, range]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_what_one_rank_decides_is_agreed(size: int) -> None:
+def test_a_decision_of_one_rank_reaches_all(size: int) -> None:
     found = run_ranks(decisions, size)
     assert [agreed for agreed, _ in found] == [{"rank": 0, "text": "é"}] * size
     assert [n for _, part in found for n in part] == list(range(5))

@@ -50,7 +50,7 @@ def test_all_take_a_decision_at_the_same_update(signalled: int, is_slow: bool) -
     assert all(update % 7 == 3 for update in dues), "the first rank's clock alone counts"
 
 
-def test_not_every_update_waits_for_an_agreement() -> None:
+def test_most_updates_do_not_wait_for_an_agreement() -> None:
     """Updates of 2 ms, agreements about every 200 ms."""
     (num_bytes, *_) = run_ranks(bytes_of_many_updates, 2)
     assert num_bytes <= 24 * NUM_UPDATES / 2
@@ -87,7 +87,7 @@ def test_losses_are_the_same_bits_whenever_they_are_summed() -> None:
         assert found[0] == found[1] == found[2]
 
 
-def test_alone_nothing_is_put_off() -> None:
+def test_one_process_acts_at_once() -> None:
     interruption = Interruption(Path("run"))
     for due, interruption.last in ((True, None), (False, signal.SIGINT), (True, signal.SIGHUP)):
         assert interruption.reach(due, at_once=False) == (due, interruption.last)

@@ -104,7 +104,7 @@ def test_copied_files_exist_and_are_not_ignored() -> None:
     ]
 
 
-def test_it_does_not_run_as_root() -> None:
+def test_the_image_does_not_run_as_root() -> None:
     final = stages()[2]
     users = [found.text for found in final if found.name == "USER"]
     assert users

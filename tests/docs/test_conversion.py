@@ -40,7 +40,7 @@ def follow(script: str, directory: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_ncf(tmp_path: Path) -> None:
+def test_ncf_data_is_converted(tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "ml-20m"
     folder.mkdir(parents=True)
     train = pd.DataFrame({"user_id": [0, 0, 1, 1], "item_id": [0, 1, 0, 2]}, index=[5, 3, 9, 1])
@@ -84,7 +84,7 @@ def preprocessed(tmp_path: Path) -> Path:
     return folder
 
 
-def test_vae(preprocessed: Path, tmp_path: Path) -> None:
+def test_vae_data_is_converted(preprocessed: Path, tmp_path: Path) -> None:
     done = follow("vae_to_csv.py", tmp_path)
     assert done.returncode == 0, done.stderr
     dataset = open_dataset(tmp_path / "datasets" / "vae")

@@ -33,7 +33,7 @@ def test_every_page_can_be_reached() -> None:
     assert {found.path for found in pages()} <= linked | {DOCS / "index.md"}
 
 
-def test_what_pages_make_is_in_the_makefile() -> None:
+def test_make_targets_of_pages_are_in_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     shown = [block.text for found in ALL for block in found.blocks if block.language == "sh"]
     workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")

@@ -46,7 +46,7 @@ def run(packages: Path, folder: Path, *arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_it_is_short() -> None:
+def test_the_model_of_the_page_is_short() -> None:
     code = FILES["foretaste_cooccurrence.py"].partition("if __name__")[0].splitlines()
     assert len([line for line in code if line.strip()]) <= 41
 

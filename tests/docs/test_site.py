@@ -44,7 +44,7 @@ LOADS = re.compile(
 )
 
 
-def test_it_loads_nothing_from_elsewhere(site: Path) -> None:
+def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:
     for path in site.glob("*.html"):
         found = {"".join(pair) for pair in LOADS.findall(path.read_text(encoding="utf-8"))}
         assert found

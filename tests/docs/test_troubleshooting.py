@@ -42,7 +42,7 @@ def strings() -> list[list[str]]:
     return [parts for file in files for parts in literals(file) if len("".join(parts)) >= 12]
 
 
-def test_there_are_entries() -> None:
+def test_the_page_has_entries() -> None:
     assert len(ENTRIES) > 25
 
 

@@ -145,7 +145,7 @@ def test_validation_targets_are_no_candidates_of_the_test() -> None:
     assert measure(TableModel(scores), without)["hr@1"] == 0
 
 
-def test_what_does_not_count_is_counted() -> None:
+def test_users_and_targets_left_out_are_counted() -> None:
     heldout = held_out(
         [[0], [1], [2], [3]], [[1], [], [5, 4], [0, 5]], num_items=5, num_all_items=6
     )

@@ -53,7 +53,7 @@ def test_infinite_scores_are_ranked_like_others() -> None:
     assert tied_BT.tolist() == [[3, 1, 1], [1, 1, 1]]
 
 
-def test_nobody_and_no_target_have_no_ranks() -> None:
+def test_no_users_or_no_targets_give_no_ranks() -> None:
     assert [found.shape for found in target_ranks(torch.zeros(0, 9), torch.zeros(0, 3), 5)] == [
         (0, 3)
     ] * 2

@@ -86,7 +86,7 @@ def made(
 
 
 class TestEveryModel:
-    def test_its_lists_are_the_models(self, made: Made) -> None:
+    def test_lists_of_a_program_equal_the_models(self, made: Made) -> None:
         parity = made.exported.parity
         assert parity.num_lists == NUM_USERS + 3
         assert parity.different == 0
@@ -106,7 +106,7 @@ class TestEveryModel:
                 for row, answer in zip(found, answers, strict=True)]  # fmt: skip
         assert sum(same) >= 2
 
-    def test_any_number_of_users_and_items(self, made: Made) -> None:
+    def test_a_program_answers_any_number_of_users_and_items(self, made: Made) -> None:
         assert made.lists([]) == []
         (alone,) = made.lists([[2, 4, 6]])
         (repeated, shuffled) = made.lists([[6, 4, 2, 2], [4, 6, 2]])

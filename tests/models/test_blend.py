@@ -103,5 +103,5 @@ def test_similar_items_of_and_towards_what_one_model_lacks(blend: Blend) -> None
     assert (found[1] > -torch.inf).tolist() == (of_ease[1] > 0).tolist()
 
 
-def test_it_uses_features_if_a_model_with_a_weight_does() -> None:
+def test_a_blend_uses_features_if_a_model_with_a_weight_does() -> None:
     assert not BlendConfig(members=MEMBERS | {"0": MEMBERS["1"]}).uses_features

@@ -38,7 +38,7 @@ def test_an_index_below_zero_counts_from_the_end() -> None:
     assert newest(2, [0, -1], [-2, 7]) == [[0, 8], [7]]
 
 
-def test_nobody_has_no_items() -> None:
+def test_an_empty_history_has_no_items() -> None:
     assert newest(3, []) == [[]]
 
 

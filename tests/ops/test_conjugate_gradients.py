@@ -149,7 +149,7 @@ def test_threads_change_nothing(
     assert all(map(torch.equal, *results))
 
 
-def test_no_rows(vectors: Tensor) -> None:
+def test_histories_without_rows(vectors: Tensor) -> None:
     nothing = HistoryTensors(torch.zeros(1, dtype=torch.int64), torch.zeros(0).int(), len(vectors))
     improved_RD, loss = improve_rows(
         FixedVectors.of(vectors), nothing, WEIGHT, torch.zeros(0).double(), torch.zeros(0, WIDTH)

@@ -44,7 +44,9 @@ def test_slices_equal_slices_of_a_list(
 
 
 @given(item_sets(), st.data())
-def test_any_rows_in_any_order(case: tuple[list[set[int]], int], data: st.DataObject) -> None:
+def test_rows_may_be_taken_in_any_order(
+    case: tuple[list[set[int]], int], data: st.DataObject
+) -> None:
     rows, num_items = case
     wanted = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=12))
     for dtype in (torch.int64, torch.int32):

@@ -112,7 +112,9 @@ def test_a_chunk_is_bounded_and_of_about_one_length() -> None:
         assert longest <= lengths[start] * 5 // 4 + 4
 
 
-def test_what_cannot_be_solved_is_refused(vectors: Tensor, histories: HistoryTensors) -> None:
+def test_systems_that_cannot_be_solved_are_refused(
+    vectors: Tensor, histories: HistoryTensors
+) -> None:
     vectors[3] = torch.inf
     with pytest.raises(TrainingError, match="the weights became infinite or nan; raise --reg"):
         FixedVectors.of(vectors)

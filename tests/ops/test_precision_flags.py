@@ -35,7 +35,7 @@ def test_nothing_is_set_if_products_are_exact_anyway() -> None:
         assert MATMUL.fp32_precision == "none"
 
 
-def test_who_wants_the_same_shares_it(bf16: None) -> None:
+def test_threads_with_the_same_setting_share_it(bf16: None) -> None:
     both_within = Barrier(2, timeout=10)
 
     def hold() -> str:

@@ -59,7 +59,7 @@ def test_a_bias_that_does_not_learn_gets_no_gradient(
     torch.testing.assert_close(torch.autograd.grad(found, learned), expected)
 
 
-def test_it_comes_closer_the_more_is_sampled(
+def test_more_samples_bring_smaller_errors(
     targets: HistoryTensors, layer: tuple[Tensor, Tensor, Tensor]
 ) -> None:
     """Errors of the loss and each gradient fall, for single draws and for their mean."""

@@ -41,7 +41,7 @@ def scale_with(optimizer: torch.optim.Adam, *, is_overflow: bool) -> None:
 
 
 @pytest.mark.parametrize("is_scaled", [False, True])
-def test_it_learns_as_pytorch_s_own_does(is_scaled: bool, device: torch.device) -> None:
+def test_our_adam_equals_pytorchs(is_scaled: bool, device: torch.device) -> None:
     ours, our_optimizer = train(Adam, device, is_scaled=is_scaled)
     theirs, their_optimizer = train(torch.optim.Adam, device, is_scaled=is_scaled)
     for one, other in zip(ours, theirs, strict=True):

@@ -78,7 +78,7 @@ def test_a_kernel_that_does_not_compile_is_refused(monkeypatch: pytest.MonkeyPat
         verify_kernels({"neumf_loss": torch.float32}, CPU)
 
 
-def test_nothing_that_is_nan_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_counts_as_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     def change(found: list[Tensor]) -> list[Tensor]:
         return [tensor * torch.nan for tensor in found]
 

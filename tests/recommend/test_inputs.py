@@ -48,7 +48,7 @@ def test_ids_come_in_order(tmp_path: Path, name: str, content: bytes, ids: list[
         ("lager.txt", "5\n6é\n", {}),
     ],
 )
-def test_a_file_is_read_as_it_is_said_to_be(
+def test_a_file_is_read_in_its_declared_format(
     tmp_path: Path, name: str, text: str, settings: dict[str, Any]
 ) -> None:
     (tmp_path / name).write_bytes(text.encode("latin-1"))
@@ -113,13 +113,15 @@ def test_a_name_in_parquet_that_is_not_text(tmp_path: Path) -> None:
         (pa.array([], pa.int64()), "holds no ids"),
     ],
 )
-def test_what_is_wrong_in_parquet_is_named(tmp_path: Path, column: pa.Array, message: str) -> None:
+def test_errors_name_wrong_values_in_parquet(
+    tmp_path: Path, column: pa.Array, message: str
+) -> None:
     pq.write_table(pa.table({"item_id": column}), tmp_path / "ids.parquet")
     with pytest.raises(InputError, match=message):
         read_ids(tmp_path / "ids.parquet", ITEMS)
 
 
-def test_what_is_no_file_of_ids_is_named(tmp_path: Path) -> None:
+def test_paths_without_a_file_of_ids_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nothing\.txt: there is no such file"):
         read_ids(tmp_path / "nothing.txt", ITEMS)
     with pytest.raises(InputError, match=r"is a directory, a pipe or a device"):

@@ -94,7 +94,7 @@ def test_items_beyond_the_catalogue_are_never_recommended(personal: Recommender)
         assert set(answer.item_ids) == catalogue
 
 
-def test_more_than_there_is_ends_with_the_catalogue(popularity: Recommender) -> None:
+def test_a_k_beyond_the_catalogue_gives_a_reason(popularity: Recommender) -> None:
     k = 10**12
     user, size = trained_users(popularity)[0], popularity.run.num_items
     num_seen = len(HISTORIES[user])
@@ -153,7 +153,7 @@ def test_unknown_users_may_be_answered_in_popularity_order(personal: Recommender
     assert set(to_table([first, known, last])["user_id"].to_pylist()) == {"7", str(user), "x"}
 
 
-def test_there_are_three_ways_with_unknown_users(popularity: Recommender) -> None:
+def test_another_way_with_unknown_users_is_refused(popularity: Recommender) -> None:
     with pytest.raises(SettingError, match=r"unknown is 'ignore'"):
         popularity.recommend([7], unknown="ignore")  # type: ignore[arg-type]
 
@@ -242,7 +242,7 @@ def test_excluded_items_are_left_out(personal: Recommender) -> None:
     assert answer.reason is None
 
 
-def test_exclude_goes_before_candidates(popularity: Recommender) -> None:
+def test_exclude_overrides_candidates(popularity: Recommender) -> None:
     user = trained_users(popularity)[0]
     order = [item for item in popularity_order(popularity) if item not in HISTORIES[user]]
     (answer,) = popularity.recommend(
@@ -280,7 +280,7 @@ def test_more_lists_than_fit_are_refused_beforehand(
 
 
 @pytest.mark.parametrize("has_answered", [False, True])
-def test_what_is_pickled_answers_without_the_directory(
+def test_a_pickled_recommender_answers_without_the_directory(
     personal: Recommender, tmp_path: Path, has_answered: bool
 ) -> None:
     assert personal.run is not None

@@ -101,7 +101,7 @@ def test_a_list_equals_recommend(personal: Recommender) -> None:
         check_same(one, other)
 
 
-def test_what_a_known_user_has_further_is_folded_in_with_what_the_run_has(
+def test_new_items_of_a_known_user_are_folded_in_with_the_runs(
     personal: Recommender,
 ) -> None:
     user = trained_users(personal)[0]
@@ -111,7 +111,7 @@ def test_what_a_known_user_has_further_is_folded_in_with_what_the_run_has(
     check_same(found, replace(expected, id=user))
 
 
-def test_what_a_known_user_has_already_changes_nothing(personal: Recommender) -> None:
+def test_items_that_a_known_user_has_change_nothing(personal: Recommender) -> None:
     user = trained_users(personal)[0]
     (found,) = alone(personal, [(user, [*HISTORIES[user]])])
     check_same(found, personal.recommend([user])[0])

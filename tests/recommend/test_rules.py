@@ -140,7 +140,7 @@ def test_columns_have_the_type_of_their_values(
         ("", "is no condition"),
     ],
 )
-def test_what_is_no_condition_is_refused(condition: str, message: str) -> None:
+def test_text_that_is_no_condition_is_refused(condition: str, message: str) -> None:
     with pytest.raises(SettingError) as caught:
         met({"one": condition}, stock=["1", "0"], name=["a", "b"])
     assert message in str(caught.value)
@@ -201,7 +201,7 @@ ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELEC
         ("regexp_replace(name, 'a', name || 'b', 'g') = 'a'", "replacement but a value of at most"),
     ],
 )
-def test_what_is_more_than_one_item_is_refused(condition: str, what: str) -> None:
+def test_conditions_on_several_items_are_refused(condition: str, what: str) -> None:
     with pytest.raises(SettingError) as caught:
         met({"one": condition}, stock=["1", "0"], name=["a", "b"])
     assert f"a condition has no {what}" in str(caught.value)
@@ -254,7 +254,7 @@ def test_a_condition_is_one_expression_of_one_statement(condition: str) -> None:
         "stock > 0 -- what is there",
     ],
 )
-def test_what_asks_for_one_item_is_taken(condition: str) -> None:
+def test_conditions_on_one_item_are_accepted(condition: str) -> None:
     columns = {"stock": ["1", "0"], "genres": ["a|b", "c"]}
     columns["until"] = ["2999-01-01T00:00:00Z", "1999-01-01T00:00:00Z"]
     assert met({"one": condition}, **columns) == [[True, False]]
@@ -439,7 +439,7 @@ def test_columns_of_a_file_take_the_place_of_the_runs(popularity: Recommender) -
     assert np.flatnonzero(found.is_allowed).tolist() == [0]
 
 
-def test_what_is_not_known_is_refused(popularity: Recommender, tmp_path: Path) -> None:
+def test_unknown_rules_and_columns_are_refused(popularity: Recommender, tmp_path: Path) -> None:
     user = trained_users(popularity)[:1]
     recommender = with_rules(popularity, tmp_path)
     for options, message in (

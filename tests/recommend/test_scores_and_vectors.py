@@ -35,7 +35,7 @@ def test_scores_of_histories_equal_the_scores_in_their_lists(personal: Recommend
         np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_what_has_no_score_is_named(personal: Recommender) -> None:
+def test_users_and_items_without_a_score_are_named(personal: Recommender) -> None:
     user, unseen = trained_users(personal)[0], unseen_item(personal)
     with pytest.raises(UnknownIdError, match=r"1 of 1 items were never seen .* no score") as caught:
         personal.score(user, unseen)

@@ -63,7 +63,7 @@ def test_the_order_equals_the_models(personal: Recommender) -> None:
     assert answer.item_ids == [ids[index] for index in expected[:6]]
 
 
-def test_more_than_there_are_says_so(personal: Recommender) -> None:
+def test_a_k_beyond_the_related_items_gives_a_reason(personal: Recommender) -> None:
     num_others = personal.run.num_items - 1
     (item, *_) = popularity_order(personal)
     (index,) = personal.items.lookup([item])

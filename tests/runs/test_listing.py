@@ -53,7 +53,7 @@ def test_the_list_shows_settings_and_results_of_each_run(folder: Path, dataset: 
     assert (fitted.metric, fitted.validation, fitted.test) == ("ndcg@100", None, 0.25)
 
 
-def test_what_is_not_finished_or_damaged_is_said_to_be(folder: Path) -> None:
+def test_unfinished_and_damaged_runs_are_marked(folder: Path) -> None:
     *_, last = listed = list_runs(folder)
     assert by_name(listed)["c begun"].state == "not finished"
     assert last.path.name == "d damaged"

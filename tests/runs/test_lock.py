@@ -25,7 +25,7 @@ with training_lock(Path(sys.argv[1])):
 """
 
 
-def test_whoever_trains_is_named(run: Run) -> None:
+def test_the_error_names_the_training_process(run: Run) -> None:
     with (
         run.in_training(),
         pytest.raises(RunError, match=rf"run is being trained by process {os.getpid()} on "),
@@ -103,7 +103,7 @@ def test_a_directory_that_cannot_be_written_is_named(
             training_lock(run.path).__enter__()
 
 
-def test_what_a_dead_process_left_is_nobody_s(run: Run) -> None:
+def test_a_lock_file_of_a_dead_process_locks_nothing(run: Run) -> None:
     (run.path / LOCK).write_text("process 1 on here")
     run.log.finish()
     assert run.training_process is None

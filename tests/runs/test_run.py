@@ -158,7 +158,7 @@ def test_a_missing_file_is_named(run: Run, name: str) -> None:
         Run.open(run.path)
 
 
-def test_what_is_no_run_is_told_apart(tmp_path: Path, dataset: Dataset) -> None:
+def test_errors_distinguish_paths_that_are_no_run(tmp_path: Path, dataset: Dataset) -> None:
     with pytest.raises(RunError, match="there is no such directory"):
         Run.open(tmp_path / "nothing")
     with pytest.raises(RunError, match=r"is neither a run nor a dataset: it has no config\.json"):

@@ -32,7 +32,7 @@ def only_problem(run: Run) -> str:
     return problem
 
 
-def test_what_was_written_is_right(tmp_path: Path, dataset: Dataset) -> None:
+def test_written_runs_and_datasets_pass_verification(tmp_path: Path, dataset: Dataset) -> None:
     run = make_run(tmp_path / "run", dataset, "vae", hidden=(8,), latent=4)
     run.log.finish(stopped_because="all epochs done")
     assert verify(run.path) == verify(dataset.path) == []
@@ -151,6 +151,6 @@ def test_every_changed_file_of_a_dataset_is_named(dataset: Dataset, tmp_path: Pa
     assert problem.startswith(f"{manifest}: ")
 
 
-def test_what_is_neither_dataset_nor_run(tmp_path: Path) -> None:
+def test_verify_refuses_what_is_neither_dataset_nor_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="nope is not a run: there is no such directory"):
         verify(tmp_path / "nope")

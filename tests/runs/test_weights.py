@@ -89,7 +89,9 @@ def test_a_file_that_does_not_fit_memory_can_be_verified_all_the_same(
 
 
 @pytest.mark.parametrize("name", ["users.parquet", "items.parquet", "histories.parquet"])
-def test_what_is_read_later_is_what_was_opened(tmp_path: Path, dataset: Dataset, name: str) -> None:
+def test_files_replaced_after_opening_are_noticed(
+    tmp_path: Path, dataset: Dataset, name: str
+) -> None:
     run = Run.open(make_run(tmp_path / "run", dataset).path)
     table = pq.read_table(run.path / name)
     pq.write_table(

@@ -194,7 +194,9 @@ def test_a_run_that_is_not_served_is_refused_with_those_that_are(client: TestCli
         ([], None),
     ],
 )
-def test_what_a_body_may_not_be_is_named(client: TestClient, body: object, field: object) -> None:
+def test_errors_name_the_wrong_field_of_a_body(
+    client: TestClient, body: object, field: object
+) -> None:
     response = client.post("/v1/recommend", json=body)
     assert response.status_code == 422
     error = response.json()["error"]
@@ -203,7 +205,7 @@ def test_what_a_body_may_not_be_is_named(client: TestClient, body: object, field
 
 
 @pytest.mark.parametrize("user_id", [1.5, True, "x" * 1025, 2**63])
-def test_what_an_id_may_be_is_said(client: TestClient, user_id: object) -> None:
+def test_the_error_of_a_wrong_id_says_what_is_allowed(client: TestClient, user_id: object) -> None:
     response = client.post("/v1/recommend", json={"users": [{"user_id": user_id}]})
     assert response.json()["error"] == {
         "code": "invalid",
@@ -221,7 +223,7 @@ def test_what_an_id_may_be_is_said(client: TestClient, user_id: object) -> None:
         b'{"users":[{"user_id":' + b"9" * 5000 + b"}]}",
     ],
 )
-def test_what_is_no_sound_json_is_refused(client: TestClient, content: bytes) -> None:
+def test_unsound_json_is_refused(client: TestClient, content: bytes) -> None:
     response = client.post(
         "/v1/recommend", content=content, headers={"content-type": "application/json"}
     )

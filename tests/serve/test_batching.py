@@ -69,7 +69,7 @@ def run(
     return sizes
 
 
-def test_what_arrives_while_the_thread_works_is_answered_together() -> None:
+def test_requests_that_arrive_while_the_thread_works_share_a_batch() -> None:
     async def scenario(batcher: Batcher, scorer: Scorer) -> None:
         first = await occupied(batcher, scorer)
         others = [batcher.submit(job(scorer, number)) for number in (1, 2, 3)]
@@ -96,7 +96,7 @@ def test_groups_are_answered_apart_and_batches_end_with_enough_users() -> None:
     assert run(scenario, batch_users=5) == [(1, 1, 0), (3, 6, 1), (1, 9, 0)]
 
 
-def test_what_nobody_waits_for_any_more_is_not_begun() -> None:
+def test_requests_that_nobody_awaits_are_not_started() -> None:
     async def scenario(batcher: Batcher, scorer: Scorer) -> None:
         first = await occupied(batcher, scorer)
         late = batcher.submit(job(scorer, "late", ends_s=0))
@@ -153,7 +153,7 @@ def test_after_a_pause_a_batch_does_not_wait() -> None:
     run(scenario, wait_s=0.01)
 
 
-def test_what_waits_is_answered_before_the_end() -> None:
+def test_waiting_requests_are_answered_before_the_end() -> None:
     async def scenario(batcher: Batcher, scorer: Scorer) -> None:
         taken = [await occupied(batcher, scorer)]
         taken += [batcher.submit(job(scorer, number)) for number in (1, 2, 3)]

@@ -148,6 +148,6 @@ def test_a_long_head_and_a_long_body_are_read(served: processes.Served) -> None:
     assert served.ask("POST", "/v1/recommend", body)[0] == 200
 
 
-def test_it_speaks_no_tls(served: processes.Served) -> None:
+def test_the_service_has_no_tls(served: processes.Served) -> None:
     with pytest.raises(ssl.SSLError):
         ssl.get_server_certificate(("127.0.0.1", served.port), timeout=processes.LIMIT_S)

@@ -160,7 +160,7 @@ def test_threads_that_send_the_same_events_count_each_once(store: EventStore) ->
         assert sum(threads.map(send, [0, 7, 20, 33])) == 50
 
 
-def test_what_is_acknowledged_is_read_by_others_at_once(store: EventStore, place: str) -> None:
+def test_other_processes_read_acknowledged_events_at_once(store: EventStore, place: str) -> None:
     with closing(EventStore(place)) as other:
         assert items_of(other, ["ana"]) == {}
         for number in range(5):
@@ -214,7 +214,7 @@ def test_an_event_that_waits_in_two_requests_is_new_in_one(tmp_path: Path) -> No
         assert [one.result(30) for one in waiting] == [1, 2, 1]
 
 
-def test_what_is_given_up_while_it_waits_is_not_written(tmp_path: Path) -> None:
+def test_events_that_are_cancelled_while_waiting_are_not_written(tmp_path: Path) -> None:
     place = tmp_path / "events.db"
     with started(place) as store:
         with locked(place):

@@ -78,7 +78,7 @@ def test_the_next_list_reflects_events(runs: Path, tmp_path: Path, model: str) -
         assert new["reason"] is None
 
 
-def test_what_is_withdrawn_is_in_no_list(runs: Path, tmp_path: Path) -> None:
+def test_withdrawn_events_are_in_no_list(runs: Path, tmp_path: Path) -> None:
     def withdraw(*ids: object) -> Any:
         return client.post("/v1/events/withdraw", json={"event_ids": ids})
 
@@ -152,7 +152,7 @@ def test_dislikes_are_read_back_by_a_preparation(runs: Path, tmp_path: Path) -> 
     assert seen_of(dataset) == {(1, 7)}
 
 
-def test_a_database_of_before_gets_the_index(tmp_path: Path) -> None:
+def test_an_older_database_gets_the_index(tmp_path: Path) -> None:
     place = tmp_path / "events.db"
     with closing(EventStore(str(place))) as store:
         store.create()

@@ -56,7 +56,7 @@ def train_first(rows: str) -> None:
     Path("runs/current").symlink_to("first")
 
 
-def test_what_is_collected_is_trained_on_and_served(nightly: list[str], tmp_path: Path) -> None:
+def test_collected_events_are_trained_and_served(nightly: list[str], tmp_path: Path) -> None:
     train_first(ROWS)
     with processes.serve(
         "runs/current", "--events", "events.db", "--deadline-s", 60, cwd=tmp_path

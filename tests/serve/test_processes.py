@@ -44,7 +44,7 @@ def reloaded(served: processes.Served) -> list[str]:
     return [event for event in events if event in ("load", "reload", "reload_failed")]
 
 
-def test_it_picks_up_runs_and_drains(place: Path, runs: Path, dataset: Dataset) -> None:
+def test_the_service_loads_new_runs_and_drains(place: Path, runs: Path, dataset: Dataset) -> None:
     with processes.serve(place, runs / "ease") as served:
         assert served.ask("GET", "/readyz") == (200, {"status": "ready"})
         status, answer = served.ask("POST", "/v1/recommend", BODY)
@@ -209,7 +209,7 @@ def test_an_address_that_others_can_reach_needs_a_token(host: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("host", ["127.1.2.3", "::1", "localhost"])
-def test_this_machine_alone_needs_none(host: str) -> None:
+def test_an_address_of_this_machine_needs_no_token(host: str) -> None:
     assert ServeConfig(host=host).token() is None
 
 

@@ -313,7 +313,7 @@ ASKED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("model", [NeuMF, MultVAE])
-def test_what_was_asked_wins(model: type[IterativeModel]) -> None:
+def test_given_settings_win(model: type[IterativeModel]) -> None:
     assert asdict(plan_of(TrainingConfig(**ASKED), model=model)) == ASKED | {"device": "cpu"}
     for name in ASKED.keys() - {"learning_rate_schedule", "schedule_epochs"}:  # ask for epochs too
         alone = plan_of(TrainingConfig(**{name: ASKED[name]}), model=model)

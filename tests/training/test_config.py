@@ -53,7 +53,7 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: st
         TrainingConfig(**settings)
 
 
-def test_ends_of_ranges_are_allowed() -> None:
+def test_limits_of_ranges_are_allowed() -> None:
     TrainingConfig(
         epochs=1,
         batch_size=1,

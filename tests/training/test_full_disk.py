@@ -78,7 +78,7 @@ def test_a_disk_that_fills_up_loses_nothing(
     assert numbers_of(run) == numbers_of(whole)
 
 
-def test_no_room_for_the_log_is_one_message_too(
+def test_a_log_without_room_is_one_message(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foretaste.runs.files.save_tensors", lambda *_, **__: None)
@@ -93,7 +93,7 @@ def test_no_room_for_the_log_is_one_message_too(
         train_large(dataset, path, NoRoomForALine())
 
 
-def test_no_room_for_the_run_leaves_nothing(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_run_without_room_leaves_nothing(dataset: Dataset, tmp_path: Path) -> None:
     with room_again_afterwards():
         fill_disk(500)
         with pytest.raises(RunError, match=r"run cannot be written: .*File too large"):

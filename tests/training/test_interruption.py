@@ -133,7 +133,7 @@ def test_the_second_signal_acts_at_once(tmp_path: Path) -> None:
     assert not isinstance(error.value, Interrupted)
 
 
-def test_what_is_ignored_stays_ignored(tmp_path: Path) -> None:
+def test_ignored_signals_stay_ignored(tmp_path: Path) -> None:
     """A shell's background jobs ignore SIGINT."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -71,7 +71,7 @@ def test_everything_written_follows_a_resumed_training(dataset: Dataset, tmp_pat
     assert [step for step, _ in scalars(run)["loss"]] == [1, 2, 3]
 
 
-def test_what_is_there_is_replaced_only_with_overwrite(dataset: Dataset, tmp_path: Path) -> None:
+def test_existing_logs_are_replaced_only_with_overwrite(dataset: Dataset, tmp_path: Path) -> None:
     """The training that wrote a file replaces it too when it resumes."""
     logs = LogConfig(log_path=tmp_path / "copy.json", results_dir=tmp_path / "results")
     with pytest.raises(KeyboardInterrupt):

@@ -175,7 +175,7 @@ def test_no_run_is_replaced_through_a_link(dataset: Dataset, place: Path) -> Non
     assert Run.open(place / "monday").config.model == "popularity"
 
 
-def test_what_is_no_run_no_log_or_in_use_is_never_replaced(dataset: Dataset, place: Path) -> None:
+def test_overwrite_never_replaces_other_files_or_runs_in_use(dataset: Dataset, place: Path) -> None:
     foretaste.train("popularity", dataset, run=place / "run")
     model = place / "model"
     model.mkdir()

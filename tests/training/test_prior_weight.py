@@ -37,7 +37,7 @@ def value_of(run: Run, dataset: Dataset, factor: float = 1.0) -> float:
 
 
 @pytest.mark.parametrize(("name", "seed", "is_less"), [("neumf", 2, False), ("mlp", 1, True)])
-def test_neither_more_nor_less_is_better_for_validation(
+def test_no_larger_or_smaller_weight_is_better_for_validation(
     name: str,
     seed: int,
     is_less: bool,

@@ -199,7 +199,7 @@ def test_a_finished_training_keeps_no_state(dataset: Dataset, tmp_path: Path) ->
     }
 
 
-def test_what_was_done_is_not_done_again(dataset: Dataset, tmp_path: Path) -> None:
+def test_finished_steps_are_not_repeated(dataset: Dataset, tmp_path: Path) -> None:
     run = stopped(dataset, tmp_path / "run", num_steps=7)
     steps: list[tuple[int, int]] = []
 
@@ -310,7 +310,7 @@ def test_a_closed_form_is_fitted_again(dataset: Dataset, tmp_path: Path) -> None
     assert numbers_of(run) == numbers_of(whole)
 
 
-def test_what_killed_writers_left_is_removed(whole: Run, run: Run, tmp_path: Path) -> None:
+def test_leftovers_of_killed_writers_are_removed(whole: Run, run: Run, tmp_path: Path) -> None:
     for name in (STATE, "best.safetensors"):
         (run.path / f".0badcafe.tmp.{name}").mkdir()
         (run.path / f".0badcafe.tmp.{name}" / ".tmpE5PIrR").write_bytes(b"half")

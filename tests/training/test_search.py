@@ -48,7 +48,7 @@ def run(
     return trained(request.param, heldout_users, tmp_path_factory.mktemp("searched") / "one")
 
 
-def test_these_models_choose() -> None:
+def test_the_list_of_models_that_search() -> None:
     assert SEARCHED == ["ials", "ease", "slist", "itemknn", "rp3beta"]
 
 
@@ -110,7 +110,7 @@ def test_without_a_search_the_rule_holds(
         ("rp3beta", "cut", "target"),
     ],
 )
-def test_what_is_given_is_kept(
+def test_given_settings_are_kept_in_a_search(
     name: str, setting: str, value: Any, heldout_users: Dataset, tmp_path: Path
 ) -> None:
     run = trained(name, heldout_users, tmp_path / "run", **{setting: value})

@@ -346,7 +346,7 @@ def test_a_training_computes_with_as_many_threads_as_asked(
 
 
 @pytest.mark.parametrize("name", ["sasrec", "slist"])
-def test_what_is_held_out_trains_nothing(name: str, tmp_path: Path) -> None:
+def test_held_out_items_train_nothing(name: str, tmp_path: Path) -> None:
     """The weights keep their bytes if other items are held out for validation and test."""
     rng = np.random.default_rng(5)
     orders = [rng.permutation(12) for _ in range(40)]

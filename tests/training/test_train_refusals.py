@@ -63,7 +63,7 @@ def test_settings_are_no_dicts(name: str, dataset: Dataset, tmp_path: Path) -> N
         ),
     ],
 )
-def test_what_has_no_place_is_refused_before_there_is_a_run(
+def test_misplaced_settings_are_refused_before_the_run_exists(
     model: str, settings: dict[str, Any], message: str, dataset: Dataset, tmp_path: Path
 ) -> None:
     with pytest.raises(SettingError, match=message):

@@ -416,7 +416,7 @@ def test_a_start_run_that_is_replaced_during_training_is_recorded_in_its_old_sta
     assert digest_of(Run.open(source)) != digest
 
 
-def test_it_does_not_begin_again_with_other_weights(
+def test_a_training_does_not_restart_from_changed_weights(
     trained: dict[str, Run], dataset: Dataset, tmp_path: Path
 ) -> None:
     source = tmp_path / "source"

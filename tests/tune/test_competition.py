@@ -158,7 +158,7 @@ def test_slist_is_left_out_without_an_order(tmp_path: Path, tune: int) -> None:
         compete(data, models=["slist"], tune=tune, output=tmp_path / "alone", callback=Callback())
 
 
-def test_what_weights_gained_is_said(table_file: Path, tmp_path: Path) -> None:
+def test_the_gain_of_weights_is_reported(table_file: Path, tmp_path: Path) -> None:
     weighted = prepare(table_file, tmp_path / "data", protocol="leave-one-out", half_life="4w")
     arguments: dict[str, Any] = {"output": tmp_path / "it", "search": False, "callback": Callback()}
     board = compete(weighted, models=["ease", "popularity"], **arguments)

@@ -369,7 +369,7 @@ SHORT: dict[str, Any] = {"epochs": 1, "batch_size": 2048, "negatives": 2}
         ("mlp", {"batch_layout": "shuffled"}, ["learning_rate", "layers", "dropout"]),
     ],
 )
-def test_what_does_not_fit_the_given_settings_is_not_tried(
+def test_settings_that_contradict_given_ones_are_not_tried(
     dataset: Dataset, tmp_path: Path, model: str, given: dict[str, Any], searched: list[str]
 ) -> None:
     """A temperature divides the cosines of softmax alone, which takes no shuffled batches."""

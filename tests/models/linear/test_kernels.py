@@ -58,7 +58,7 @@ def test_a_full_disk_means_compiling_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_fork_fits_as_its_parent() -> None:
+def test_a_fork_fits_like_its_parent() -> None:
     run(
         """
 torch.set_num_threads(2)

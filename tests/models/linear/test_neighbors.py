@@ -99,7 +99,7 @@ def test_scores_add_the_weights_of_the_history(name: str, dense: np.ndarray) -> 
     assert (scores[~reached] < 0).all()
 
 
-def test_what_no_neighbour_speaks_for_follows_in_popularity_order(name: str) -> None:
+def test_items_without_a_neighbour_follow_in_popularity_order(name: str) -> None:
     matrix = np.zeros((8, 6))
     matrix[:2, :2] = 1
     matrix[2:, 4] = matrix[2:5, 2] = matrix[2, 5] = 1

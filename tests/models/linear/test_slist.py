@@ -157,7 +157,9 @@ def test_order_changes_scores_of_slist_and_not_of_ease(
 
 
 @pytest.mark.parametrize("neighbors", ["all", 4])
-def test_one_by_one_is_as_together(neighbors: int | str, sequences: list[list[int]]) -> None:
+def test_answers_one_by_one_equal_answers_together(
+    neighbors: int | str, sequences: list[list[int]]
+) -> None:
     model = fitted(sequences, neighbors)
     together = scores_of(model, sequences)
     for row, expected in zip(sequences, together, strict=True):

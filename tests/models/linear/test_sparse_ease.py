@@ -204,12 +204,12 @@ def test_a_million_items_fit_although_all_pairs_do_not(monkeypatch: pytest.Monke
     )
 
 
-def test_there_is_a_neighbor_at_least() -> None:
+def test_neighbors_must_be_at_least_one() -> None:
     with pytest.raises(SettingError, match=r"neighbors is .*; it must be a whole number of at"):
         EaseConfig(neighbors=0)
 
 
-def test_settings_go_by_the_number_of_weights_unless_given() -> None:
+def test_settings_depend_on_the_number_of_weights_unless_given() -> None:
     features = {"feature_weight": 30.0, "feature_power": 0.5}
     whole = EaseConfig(neighbors="all", l2=200.0, dropout=0.5, user_power=0.0, **features)
     few = EaseConfig(neighbors=100, l2=20.0, dropout=0.5, user_power=0.3, **features)

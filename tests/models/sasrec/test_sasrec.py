@@ -213,7 +213,7 @@ def test_people_with_one_item_are_no_reason_to_fail_unless_all_have_one() -> Non
         model.make_batches(in_order([[3], [1], []]), batch_size=8, seed=1)
 
 
-def test_auto_goes_by_the_length_of_histories() -> None:
+def test_auto_depends_on_the_length_of_histories() -> None:
     short, long = (SASRecConfig().resolved(1000, mean) for mean in (9.0, 160.0))
     assert (short.factors, short.max_length, short.dropout) == (64, 50, 0.5)
     assert (long.factors, long.max_length, long.dropout) == (96, 200, 0.2)

@@ -174,7 +174,7 @@ def test_logits_are_the_plain_ones(shape: Shape, generator: torch.Generator) -> 
     torch.testing.assert_close(chunked.catalogue_logits(inputs), expected.detach())
 
 
-def test_nobody_and_nothing_asked(generator: torch.Generator) -> None:
+def test_inputs_without_rows_or_candidates(generator: torch.Generator) -> None:
     nobody = make_inputs(Shape(rows=0), generator, dtype=torch.float32)
     no_samples = make_samples(Shape(rows=0), generator)
     assert neumf_loss.loss(nobody, no_samples).item() == 0.0

@@ -81,7 +81,7 @@ def test_chunks_have_the_plain_loss_and_gradients(
     torch.testing.assert_close(gradients(found, inputs), gradients(expected, inputs))
 
 
-def test_kernels_insisted_on_have_one_loss(generator: torch.Generator) -> None:
+def test_the_triton_kernels_refuse_other_losses(generator: torch.Generator) -> None:
     inputs = make_inputs(Shape(), generator, dtype=torch.float32)
     made = make_samples(Shape(), generator)
     samples = Samples(made.item_index_BK, made.label_BK, made.weight_BK, SOFTMAX)

@@ -228,13 +228,13 @@ def test_half_precision_inputs_get_gradients_of_their_dtype(device: torch.device
         assert torch.equal(one, other)
 
 
-def test_nobody(device: torch.device) -> None:
+def test_inputs_without_rows(device: torch.device) -> None:
     inputs, samples = make(Shape(rows=0), device)
     found = values(triton_loss.loss(inputs, samples), inputs)
     assert all(value.eq(0.0).all() for value in found)
 
 
-def test_what_it_supports(device: torch.device) -> None:
+def test_inputs_that_the_kernel_supports(device: torch.device) -> None:
     inputs, samples = make(SHAPES["full tile"], device)
     assert triton_loss.supports(inputs, samples, torch.float16)
     assert not triton_loss.supports(moved(inputs, torch.float64), samples, torch.float64)
