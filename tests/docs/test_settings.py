@@ -57,7 +57,9 @@ OF_OTHER_PROGRAMS = {
 def test_the_page_of_options_has_every_command() -> None:
     text = page("options.md").text
     assert set(re.findall("(?m)^##+ (.+)$", text)) == {n for n in commands_of(app) if " " in n}
-    assert all(f"`{rare} " in text for rare in ("--eps", "--validation-users", "--schedule-epochs"))
+    assert all(
+        f"`{rare} " in text for rare in ("--eps", "--validation-users", "--checkpoint-every-s")
+    )
 
 
 def test_the_table_of_searches_is_what_is_searched() -> None:

@@ -19,12 +19,12 @@ from foretaste.cli.console import (
     stdout_console,
 )
 from foretaste.cli.train_options import (
-    HIDDEN,
     TRAINING,
     RawOptions,
     Source,
     shown_as,
     train_on_everything,
+    training_option,
 )
 from foretaste.measure.tables import HEADLINE
 from foretaste.models.registry import MODEL_NAMES
@@ -40,7 +40,7 @@ _Training: Any = unset(
     shown_as(
         TrainingConfig,
         {
-            name: Parameter(parse=name in _OF_EVERY_MODEL, show=False if name in HIDDEN else None)
+            name: training_option(name, parse=name in _OF_EVERY_MODEL)
             for name in get_type_hints(TrainingConfig)
         },
     )

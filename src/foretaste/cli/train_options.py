@@ -34,11 +34,13 @@ OPTIMIZER = Group.create_ordered("Optimizer")
 START = Group.create_ordered("Warm start")
 MACHINE = Group.create_ordered("Machine")
 RAW_FILES = Group.create_ordered("Raw files")
+RARE = Group.create_ordered("Rarely needed")
 
 _TRAINING_GROUPS = {
-    EVALUATION: "eval_every eval_after select_by candidates validation_users evaluation_batch",
-    OPTIMIZER: "schedule_epochs beta1 beta2 eps ema",
-    MACHINE: "device precision loss_scale kernels cuda_graphs checkpoint_every_s warm_up_epochs",
+    EVALUATION: "eval_every eval_after select_by candidates",
+    OPTIMIZER: "beta1 beta2 ema",
+    MACHINE: "device precision loss_scale kernels",
+    RARE: "validation_users cuda_graphs checkpoint_every_s eps warm_up_epochs evaluation_batch",
 }
 """Groups of training settings that are not in the group Training."""
 
@@ -140,12 +142,9 @@ LogOptions = Annotated[Logs | None, Parameter(name="*", group=OUTPUT)]
 Threads = Annotated[int | None, Parameter(group=MACHINE)]
 
 
-HIDDEN = (
-    *("eps", "schedule_epochs", "warm_up_epochs", "validation_users", "evaluation_batch"),
-    *("checkpoint_every_s", "cuda_graphs"),
-)
-"""Settings of a training that are accepted but not on the help page; presets, --like and the
-options of NVIDIA's scripts need them."""
+HIDDEN = ("eps", "warm_up_epochs", "evaluation_batch")
+"""Settings of a training that are accepted but not on the help page; the options of NVIDIA's
+scripts need them."""
 
 
 def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
@@ -169,16 +168,21 @@ def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
 
 def _training_options(kind: type[ModelConfig]) -> type[TrainingConfig]:
     """The training settings in their groups, without those that a model ignores."""
-    group_of = {name: group for group, names in _TRAINING_GROUPS.items() for name in names.split()}
-    parameters = {
-        name: Parameter(
-            group=group_of.get(name, TRAINING),
-            parse=applies(name, kind),
-            show=False if name in HIDDEN else None,
-        )
-        for name in get_type_hints(TrainingConfig)
-    }
-    return shown_as(TrainingConfig, parameters)
+    names = get_type_hints(TrainingConfig)
+    return shown_as(
+        TrainingConfig, {name: training_option(name, parse=applies(name, kind)) for name in names}
+    )
+
+
+def training_option(name: str, *, parse: bool) -> Parameter:
+    """The option of a training setting, in its group, if ``parse``."""
+    groups = (group for group, names in _TRAINING_GROUPS.items() if name in names.split())
+    return Parameter(
+        group=next(groups, TRAINING),
+        # Python alone has a schedule longer than the training; --like repeats it.
+        parse=parse and name != "schedule_epochs",
+        show=False if name in HIDDEN else None,
+    )
 
 
 def shown_as(config: type[Any], parameters: Mapping[str, Parameter]) -> type[Any]:
