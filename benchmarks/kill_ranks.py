@@ -1,14 +1,13 @@
-"""Ranks killed at random moments under ``torchrun --max-restarts``, compared with undisturbed
-ranks.
+"""Ranks killed at random moments under ``torchrun --max-restarts``, beside undisturbed ranks.
 
     python -m benchmarks.kill_ranks --kills 100 --output kills.jsonl
 
-Each training runs under torchrun; after a random time a random rank is killed with SIGKILL, and so
-is one of the new ranks that torchrun starts, a few times. Then the training may end, and the bytes
-of its weights and every logged number that is no time are compared with a training by as many ranks
-without kills. A line of JSON for each training is appended to ``--output``; an interrupted series
-continues after the existing lines. A kill after which the old ranks have not all ended within 60 s
-counts as a hang.
+Each training runs under torchrun; after a random time a random rank is killed with SIGKILL, and a
+few times torchrun's new ranks lose one too. Then the training may end, and the bytes of its weights
+and every logged number that is no time are compared with a training by as many ranks without kills.
+A line of JSON for each training is appended to ``--output``; an interrupted series continues after
+the existing lines. A kill after which the old ranks have not all ended within 60 s counts as a
+hang.
 """
 
 from __future__ import annotations

@@ -277,7 +277,7 @@ def main(tokens: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("measure", choices=MEASURES)
     parser.add_argument("run", type=Path)
-    parser.add_argument("--other", type=Path, help="run of the same items to swap it for")
+    parser.add_argument("--other", type=Path, help="run of the same items that replaces it")
     parser.add_argument("--users", choices=("known", "new"), default="known")
     parser.add_argument("--num-users", type=int, default=1_000_000, help="at most, drawn by chance")
     parser.add_argument("--rate", type=float, default=1000.0, help="requests a second")

@@ -255,7 +255,7 @@ def _commit() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, help="where the data sets are")
+    parser.add_argument("--data", type=Path, help="folder of the data sets")
     parser.add_argument("--tables", action="store_true", help="print what was found, run nothing")
     parser.add_argument("--datasets", nargs="+", default=list(SOURCES), choices=list(SOURCES))
     parser.add_argument("--protocols", nargs="+", default=list(COLUMNS), choices=list(COLUMNS))

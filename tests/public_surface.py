@@ -57,7 +57,7 @@ def names() -> Iterator[str]:
 
 
 def members(kind: type) -> Iterator[str]:
-    """Public methods and properties, also inherited ones of our base classes."""
+    """Public methods and properties, also inherited from our base classes."""
     own = [one for one in kind.__mro__ if one.__module__.startswith("foretaste")]
     found = {name: value for one in reversed(own) for name, value in vars(one).items()}
     for name, value in sorted(found.items()):

@@ -253,7 +253,7 @@ def test_an_interrupted_fit_leaves_nothing(number: int, epochs: Any, plays: pa.T
     assert "resume" not in str(caught.value)
 
 
-def test_a_loss_that_diverges_is_said_without_a_run(plays: pa.Table) -> None:
+def test_a_diverging_loss_is_reported_without_a_run(plays: pa.Table) -> None:
     with pytest.raises(TrainingError, match="lower --learning-rate") as caught:
         fitted("gmf", plays, loss="bce", learning_rate=1e30, epochs=20)
     assert "kept" not in str(caught.value)

@@ -321,7 +321,7 @@ def test_reasons_are_written_to_no_file(run: Path, tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_keyword_that_there_is_not_is_refused_with_the_one_meant() -> None:
+def test_an_unknown_keyword_is_refused_with_a_suggestion() -> None:
     for wrong, message in (
         ({"excluded": [3]}, "no setting 'excluded' here; did you mean exclude?"),
         ({"epochs": 3}, "no setting 'epochs' here: it belongs to TrainingConfig"),

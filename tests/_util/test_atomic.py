@@ -1,4 +1,4 @@
-"""Files and directories exist whole or not at all, at whatever point a writer is killed."""
+"""Files and directories exist whole or not at all if a writer is killed at any point."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_each_config_gets_its_own() -> None:
     }
 
 
-def test_nothing_given_is_told_from_defaults() -> None:
+def test_missing_settings_differ_from_given_defaults() -> None:
     assert assigned(verbose=None, config=None) == {}
     assert assigned(latent=200) == {"model_config": VAEConfig()}
 

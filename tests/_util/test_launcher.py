@@ -79,7 +79,7 @@ def test_another_launcher_is_refused_by_its_first_process(
     ],
     ids=["shell of sbatch", "srun of one", "mpirun of one", "torchrun within srun"],
 )
-def test_launchers_of_one_process_or_of_torchrun_are_none(
+def test_launchers_of_one_process_or_of_torchrun_are_accepted(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
 ) -> None:
     set_variables(monkeypatch, variables)

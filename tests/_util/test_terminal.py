@@ -36,7 +36,7 @@ def test_other_text_is_shown_unchanged(text: str) -> None:
 
 
 def stdout(encoding: str, *, is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> BytesIO:
-    """Replace stdout by one of this encoding; the result collects the bytes written there."""
+    """Replace stdout by a stream with this encoding; the result collects the written bytes."""
     written = BytesIO()
     stream = TextIOWrapper(written, encoding=encoding, errors="replace", write_through=True)
     monkeypatch.setattr(stream, "isatty", lambda: is_terminal, raising=False)

@@ -209,7 +209,7 @@ def test_the_scripts_folder_is_searched_if_no_dataset_is_named(three: Path) -> N
     assert "DATASET is needed and not given" in done.err, "our own words name it"
 
 
-def test_without_any_dataset_it_is_said_how_to_make_one(
+def test_without_any_dataset_the_error_says_how_to_make_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foretaste.cli.nvidia_paths.DATA", tmp_path / "data")
@@ -369,7 +369,7 @@ def test_every_option_is_tried() -> None:
     assert set((NCF_OPTIONS + VAE_OPTIONS).split()) <= tried
 
 
-def test_below_the_table_stands_why_its_numbers_are_lower_than_theirs(foretaste: Foretaste) -> None:
+def test_a_note_below_the_table_explains_its_lower_numbers(foretaste: Foretaste) -> None:
     line = "train gmf --data data -e 1 -f 4 -b 500 --checkpoint-dir run"
     note = "note: the table ranks in the whole catalogue, so its numbers are far lower than those"
     done = foretaste(line)

@@ -198,7 +198,7 @@ def test_slist_is_not_named_without_an_order(foretaste: Foretaste, tmp_path: Pat
     assert "train slist" not in done.out
 
 
-def test_ties_are_said_and_slist_is_named(foretaste: Foretaste, tmp_path: Path) -> None:
+def test_ties_are_reported_and_slist_is_named(foretaste: Foretaste, tmp_path: Path) -> None:
     rows = "".join(f"{n % 40},{n},2015-01-0{1 + n // 100}\n" for n in range(400))
     (tmp_path / "days.csv").write_text(f"user,item,date\n{rows}")
     done = foretaste(f"prepare {tmp_path}/days.csv --output {tmp_path}/days")

@@ -131,7 +131,7 @@ def test_everyone_to_a_file(foretaste: Foretaste, tmp_path: Path) -> None:
     assert foretaste(f"{line} --overwrite").status == 0
 
 
-def test_short_lists_are_said(foretaste: Foretaste, tmp_path: Path) -> None:
+def test_short_lists_are_reported(foretaste: Foretaste, tmp_path: Path) -> None:
     done = foretaste(f"recommend runs/vae --all -k 60 --exclude 999 --output {tmp_path}/recs.csv")
     assert f"shorter lists, for there is no more to show: {SHAPE.num_users} users\n" in done.err
     assert "1 of 1 ids in exclude ignored" in done.err
@@ -222,7 +222,7 @@ def test_similar_items_of_the_whole_catalogue_go_to_a_file(
     assert (tmp_path / "some.csv").read_text().splitlines() == printed
 
 
-def test_short_lists_of_similar_items_are_said_of_a_file(
+def test_short_lists_of_similar_items_are_reported_for_a_file(
     foretaste: Foretaste, tmp_path: Path
 ) -> None:
     line = f"similar runs/gmf --all -k 500 --output {tmp_path}/all.csv --overwrite"

@@ -85,7 +85,7 @@ def test_a_finished_fit_is_repeated_by_like(foretaste: Foretaste, tmp_path: Path
     assert done.err == f"error: {run} is finished: there is nothing to resume; {again}"
 
 
-def test_a_log_that_is_there_is_replaced_only_with_overwrite(
+def test_an_existing_log_is_replaced_only_with_overwrite(
     interrupt: Callable[[], None], foretaste: Foretaste, tmp_path: Path
 ) -> None:
     log = tmp_path / "log.jsonl"

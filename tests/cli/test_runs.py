@@ -24,12 +24,12 @@ def test_damaged_runs_are_named_and_left_out_of_what_programs_read(foretaste: Fo
     assert {row["path"] for row in rows} == set(records)
 
 
-def test_other_candidates_are_said(foretaste: Foretaste) -> None:
+def test_other_candidates_are_reported(foretaste: Foretaste) -> None:
     foretaste("train popularity data --candidates sampled-9 --run runs/sampled")
     assert re.search(r"^ sampled .* candidates sampled-9 *$", foretaste("runs").out, re.M)
 
 
-def test_a_folder_without_runs_says_so(foretaste: Foretaste, tmp_path: Path) -> None:
+def test_a_folder_without_runs_is_reported(foretaste: Foretaste, tmp_path: Path) -> None:
     assert foretaste(f"runs {tmp_path}").out == f"{tmp_path}: no runs\n"
     assert json.loads(foretaste(f"runs {tmp_path} --format json").out) == []
 

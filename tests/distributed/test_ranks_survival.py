@@ -245,7 +245,7 @@ def test_a_rank_that_fails_by_itself_has_its_message_printed_alone(
     assert error.startswith(f"error: rank {rank}: the disk" if rank else "error: the disk")
 
 
-def test_a_wrong_option_is_said_once_and_nothing_on_stdout(tmp_path: Path) -> None:
+def test_a_wrong_option_is_reported_once_and_nothing_on_stdout(tmp_path: Path) -> None:
     with launched(3, "train vae data --epocs 3", tmp_path) as ranks:
         assert ranks.statuses() == [2, 2, 2]
     assert len(ranks.errors()) == 1

@@ -1,4 +1,4 @@
-"""The pages of the documentation, for a reader and for tests."""
+"""The pages of the documentation in the forms that readers and tests use."""
 
 from __future__ import annotations
 

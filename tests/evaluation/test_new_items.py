@@ -145,7 +145,7 @@ def test_new_items_are_a_group() -> None:
     assert (group.num_users, group.metrics["hr@3"].value) == (alone.num_users, 0)
 
 
-def test_a_model_without_features_knows_nothing_of_who_has_new_items_alone() -> None:
+def test_a_model_without_features_does_not_know_users_with_new_items_alone() -> None:
     heldout = held_out([[4], [1, 4]], [[0], [0]], num_items=5, num_train_items=3)
     heldout = replace(heldout, num_trained=np.array([0, 1]))
     lacking, listing = TableModel(torch.zeros(2, 3)), TableModel(torch.zeros(2, 5))

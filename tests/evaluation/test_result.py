@@ -71,7 +71,7 @@ def test_unknown_users_are_counted_and_left_out_of_a_second_result(
     assert Evaluation.from_dict(json.loads(json.dumps(found.as_dict()))) == found
 
 
-def test_a_measurement_of_the_fallback_says_so() -> None:
+def test_a_measurement_of_the_fallback_warns() -> None:
     heldout = held_out([[]] * 5, [[1]] * 5, num_items=4)
     model = TableModel(torch.rand(5, 4))
     found = evaluate(model, heldout, k=(1,))

@@ -29,7 +29,7 @@ print(os.waitpid(child, 0)[1])
 """
 
 
-def test_a_forked_child_is_told_that_it_has_no_gpu() -> None:
+def test_a_forked_child_gets_an_error_that_it_has_no_gpu() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300, check=False
     )

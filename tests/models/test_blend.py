@@ -82,7 +82,7 @@ def test_a_program_gives_the_same_scores(blend: Blend, histories: HistoryTensors
     torch.testing.assert_close(found, expected_scores(blend, histories), rtol=1e-4, atol=1e-4)
 
 
-def test_users_of_whom_no_model_knows_anything_get_popularity_order(
+def test_users_unknown_to_all_models_get_popularity_order(
     blend: Blend, histories: HistoryTensors
 ) -> None:
     of_few = Blend(BlendConfig(members={"0": MEMBERS["1"]}), NUM_USERS, NUM_ITEMS)

@@ -144,7 +144,7 @@ def test_new_users_follow_the_items(histories: HistoryTensors) -> None:
     assert not torch.allclose(model.fold_in(histories).parts[0], first)
 
 
-def test_the_automatic_weight_goes_by_density(histories: HistoryTensors) -> None:
+def test_the_automatic_weight_depends_on_density(histories: HistoryTensors) -> None:
     sparse = histories_of([{user % 3} for user in range(NUM_USERS)], NUM_ITEMS)
     automatic = model_of(sparse, unobserved_weight="auto")
     weight = automatic.schedule(0, 1)["unobserved_weight"]
@@ -153,7 +153,7 @@ def test_the_automatic_weight_goes_by_density(histories: HistoryTensors) -> None
     assert sweep(automatic, sparse) == sweep(given, sparse)
 
 
-def test_the_automatic_regularization_goes_by_popularity() -> None:
+def test_the_automatic_regularization_depends_on_popularity() -> None:
     """The regularization is highest if one item has all interactions."""
     for items, expected in (({3}, 0.1), ({3, 5, 6, 7}, 0.05)):
         alike = histories_of([items] * NUM_USERS, NUM_ITEMS)

@@ -44,7 +44,7 @@ def test_auto_takes_a_gpu_only_if_there_is_one(monkeypatch: pytest.MonkeyPatch) 
         resolve_device("cuda:2")
 
 
-def test_a_fork_of_a_process_with_a_gpu_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_of_a_process_with_a_gpu_gets_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_gpus(monkeypatch, (9, 0))
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
     for name in ("auto", "cuda", "cuda:1"):
@@ -90,7 +90,7 @@ def test_another_name_is_refused(name: str) -> None:
         resolve_device(name)
 
 
-def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SettingError, match="finds no CUDA GPU here; choose auto or cpu"):
         resolve_device("cuda")

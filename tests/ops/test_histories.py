@@ -61,7 +61,7 @@ def test_dense_rows_hold_ones(case: tuple[list[set[int]], int]) -> None:
     assert histories_of(rows, num_items).to_dense().tolist() == expected
 
 
-def test_the_order_goes_with_the_items() -> None:
+def test_the_order_moves_with_the_items() -> None:
     offsets, items, position = ([0, 3, 3, 5], [1, 5, 7, 3, 8], [9, 0, 4, 2, 1])
     whole = HistoryTensors.from_numpy(
         np.array(offsets), np.array(items), 10, "cpu", np.array(position)

@@ -57,7 +57,8 @@ def test_solutions_equal_the_normal_equations(
 
 @pytest.mark.parametrize("width", [97, 136, 256])
 def test_systems_that_are_padded(width: int, generator: torch.Generator) -> None:
-    """A CPU pads large systems, both those of a row's items and of the width."""
+    """A CPU pads large systems, both with the size of a row's items and with the size of the
+    width."""
     vectors = 0.2 * torch.randn(200, width, generator=generator)
     rows = [set(torch.randperm(200, generator=generator)[:n].tolist()) for n in (96, 99, 129, 180)]
     histories, ridges = histories_of(rows, 200), torch.full((4,), 0.5, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Gradients computed together with the value, and handed over."""
+"""Gradients computed together with the value, and given to autograd."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_the_lists_of_new_users(tmp_path: Path, personal: Recommender, are_named
     assert export.notes == ()
 
 
-def test_new_users_of_whom_nothing_is_known(tmp_path: Path, popularity: Recommender) -> None:
+def test_new_users_without_known_items(tmp_path: Path, popularity: Recommender) -> None:
     export = popularity.recommend_all_for(tmp_path / "lists.csv", {"a": ["x"], "b": ["y"]}, k=3)
     assert export.num_popularity_lists == 2
     assert export.notes == (
@@ -167,7 +167,9 @@ def test_no_candidates_make_a_file_without_rows(tmp_path: Path, popularity: Reco
     assert (tmp_path / "lists.csv").read_text().startswith('"user_id"')
 
 
-def test_an_existing_file_is_kept_unless_told(tmp_path: Path, popularity: Recommender) -> None:
+def test_an_existing_file_is_kept_without_overwrite(
+    tmp_path: Path, popularity: Recommender
+) -> None:
     output = tmp_path / "lists.csv"
     output.write_text("mine")
     with pytest.raises(SettingError, match=r"lists\.csv exists already"):

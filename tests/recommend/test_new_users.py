@@ -65,7 +65,9 @@ def test_named_histories_are_answered_by_name(personal: Recommender) -> None:
 @pytest.mark.parametrize(
     "given", [pa.table({"user_id": [1], "item_id": [5]}), pd.DataFrame({"item_id": [5]}), "5", 5]
 )
-def test_histories_that_are_none_say_what_is_wanted(given: Any, popularity: Recommender) -> None:
+def test_wrong_histories_get_an_error_with_the_right_form(
+    given: Any, popularity: Recommender
+) -> None:
     with pytest.raises(SettingError, match=r"must be lists of .*\[1, 5\].*read_histories makes"):
         popularity.recommend_for(given)
 

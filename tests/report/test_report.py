@@ -252,7 +252,7 @@ def test_people_are_ranked_a_batch_at_a_time(
         assert shown == before.lists[label]
 
 
-def test_runs_can_be_told_apart_in_plots_and_their_keys() -> None:
+def test_plots_and_their_keys_distinguish_runs() -> None:
     marks = [(plots.shade(number), plots.shape(number)) for number in range(64)]
     assert len(set(marks)) == 64
 
@@ -272,7 +272,7 @@ def test_characters_that_command_or_turn_the_text_are_escaped(
         assert rf"{name}\u0001\u001b\u202e" in text
 
 
-def test_progress_goes_through_every_ranking(runs: list[foretaste.Run]) -> None:
+def test_progress_covers_every_ranking(runs: list[foretaste.Run]) -> None:
     seen: list[tuple[int, int]] = []
     report_runs(runs[:2], history_lengths=(1, 2), progress=lambda *at: seen.append(at))
     done = [num_done for num_done, _ in seen]

@@ -66,7 +66,7 @@ def test_unfinished_and_damaged_runs_are_marked(folder: Path) -> None:
     assert "metrics.jsonl is missing" in damaged["b fitted"]
 
 
-def test_a_run_of_another_format_is_not_said_to_be_damaged(folder: Path) -> None:
+def test_a_run_of_another_format_is_not_reported_as_damaged(folder: Path) -> None:
     document = {"format": "foretaste run", "format_version": 99}
     path = folder / "a trained" / "config.json"
     path.write_text(json.dumps(document))
@@ -86,7 +86,7 @@ def test_a_run_with_a_link_to_it_is_listed_once(folder: Path) -> None:
     assert sorted(run.path for run in list_runs(folder)) == sorted(before)
 
 
-def test_a_run_itself_and_a_folder_that_is_none(folder: Path) -> None:
+def test_a_run_itself_is_listed_and_a_missing_folder_refused(folder: Path) -> None:
     (run,) = list_runs(folder / "a trained")
     assert run.metric == "hr@10"
     assert list_runs(folder / "no run") == []

@@ -92,7 +92,7 @@ def test_a_file_of_several_ranks_has_the_bytes_of_one_process_and_any_number_rea
         assert run_ranks(differences, size, path, 1) == [[]] * size
 
 
-def test_a_full_disk_keeps_what_was_there_and_is_told_on_every_rank(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_existing_files_and_is_reported_on_every_rank(tmp_path: Path) -> None:
     path = tmp_path / "best.safetensors"
     save(WHOLE, path, 1)
     for message in run_ranks(save_on_a_full_disk, 2, path):

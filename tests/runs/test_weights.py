@@ -119,7 +119,7 @@ def test_a_failed_save_keeps_the_earlier_weights(run: Run, monkeypatch: pytest.M
         torch.testing.assert_close(tensor, weights[name])
 
 
-def test_a_run_without_weights_says_so(tmp_path: Path, dataset: Dataset) -> None:
+def test_a_run_without_weights_is_reported(tmp_path: Path, dataset: Dataset) -> None:
     config = run_config(dataset, "popularity", {})
     run = Run.create(tmp_path / "run", config=config, dataset=dataset)
     assert not run.has_weights

@@ -79,7 +79,7 @@ def test_similar_items(client: TestClient, runs: Path) -> None:
     assert "never seen in training" in unknown["reason"]
 
 
-def test_a_model_that_compares_no_items_says_so(client: TestClient) -> None:
+def test_a_model_that_compares_no_items_reports_it(client: TestClient) -> None:
     response = client.post("/v1/similar", json={"model": "popularity", "item_ids": [1]})
     error = response.json()["error"]
     assert (response.status_code, error["code"]) == (422, "unsupported")
@@ -255,7 +255,7 @@ def test_an_upgrade_is_refused_as_its_body_is_lost(client: TestClient) -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (400, "bad_request")
 
 
-def test_a_body_that_is_too_long_is_refused_said_or_not(runs: Path) -> None:
+def test_a_body_that_is_too_long_is_refused_with_and_without_a_declared_length(runs: Path) -> None:
     with serving(runs / "ease", max_body_bytes=100) as (client, _):
         body = json.dumps({"users": [{"user_id": KNOWN}]}).encode()
         headers = {"content-type": "application/json"}

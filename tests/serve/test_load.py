@@ -87,7 +87,7 @@ def test_answers_of_a_batch_equal_answers_to_each_request_alone(runs: Path) -> N
     assert counted(sizes, "foretaste_batch_requests_count") < 2 * len(bodies) - 20
 
 
-def test_beyond_the_queue_requests_are_told_to_come_again(runs: Path) -> None:
+def test_requests_beyond_the_queue_must_come_again(runs: Path) -> None:
     body = {"users": [{"user_id": FIRST_USER}]}
     with serving(runs / "ease", queue_requests=2) as (client, service):
         go, begun = held(service)
@@ -106,7 +106,7 @@ def test_beyond_the_queue_requests_are_told_to_come_again(runs: Path) -> None:
         assert client.post("/v1/recommend", json=body).status_code == 200
 
 
-def test_a_deadline_that_passes_is_said_and_the_work_not_done(runs: Path) -> None:
+def test_a_request_past_its_deadline_is_refused_without_work(runs: Path) -> None:
     body = {"users": [{"user_id": FIRST_USER}]}
     scored: list[int] = []
     with serving(runs / "ease", deadline_s=1.0) as (client, service):

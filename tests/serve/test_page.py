@@ -195,7 +195,7 @@ def test_titles_are_text_and_ids_are_exact(tab: Tab, runs: Path) -> None:
     check_lists(page, list(map(str, plain.item_ids)))
 
 
-def test_a_browser_that_would_round_ids_says_so(tab: Tab) -> None:
+def test_a_browser_that_would_round_ids_shows_a_warning(tab: Tab) -> None:
     # Older browsers: JSON.parse does not give its function the text of numbers.
     tab.page.add_init_script(
         "const parse = JSON.parse; JSON.parse = (text, each) => parse(text, (k, v) => each(k, v))"

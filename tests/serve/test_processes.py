@@ -220,7 +220,7 @@ def test_an_allowed_host_that_is_no_name_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"short\n", b"two words of a token", b"\xff" * 20])
-def test_a_token_that_is_none_is_refused(content: bytes, tmp_path: Path) -> None:
+def test_a_wrong_token_file_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "token").write_bytes(content)
     config = ServeConfig(token_file=tmp_path / "token")
     with pytest.raises(SettingError, match="token_file"):

@@ -126,9 +126,7 @@ def test_a_change_of_the_files_is_seen(runs: Path, files: dict[str, Path]) -> No
         assert store.get(None).recommender.model is old.recommender.model
 
 
-def test_a_service_does_not_start_with_rules_that_are_none(
-    runs: Path, files: dict[str, Path]
-) -> None:
+def test_a_service_does_not_start_with_wrong_rules(runs: Path, files: dict[str, Path]) -> None:
     files["rules_file"].write_text('in-stock = "stok > 0"')
     with pytest.raises(SettingError, match="stok"):
         ModelStore([runs / "ease"], "cpu", **files).load()

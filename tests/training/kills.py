@@ -46,8 +46,7 @@ CASES = [("gmf", "fp32")] + [
 SETTINGS: dict[str, Any] = {"epochs": 6, "checkpoint_every_s": 0.0}
 BATCH_SIZES = {"vae": 15, "dae": 15, "recvae": 30}
 FIRST_DELAY = 0.5
-"""Longest delay of a first kill, as a share of a whole training's time, so that most trainings are
-killed often."""
+"""Share of a whole training's time that bounds the delay of a first kill: most are killed often."""
 PATIENCE = 0.1
 """Share added to the delay with every kill, so that a training without progress still ends."""
 

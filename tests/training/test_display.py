@@ -175,7 +175,7 @@ def test_the_end_says_how_long_evaluation_and_the_target_took(
     assert f"evaluation min {validation_s:.3g} s, mean {validation_s:.3g} s, " in text
 
 
-def test_a_training_that_learns_nothing_says_so(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_training_that_learns_nothing_warns(dataset: Dataset, tmp_path: Path) -> None:
     out = io.StringIO()
     asked = TrainingConfig(epochs=1, device="cpu", batch_size=100_000)
     with TrainingDisplay(Console(file=out, width=200), asked) as display:
@@ -243,7 +243,7 @@ def test_a_training_from_python_is_shown_on_a_terminal(
     assert "    1   " not in second.getvalue()
 
 
-def test_a_fit_says_what_it_does_before_it_begins(
+def test_a_fit_announces_its_work_before_it_starts(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = shown_on(Stream(terminal=True), monkeypatch)
@@ -347,7 +347,7 @@ def test_nothing_is_shown_with_an_empty_callback(
 
 
 @pytest.mark.parametrize(("num_gone", "is_told"), [(3, False), (1_681, True)])
-def test_a_start_that_loses_most_of_what_was_learned_says_so(num_gone: int, is_told: bool) -> None:
+def test_a_start_that_loses_most_items_is_reported(num_gone: int, is_told: bool) -> None:
     matches = {"items": {"num_found": 3, "num_new": 0, "num_gone": num_gone}}
     out = io.StringIO()
     with TrainingDisplay(Console(file=out, width=200), ASKED) as display:

@@ -71,7 +71,7 @@ def test_a_stopped_training_leaves_the_old_run_and_the_same_command_resumes(
     assert not (run.path / "training.lock").exists()
 
 
-def test_another_request_begins_afresh_and_an_unfinished_run_is_replaced_too(
+def test_another_request_starts_afresh_and_replaces_an_unfinished_run(
     dataset: Dataset, place: Path
 ) -> None:
     path = place / "run"

@@ -93,7 +93,7 @@ def test_without_new_users_the_prior_weight_stays_the_one_in_training(
     assert load_model(run, "cpu").get_buffer("prior_weight").item() == 1.0
 
 
-def test_a_weight_that_is_given_is_kept(
+def test_a_given_prior_weight_is_kept(
     heldout_users: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(CONFIGS, "neumf", NeuMFConfig(factors=4, layers=(8, 4), prior_weight=2.5))

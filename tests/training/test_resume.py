@@ -281,7 +281,7 @@ def test_a_training_may_be_stopped_and_resumed_many_times(
     assert numbers_of(run) == numbers_of(whole)
 
 
-def test_without_a_state_it_begins_again_in_its_place(
+def test_a_training_without_a_state_restarts_in_its_place(
     whole: Run, dataset: Dataset, tmp_path: Path
 ) -> None:
     run = stopped(dataset, tmp_path / "run", num_steps=9, checkpoint_every_s=60.0)

@@ -75,7 +75,7 @@ def test_the_summary_agrees_with_the_epochs(run: Run) -> None:
 
 
 @pytest.mark.parametrize("model", ["ease", "gmf"])
-def test_popularity_stands_beside_the_model_on_the_users_who_choose(
+def test_popularity_is_compared_with_the_model_on_the_users_who_choose(
     model: str, dataset: Dataset, tmp_path: Path
 ) -> None:
     run = run_of(model, dataset, tmp_path / "run", epochs=3)
@@ -252,7 +252,7 @@ class Recording(Callback):
         self.calls.append(("finished", summary))
 
 
-def test_progress_is_told_in_order(dataset: Dataset, tmp_path: Path) -> None:
+def test_progress_is_reported_in_order(dataset: Dataset, tmp_path: Path) -> None:
     recording = Recording()
     run_of("gmf", dataset, tmp_path / "run", callback=recording, epochs=2, batch_size=1000)
     kinds = [kind for kind, _ in recording.calls]

@@ -241,7 +241,7 @@ def test_runs_that_do_not_fit_are_refused(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_that_names_no_architecture_is_told_what_differs(
+def test_a_model_without_an_architecture_gets_the_differences(
     trained: dict[str, Run], dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GMFConfig, "architecture", ())

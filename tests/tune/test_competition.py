@@ -172,7 +172,7 @@ def test_the_gain_of_weights_is_reported(table_file: Path, tmp_path: Path) -> No
     assert len(board.rows()) == 2
 
 
-def test_a_blend_that_gains_nothing_is_none(
+def test_a_blend_without_a_gain_is_not_made(
     dataset: Dataset, table_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments: dict[str, Any] = {"models": ["ease", "popularity", "blend"], "callback": Callback()}
@@ -370,7 +370,7 @@ def test_the_advice_names_the_models_that_list_new_items() -> None:
     assert "new items" not in of_ease.advice()
 
 
-def test_a_clearly_better_blend_is_told_of_and_the_best_single_model_taken() -> None:
+def test_a_clearly_better_blend_is_reported_and_the_best_single_model_taken() -> None:
     better = Difference(name="ndcg@10", value=0.01, low=0.006, high=0.014)
     entries = (
         entry("ease", 0.3, 9.0, None),

@@ -144,6 +144,6 @@ def assert_uniform(weight: torch.Tensor, bound: float) -> None:
 
 
 @pytest.mark.parametrize("layers", [(64,), (), (7, 4)])
-def test_towers_that_are_none_are_refused(layers: tuple[int, ...]) -> None:
+def test_wrong_towers_are_refused(layers: tuple[int, ...]) -> None:
     with pytest.raises(SettingError, match=r"layers is \(.* it must be the width of the tower"):
         NeuMFConfig(layers=layers)

@@ -31,7 +31,7 @@ def test_full_batches_have_one_size_and_padding_changes_nothing_else(
     assert padded[-1].histories.item_index.numel() == int(padded[-1].histories.offsets[-1])
 
 
-def test_a_batch_larger_than_the_room_is_kept_whole() -> None:
+def test_a_batch_larger_than_its_buffer_stays_whole() -> None:
     """One user in a thousand has every item: batches of one user cannot foresee that size."""
     histories = histories_of([range(4000), *([{1}] * 999)], 4000)
     batches = HistoryBatches(histories, 1, seed=1, padded=True)
