@@ -156,7 +156,11 @@ def test_the_commands_of_the_publications_fit_together(
     command."""
     trained: list[str] = []
     # Called once the configs are made, which refuse wrong values.
-    monkeypatch.setattr("foretaste.cli.train._train", lambda model, *_, **__: trained.append(model))
+    monkeypatch.setattr(
+        "foretaste.training.api.train_run", lambda request, _: trained.append(request.model)
+    )
+    monkeypatch.setattr("foretaste.training.request.TrainRequest.check_names", lambda _: None)
+    monkeypatch.setattr("foretaste.cli.train.print_run", lambda *_: None)
     made: set[str] = set()
     for line in noted(papers(tmp_path, NOTE)):
         app.parse_args(line, exit_on_error=False, print_error=False)
