@@ -17,6 +17,7 @@ from torch import Tensor
 import foretaste
 from foretaste.data import Dataset, prepare
 from foretaste.errors import SettingError
+from foretaste.export.program import ListProgram
 from foretaste.models.base import ClosedFormModel
 from foretaste.models.ials.model import IALS
 from foretaste.models.linear.config import EaseConfig
@@ -99,18 +100,17 @@ def gram(histories: HistoryTensors, power: float) -> NDArray[Any]:
     return entries.T @ (weight_U[:, None] * entries)
 
 
-def test_popularity_is_the_sum_of_weights_and_others_fall_back_to_counts(
-    histories: HistoryTensors,
-) -> None:
+def test_popularity_is_the_sum_of_weights_for_everyone(histories: HistoryTensors) -> None:
     model = Popularity(PopularityConfig(), NUM_USERS, NUM_ITEMS)
     model.fit(histories, lambda *_: None)
     entries = dense(histories)
     nobody = histories_of([set(), {0}], NUM_ITEMS)
     scores = model.score_catalogue(model.fold_in(nobody)).numpy()
-    np.testing.assert_array_equal(scores[0], (entries > 0).sum(0))
-    np.testing.assert_allclose(scores[1], entries.sum(0), rtol=1e-6)
+    np.testing.assert_allclose(scores, [entries.sum(0)] * 2, rtol=1e-6)
     inputs = torch.zeros(1, NUM_ITEMS), None
     np.testing.assert_array_equal(model.scorer(known_users=False)(*inputs)[0], scores[1])
+    found = ListProgram(model, NUM_ITEMS)(torch.tensor([0]), torch.tensor([0, 1]))[1]
+    np.testing.assert_array_equal(found[0], -np.sort(-scores[0]))
 
 
 def test_weights_of_popularity_are_found_in_files_that_have_some(
@@ -125,11 +125,11 @@ def test_weights_of_popularity_are_found_in_files_that_have_some(
     blend = foretaste.blend(runs, weights=(1.0, 0.0), run=tmp_path / "blend", **quiet)
     weighted = load_model(runs[0], "cpu")
     assert isinstance(weighted, Popularity)
-    assert torch.equal(weighted.scores(), load_model(blend, "cpu").members[0].scores())
+    assert torch.equal(weighted.popularity(), load_model(blend, "cpu").members[0].popularity())
     before = Popularity(PopularityConfig(), weighted.num_users, weighted.num_items)
     before.load_state_dict({"item_count_I": weighted.item_count_I})
-    assert torch.equal(before.scores(), weighted.item_count_I)
-    assert not torch.equal(before.scores(), weighted.scores())
+    assert torch.equal(before.popularity(), weighted.item_count_I)
+    assert not torch.equal(before.popularity(), weighted.popularity())
 
 
 def test_ease_solves_for_the_weighted_gram_matrix(histories: HistoryTensors) -> None:

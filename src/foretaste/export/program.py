@@ -35,8 +35,8 @@ class ListProgram(nn.Module):
         self.num_users, self.num_items = model.num_users, model.num_items
         self.k = min(k, model.num_items)
         self.scorer = model.scorer(known_users=self.takes_users)
-        self.count_I: Tensor
-        self.register_buffer("count_I", model.item_count_I)
+        self.popularity_I: Tensor
+        self.register_buffer("popularity_I", model.popularity())
         self.is_known_I: Tensor
         self.register_buffer("is_known_I", model.known_items())
         self.requires_grad_(False)  # otherwise a client's scores would need gradients
@@ -72,7 +72,8 @@ class ListProgram(nn.Module):
         """
         users = ScorerInputs(history_N, history_length_B, user_index_B, self.num_items)
         score_BI = self.scorer.scores(users)
-        score_BI = torch.where(users.have_any(self.is_known_I)[:, None], score_BI, self.count_I)
+        have_history_B1 = users.have_any(self.is_known_I)[:, None]
+        score_BI = torch.where(have_history_B1, score_BI, self.popularity_I)
         score_BI = score_BI.masked_fill(users.known > 0.0, ABSENT)
         if torch.onnx.is_in_onnx_export():
             # ONNX's TopK puts equal scores in the order of their indexes. PyTorch's puts them in

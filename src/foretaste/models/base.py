@@ -153,6 +153,10 @@ class RecommenderModel(nn.Module, ABC):
         if self.is_part:
             self.item_count_I[:] = parts.total(self.item_count_I)
 
+    def popularity(self) -> Tensor:
+        """Scores [I] for users without a history: how many training users have each item."""
+        return self.item_count_I
+
     def sync_shards(self, parts: Shards) -> None:
         """Learn from the other parts what scores of new users need; called before scoring."""
 
@@ -267,7 +271,7 @@ class RecommenderModel(nn.Module, ABC):
         # These users are rare: without one nothing as large as the scores is written.
         if bool(state.has_history_B.all()):  # sync, once a batch
             return scores
-        popularity = self.item_count_I
+        popularity = self.popularity()
         if item_index_BK is not None:
             popularity = popularity[item_index_BK]
         return torch.where(state.has_history_B[:, None], scores, popularity)

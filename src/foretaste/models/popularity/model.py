@@ -31,8 +31,8 @@ class Popularity(ClosedFormModel):
         if "weight_I" in weights:
             self.weight_I = torch.zeros_like(self.item_count_I)
 
-    def scores(self) -> Tensor:
-        """The scores of the items, for everyone, [I]."""
+    def popularity(self) -> Tensor:
+        """Scores of the items, for everyone, [I]."""
         return self.item_count_I if self.weight_I is None else self.weight_I
 
     def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:
@@ -50,13 +50,13 @@ class Popularity(ClosedFormModel):
         return ()
 
     def _score_catalogue(self, state: UserState) -> Tensor:
-        return self.scores().repeat(len(state), 1)
+        return self.popularity().repeat(len(state), 1)
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
-        return self.scores()[item_index_BK]
+        return self.popularity()[item_index_BK]
 
     def scorer(self, *, known_users: bool) -> Scorer:
-        return _SameScorer(self.scores())
+        return _SameScorer(self.popularity())
 
 
 class _SameScorer(Scorer):
