@@ -281,7 +281,8 @@ def test_a_search_on_a_sample_says_what_all_data_say(value: float | None, said: 
     out = io.StringIO()
     settings = {"l2": 5.0}
     sample = {"interactions": 1234, "settings": settings, "value": value, "value_by_rule": 0.5}
-    search = {"settings": settings, "fits": 7, "select_by": "ndcg@100", "value": 0.4}
+    kept = settings if value == 0.6 else {}
+    search = {"settings": kept, "fits": 7, "select_by": "ndcg@100", "value": 0.4}
     with TrainingDisplay(Console(file=out, width=200), ASKED) as display:
         display._say_search(search | {"value_by_rule": 0.3, "sample": sample})
     assert out.getvalue() == (

@@ -237,10 +237,10 @@ class TrainingDisplay(Callback):
         """Print the settings that the validation part chose, and what they gain."""
         if not search:
             return
-        words = shlex.join(option_words(search["settings"])) or "nothing better than the rule"
         gain = f"{search['select_by']} {search['value']:.4f}"
         sample = search.get("sample", {})
         found = sample.get("settings", search["settings"])
+        words = shlex.join(option_words(found)) or "nothing better than the rule"
         if found:
             gain += f", by the rule {search['value_by_rule']:.4f}"
         to = f" to {sample['interactions']:,} interactions" if sample else ""
