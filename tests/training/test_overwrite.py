@@ -167,6 +167,32 @@ def test_a_finished_run_that_a_kill_kept_from_its_place_takes_it(
     assert [path.name for path in place.iterdir()] == ["run"]
 
 
+def test_a_run_of_its_own_beside_the_replaced_one_stays(dataset: Dataset, place: Path) -> None:
+    for name in ("run", "run.next"):
+        foretaste.train("popularity", dataset, run=place / name)
+    before = contents(place)
+    with pytest.raises(RunError, match=r"run\.next is a run of its own, and a run that replaces"):
+        foretaste.train("ease", dataset, run=place / "run", overwrite=True)
+    assert contents(place) == before
+
+
+def test_a_run_is_resumed_from_within(
+    dataset: Dataset, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    with pytest.raises(RunError, match=r"\. cannot become a run: a process works in it"):
+        foretaste.train("popularity", dataset, run=".", overwrite=True)
+    run = foretaste.train("popularity", dataset, run=place / "run")
+    monkeypatch.chdir(run.path)
+    with pytest.raises(RunError, match="is finished: there is nothing to resume"):
+        resume(".")
+    for inside in (run.path, place / "run.next"):
+        stopped_at("epoch 1", dataset, run.path, overwrite=True)
+        monkeypatch.chdir(inside)
+        assert resume(".").path == run.path
+        assert [one.name for one in place.iterdir()] == ["run"]
+
+
 def test_no_run_is_replaced_through_a_link(dataset: Dataset, place: Path) -> None:
     foretaste.train("popularity", dataset, run=place / "monday")
     (place / "shop").symlink_to("monday")

@@ -46,7 +46,8 @@ def has_tensorflow(path: Path) -> bool:
 
 
 def check_is_new(path: Path) -> None:
-    """Raise RunError if ``path`` exists and is no empty directory, or is no UTF-8 text."""
+    """Raise RunError if ``path`` exists and is no empty directory, is the working directory, or is
+    no UTF-8 text."""
     if not is_name_text(path):
         raise RunError(f"{path} cannot be written: its name is not UTF-8 text; name another")
     if has_tensorflow(path):
@@ -59,6 +60,8 @@ def check_is_new(path: Path) -> None:
             f"{path} exists already; choose another directory, or replace a run with --overwrite "
             "(overwrite=True in Python)"
         )
+    if path.name in ("", ".."):
+        raise RunError(f"{path} cannot become a run: a process works in it; name a directory in it")
 
 
 @contextmanager
@@ -100,8 +103,14 @@ def unused_run_path(root: Path, name: str) -> Path:
     return path
 
 
+def named(path: Path) -> Path:
+    """Return ``path``, or the whole path of the working directory, which has no name in ``.``."""
+    return path if path.name not in ("", "..") else path.resolve()
+
+
 def next_to(path: Path) -> Path:
     """Return ``NAME.next``, in which a run is trained that replaces the one at ``path``."""
+    path = named(path)
     return path.with_name(f"{path.name}.next")
 
 
@@ -109,13 +118,28 @@ def place_to_train(path: Path, *, overwrite: bool) -> Path:
     """Return the directory in which to train a run for ``path``: ``NAME.next`` if a run is to be
     replaced, else the directory to which ``path`` leads.
 
-    Raises RunError if it holds anything but a run to ``overwrite``, or if another process trains
-    that run.
+    Raises RunError if it holds anything but a run to ``overwrite``, if another process trains that
+    run, or if ``NAME.next`` is a run of its own.
     """
     place = _writable_place(path, overwrite=overwrite)
     if not place.exists() or is_empty_directory(place):
         return place
-    return _writable_place(next_to(place), overwrite=True)
+    beside = next_to(place)
+    # After a kill the replaced run may be there.
+    if _asked_name(beside) not in (None, place.name):
+        raise RunError(
+            f"{beside} is a run of its own, and a run that replaces {place} is trained there; "
+            "rename it, or choose another directory"
+        )
+    return _writable_place(beside, overwrite=True)
+
+
+def _asked_name(path: Path) -> str | None:
+    """The name that the run at ``path`` was asked for; None if it has none, or there is no run."""
+    with suppress(RunError):
+        asked = read_run_config(path / CONFIG).request.get("beside", {}).get("run")
+        return asked and Path(asked).name
+    return None
 
 
 def check_room(path: Path, num_bytes: int) -> None:

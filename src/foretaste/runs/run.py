@@ -53,6 +53,7 @@ from foretaste.runs.places import (
     check_is_run,
     has_tensorflow,
     lock_holder,
+    named,
     new_run_directory,
     next_to,
     resume_command,
@@ -162,17 +163,17 @@ class Run:
     @classmethod
     def to_resume(cls, path: Path | str) -> Run:
         """The run for `resume`: the one that is to replace the run at ``path``, else that run."""
-        path = validate("run", path, Path)
+        path = named(validate("run", path, Path))
         return cls.next(path) or cls.open(path)
 
     @property
     def place(self) -> Path:
         """The directory that the run has in the end: ``NAME`` for one that is trained in
         ``NAME.next``, to replace the run at ``NAME``."""
-        beside = self.config.request.get("beside", {})
-        if beside.get("overwrite") and beside.get("run"):
-            place = self.path.with_name(Path(beside["run"]).name)
-            return place if next_to(place) == self.path else self.path
+        beside, here = self.config.request.get("beside", {}), named(self.path)
+        if beside.get("overwrite") and (name := Path(beside.get("run") or "").name):
+            place = here.with_name(name)
+            return place if next_to(place) == here else self.path
         return self.path
 
     @property
