@@ -107,6 +107,10 @@ def test_a_run_may_replace_its_own_part_or_start(dataset: Dataset, place: Path) 
     weights = run.open_weights().digest
     again: dict[str, Any] = {"epochs": 2, "overwrite": True, "start_from": run}
     stopped_at("step 1-1", dataset, run.path, **again)
+    before = contents(place)
+    with pytest.raises(RunError, match=r"run\.next has the weights that the training starts from"):
+        run_of("gmf", dataset, run.path, **again | {"start_from": place / "run.next"})
+    assert contents(place) == before
     run = run_of("gmf", dataset, run.path, batch_size=1000, **again)
     assert run.config.start["from"]["weights_sha256"] == weights != run.open_weights().digest
     other = foretaste.train("popularity", dataset, run=place / "other")

@@ -171,7 +171,16 @@ def _place_of(request: TrainRequest) -> str | None:
     if place is not None and not overwrite and Run.unfinished(place) is not None:
         return str(place)
     check_logs(request)
-    return None if place is None else str(place_to_train(place, overwrite=overwrite))
+    if place is None:
+        return None
+    path = place_to_train(place, overwrite=overwrite)
+    for start in request.starts().values():
+        if start.resolve() == path.resolve():
+            raise RunError(
+                f"{start} has the weights that the training starts from, and the new run is "
+                "trained there; rename it, or choose another directory"
+            )
+    return str(path)
 
 
 def _place_of_same(request: TrainRequest, dataset: Dataset) -> str | None:
