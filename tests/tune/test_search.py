@@ -406,3 +406,5 @@ def test_weights_are_tried_and_left_out(tmp_path: Path) -> None:
     settings["ignore_weights"] = True
     found = tune_model("itemknn", weighted, trials=1, output=tmp_path / "one", **settings)
     assert "ignore_weights" not in found.trials[0].settings
+    with pytest.raises(SettingError, match="popularity has no settings to search: of neumf, gmf"):
+        tune_model("popularity", weighted, output=tmp_path / "none")

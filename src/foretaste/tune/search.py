@@ -208,12 +208,12 @@ def _first(
 
 def _space(request: TrainRequest, data: Dataset, given: Mapping[str, Any]) -> SearchSpace:
     """The settings to search: ranges that act beside the given settings, and choices that fit
-    them. If it takes weights and the interactions have them, ``ignore_weights`` is among them.
+    them. If the model has ``ignore_weights`` and the interactions have weights, it is among them.
 
     Raises SettingError if there are none.
     """
     whole = type(request.model_config).search_space
-    if data.manifest.mean_weight is not None and request.model_config.takes_weights:
+    if data.manifest.mean_weight is not None and hasattr(request.model_config, "ignore_weights"):
         whole = whole | {"ignore_weights": (False, True)}
     space: SearchSpace = {}
     for name, values in whole.items():
