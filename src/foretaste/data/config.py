@@ -246,7 +246,7 @@ class PrepareConfig(InputConfig):
 
     weight_column: str | None = None
     """Column of weights above 0, such as plays or hours. The weights of a pair's rows are added.
-    Only the training of ials, ease, itemknn and rp3beta uses weights."""
+    Only popularity, ials, ease, itemknn and rp3beta learn from weights."""
 
     event_column: str | None = None
     """Column of event types, such as view or purchase; needs ``events``."""
