@@ -56,7 +56,6 @@ def _measure_fit(session: Session, histories: Histories) -> None:
         sizes = histories.num_users, histories.num_items
         model = build_model(session.name, session.model, *sizes).to(session.device)
         assert isinstance(model, ClosedFormModel)
-        model.count_items(tensors)
         model.fit(tensors, lambda *how_far: None)
 
     session.log("fitting")
