@@ -87,6 +87,9 @@ def test_every_way_to_ask_leaves_it_out(recommender: Recommender, root: Path) ->
     assert [{2, 9, 13} & {*one} for one in ids] == [{2, 13}, {2}, {13}, {2, 9, 13}]
     assert 10 not in ids[2]
     assert {3, 9} <= {*ids[3]}
+    asked = AskedUsers.mixed(recommender.users, [3, 4], [None, None])
+    together = recommender.lists_together(asked, [(1, ListRequest(k=20))] * 2)
+    assert ["disliked" in top.remarks[0][0] for top in together] == [True, False]
 
 
 def test_no_metric_moves(root: Path) -> None:

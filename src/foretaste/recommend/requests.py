@@ -26,10 +26,6 @@ NUM_REASONS = 3
 """Most items of the history that are named as reasons of a listed item."""
 
 
-_SEEN = ("in the history", "in the history or disliked")
-"""What a list leaves out, without and with dislikes."""
-
-
 def answer_requests(
     model: RecommenderModel,
     item_rules: ItemRules,
@@ -90,7 +86,7 @@ def _of_one_filter(
     for request, each, rows in zip(requests, filters, pairwise(ends), strict=True):
         # Ties have one order, so a shorter list is the beginning of a longer one.
         part = top if len(asked) == 1 else top[slice(*rows)].first(request.k)
-        missing = [] if request.include_seen else [_SEEN[users.left_out is not None]]
+        missing = [] if request.include_seen else [_seen(users, rows)]
         missing += [] if base.max_per is None else [f"beyond {base.max_per}"]
         why = " or ".join(missing)
         remarks = list_reasons(part, request.k, each.size, each.contents, each.notes, why)
@@ -102,6 +98,14 @@ def _of_one_filter(
             ]
         lists.append(replace(part, remarks=remarks, because=because))
     return lists
+
+
+def _seen(users: UserHistories, rows: tuple[int, int]) -> str:
+    """What the lists of one request leave out; dislikes in other requests change no word."""
+    first, end = rows
+    known, left_out = users.histories, users.left_out or users.histories
+    num_known, num_left_out = (one.offsets[end] - one.offsets[first] for one in (known, left_out))
+    return "in the history or disliked" if num_left_out > num_known else "in the history"
 
 
 def _nearest(
