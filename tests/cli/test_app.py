@@ -135,6 +135,7 @@ def test_a_default_is_shown_like_a_user_types_it() -> None:
         ("compare a b --metric hr@5", "Unknown option: --metric. Did you mean --metrics?"),
         ("train ials data --lr 3", "Unknown option: --lr. Did"),
         ("train ratings.csv", "Name a model first, such as ease: neumf, "),
+        ("tune ratings.csv", ", recvae, ials, ease, "),
         ("train ease data --seed 3", "Unknown option: --seed."),
         ("prepare a.csv --user who", "Did you mean --user-column or --user-id-type?"),
         ("train vae data --weight-column x", "foretaste prepare SOURCES --weight-column ..."),

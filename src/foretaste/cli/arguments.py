@@ -20,7 +20,7 @@ from cyclopts import (
 
 from foretaste._util.other_names import translated
 from foretaste._util.settings import Threads, validate
-from foretaste.models.registry import MODEL_NAMES
+from foretaste.models.registry import MODEL_NAMES, config_class
 
 if TYPE_CHECKING:
     from cyclopts import ArgumentCollection
@@ -208,7 +208,12 @@ def explained(error: CycloptsError) -> str:
                 message += f" {_BEHIND_EQUALS}"
     elif isinstance(error, UnknownCommandError) and words[1:] in (["train"], ["tune"]):
         message = message.partition(" Available commands")[0]  # Cyclopts names eight of them
-        message = f"{message} Name a model first, such as ease: {', '.join(MODEL_NAMES)}."
+        able = [
+            name
+            for name in MODEL_NAMES
+            if words[1:] == ["train"] or config_class(name).search_space
+        ]
+        message = f"{message} Name a model first, such as ease: {', '.join(able)}."
     elif isinstance(error, UnknownCommandError) and "resume" in (error.unused_tokens or ()):
         message = 'Unknown command "resume". Say foretaste train --resume RUN.'
     elif isinstance(error, UnusedCliTokensError):
