@@ -123,7 +123,7 @@ def test_a_model_of_other_data_takes_no_matrix(matrix: sp.csr_matrix) -> None:
     rows = matrix.tocoo()
     frame = pd.DataFrame({"user_id": rows.row, "item_id": rows.col})
     recommender = foretaste.fit("ease", frame, device="cpu")
-    with pytest.raises(SettingError, match="matrix, and the model was not fitted on one"):
+    with pytest.raises(SettingError, match="matrix, and only the model of a `fit` or `train`"):
         recommender.recommend_for(matrix)  # type: ignore[arg-type]
 
 

@@ -161,8 +161,9 @@ class Recommender:
             return histories
         if not self._is_of_matrix:
             raise SettingError(
-                "histories is a SciPy matrix, and the model was not fitted on one, so its items "
-                "are not known by their columns; give lists of item ids"
+                "histories is a SciPy matrix, and only the model of a `fit` or `train` that was "
+                "given a matrix takes it; give lists of item ids, which are its columns if prepared "
+                "data or a saved fit came from a matrix"
             )
         matrix = histories.tocsr()
         return [matrix.indices[slice(*ends)].tolist() for ends in pairwise(matrix.indptr)]
