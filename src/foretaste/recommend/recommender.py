@@ -162,8 +162,8 @@ class Recommender:
         if not self._is_of_matrix:
             raise SettingError(
                 "histories is a SciPy matrix, and only the model of a `fit` or `train` that was "
-                "given a matrix takes it; give lists of item ids, which are its columns if prepared "
-                "data or a saved fit came from a matrix"
+                "given a matrix takes it; give lists of item ids, which are its columns if "
+                "prepared data or a saved fit came from a matrix"
             )
         matrix = histories.tocsr()
         return [matrix.indices[slice(*ends)].tolist() for ends in pairwise(matrix.indptr)]
