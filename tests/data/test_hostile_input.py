@@ -160,8 +160,8 @@ def test_lines_of_any_file_may_not_fill_a_buffer(write: WriteFile, tmp_path: Pat
 
 
 def test_long_lines_that_are_short_enough(write: WriteFile, tmp_path: Path) -> None:
-    rows = "".join(f"{user},{'x' * 1_999_000}\n" for user in range(20))
-    source = write("user_id,item_id\n" + rows.rstrip("\n"))
+    rows = "".join(f"{user},1,{'x' * 1_999_000}\n" for user in range(20))
+    source = write("user_id,item_id,review\n" + rows.rstrip("\n"))
     prepared = prepare(source, tmp_path / "out", PrepareConfig(protocol="none"))
     assert prepared.manifest.num_users == 20
 

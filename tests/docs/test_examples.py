@@ -14,8 +14,9 @@ EXAMPLES = [
     found.name
     for found in pages()
     if any(block.language in ("console", "python") for block in found.blocks)
-    # Run by test_own_model, with the package installed, and by test_example_files.
-    and found.name not in ("own-model.md", "examples.md")
+    # Run by test_own_model, with the package installed, and by test_example_files; the last is
+    # help.
+    and found.name not in ("own-model.md", "examples.md", "options.md")
 ]
 
 

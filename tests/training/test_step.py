@@ -334,7 +334,7 @@ def test_compiling_changes_nothing_of_a_saved_state(
 def test_kernels_are_checked_before_the_first_step(
     name: str, histories: HistoryTensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "problem_of", lambda *of: "it does not run")
+    monkeypatch.setattr(checks, "kernel_error", lambda *of: "it does not run")
     model = make_model(name)
     plan = make_plan(kernels="triton", batch_size=7)
     with pytest.raises(UnsupportedError, match=r"on cpu the kernel of .* it does not run"):

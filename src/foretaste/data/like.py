@@ -84,6 +84,8 @@ class Like:
             if getattr(given, name) not in (PREPARE_DEFAULTS[name], setting)
         }
         repeated = {name: one for name, one in self.settings.items() if name not in others}
+        if not repeated and not others:
+            return {}
         words = " ".join(option_words(repeated))
         note = f"{words or 'nothing else'} as {self.directory}"
         if others:

@@ -42,7 +42,6 @@ from foretaste.training.config import (
     TrainingConfig,
     acting,
 )
-from foretaste.training.display import displayed
 from foretaste.training.features import check_features
 from foretaste.training.logs import check_logs
 from foretaste.training.request import TrainRequest
@@ -370,7 +369,12 @@ def _displayed(
     callback: Callback | None, request: TrainRequest, strategy: Strategy
 ) -> AbstractContextManager[Callback]:
     """The callback that shows a training; one that shows nothing where another process writes."""
-    return displayed(callback if strategy.is_main else Callback(), request.config)
+    callback = callback if strategy.is_main else Callback()
+    if callback is not None:
+        return nullcontext(callback)
+    from foretaste.training.display import displayed  # which imports rich
+
+    return displayed(None, request.config)
 
 
 def _locked(run: Run, strategy: Strategy) -> AbstractContextManager[None]:
