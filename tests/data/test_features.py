@@ -197,6 +197,9 @@ def test_columns_of_text(write: WriteFile, tmp_path: Path) -> None:
     assert ("tag|", "A|B") not in values_of(items, "code", folder=tmp_path)
     with pytest.raises(InputError, match=r"no two items share a value of column 'tag\|'"):
         values_of(items, "tag|", folder=tmp_path)
+    long = "x" * 1_100  # longer than an id may be
+    items.write_text(f"item_id;tag\n1;{long}\n2;{long}\n3;{long}y\n4;'\n5;'")
+    assert values_of(items, "tag", folder=tmp_path) == {("tag", long): [1, 2]}
 
 
 def test_columns_of_json(write: WriteFile, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from foretaste._util.formatting import pluralize, short_repr
 from foretaste.data.preparation import steps
-from foretaste.data.preparation.casts import Kind, cast, literals
+from foretaste.data.preparation.casts import EMPTY_IDS, Kind, cast, literals
 from foretaste.data.preparation.columns import (
     ItemDescriptions,
     check_columns,
@@ -107,16 +107,19 @@ class ItemFeatures:
         for number, feature in enumerate(self._features):
             rows, column = feature.rows(engine, source, item_id)
             column = self._category(engine, rows, column, feature.name)
+            # Text as it stands: a value, unlike an id, may have any length.
+            is_text = column.storage == "text"
+            value = column.sql if is_text else cast(engine.sql, column, "text")
             selects.append(
-                f"SELECT described_id, {number} AS column_number, "
-                f"{cast(engine.sql, column, 'text')} AS value FROM {rows}"
+                f"SELECT described_id, {number} AS column_number, {value} AS value FROM {rows}"
             )
         rows = "\nUNION ALL ".join(selects)
         engine.make(
             "values_of_items",
             "SELECT DISTINCT described_id, column_number, value FROM ("
             f"SELECT described_id, column_number, trim(BOTH {_BLANKS} FROM value) AS value "
-            f"FROM ({rows})) WHERE described_id IS NOT NULL AND value <> ''",
+            f"FROM ({rows})) WHERE described_id IS NOT NULL "
+            f"AND value NOT IN ({literals(EMPTY_IDS)})",
         )
 
     def _category(self, engine: Engine, rows: str, column: Column, name: str) -> Column:
