@@ -8,7 +8,7 @@ TORCH_INDEX ?= $(if $(shell command -v nvidia-smi 2>/dev/null),,https://download
 # pip would compile every module, which is half of its work. Python compiles those that it imports.
 PIP_OPTIONS := --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
-.PHONY: demo test test-lowest test-newest check check-pins format docs release compare-release clean
+.PHONY: demo test quick test-lowest test-newest check check-pins format docs release compare-release clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "Fetching the packages of constraints.txt, PyTorch from $(or $(TORCH_INDEX),pip's own index (for CUDA: 2.7 GB)); TORCH_INDEX= names another index"
@@ -23,6 +23,10 @@ demo: $(STAMP)
 
 test: check
 	$(BIN)/pytest --numprocesses 2 --dist worksteal
+
+# What a contributor runs between two edits.
+quick: check
+	$(BIN)/pytest --numprocesses 2 --dist worksteal -m "quick and not slow"
 
 # The lowest versions that pyproject.toml allows, and the newest, each in an environment of its own.
 test-lowest: VERSIONS := --constraint constraints-lowest.txt

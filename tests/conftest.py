@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from tests import programs
 from tests.browser import LIMIT_MS
+from tests.kinds import is_quick
 
 pytest.register_assert_rewrite("foretaste.testing")
 settings.register_profile("foretaste", deadline=None, derandomize=True, database=None)
@@ -20,6 +21,13 @@ settings.load_profile("foretaste")
 
 # A suite in the background of a script starts with SIGINT ignored, and so do its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of `make quick`."""
+    for item in items:
+        if is_quick(item.path):
+            item.add_marker("quick")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -153,7 +153,7 @@ def test_damaged_parquet(whole: bytes, damage: list[tuple[float, int]], target: 
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        (pd.DataFrame([[1, 2, 3]], columns=["user", "item", "item"]), "'item' is there more than"),
+        (pd.DataFrame([[1, 2, 3]], columns=["user", "item", "item"]), "'item' appears more than"),
         (pd.DataFrame({"user": pd.Series(["\ud800"], dtype=object), "item": [1]}), "surrogates"),
         (
             pd.DataFrame({"user": pd.Series([2**70], dtype=object), "item": [1]}),
