@@ -52,7 +52,7 @@ class Interruption(CaughtSignals):
 
 
 @contextmanager
-def errors_say_how_to_go_on(run: Run, command: str, *, writes: bool) -> Iterator[None]:
+def errors_say_how_to_resume(run: Run, command: str, *, writes: bool) -> Iterator[None]:
     """Add the kept files and the ``command`` that resumes to errors; the process that ``writes``
     logs why the training failed."""
     try:

@@ -33,7 +33,7 @@ from foretaste.training.auto import TrainingPlan, derived_settings, training_siz
 from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummary
 from foretaste.training.checkpoint import Checkpoints, hardware_of
 from foretaste.training.features import hand_features
-from foretaste.training.interruption import Interruption, errors_say_how_to_go_on
+from foretaste.training.interruption import Interruption, errors_say_how_to_resume
 from foretaste.training.logs import logged
 from foretaste.training.loop import Hooks, fit
 from foretaste.training.request import TrainRequest
@@ -349,7 +349,7 @@ class EpochTrainer(Trainer):
                 checkpoint=checkpoint,
                 agreed=self.strategy.agreed,
             )
-            with errors_say_how_to_go_on(run, interruption.command, writes=self.strategy.is_main):
+            with errors_say_how_to_resume(run, interruption.command, writes=self.strategy.is_main):
                 try:
                     reason = fit(self.step, self.batches, state, hooks, callbacks)
                 except Interrupted:
