@@ -109,7 +109,7 @@ def state_of(
 def scoring(model: RecommenderModel) -> Iterator[None]:
     """Evaluation mode, without gradients and autocast, for a block."""
     was_training = model.training
-    if was_training:  # setting the mode, even to what it is, makes models forget what they cached
+    if was_training:  # setting the mode, even to what it is, clears the caches of models
         model.eval()
     try:
         with torch.no_grad(), _without_autocast(model.device.type):

@@ -103,7 +103,7 @@ class RecommenderModel(nn.Module, ABC):
         self.num_users = num_users
         self.num_items = num_items
         # Otherwise results of the old weights would answer for the new ones.
-        self.register_load_state_dict_post_hook(_forget)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_post_hook(_clear_cache)  # type: ignore[no-untyped-call]
         self.item_count_I: Tensor
         # Counts in float32 are exact up to 16.7 million users.
         self.register_buffer("item_count_I", torch.zeros(num_items))
@@ -112,12 +112,12 @@ class RecommenderModel(nn.Module, ABC):
     def device(self) -> torch.device:
         return self.item_count_I.device
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Drop what was computed from the weights; called when they or the mode change."""
 
     def train(self, mode: bool = True) -> Self:
-        """As `nn.Module.train`; also calls `forget`."""
-        self.forget()
+        """As `nn.Module.train`; also calls `clear_cache`."""
+        self.clear_cache()
         return super().train(mode)
 
     def rows_of(self, name: str) -> range | None:
@@ -433,9 +433,9 @@ class ComposedModel(ClosedFormModel):
         """Take the models of these runs, in their order, before `fit`."""
 
 
-def _forget(model: nn.Module, keys: object) -> None:
+def _clear_cache(model: nn.Module, keys: object) -> None:
     assert isinstance(model, RecommenderModel)
-    model.forget()
+    model.clear_cache()
 
 
 def _bytes_of(tensors: Iterable[Tensor]) -> int:

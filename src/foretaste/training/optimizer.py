@@ -110,7 +110,7 @@ class WeightAverage:
         for name, weight in self.model.named_parameters():
             # The tensors change places: nothing is copied.
             weight.data, self.average[name] = self.average[name], weight.data
-        self.model.forget()
+        self.model.clear_cache()
 
     def state_dict(self) -> dict[str, Tensor]:
         """The average by parameter, and its number of updates."""

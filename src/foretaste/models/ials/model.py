@@ -110,7 +110,7 @@ class IALS(SweepModel):
 
     def reset_parameters(self, seed: int) -> None:
         """Vectors N(0, (0.1 / root of the width)²)."""
-        self.forget()
+        self.clear_cache()
         std = _START_STD * self.config.factors**-0.5
         for number, parameter in enumerate((self.user_factors, self.item_factors)):
             fill_normal_(parameter, stream_key(seed, Purpose.INITIALISE, number), std)
@@ -228,5 +228,5 @@ class IALS(SweepModel):
         assert isinstance(vector_BD, Tensor)
         return candidate_products(vector_BD, self.item_factors, item_index_BK)
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         self._frozen = None

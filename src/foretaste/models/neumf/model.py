@@ -182,7 +182,7 @@ class NeuMF(NeuralModel):
 
     def reset_parameters(self, seed: int) -> None:
         """Embeddings N(0, 0.01²), tower Glorot-uniform, output LeCun-uniform or one, biases 0."""
-        self.forget()
+        self.clear_cache()
         for number, (name, parameter) in enumerate(self.named_parameters()):
             key = stream_key(seed, Purpose.INITIALISE, number)
             if name == "output.weight" and self.config.scores_cosines:
@@ -384,7 +384,7 @@ class NeuMF(NeuralModel):
             self._frozen_inputs = frozen
         return frozen
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         self._user_prior = None
         self._frozen_inputs = None
 

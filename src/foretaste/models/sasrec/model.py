@@ -113,7 +113,7 @@ class SASRec(NeuralModel):
         """Learn a vector of each feature value too, from the items that have it."""
         self.values = ItemValues(features, self.config.factors, self.item_table.device)
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         self._vectors_ID = None
 
     def count_items(self, histories: HistoryTensors, parts: Shards = SINGLE) -> None:
