@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from foretaste._util import atomic
-from foretaste._util.atomic import atomic_directory, atomic_file, remove_leftovers
+from foretaste._util import files
+from foretaste._util.files import atomic_directory, atomic_file, remove_leftovers
 from foretaste.errors import RunError
 
 WRITES = """
 import ctypes, sys
 from pathlib import Path
-from foretaste._util.atomic import atomic_file
+from foretaste._util.files import atomic_file
 with atomic_file(Path(sys.argv[1])) as temporary:
     temporary.with_name("of the writer's own").write_text("half")
     print("writing", flush=True)
@@ -29,10 +29,10 @@ with atomic_file(Path(sys.argv[1])) as temporary:
 REPLACES = """
 import ctypes, os, signal, sys
 from pathlib import Path
-from foretaste._util import atomic
+from foretaste._util import files
 path, dies_at, can_exchange = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "True"
 if not can_exchange:
-    atomic.exchange = lambda one, other: False
+    files.exchange = lambda one, other: False
 num_calls = 0
 def count(event, args):
     global num_calls
@@ -40,7 +40,7 @@ def count(event, args):
     if num_calls == dies_at:
         os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(count)
-with atomic.atomic_directory(path, replace=True) as directory:
+with files.atomic_directory(path, replace=True) as directory:
     (directory / "a.txt").write_text("new")
     (directory / "b.txt").write_text("new")
 """
@@ -209,7 +209,7 @@ def test_all_is_flushed_before_and_after_it_takes_its_name(
 ) -> None:
     path = tmp_path / "out"
     flushed: list[tuple[str, bool]] = []
-    monkeypatch.setattr(atomic, "flush", lambda what: flushed.append((what.name, path.exists())))
+    monkeypatch.setattr(files, "flush", lambda what: flushed.append((what.name, path.exists())))
     with atomic_directory(path) as directory:
         (directory / "part").touch()
     assert flushed == [("part", False), ("out", False), (tmp_path.name, True)]
@@ -219,7 +219,7 @@ def test_folders_that_are_made_above_it_are_flushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushed: list[Path] = []
-    monkeypatch.setattr(atomic, "flush", flushed.append)
+    monkeypatch.setattr(files, "flush", flushed.append)
     with atomic_directory(tmp_path / "a" / "b" / "out"):
         pass
     # A name is on the disk only if its folder is.

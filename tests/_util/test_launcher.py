@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from foretaste._util.process import Launch, launch
+from foretaste._util.system import Launch, launch
 from foretaste.cli.app import main
 from foretaste.errors import RankError
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from foretaste._util.atomic import atomic_file
-from foretaste._util.process import CaughtSignals
-from foretaste._util.system import ENDING
+from foretaste._util.files import atomic_file
+from foretaste._util.system import ENDING, CaughtSignals
 from foretaste._util.terminal import exit_with_status
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from foretaste._util.process import Launch
+from foretaste._util.system import Launch
 from foretaste.errors import UnsupportedError
 from foretaste.models.ials.config import IALSConfig
 from foretaste.models.memory import check_model_fits

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from foretaste import load
-from foretaste._util import atomic
+from foretaste._util import files
 from foretaste.data import open_dataset
 from foretaste.runs import Run, list_runs
 from foretaste.training import resume
@@ -66,7 +66,7 @@ class Nights(Campaign):
             take_place(run)
 
         if not can_exchange:
-            atomic.exchange = lambda one, other: False
+            files.exchange = lambda one, other: False
         Run.take_place = watched  # type: ignore[method-assign]
         self.night("ease", search=False)
 

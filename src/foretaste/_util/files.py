@@ -1,7 +1,11 @@
-"""Files of a directory that may come from elsewhere: safe opening, and locks.
+"""Files: safe opening, locks, and atomic writing.
 
 Only regular files are opened: a pipe is not waited for, a device not read, and nothing is written
 through a link. The system holds the locks, so the lock file of a dead process blocks nobody.
+
+A reader finds a whole file or directory, or nothing. A writer works in a holder, a locked directory
+``.<letters>.tmp.<name>`` beside the final place. The system releases the lock with the process,
+also after a kill. The next writer to the same place removes holders without a lock.
 """
 
 from __future__ import annotations
@@ -9,14 +13,18 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
+import shutil
 import stat
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
-from foretaste._util.system import NO_LINK, NO_WAIT, try_lock
+from foretaste._util.system import NO_LINK, NO_WAIT, exchange, flush, try_lock
 from foretaste.errors import SettingError
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -136,3 +144,207 @@ def locked_file(path: Path, *, without_locks: bool) -> int | None:
             return descriptor
     os.close(descriptor)
     return None
+
+
+@contextmanager
+def atomic_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
+    """Yield an empty file of the same name to write to; it is renamed to ``path`` at the end.
+
+    Without ``replace``, FileExistsError is raised if ``path`` exists by then. The file has the
+    permissions of a new file, even if its writer replaced it by a private one. It is synced to the
+    disk before the rename. An exception leaves ``path`` unchanged.
+    """
+    with _held(path) as temporary:
+        temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode
+        yield temporary
+        temporary.chmod(mode)
+        flush(temporary)
+        if replace:
+            temporary.replace(path)
+        else:
+            _put_file(temporary, path)
+        flush(path.parent)  # the new name is on the disk only with its folder
+
+
+@contextmanager
+def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
+    """Yield a directory of the same name to write files to; it becomes ``path`` at the end.
+
+    All files are synced to the disk before that. An exception leaves ``path`` unchanged, and
+    removes the folders that were made above it. Without ``replace``, FileExistsError is raised if
+    ``path`` is more than an empty directory, at the beginning or at the end. A link stays, and its
+    target is replaced.
+    """
+    is_named = path.name not in ("", "..")
+    # The working directory ("." or "..") is never exchanged: its processes would stay in the old
+    # one.
+    replace = replace and is_named
+    if path.exists() and not replace and not is_empty_directory(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    if path.is_symlink() or not is_named:
+        path = followed(path)
+    new_parents = [parent for parent in path.parents if not parent.exists()]
+    try:
+        with _held(path, makes_parents=True) as temporary:
+            temporary.mkdir()
+            yield temporary
+            for file in temporary.rglob("*"):
+                flush(file)
+            flush(temporary)
+            _put(temporary, path, temporary.with_name(_previous_name(path)), replace=replace)
+            flush(path.parent)
+    except BaseException:
+        for parent in new_parents:
+            with suppress(OSError):
+                parent.rmdir()  # fails, and may, if another process has written into it
+        raise
+
+
+def replace_directory(new: Path, path: Path) -> None:
+    """Move the directory ``new``, which is beside ``path``, to ``path``, and remove the one there.
+
+    After a kill at any moment one of the two is at ``path``, or `remove_leftovers` puts it back.
+    """
+    with _held(path) as held:
+        _put(new, path, held.with_name(_previous_name(path)), replace=True)
+        if new.exists():  # exchanged: the replaced directory goes with the holder
+            new.rename(held)
+        flush(path.parent)
+
+
+def make_folders(path: Path) -> None:
+    """Make a directory and those above it, and sync the names of the new ones to the disk."""
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in new:
+        flush(folder.parent)
+
+
+def is_empty_directory(path: Path) -> bool:
+    """True for an empty directory, which another may replace."""
+    return path.is_dir() and not any(path.iterdir())
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove the holders that killed writers of ``path`` left beside it.
+
+    If a writer was killed as it replaced a directory, and ``path`` is gone, the old directory is
+    put back. A file system without locks keeps the leftovers.
+    """
+    pattern = re.compile(rf"\.\w{{8}}\.tmp\.{re.escape(path.name)}")
+    with suppress(OSError, ValueError):  # no such folder, or an impossible name
+        with os.scandir(path.parent) as entries:
+            leftovers = [
+                path.parent / entry.name
+                for entry in entries
+                if pattern.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+            ]
+        for holder in leftovers:
+            with suppress(OSError):  # a holder of another user
+                lock = locked_file(holder / _lock_name(path), without_locks=False)
+                if lock is not None:
+                    _restore(holder / _previous_name(path), path)
+                    _remove(holder, lock)
+
+
+@contextmanager
+def _held(path: Path, *, makes_parents: bool = False) -> Iterator[Path]:
+    """Yield a path of the same name in a holder, which is removed afterwards.
+
+    Errors in the block that name a path in the holder are changed to name ``path``.
+    """
+    remove_leftovers(path)
+    try:
+        if makes_parents:
+            with suppress(FileExistsError):
+                make_folders(path.parent)
+        parent = os.path.realpath(path.parent)
+        lock = None
+        # Another process may take the holder for a leftover before it is locked; then try again.
+        while lock is None:
+            made = tempfile.mkdtemp(prefix=".", suffix=f".tmp.{path.name}", dir=parent)
+            holder = Path(made)
+            try:
+                lock = locked_file(holder / _lock_name(path), without_locks=True)
+            finally:
+                if lock is None:
+                    shutil.rmtree(holder, ignore_errors=True)
+        try:
+            yield holder / path.name
+        finally:
+            _remove(holder, lock)
+    except Exception as error:
+        _name_path(error, path)
+        raise
+
+
+def _lock_name(path: Path) -> str:
+    return f"{path.name}.lock"
+
+
+def _previous_name(path: Path) -> str:
+    return f"{path.name}.previous"
+
+
+def _remove(holder: Path, lock: int) -> None:
+    try:
+        shutil.rmtree(holder, ignore_errors=True)
+    finally:
+        os.close(lock)
+        # Again, because a signal may have interrupted the first, and Windows removes no open file.
+        shutil.rmtree(holder, ignore_errors=True)
+
+
+def _name_path(error: Exception, path: Path) -> None:
+    """Replace paths in a holder by ``path`` in an error's texts."""
+    parent, name = re.escape(os.path.realpath(path.parent).rstrip(os.sep)), re.escape(path.name)
+    temporary = re.compile(rf"{parent}[/\\]\.\w{{8}}\.tmp\.{name}([/\\]{name}(\.lock)?)?")
+
+    def named(value: object) -> object:
+        is_text = isinstance(value, str | os.PathLike) and temporary.search(str(value))
+        return temporary.sub(lambda _: str(path), str(value)) if is_text else value
+
+    error.args = tuple(map(named, error.args))
+    for attribute in ("strerror", "filename", "filename2"):
+        if (value := getattr(error, attribute, None)) is not None:
+            setattr(error, attribute, named(value))
+
+
+def _put_file(new: Path, path: Path) -> None:
+    """Move a file to ``path``; FileExistsError if something is there."""
+    try:
+        # A link fails if `path` exists, so of several writers one succeeds. A rename would replace.
+        os.link(new, path)
+    except OSError as error:
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
+        new.rename(path)  # the file system has no links
+
+
+def _put(new: Path, path: Path, previous: Path, *, replace: bool) -> None:
+    """Move a directory to ``path``, which may be absent, empty or, with ``replace``, hold another
+    directory. The replaced directory is then at ``new``, or at ``previous`` in a holder."""
+    try:
+        new.rename(path)  # the system refuses to replace a directory that is not empty
+    except OSError as error:
+        if not os.path.lexists(path):
+            raise
+        if not replace:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
+        if exchange(new, path):
+            return
+        # Without an exchange of names there is a gap between two renames. After a kill in it,
+        # `remove_leftovers` puts the old directory back.
+        try:
+            path.rename(previous)
+            new.rename(path)
+        except BaseException:
+            _restore(previous, path)
+            raise
+
+
+def _restore(previous: Path, path: Path) -> None:
+    with suppress(FileNotFoundError):
+        if not os.path.lexists(path):
+            previous.rename(path)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from io import TextIOWrapper
 
-from foretaste._util.process import CaughtSignals
+from foretaste._util.system import CaughtSignals
 from foretaste.errors import ForetasteError, Interrupted, Report, report_of
 
 EXIT_MISTAKE = 2

@@ -11,7 +11,7 @@ from cyclopts import App, CycloptsError
 
 from foretaste import __version__, host
 from foretaste._util.memory import was_refused
-from foretaste._util.process import Launch, launch
+from foretaste._util.system import Launch, launch
 from foretaste._util.terminal import exit_with_status, nothing_printed, print_error
 from foretaste.cli.arguments import (
     DEFAULTS,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from foretaste._util.process import launch
+from foretaste._util.system import launch
 from foretaste._util.terminal import print_error
 from foretaste.cli.arguments import FLAG, given_settings, unset
 from foretaste.cli.console import MetricsFormat, note_if_unfinished, print_metrics

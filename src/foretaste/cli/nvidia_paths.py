@@ -86,7 +86,7 @@ def is_raw(place: str | None) -> bool:
 
 def replace_as_theirs(line: Line) -> None:
     """Overwrite run, log and results, as the scripts did, unless the run is of another model."""
-    from foretaste._util.atomic import remove_leftovers
+    from foretaste._util.files import remove_leftovers
     from foretaste.runs.config import read_run_config
     from foretaste.training.logs import results_in
 

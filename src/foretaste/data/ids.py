@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from foretaste._util.atomic import atomic_file
-from foretaste._util.files import real_path
+from foretaste._util.files import atomic_file, real_path
 from foretaste._util.formatting import short_repr
 from foretaste._util.settings import setting_error
 from foretaste.data.config import InputConfig

@@ -11,8 +11,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.atomic import remove_leftovers
-from foretaste._util.files import SMALL_BYTES, is_name_text, open_regular, read_document
+from foretaste._util.files import (
+    SMALL_BYTES,
+    is_name_text,
+    open_regular,
+    read_document,
+    remove_leftovers,
+)
 from foretaste._util.formatting import short_repr
 from foretaste._util.settings import check_settings, from_document
 from foretaste._util.signed_json import SHA256, check_signed, other_format, signed_text

@@ -16,8 +16,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from foretaste import __version__
-from foretaste._util.atomic import atomic_directory, atomic_file
-from foretaste._util.files import cache_directory, why_not_written
+from foretaste._util.files import atomic_directory, atomic_file, cache_directory, why_not_written
 from foretaste._util.formatting import did_you_mean
 from foretaste.data.config import FileFormat, PrepareConfig, Progress
 from foretaste.data.manifest import check_output

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from foretaste._util.process import CaughtSignals
+from foretaste._util.system import CaughtSignals
 from foretaste.errors import (
     Interrupted,
     RankError,

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import torch
 
-from foretaste._util.process import launch
-from foretaste._util.system import ENDING
+from foretaste._util.system import ENDING, launch
 from foretaste.distributed.collectives import Ranks
 from foretaste.training.interruption import Interruption
 

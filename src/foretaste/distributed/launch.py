@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 import foretaste
-from foretaste._util.process import Launch, launch
+from foretaste._util.system import Launch, launch
 from foretaste.distributed.collectives import ALONE, Ranks
 from foretaste.errors import RankError, Report, report_of, with_report
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from foretaste import __version__
-from foretaste._util.atomic import atomic_directory, is_empty_directory
-from foretaste._util.files import file_sha256, read_document
+from foretaste._util.files import atomic_directory, file_sha256, is_empty_directory, read_document
 from foretaste._util.settings import Count, validate
 from foretaste._util.signed_json import other_format, signed_text
 from foretaste.errors import SettingError, UnsupportedError

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from foretaste._util.memory import require_memory
-from foretaste._util.process import launch
-from foretaste._util.system import free_bytes
+from foretaste._util.system import free_bytes, launch
 from foretaste.models.base import RecommenderModel
 from foretaste.models.registry import Definition, build_model, model_class
 

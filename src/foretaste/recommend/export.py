@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from foretaste._util.atomic import atomic_file
+from foretaste._util.files import atomic_file
 from foretaste._util.formatting import compact, pluralize
 from foretaste._util.settings import check_settings, validate
 from foretaste.errors import SettingError

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import foretaste
-from foretaste._util.atomic import atomic_file
+from foretaste._util.files import atomic_file
 from foretaste._util.terminal import printable
 from foretaste.report import plots, records, sections
 from foretaste.report.blocks import Section

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretaste._util.atomic import atomic_file
-from foretaste._util.files import open_regular
+from foretaste._util.files import atomic_file, open_regular
 from foretaste._util.system import free_bytes
 from foretaste.errors import RunError
 

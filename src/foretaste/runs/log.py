@@ -14,8 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretaste._util.atomic import atomic_file
-from foretaste._util.files import open_own, open_regular, read_document
+from foretaste._util.files import atomic_file, open_own, open_regular, read_document
 from foretaste._util.signed_json import check_signed, signed_text
 from foretaste.errors import RunError
 from foretaste.runs.files import CONFIG, reading, writing

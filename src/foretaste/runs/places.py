@@ -15,8 +15,16 @@ from pathlib import Path
 from socket import gethostname
 from typing import IO, Any
 
-from foretaste._util.atomic import atomic_directory, is_empty_directory, remove_leftovers
-from foretaste._util.files import SMALL_BYTES, followed, is_name_text, open_own, open_regular
+from foretaste._util.files import (
+    SMALL_BYTES,
+    atomic_directory,
+    followed,
+    is_empty_directory,
+    is_name_text,
+    open_own,
+    open_regular,
+    remove_leftovers,
+)
 from foretaste._util.formatting import did_you_mean, memory
 from foretaste._util.settings import validate
 from foretaste._util.system import try_lock

@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from foretaste._util.atomic import remove_leftovers, replace_directory
-from foretaste._util.files import open_regular, real_path
+from foretaste._util.files import open_regular, real_path, remove_leftovers, replace_directory
 from foretaste._util.formatting import did_you_mean
 from foretaste._util.settings import from_document, validate
 from foretaste.data.dataset import Dataset, open_dataset

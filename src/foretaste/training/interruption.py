@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from foretaste._util.process import CaughtSignals
-from foretaste._util.system import BROKEN_PIPE
+from foretaste._util.system import BROKEN_PIPE, CaughtSignals
 from foretaste.errors import Interrupted, RankError, RunError, TrainingError
 from foretaste.runs.places import resume_command
 from foretaste.runs.run import Run

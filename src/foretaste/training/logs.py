@@ -11,8 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.atomic import atomic_file, make_folders
-from foretaste._util.files import SMALL_BYTES, open_regular
+from foretaste._util.files import SMALL_BYTES, atomic_file, make_folders, open_regular
 from foretaste.errors import MissingExtraError, RunError, SettingError
 from foretaste.evaluation.result import Evaluation
 from foretaste.runs.files import reading, writing

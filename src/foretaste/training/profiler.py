@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from foretaste._util.atomic import atomic_file
+from foretaste._util.files import atomic_file
 from foretaste.training.callbacks import Callback, TrainingStart
 
 TRACE = "trace.json"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from foretaste._util.keywords import assign_settings
-from foretaste._util.process import launch
 from foretaste._util.settings import Threads, check_settings, fields_of, to_document, validate
+from foretaste._util.system import launch
 from foretaste.data.config import PrepareConfig
 from foretaste.data.manifest import Manifest
 from foretaste.data.request import OF_DATA, PrepareRequest, take_data

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from foretaste._util.atomic import atomic_file, make_folders, remove_leftovers
-from foretaste._util.files import read_document
+from foretaste._util.files import atomic_file, make_folders, read_document, remove_leftovers
 from foretaste._util.formatting import short_repr
 from foretaste._util.signed_json import SHA256, check_signed, signed_text
 from foretaste.errors import Interrupted, RunError, SettingError

@@ -15,8 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Unpack
 
-from foretaste._util.atomic import atomic_directory
-from foretaste._util.files import real_path, why_not_written
+from foretaste._util.files import atomic_directory, real_path, why_not_written
 from foretaste._util.settings import given_or_default
 from foretaste.data.config import InputConfig, PairsConfig, PrepareConfig, Progress
 from foretaste.data.dataset import Dataset, open_dataset
