@@ -104,9 +104,10 @@ class Manifest:
     """All users: training users first, then those unseen in training."""
 
     num_train_users: int
+    """Users of the training part: the first ones."""
 
     num_items: int
-    """The catalogue: items of the training part."""
+    """The catalogue: items of the training part, the first ones."""
 
     num_all_items: int
     """The listed items and, after them, items without a feature value that only held-out
@@ -122,7 +123,7 @@ class Manifest:
     """The requested settings."""
 
     filters: dict[str, float]
-    """The applied filters of ``--min-...`` and ``--filters``; empty without filters."""
+    """The applied filters, by their setting; empty without filters."""
 
     columns: dict[str, str]
     """The source's column of each role: ``user_id``, ``item_id``, ``rating``, ``time``, ``clock``,
@@ -132,7 +133,7 @@ class Manifest:
     """``integer`` or ``text`` for ``user_id`` and ``item_id``."""
 
     source: list[dict[str, Any]]
-    """Path, size in bytes and sha256 of every file that was read."""
+    """Each file that was read: its part, path, size in bytes and sha256, and how text was read."""
 
     engine: str
     """The engine of the steps, and its version."""
@@ -156,8 +157,8 @@ class Manifest:
     """True if every interaction has its place in the history of its user."""
 
     feature_columns: tuple[str, ...] = ()
-    """The columns of features, spelled as in the setting: ``genres|`` is split at its sign. Empty,
-    and absent from the file, without features."""
+    """The columns of features, spelled as in the setting. Empty, and absent from the file,
+    without features."""
 
     num_listed_items: int = 0
     """The catalogue and, after it, other items that have a feature value: the items that lists may
@@ -167,6 +168,7 @@ class Manifest:
     """Notes for a person, by their subject: titles, suspicious ids, an empty test."""
 
     format_version: int = FORMAT_VERSION
+    """Number of this layout."""
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -124,11 +124,13 @@ class RunConfig:
     model_config: Mapping[str, Any]
     """Settings of the model."""
     asked: Mapping[str, Any]
-    """Settings of the training as they were given."""
+    """Settings of the training as they were given, ``auto`` included."""
     resolved: Mapping[str, Any]
-    """The same settings, with a value in place of every ``auto``."""
+    """The same settings, with a value in place of every ``auto``, and the model's settings that
+    follow others."""
     dataset: DatasetReference
-    """The dataset of the training."""
+    """The dataset of the training: name, path, digests, protocol, sizes, columns of features, and
+    the seed that draws its split, sampled candidates and validation users."""
     request: Mapping[str, Any] = field(default_factory=dict)
     """What was asked for beside the settings: ``data``, ``needs_features``, and ``beside``, which
     changes no result. Empty, and absent from the file, of a run that was made before requests were
@@ -148,7 +150,7 @@ class RunConfig:
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     """Time when the run began, ISO 8601 in UTC."""
     files: Mapping[str, WrittenFile] = field(default_factory=dict)
-    """The files that are written once, with the run; ``Run.create`` fills them in."""
+    """Length and sha256 of each file that is written once, with the run."""
 
     def __post_init__(self) -> None:
         check_settings(self)
