@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from foretaste.ops.limits import LIMITS
 from tests import programs
 from tests.browser import LIMIT_MS
 from tests.kinds import is_quick
@@ -46,6 +48,17 @@ def rng() -> np.random.Generator:
 def generator() -> torch.Generator:
     """The same tensors in every test."""
     return torch.Generator().manual_seed(20260101)
+
+
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Replaces sizes of chunks on every device, until the end of the test."""
+
+    def replace_limits(**sizes: int) -> None:
+        for device, limits in LIMITS.items():
+            monkeypatch.setitem(LIMITS, device, replace(limits, **sizes))
+
+    return replace_limits
 
 
 @pytest.fixture(params=["cpu", *(["cuda"] if torch.cuda.is_available() else [])])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -108,11 +109,12 @@ def test_chunks_change_roundings_only(
     ridges: Tensor,
     starts: Tensor,
     monkeypatch: pytest.MonkeyPatch,
+    limit: Callable[..., None],
 ) -> None:
     """The pieces of a long row's sums also change roundings only."""
     given = (FixedVectors.of(vectors), histories, WEIGHT, ridges, starts)
     expected_RD, expected_loss = improve_rows(*given)
-    monkeypatch.setitem(conjugate_gradients._AT_ONCE, "cpu", at_once)
+    limit(gradient_entries=at_once)
     monkeypatch.setattr(conjugate_gradients, "TERMS_AT_ONCE", 7)
     found_RD, loss = improve_rows(*given)
     torch.testing.assert_close(found_RD, expected_RD, rtol=1e-4, atol=1e-5)
@@ -135,9 +137,9 @@ def test_threads_change_nothing(
     histories: HistoryTensors,
     ridges: Tensor,
     starts: Tensor,
-    monkeypatch: pytest.MonkeyPatch,
+    limit: Callable[..., None],
 ) -> None:
-    monkeypatch.setitem(conjugate_gradients._AT_ONCE, "cpu", 16)
+    limit(gradient_entries=16)
     num_threads, results = torch.get_num_threads(), []
     try:
         for number in (1, 3):

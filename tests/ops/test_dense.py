@@ -188,11 +188,12 @@ def test_products_with_candidates(
     num_candidates: int,
     generator: torch.Generator,
     monkeypatch: pytest.MonkeyPatch,
+    limit: Callable[..., None],
 ) -> None:
     """Candidates come in any order and with repeats, in parts of larger tensors, a few rows at
     once."""
     monkeypatch.setattr(dense_module, "has_sampled_products", lambda: samples)
-    monkeypatch.setattr(dense_module, "_CANDIDATES_AT_ONCE", 120)
+    limit(candidate_numbers=120)
     vector_BD = torch.randn(7, 10, generator=generator).to(dtype)[:, 2:6]
     table_ID = torch.randn(9, 4, generator=generator).to(dtype)
     index_BK = torch.randint(9, (7, 40), generator=generator, dtype=torch.int32)

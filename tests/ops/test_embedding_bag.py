@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -46,9 +48,9 @@ def test_gradients_in_memory_that_is_kept(
     histories: HistoryTensors,
     table: torch.Tensor,
     generator: torch.Generator,
-    monkeypatch: pytest.MonkeyPatch,
+    limit: Callable[..., None],
 ) -> None:
-    monkeypatch.setattr(segments, "_BYTES_AT_ONCE", 80)
+    limit(sum_bytes=80)
     kept = Buffers()
     upstream = torch.randn(len(histories), 5, generator=generator, dtype=torch.float64)
     expected = encode(table, histories, dropout=0.5, key=4, implementation="reference")

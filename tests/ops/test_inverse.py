@@ -1,15 +1,16 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 
-from foretaste.ops import inverse
 from foretaste.ops.inverse import invert_
 
 
 @pytest.mark.parametrize("num_rows", [1, 8, 9, 37])
-def test_the_inverse_of_the_lower_part(num_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_inverse_of_the_lower_part(num_rows: int, limit: Callable[..., None]) -> None:
     """Blocks have eight rows, the last one fewer; the upper part is not read."""
-    monkeypatch.setattr(inverse, "_BLOCK", 8)
+    limit(inverse_rows=8)
     factor = np.random.default_rng(num_rows).normal(size=(num_rows, num_rows + 2))
     whole = factor @ factor.T + 0.1 * np.eye(num_rows)
     expected = np.linalg.inv(whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -73,10 +74,10 @@ def test_chunks_change_roundings_only(
     vectors: Tensor,
     histories: HistoryTensors,
     ridges: Tensor,
-    monkeypatch: pytest.MonkeyPatch,
+    limit: Callable[..., None],
 ) -> None:
     expected_RD = normal_equations(vectors, histories, ridges)
-    monkeypatch.setitem(least_squares._NUMBERS_AT_ONCE, "cpu", numbers)
+    limit(system_numbers=numbers)
     found_RD = solve_rows(FixedVectors.of(vectors), histories, WEIGHT, ridges)
     torch.testing.assert_close(found_RD.double(), expected_RD, rtol=1e-4, atol=1e-5)
 
@@ -87,10 +88,10 @@ def number_of_a_new_thread() -> int:
 
 
 def test_threads_change_nothing(
-    vectors: Tensor, histories: HistoryTensors, ridges: Tensor, monkeypatch: pytest.MonkeyPatch
+    vectors: Tensor, histories: HistoryTensors, ridges: Tensor, limit: Callable[..., None]
 ) -> None:
     """A half-sweep leaves the number of threads unchanged, here and in new threads."""
-    monkeypatch.setitem(least_squares._NUMBERS_AT_ONCE, "cpu", 1)
+    limit(system_numbers=1)
     num_threads, results = torch.get_num_threads(), []
     try:
         for number in (1, 3):

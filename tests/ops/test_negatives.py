@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -9,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given
 
-from foretaste.ops import negatives
 from foretaste.ops.negatives import Complement, sample_items, sample_negatives
 from tests.ops.cases import excess_chi_square, histories_of, item_sets, random_histories
 
@@ -50,14 +50,14 @@ def test_a_user_with_every_item_gets_an_item_that_exists() -> None:
 
 @pytest.mark.parametrize("at_once", [1, 64])
 def test_draws_do_not_depend_on_chunks(
-    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator, at_once: int
+    limit: Callable[..., None], rng: np.random.Generator, at_once: int
 ) -> None:
     histories = random_histories(rng, 20, 33)
     complement, row_index_N = Complement.of(histories), histories.row_index()
     draw = partial(sample_negatives, complement, row_index_N, 3, key=9)
     whole = draw()
     items = sample_items(33, row_index_N, 3, key=9)
-    monkeypatch.setattr(negatives, "_DRAWS_AT_ONCE", {"cpu": at_once})
+    limit(draws=at_once)
     assert torch.equal(draw(), whole)
     assert torch.equal(sample_items(33, row_index_N, 3, key=9), items)
 

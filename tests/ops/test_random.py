@@ -11,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretaste.ops import random
 from foretaste.ops.random import (
     Permutation,
     Purpose,
@@ -184,13 +183,13 @@ def test_rows_of_a_table_are_filled_alike_in_any_shard_and_block(
     shape: tuple[int, ...],
     rows_at_once: int,
     device: torch.device,
-    monkeypatch: pytest.MonkeyPatch,
+    limit: Callable[..., None],
 ) -> None:
     whole = torch.full(shape, torch.nan)
     fill(whole, 5, 0.3)
     assert whole.isfinite().all()
     columns = shape[1] if len(shape) == 2 else 1
-    monkeypatch.setattr(random, "_WORDS_AT_ONCE", rows_at_once * -(-columns // 2))
+    limit(words=rows_at_once * -(-columns // 2))
     for start, stop in [(0, 301), (0, 17), (17, 300), (300, 301), (9, 9)]:
         shard = torch.full((stop - start, *shape[1:]), torch.nan, device=device)
         fill(shard, 5, 0.3, start)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -25,9 +27,9 @@ def test_sums_equal_index_add(index: list[int], width: int) -> None:
 
 @pytest.mark.parametrize("bytes_at_once", [1, 8 * 3 * 9, 8 * 3 * 10])
 def test_a_large_result_is_made_in_tiles(
-    bytes_at_once: int, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+    bytes_at_once: int, generator: torch.Generator, limit: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(segments, "_BYTES_AT_ONCE", bytes_at_once)
+    limit(sum_bytes=bytes_at_once)
     index_S = torch.randint(10, (50,), generator=generator)
     rows_ND = torch.randn(7, 3, generator=generator, dtype=torch.float64)
     row_index_S = torch.randint(7, (50,), generator=generator)
@@ -115,13 +117,13 @@ def test_rows_and_gradients_equal_indexing(generator: torch.Generator) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_few_gathered_rows_have_the_gradients_of_many(
-    dtype: torch.dtype, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, generator: torch.Generator, limit: Callable[..., None]
 ) -> None:
     index_B = torch.randint(20, (200,), generator=generator).int()
     upstream = torch.randn(200, 3, generator=generator), torch.randn(200, 5, generator=generator)
     found = []
     for few in (0, 200):
-        monkeypatch.setattr(segments, "_FEW_SUMMANDS", few)
+        limit(few_summands=few)
         tables = torch.zeros(20, 3), torch.zeros(20, 5, dtype=dtype)
         rows = gather(index_B, *(table.requires_grad_() for table in tables))
         torch.autograd.backward(rows, [upstream[0], upstream[1].to(dtype)])

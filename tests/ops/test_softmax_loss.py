@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.softmax_loss import chunked, exponentials, loss, reference
+from foretaste.ops.limits import LIMITS
+from foretaste.ops.softmax_loss import chunked, loss, reference
 from tests.ops.allocations import LargestAllocation
 from tests.ops.cases import histories_of, random_histories, rms
 
@@ -52,13 +54,12 @@ def test_a_likelihood_worked_out_by_hand() -> None:
 
 @pytest.mark.parametrize("logits_at_once", [1, 4 * NUM_ITEMS + 5, 1 << 21])
 def test_loss_and_gradients_are_the_plain_ones(
-    monkeypatch: pytest.MonkeyPatch,
+    limit: Callable[..., None],
     targets: HistoryTensors,
     generator: torch.Generator,
     logits_at_once: int,
 ) -> None:
-    monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 8 * logits_at_once})
-    monkeypatch.setattr(chunked, "_NARROW_BYTES", {"cpu": 8 * logits_at_once})
+    limit(logits_bytes=8 * logits_at_once, narrow_bytes=8 * logits_at_once)
     layer = make_layer(len(targets), generator)
     expected, found = reference.loss(*layer, targets), chunked.loss(*layer, targets)
     torch.testing.assert_close(found, expected)
@@ -81,12 +82,9 @@ def test_large_logits_stay_finite(targets: HistoryTensors, generator: torch.Gene
 
 
 @pytest.mark.parametrize("narrow_bytes", [0, 96 * 2 * 4 * 33])
-def test_bf16_is_as_accurate_as_plain_bf16(
-    monkeypatch: pytest.MonkeyPatch, narrow_bytes: int
-) -> None:
+def test_bf16_is_as_accurate_as_plain_bf16(limit: Callable[..., None], narrow_bytes: int) -> None:
     """Errors of the loss and of each gradient, over several draws, against float64."""
-    monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 4000})
-    monkeypatch.setattr(chunked, "_NARROW_BYTES", {"cpu": narrow_bytes})
+    limit(logits_bytes=4000, narrow_bytes=narrow_bytes)
     kernel_errors, plain_errors = [], []
     for seed in range(12):
         generator = torch.Generator().manual_seed(seed)
@@ -119,7 +117,7 @@ def test_bf16_is_as_accurate_as_plain_bf16(
     ],
 )
 def test_tiles_of_items_change_nothing(
-    monkeypatch: pytest.MonkeyPatch,
+    limit: Callable[..., None],
     targets: HistoryTensors,
     generator: torch.Generator,
     items_at_once: int,
@@ -127,9 +125,7 @@ def test_tiles_of_items_change_nothing(
     dtype: torch.dtype,
     error: float,
 ) -> None:
-    monkeypatch.setattr(chunked, "_ITEMS_AT_ONCE", {"cpu": items_at_once})
-    monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 4 * logits_at_once})
-    monkeypatch.setattr(chunked, "_NARROW_BYTES", {"cpu": 0})
+    limit(items=items_at_once, logits_bytes=4 * logits_at_once, narrow_bytes=0)
     kept = torch.promote_types(dtype, torch.float32)
     layer = make_layer(len(targets), generator, width=3, dtype=kept)
     expected = 0.5 * reference.loss(*layer, targets)
@@ -148,7 +144,7 @@ def test_tiles_of_items_change_nothing(
     ("dtype", "error"), [(torch.float64, 1e-9), (torch.float32, 1e-4), (torch.bfloat16, 0.05)]
 )
 def test_narrow_weights_are_summed_over_chunks(
-    monkeypatch: pytest.MonkeyPatch,
+    limit: Callable[..., None],
     rng: np.random.Generator,
     generator: torch.Generator,
     dtype: torch.dtype,
@@ -156,7 +152,7 @@ def test_narrow_weights_are_summed_over_chunks(
     learns_bias: bool,
 ) -> None:
     """Three chunks, each of more rows than twice the width with the bias, padded."""
-    monkeypatch.setattr(chunked, "_NARROW_BYTES", {"cpu": 40 * 32 * dtype.itemsize})
+    limit(narrow_bytes=40 * 32 * dtype.itemsize)
     targets = random_histories(rng, 120, NUM_ITEMS)
     kept = torch.promote_types(dtype, torch.float32)
     layer = make_layer(120, generator, width=2, dtype=kept)
@@ -174,16 +170,16 @@ def test_narrow_weights_are_summed_over_chunks(
 
 
 def test_a_gpu_takes_few_operations_for_any_number_of_threads(
-    monkeypatch: pytest.MonkeyPatch, generator: torch.Generator
+    monkeypatch: pytest.MonkeyPatch, limit: Callable[..., None], generator: torch.Generator
 ) -> None:
     """NVIDIA's Mult-VAE, 24,576 users and 20,108 items, with every size divided by 64."""
-    for module, name, divisor in (
-        (chunked, "_LOGITS_BYTES", 1 << 12),
-        (chunked, "_ITEMS_AT_ONCE", 1 << 6),
-        (chunked, "_NARROW_BYTES", 1 << 12),
-        (exponentials, "_VALUES_AT_ONCE", 1 << 12),
-    ):
-        monkeypatch.setattr(module, name, {"cpu": getattr(module, name)["cuda"] // divisor})
+    gpu = LIMITS["cuda"]
+    limit(
+        logits_bytes=gpu.logits_bytes >> 12,
+        narrow_bytes=gpu.narrow_bytes,
+        items=gpu.items >> 6,
+        exponentials=gpu.exponentials >> 12,
+    )
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     targets = random_histories(np.random.default_rng(1), 384, 314, share=0.01)
     layer = make_layer(384, generator, width=9, num_items=314, dtype=torch.float32)
@@ -231,11 +227,10 @@ def test_a_small_scale_costs_no_accuracy(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_memory_does_not_grow_with_users_times_items(
-    monkeypatch: pytest.MonkeyPatch, generator: torch.Generator, dtype: torch.dtype
+    limit: Callable[..., None], generator: torch.Generator, dtype: torch.dtype
 ) -> None:
     """For any number of users, no memory is larger than the output weights or the hidden rows."""
-    monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 1})
-    monkeypatch.setattr(chunked, "_NARROW_BYTES", {"cpu": 0})
+    limit(logits_bytes=1, narrow_bytes=0)
     num_items, width, largest = 3000, 8, {}
     for num_users in (20, 320):
         targets = random_histories(np.random.default_rng(1), num_users, num_items, share=0.001)

@@ -23,10 +23,7 @@ from foretaste.models.vae.batches import HistoryBatches
 from foretaste.models.vae.config import DAEConfig, RecVAEConfig, VAEConfig
 from foretaste.models.vae.recvae import RecVAE
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.neumf_loss import chunked as neumf_chunked
-from foretaste.ops.neumf_loss import product
-from foretaste.ops.softmax_loss import chunked as softmax_chunked
-from foretaste.ops.softmax_loss import exponentials
+from foretaste.ops.limits import LIMITS
 from foretaste.ops.triton import checks
 from foretaste.training.config import Precision
 from foretaste.training.cuda_graph import RecordedStep
@@ -236,13 +233,7 @@ def _meta_as_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("embedding_bag", "neumf_loss", "segments", "softmax_loss"):
         module = import_module(f"foretaste.ops.triton.{name}")
         monkeypatch.setattr(module, "launch", lambda *given, **options: None)
-    for sizes in (
-        *(softmax_chunked._LOGITS_BYTES, softmax_chunked._ITEMS_AT_ONCE),
-        *(softmax_chunked._NARROW_BYTES, exponentials._VALUES_AT_ONCE),
-        *(neumf_chunked._SAMPLES_AT_ONCE, neumf_chunked._PAIRS_AT_ONCE),
-        *(neumf_chunked._SAMPLES_PER_BLOCK, product._SAMPLES_AT_ONCE),
-    ):
-        monkeypatch.setitem(sizes, "meta", sizes["cuda"])
+    monkeypatch.setitem(LIMITS, "meta", LIMITS["cuda"])
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
 
 

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.least_squares import TERMS_AT_ONCE, FixedVectors
+from foretaste.ops.limits import LIMITS
 from foretaste.ops.segments import sum_bags
 from foretaste.ops.torch_internals import has_sampled_products, sampled_products
 from foretaste.ops.workers import parallel_map
@@ -42,12 +43,6 @@ _STEPS = 2
     =====  ===============  ===============  =================
 
 Rows have 94, 10 and 37 items there: exact solutions are faster for no length.
-"""
-
-_AT_ONCE = {"cpu": 1 << 15, "cuda": 1 << 19}
-"""Most interactions of a chunk; its rows are an eighth of that at most. On a CPU a sweep of the
-shape of ml-1m and width 128 took a thread 0.58, 0.42, 0.34 and 0.29 s by chunks of 2^12 to 2^15,
-and 0.28 s by 2^16.
 """
 
 _TINY = 1e-30
@@ -91,7 +86,8 @@ def improve_rows(
         torch.mm(vector_cD, fixed.basis_DD.T, out=improved_RD[rows])
         return loss
 
-    chunks = list(_chunks(histories.offsets.tolist(), _AT_ONCE[histories.device.type]))  # sync
+    at_once = LIMITS[histories.device.type].gradient_entries
+    chunks = list(_chunks(histories.offsets.tolist(), at_once))  # sync
     losses = list(parallel_map(improve_chunk, chunks, histories.device))
     return improved_RD, torch.stack([ridge_R.new_zeros(()), *losses]).sum()
 

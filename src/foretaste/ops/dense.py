@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from foretaste.ops.autograd import Context, Gradients
+from foretaste.ops.limits import LIMITS
 from foretaste.ops.torch_internals import (
     fused_linear,
     has_fused_linear,
@@ -30,8 +31,6 @@ from foretaste.ops.torch_internals import (
 Activation = Literal["tanh", "relu"]  # their slopes follow from results: see `slope`
 
 _ROWS_OF_PIECE = 64
-_CANDIDATES_AT_ONCE = 1 << 24
-"""Numbers in memory at once: of the candidates' rows where these are gathered, else of products."""
 
 
 class _DenseContext(Context):
@@ -244,7 +243,7 @@ def candidate_products(vector_BD: Tensor, table_ID: Tensor, index_BK: Tensor) ->
     samples = samples and 0 < index_BK.shape[1] <= len(table_ID) and has_sampled_products()
     samples = samples and table_ID.is_contiguous()  # another one would be copied
     numbers_each = index_BK.shape[1] * (1 if samples else vector_BD.shape[1])
-    rows_at_once = max(1, _CANDIDATES_AT_ONCE // max(1, numbers_each))
+    rows_at_once = max(1, LIMITS[vector_BD.device.type].candidate_numbers // max(1, numbers_each))
     for start in range(0, len(vector_BD), rows_at_once):
         rows = slice(start, start + rows_at_once)
         vector_cD, index_cK = vector_BD[rows], index_BK[rows]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-_BLOCK = 256
+from foretaste.ops.limits import LIMITS
 
 
 def invert_(matrix_NN: Tensor, progress: Callable[[int], None]) -> None:
@@ -26,7 +26,8 @@ def invert_(matrix_NN: Tensor, progress: Callable[[int], None]) -> None:
     multiplications.
     """
     num_rows = len(matrix_NN)
-    blocks = [slice(at, min(at + _BLOCK, num_rows)) for at in range(0, num_rows, _BLOCK)]
+    size = LIMITS[matrix_NN.device.type].inverse_rows
+    blocks = [slice(at, min(at + size, num_rows)) for at in range(0, num_rows, size)]
     for block in blocks:
         # Only the lower part is kept: the column above the block is read from the block's row.
         column_Nb = torch.cat([matrix_NN[block, : block.start].T, matrix_NN[block.start :, block]])

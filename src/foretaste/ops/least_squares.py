@@ -27,10 +27,8 @@ from torch.nn import functional as F
 
 from foretaste.errors import TrainingError
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.limits import LIMITS
 from foretaste.ops.workers import parallel_map, single_threaded
-
-_NUMBERS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 26}
-"""Numbers of the gathered vectors of a chunk, and of its systems; they fit a CPU's cache."""
 
 # Rows whose product is float32; the products of blocks are added up in float64.
 _ROWS_OF_BLOCK = 1 << 12
@@ -127,7 +125,7 @@ def solve_rows(
         solution_RD.index_copy_(0, row_c, rotated_cD @ fixed.basis_DD.T)
         return failure_c.count_nonzero()
 
-    numbers = _NUMBERS_AT_ONCE[histories.device.type]
+    numbers = LIMITS[histories.device.type].system_numbers
     chunks = list(_chunks(lengths, solution_RD.shape[1], numbers))
     failures = list(parallel_map(solve_chunk, chunks, histories.device))
     if failures and (num_failures := int(torch.stack(failures).sum())):  # sync
@@ -194,7 +192,7 @@ def _solve_by_width(
     width = vector_ND.shape[1]
     system_cDD: Tensor | None = None
     sum_cD = vector_ND.new_zeros(len(index_cl), width)
-    fitting = _NUMBERS_AT_ONCE[vector_ND.device.type] // (len(index_cl) * width)
+    fitting = LIMITS[vector_ND.device.type].system_numbers // (len(index_cl) * width)
     at_once = max(width, min(fitting, TERMS_AT_ONCE))
     for index_cp in torch.split(index_cl, at_once, dim=1):
         gathered_cpD = _gathered(vector_ND, index_cp)

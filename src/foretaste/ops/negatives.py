@@ -12,10 +12,8 @@ import torch
 from torch import Tensor
 
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.limits import LIMITS
 from foretaste.ops.random import GOLDEN, bounded, mix_
-
-# A CPU's block is 1 MiB of words.
-_DRAWS_AT_ONCE = {"cpu": 1 << 17, "cuda": 1 << 20}
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +102,7 @@ def _room_for(row_index_N: Tensor, num_negatives: int) -> Tensor:
 def _words(key: int, number_N: Tensor | None, draws_NK: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """The random words of all draws, in blocks of rows that bound the memory."""
     num_rows, num_draws = draws_NK.shape
-    rows_at_once = max(1, _DRAWS_AT_ONCE[draws_NK.device.type] // max(1, num_draws))
+    rows_at_once = max(1, LIMITS[draws_NK.device.type].draws // max(1, num_draws))
     draw_K = torch.arange(num_draws, device=draws_NK.device)
     for start in range(0, num_rows, rows_at_once):
         stop = min(start + rows_at_once, num_rows)

@@ -14,13 +14,13 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
+from foretaste.ops.limits import LIMITS
+
 # Odd, so multiplying by it is one to one modulo 2**64: no two counters of a stream share a word.
 GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 """Distance between neighbouring counters before mixing: word n is ``mix(n * GOLDEN + key)``."""
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
-_POSITIONS_AT_ONCE = 1 << 18
-_WORDS_AT_ONCE = 1 << 17
 _MASK_64 = (1 << 64) - 1
 _ROW = (GOLDEN & 0xFFFFFFFF) << 32
 """``2**32 * GOLDEN`` modulo 2**64: the distance between neighbouring rows before mixing."""
@@ -179,7 +179,7 @@ def _words_of_rows(table: Tensor, first_row: int) -> Iterator[tuple[Tensor, Tens
         return
     table_RC = table[:, None] if table.dim() == 1 else table
     column_W = torch.arange((table_RC.shape[1] + 1) // 2)
-    for rows in torch.split(table_RC, max(1, _WORDS_AT_ONCE // len(column_W))):
+    for rows in torch.split(table_RC, max(1, LIMITS["cpu"].words // len(column_W))):
         row_R1 = torch.arange(first_row, first_row + len(rows))[:, None]
         first_row += len(rows)
         yield rows, (row_R1 << 32) + column_W
@@ -237,8 +237,9 @@ class Permutation:
     def values(self) -> Tensor:
         """The values at 0..size-1, int64 [size]; beside them, memory stays bounded."""
         values = torch.empty(self.size, dtype=torch.int64, device=self._landing.device)
-        for start in range(0, self.size, _POSITIONS_AT_ONCE):
-            stop = min(start + _POSITIONS_AT_ONCE, self.size)
+        at_once = LIMITS[values.device.type].positions
+        for start in range(0, self.size, at_once):
+            stop = min(start + at_once, self.size)
             values[start:stop] = self(torch.arange(start, stop, device=values.device))
         return values
 

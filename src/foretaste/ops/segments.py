@@ -20,13 +20,10 @@ from torch.nn import functional as F
 
 from foretaste.ops.autograd import Context, Gradients
 from foretaste.ops.buffers import Buffers
+from foretaste.ops.limits import LIMITS
 
-_BYTES_AT_ONCE = 10 * 2**20
 # Bits of a nonnegative int16, which NumPy's stable sort orders by radix.
 _DIGIT_BITS = 15
-_FEW_SUMMANDS = 1 << 10
-"""Most summands that a CPU adds up in turn; more are sorted. Half precision is always sorted:
-each addition in turn would be rounded."""
 _FEW = 1 << 15
 """PyTorch sorts fewer numbers by comparing them, which takes up to ten times as long as digit by
 digit."""
@@ -71,7 +68,7 @@ class Segments:
             return rows_ND.new_zeros(shape)
         # embedding_bag has no `out`. Its results of some segments, which fit a cache, are copied
         # into memory that is used again, in place of fresh pages for the whole.
-        segments_at_once = max(1, _BYTES_AT_ONCE // (rows_ND.shape[1] * rows_ND.itemsize))
+        segments_at_once = max(1, LIMITS["cpu"].sum_bytes // (rows_ND.shape[1] * rows_ND.itemsize))
         if buffers is None or rows_ND.device.type != "cpu" or shape[0] <= segments_at_once:
             return sum_bags(rows_ND, order_S, self.offsets, weight_S)
         sums_ID = buffers.empty(name, shape, rows_ND.dtype, rows_ND.device)
@@ -161,7 +158,8 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: _GatherContext, *gradients_BD: Tensor) -> Gradients:
         (index_B,), num_rows, buffers = ctx.saved_tensors, ctx.num_rows, ctx.buffers or Buffers()
         is_cpu, is_half = index_B.device.type == "cpu", any(g.itemsize == 2 for g in gradients_BD)
-        are_few = is_cpu and not is_half and len(index_B) <= _FEW_SUMMANDS
+        # Each addition in turn would be rounded to half precision.
+        are_few = is_cpu and not is_half and len(index_B) <= LIMITS["cpu"].few_summands
         segments = None if are_few else Segments(index_B, num_rows)
         sums = []
         for number, gradient_BD in enumerate(gradients_BD):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ from foretaste.evaluation.ranking import scoring
 from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
-from foretaste.ops.neumf_loss import chunked
 from tests.models.neumf.plain import PlainNeuMF
 from tests.ops.cases import random_histories
 
@@ -57,14 +56,13 @@ def batches_of(
 def test_loss_and_gradients_equal_the_plain_network(
     model: NeuMF,
     rng: np.random.Generator,
-    monkeypatch: pytest.MonkeyPatch,
+    limit: Callable[..., None],
     layout: str,
     batch_size: int,
     samples_at_once: int,
 ) -> None:
-    monkeypatch.setattr(chunked, "_SAMPLES_AT_ONCE", {"cpu": samples_at_once})
-    monkeypatch.setattr(chunked, "_SAMPLES_PER_BLOCK", {"cpu": 3 * samples_at_once})
-    monkeypatch.setattr(chunked, "_SAMPLES_PER_ITEM", 1)
+    block_samples = 3 * samples_at_once
+    limit(samples=samples_at_once, block_samples=block_samples, block_samples_per_item=1)
     config = NeuMFConfig(negatives=3, batch_layout=layout)
     plain = PlainNeuMF(model)
     for _, batch in zip(range(4), batches_of(rng, config, batch_size), strict=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from foretaste.models.vae.batches import HistoryBatch
 from foretaste.models.vae.config import DAEConfig, VAEConfig
 from foretaste.models.vae.model import MultDAE, MultVAE
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.softmax_loss import chunked
 from tests.models.vae.plain import PlainVAE
 from tests.ops.cases import random_histories
 
@@ -70,12 +70,12 @@ def batch_of(histories: HistoryTensors, update: int = 2) -> HistoryBatch:
 def test_loss_and_gradients_equal_the_plain_network(
     model: MultVAE,
     histories: HistoryTensors,
-    monkeypatch: pytest.MonkeyPatch,
+    limit: Callable[..., None],
     update: int,
     logits_at_once: int,
     training: bool,
 ) -> None:
-    monkeypatch.setattr(chunked, "_LOGITS_BYTES", {"cpu": 8 * logits_at_once})
+    limit(logits_bytes=8 * logits_at_once)
     plain, batch = PlainVAE(model), batch_of(histories, update)
     loss = model.train(training)(batch)
     expected = plain.loss(batch, training=training)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from foretaste.ops import neumf_loss
-from foretaste.ops.neumf_loss import chunked, product, reference
+from foretaste.ops.neumf_loss import chunked, reference
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout
 from tests.ops.cases import rms
 
@@ -85,16 +86,13 @@ def gradients(loss: Tensor, inputs: InteractionInputs) -> list[Tensor]:
 
 
 @pytest.fixture(params=[7, 1 << 14])
-def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+def chunk(request: pytest.FixtureRequest, limit: Callable[..., None]) -> int:
     """Samples at once: one row, sizes that do not divide the rows, and everything. Blocks have at
     least two chunks, so that a small case has several.
     """
     size = int(request.param)
-    for limit in ("_SAMPLES_AT_ONCE", "_PAIRS_AT_ONCE"):
-        monkeypatch.setattr(chunked, limit, {"cpu": size, "cuda": size})
-    monkeypatch.setattr(chunked, "_SAMPLES_PER_BLOCK", {"cpu": 2 * size, "cuda": 2 * size})
-    monkeypatch.setattr(product, "_SAMPLES_AT_ONCE", {"cpu": size, "cuda": size})
-    monkeypatch.setattr(chunked, "_SAMPLES_PER_ITEM", 1)
+    limit(samples=size, pairs=size, product_samples=size)
+    limit(block_samples=2 * size, block_samples_per_item=1)
     return size
 
 
@@ -186,10 +184,10 @@ def test_inputs_without_rows_or_candidates(generator: torch.Generator) -> None:
 
 @pytest.mark.parametrize(("widths", "rate"), [((96,), 0.0), ((96, 64, 33), 0.5)])
 def test_bf16_is_as_accurate_as_plain_bf16(
-    monkeypatch: pytest.MonkeyPatch, widths: tuple[int, ...], rate: float
+    limit: Callable[..., None], widths: tuple[int, ...], rate: float
 ) -> None:
     """Errors of the loss and of each gradient, over several draws, against float64."""
-    monkeypatch.setattr(chunked, "_SAMPLES_AT_ONCE", {"cpu": 150})
+    limit(samples=150)
     shape = Shape(rows=64, candidates=5, items=40, factors=32, widths=widths)
     kernel_errors, plain_errors = [], []
     for seed in SEEDS:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,7 +11,7 @@ from torch.nn import functional as F
 
 from foretaste.errors import UnsupportedError
 from foretaste.ops import neumf_loss
-from foretaste.ops.neumf_loss import chunked, product, reference
+from foretaste.ops.neumf_loss import reference
 from foretaste.ops.neumf_loss.inputs import BCE, Objective, Samples
 from tests.ops.neumf_loss.test_chunked import Shape, gradients, make_inputs, make_samples
 
@@ -66,13 +68,10 @@ def test_chunks_have_the_plain_loss_and_gradients(
     shape: Shape,
     dense_items: int,
     generator: torch.Generator,
-    monkeypatch: pytest.MonkeyPatch,
+    limit: Callable[..., None],
 ) -> None:
-    monkeypatch.setattr(chunked, "_SAMPLES_AT_ONCE", {"cpu": 15})
-    monkeypatch.setattr(chunked, "_SAMPLES_PER_BLOCK", {"cpu": 30})
-    monkeypatch.setattr(product, "_SAMPLES_AT_ONCE", {"cpu": 30})
-    monkeypatch.setattr(product, "_DENSE_ITEMS", dense_items)
-    monkeypatch.setattr(chunked, "_SAMPLES_PER_ITEM", 1)
+    limit(samples=15, block_samples=30, block_samples_per_item=1)
+    limit(product_samples=30, dense_items_per_candidate=dense_items)
     inputs = make_inputs(shape, generator, dtype=torch.float64)
     made = make_samples(shape, generator)
     samples = Samples(made.item_index_BK, made.label_BK, made.weight_BK, objective)

@@ -25,17 +25,6 @@ from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDro
 from foretaste.ops.neumf_loss.tower import Tower, accumulator
 from foretaste.ops.segments import Segments
 
-# Activations of larger chunks leave a CPU's cache.
-# On two cores 8,192 samples ran fastest; 65,000 and more took twice as long as 16,000.
-_SAMPLES_AT_ONCE = {"cpu": 1 << 13, "cuda": 1 << 18}
-_PAIRS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
-"""Pairs that are only scored. Scores are float32, so fewer of them fit a cache."""
-_SAMPLES_PER_BLOCK = {"cpu": 1 << 16, "cuda": 1 << 20}
-_SAMPLES_PER_ITEM = 4
-"""A block grows to this many samples per item, as its sums pass over all items once."""
-_MOST_SAMPLES_PER_BLOCK = 1 << 18
-"""The rule allows no more than these, because a block's gradients are stored."""
-
 
 @torch.no_grad()
 def value_and_gradients(
@@ -59,7 +48,7 @@ def logits(inputs: InteractionInputs, item_index_BK: Tensor) -> Tensor:
     weighted_BF = inputs.user_product_BF * inputs.output_product_F
     logits_BK = weighted_BF.new_empty(item_index_BK.shape)
     tower = _scoring_tower(inputs)
-    pairs_at_once = _PAIRS_AT_ONCE[inputs.device.type]
+    pairs_at_once = inputs.limits.pairs
     for rows in _slices(inputs.num_rows, item_index_BK.shape[1], pairs_at_once):
         index_cK = item_index_BK[rows]
         product_cKF = _gathered(inputs.item_product_IF, index_cK)
@@ -77,7 +66,7 @@ def catalogue_logits(inputs: InteractionInputs) -> Tensor:
     weighted_BF = inputs.user_product_BF * inputs.output_product_F
     logits_BI = torch.addmm(inputs.output_bias_1, weighted_BF, inputs.item_product_IF.T)
     tower = _scoring_tower(inputs)
-    pairs_at_once = _PAIRS_AT_ONCE[inputs.device.type]
+    pairs_at_once = inputs.limits.pairs
     num_pairs = min(logits_BI.numel(), pairs_at_once)
     tower_SH = inputs.item_tower_IH.new_empty(num_pairs, tower.width)
     for rows in _slices(inputs.num_rows, inputs.num_items, pairs_at_once):
@@ -99,7 +88,7 @@ def _add_tower_logits(tower: Tower, activation_cKH: Tensor, logits_cK: Tensor) -
 
 
 def _scoring_tower(inputs: InteractionInputs) -> Tower:
-    pairs_at_once = _PAIRS_AT_ONCE[inputs.device.type]
+    pairs_at_once = inputs.limits.pairs
     return Tower(inputs, None, inputs.item_tower_IH.dtype, pairs_at_once)
 
 
@@ -122,7 +111,7 @@ class _Pass:
         self.weight_BK = samples.weight_BK.expand(shape)
         self.objective = samples.objective
         self.num_candidates = shape[1]
-        max_samples = _rows_at_once(shape[1], _SAMPLES_AT_ONCE[inputs.device.type]) * shape[1]
+        max_samples = _rows_at_once(shape[1], inputs.limits.samples) * shape[1]
         self.tower = Tower(inputs, dropout, dtype, min(max_samples, shape.numel()))
         self.item_tower_IH = inputs.item_tower_IH.to(dtype)
         self.user_tower_BH = inputs.user_tower_BH.to(dtype)
@@ -146,9 +135,9 @@ class _Pass:
         self.loss_scale_2 = loss_scale_of(samples.weight_BK) if dtype == torch.float16 else None
 
     def run(self) -> tuple[Tensor, InteractionInputs]:
-        block_samples = _SAMPLES_PER_BLOCK[self.inputs.device.type]
-        by_items = min(_SAMPLES_PER_ITEM * self.inputs.num_items, _MOST_SAMPLES_PER_BLOCK)
-        block_samples = max(block_samples, by_items)
+        limits = self.inputs.limits
+        by_items = limits.block_samples_per_item * self.inputs.num_items
+        block_samples = max(limits.block_samples, min(by_items, limits.most_block_samples))
         by_item = None
         for rows in _slices(self.inputs.num_rows, self.num_candidates, block_samples):
             sums = self._block(rows)
@@ -171,7 +160,7 @@ class _Pass:
         shape = (num_rows, self.num_candidates)
         tower_bKH = self._empty("tower", (*shape, self.tower.width), self.tower.dtype)
         slopes, weighted = [], []
-        chunk_samples = _SAMPLES_AT_ONCE[self.inputs.device.type]
+        chunk_samples = self.inputs.limits.samples
         for chunk in _slices(num_rows, self.num_candidates, chunk_samples):
             chunk_rows = slice(rows.start + chunk.start, rows.start + chunk.stop)
             weighted_cF, slope_cK = self._chunk(chunk_rows, tower_bKH[chunk])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from foretaste.ops.limits import LIMITS, Limits
 from foretaste.ops.random import Purpose, from_row, stream_keys
 
 _LARGEST_EXPONENT = 100
@@ -47,6 +48,10 @@ class InteractionInputs:
     @property
     def device(self) -> torch.device:
         return self.output_bias_1.device
+
+    @property
+    def limits(self) -> Limits:
+        return LIMITS[self.device.type]
 
     @property
     def num_rows(self) -> int:

@@ -13,15 +13,9 @@ import torch
 from torch import Tensor
 
 from foretaste.ops.dense import candidate_products
+from foretaste.ops.limits import LIMITS
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples
 from foretaste.ops.segments import Segments, sum_bags
-
-_SAMPLES_AT_ONCE = {"cpu": 1 << 19, "cuda": 1 << 20}
-"""Samples of a block. Each block sorts its samples by item and passes over all items once."""
-
-_DENSE_ITEMS = 8
-"""Items of the catalogue for each candidate of a row up to which a slope is written for every item.
-A product with that share of zeros takes a CPU about as long as sorting the candidates."""
 
 
 def value_and_gradients(
@@ -33,7 +27,7 @@ def value_and_gradients(
     weighted_BF = inputs.user_product_BF * inputs.output_product_F
     by_row_BF, by_item_IF = torch.empty_like(weighted_BF), None
     value, by_bias_1 = table_IF.new_zeros(()), torch.zeros_like(inputs.output_bias_1)
-    rows_at_once = max(1, _SAMPLES_AT_ONCE[inputs.device.type] // max(1, shape[1]))
+    rows_at_once = max(1, inputs.limits.product_samples // max(1, shape[1]))
     for start in range(0, shape[0], rows_at_once):
         rows = slice(start, start + rows_at_once)
         index_bK = samples.item_index_BK[rows]
@@ -73,7 +67,8 @@ def _sums_by_item(
 ) -> Tensor:
     """The rows' factors, weighted by slopes and summed for each item: [I, F]."""
     num_rows, num_candidates = slope_bK.shape
-    if slope_bK.device.type == "cpu" and num_items <= _DENSE_ITEMS * num_candidates:
+    dense_items = LIMITS[slope_bK.device.type].dense_items_per_candidate * num_candidates
+    if num_items <= dense_items:
         slope_bI = slope_bK.new_zeros(num_rows, num_items)
         # Added, not set: an item may be drawn twice for a row. On a CPU this repeats bit for bit.
         return slope_bI.scatter_add_(1, index_bK.long(), slope_bK).T @ weighted_bF

@@ -24,16 +24,12 @@ from torch.nn import functional as F
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.dense import linear, product
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.limits import LIMITS
 from foretaste.ops.precomputed_gradients import with_gradients
 from foretaste.ops.softmax_loss.exponentials import Exponentials
 
 if TYPE_CHECKING:
     from foretaste.ops.triton.softmax_loss import TritonExponentials
-
-_LOGITS_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
-_ITEMS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
-_NARROW_BYTES = {"cpu": 3 << 23, "cuda": 0}
-"""Logits of a chunk with narrow weights: the allocator gives as much again without new pages."""
 
 _NARROW_SHARE = 4
 """The least number of rows of a chunk for each column of narrow weights."""
@@ -72,7 +68,8 @@ def loss(
 def _narrow_rows(weight_ID: Tensor) -> int:
     """Rows of a chunk that is not cut into tiles; 0 unless the weights are narrow."""
     num_items, width = weight_ID.shape
-    num_rows = _NARROW_BYTES[weight_ID.device.type] // (max(1, num_items) * weight_ID.itemsize)
+    row_bytes = max(1, num_items) * weight_ID.itemsize
+    num_rows = LIMITS[weight_ID.device.type].narrow_bytes // row_bytes
     return num_rows if num_rows >= _NARROW_SHARE * width else 0
 
 
@@ -80,7 +77,7 @@ def _chunks(num_rows: int, weight_ID: Tensor) -> list[slice]:
     """Equal chunks whose logits take a bounded share of memory, or as much as the weights."""
     num_items, width = weight_ID.shape
     row_bytes = max(1, num_items) * weight_ID.itemsize
-    in_budget = _narrow_rows(weight_ID) or _LOGITS_BYTES[weight_ID.device.type] // row_bytes
+    in_budget = _narrow_rows(weight_ID) or LIMITS[weight_ID.device.type].logits_bytes // row_bytes
     num_chunks = max(1, -(-num_rows // max(1, in_budget, width)))
     bounds = [number * num_rows // num_chunks for number in range(num_chunks + 1)]
     return [slice(*pair) for pair in pairwise(bounds)]
@@ -124,7 +121,7 @@ class _Pass:
             self.bias_I = F.pad(bias_I, (0, padded - num_items), value=-math.inf)
         self.chunks = _chunks(len(targets), self.weight_ID)
         self.is_narrow = _narrow_rows(self.weight_ID) > 0
-        self.items_at_once = _ITEMS_AT_ONCE[hidden_BD.device.type]
+        self.items_at_once = LIMITS[hidden_BD.device.type].items
         if self.is_narrow:
             self.items_at_once = max(1, len(self.weight_ID))
         self.exponentials = self._exponentials(targets, implementation)

@@ -9,10 +9,7 @@ import torch
 from torch import Tensor
 
 from foretaste.ops.histories import HistoryTensors
-
-_VALUES_AT_ONCE = {"cpu": 1 << 17, "cuda": 1 << 26}
-"""Logits whose exponentials are taken at a time: on a CPU as many as fit a core's cache, for each
-thread; on a GPU enough to outlast the launch of an operation."""
+from foretaste.ops.limits import LIMITS
 
 
 class Exponentials:
@@ -51,7 +48,7 @@ class Exponentials:
         chosen_N = logits_flat.index_select(0, position_N).to(self.sum_dtype)
         highest, totals = [], []
         device = logits_cI.device.type
-        num_values = _VALUES_AT_ONCE[device]
+        num_values = LIMITS[device].exponentials
         if device == "cpu":
             num_values *= torch.get_num_threads()
         rows_at_once = max(1, num_values // max(1, logits_cI.shape[1]))
