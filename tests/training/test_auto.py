@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -191,15 +190,15 @@ def test_the_autoencoders_batch_is_a_tenth_of_the_users_between_bounds(
 
 
 def test_the_page_has_the_batches_of_the_autoencoders() -> None:
-    def batch(model: type[IterativeModel], num_users: int, asked: TrainingConfig | None) -> int:
-        return plan_of(asked, num_users=num_users, model=model).batch_size
+    def batch(model: type[IterativeModel], num_users: int) -> int:
+        return plan_of(None, num_users=num_users, model=model).batch_size
 
-    rows = [row[1:] for row in page("training.md").rows("Choices of auto") if "batch" in row[0]]
-    vae, recvae = ([int(n) for n in re.findall(r"\d+", " ".join(row))] for row in rows[1:])
-    falling = [batch(MultVAE, num_users, None) for num_users in (100_000, 1, 99_999)]
-    assert vae == [*falling, batch(MultVAE, 99_999, CONSTANT)]
-    falling = [batch(RecVAE, num_users, None) for num_users in (50_000, 49_999, 9_999, 1, 1_999)]
-    assert recvae == [*falling, batch(RecVAE, 49_999, CONSTANT)]
+    rows = {row[0]: row[1:] for row in page("training.md").rows("Choices of auto")}
+    for names, model, num_large in (("vae, dae", MultVAE, 100_000), ("recvae", RecVAE, 50_000)):
+        large, smaller = rows[names]
+        assert large.startswith(f"from {num_large:,} users: ")
+        assert f"batch {batch(model, num_large)}," in large
+        assert f" {batch(model, 1)} to {batch(model, num_large - 1)};" in smaller
 
 
 def test_the_autoencoders_rate_falls_to_0_below_it() -> None:
