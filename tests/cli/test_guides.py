@@ -94,7 +94,7 @@ def test_the_guides_in_their_container_two_nights_running(
     # Four users for validation and four for test; the reference holds out 10,000 for each.
     monkeypatch.setitem(NAMED_SETS, "ml-20m", replace(NAMED_SETS["ml-20m"], num_heldout_users=4))
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("foretaste.cli.nvidia_paths.DATA", data)
+    monkeypatch.setattr("foretaste.cli.nvidia_rules.DATA", data)
     digests = set()
     for night in (1, 2):
         for command in GUIDES:

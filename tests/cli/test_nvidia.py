@@ -11,7 +11,7 @@ import torch
 
 from foretaste.cli.app import app
 from foretaste.cli.nvidia import translate
-from foretaste.cli.nvidia_line import FLAGS, NCF_MODELS, VAE_MODELS
+from foretaste.cli.nvidia_rules import FLAGS, NCF_MODELS, VAE_MODELS
 from foretaste.data import open_dataset
 from foretaste.data.manifest import Manifest
 from foretaste.errors import ForetasteError
@@ -174,7 +174,7 @@ def three(shop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         done = call("prepare", shop / "ratings.csv", "--protocol", protocol, "--data-dir", root)
         assert done.status == 0, done.err
         (root / "ratings").rename(root / protocol)
-    monkeypatch.setattr("foretaste.cli.nvidia_paths.DATA", root)
+    monkeypatch.setattr("foretaste.cli.nvidia_rules.DATA", root)
     monkeypatch.chdir(shop)
     return root
 
@@ -212,7 +212,7 @@ def test_the_scripts_folder_is_searched_if_no_dataset_is_named(three: Path) -> N
 def test_without_any_dataset_the_error_says_how_to_make_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretaste.cli.nvidia_paths.DATA", tmp_path / "data")
+    monkeypatch.setattr("foretaste.cli.nvidia_rules.DATA", tmp_path / "data")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
         ForetasteError, match=r"neither .*/data nor datasets .*: foretaste prepare ml-20m$"

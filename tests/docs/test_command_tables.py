@@ -57,7 +57,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(session, "_NAMED_SHAPES", session._NAMED_SHAPES | small)
     monkeypatch.setattr(session, "_NAMED_SHAPES_OF_VAE", small)
     monkeypatch.setattr("foretaste.bench.inference._BATCH_SIZES", {"cpu": (1,)})
-    monkeypatch.setattr("foretaste.cli.nvidia_paths.DATA", tmp_path / "data")
+    monkeypatch.setattr("foretaste.cli.nvidia_rules.DATA", tmp_path / "data")
     archives = {f"/{name}.zip": movielens.archive(name) for name in SETS}
     for name in SETS:
         movielens.expect(monkeypatch, name, archives[f"/{name}.zip"])

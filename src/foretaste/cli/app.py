@@ -21,7 +21,6 @@ from foretaste.cli.arguments import (
     split_at_commas,
 )
 from foretaste.cli.console import TerminalConsole
-from foretaste.cli.nvidia_line import Command
 from foretaste.errors import (
     DataWarning,
     ForetasteError,
@@ -163,7 +162,7 @@ def run_tokens(tokens: Sequence[str], size: int) -> None:
     tokens = join_skipped_columns(tokens)
     notes: Sequence[str] = ()
     last = None
-    if Command.of(tokens) is not None:  # a command that NVIDIA's scripts had
+    if tokens[:1] and tokens[0] in ("train", "evaluate", "prepare"):  # NVIDIA's scripts had these
         from foretaste.cli.nvidia import translate
 
         tokens, notes, last = translate(tokens)
