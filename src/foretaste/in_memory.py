@@ -53,16 +53,15 @@ _OF_VALIDATION = (
 class FittedRecommender(Recommender):
     """Recommender of a model that was fitted in memory; `save` writes it as a run."""
 
-    def __init__(
-        self, run: Run, device: torch.device, prepared: Manifest, *, is_of_matrix: bool = False
-    ) -> None:
+    def __init__(self, run: Run, device: torch.device, prepared: Manifest) -> None:
         """Copy a finished run into memory; its directory may then be removed.
 
-        ``prepared`` is the manifest of the data. With ``is_of_matrix`` these are a SciPy matrix.
+        ``prepared`` is the manifest of the data.
         """
         model, histories = load_model(run, device), run.histories
         super().__init__(model, run.users, run.items, histories, seen=run.seen)
-        self._config, self._prepared, self._is_of_matrix = run.config, prepared, is_of_matrix
+        self._config, self._prepared = run.config, prepared
+        self._is_of_matrix = run.config.is_of_matrix
         self._epoch = run.loaded_epoch
         self._files = {
             name: (run.path / name).read_bytes() for name in (CONFIG, *run.written_once, METRICS)
@@ -159,8 +158,7 @@ def fit(
         run = train_run(_in_directory(request, dataset, root / "run"), callback)
         here.barrier()
         device = here.device(request.config.device)
-        is_of_matrix = hasattr(interactions, "tocoo")
-        fitted = FittedRecommender(run, device, dataset.manifest, is_of_matrix=is_of_matrix)
+        fitted = FittedRecommender(run, device, dataset.manifest)
         here.barrier()  # the first rank removes the directory; all have read the run before
         return fitted
 

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 import foretaste
 from foretaste._util.other_names import OTHER_NAMES, translated
 from foretaste.errors import DataWarning, SettingError
+from foretaste.in_memory import FittedRecommender
 from foretaste.recommend import Recommender
 from foretaste.recommend.config import ListRequest
 from tests.cli.conftest import call
@@ -41,7 +42,7 @@ def matrix() -> sp.csr_matrix:
 
 
 @pytest.fixture(scope="module")
-def fitted(matrix: sp.csr_matrix) -> Recommender:
+def fitted(matrix: sp.csr_matrix) -> FittedRecommender:
     return foretaste.fit("ease", matrix, device="cpu")
 
 
@@ -115,15 +116,27 @@ def test_a_run_trained_on_a_matrix_takes_one(
     matrix: sp.csr_matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run = foretaste.train("ease", matrix, protocol="none", device="cpu")
-    assert len(foretaste.load(run).recommend_for(matrix[:2])) == 2  # type: ignore[arg-type]
+    trained = foretaste.train("ease", matrix, protocol="none", device="cpu")
+    dataset = foretaste.prepare(matrix, "data", protocol="none")
+    for run in (trained, foretaste.train("ease", dataset.path, device="cpu")):
+        assert len(foretaste.load(run).recommend_for(matrix[:2])) == 2  # type: ignore[arg-type]
+
+
+def test_a_saved_fit_of_a_matrix_takes_one(
+    fitted: FittedRecommender, matrix: sp.csr_matrix, tmp_path: Path
+) -> None:
+    loaded = foretaste.load(fitted.save(tmp_path / "run"))
+    here, there = (one.recommend_for(matrix[[3, 4]], k=3) for one in (fitted, loaded))  # type: ignore[arg-type]
+    assert [one.item_ids for one in here] == [one.item_ids for one in there]
+    with pytest.raises(SettingError, match=r"^k is a SciPy matrix; .*recommend\(user_ids"):
+        loaded.recommend([3, 4], matrix[[3, 4]])  # type: ignore[arg-type]
 
 
 def test_a_model_of_other_data_takes_no_matrix(matrix: sp.csr_matrix) -> None:
     rows = matrix.tocoo()
     frame = pd.DataFrame({"user_id": rows.row, "item_id": rows.col})
     recommender = foretaste.fit("ease", frame, device="cpu")
-    with pytest.raises(SettingError, match="matrix, and only the model of a `fit` or `train`"):
+    with pytest.raises(SettingError, match="only a model of data that were a matrix takes it"):
         recommender.recommend_for(matrix)  # type: ignore[arg-type]
 
 

@@ -36,6 +36,9 @@ the items, and the protocol is called ``new-items (random)``."""
 UNSEEN = "unseen"
 """The protocol of a nightly trial, which holds out pairs that a run's training lacked."""
 
+MATRIX = "matrix"
+"""``read_as`` of a SciPy matrix: its row numbers are user ids, its column numbers item ids."""
+
 _PART_NAMES = frozenset(
     f"{part}.parquet"
     for part in (
@@ -133,7 +136,8 @@ class Manifest:
     """``integer`` or ``text`` for ``user_id`` and ``item_id``."""
 
     source: list[dict[str, Any]]
-    """Each file that was read: its part, path, size in bytes and sha256, and how text was read."""
+    """Each file that was read: its part, path, size in bytes and sha256, and in ``read_as`` how
+    text or a matrix was read."""
 
     engine: str
     """The engine of the steps, and its version."""

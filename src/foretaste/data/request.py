@@ -14,7 +14,7 @@ from foretaste._util.keywords import assign_settings
 from foretaste._util.settings import check_settings, to_document
 from foretaste.data.config import PrepareConfig, settings_to_repeat
 from foretaste.data.dataset import Dataset, open_dataset
-from foretaste.data.manifest import Manifest, is_dataset
+from foretaste.data.manifest import MATRIX, Manifest, is_dataset
 from foretaste.data.movielens import named_set
 from foretaste.errors import SettingError
 
@@ -119,7 +119,9 @@ class PrepareRequest:
             document["config"]["query"] = f"sha256 {hashlib.sha256(query.encode()).hexdigest()}"
         document["preparation"] = to_document(settings_to_repeat(manifest.config))
         document["read"] = [
-            {"holds": entry["holds"], "sha256": entry["sha256"]} for entry in manifest.source
+            {"holds": entry["holds"], "sha256": entry["sha256"]}
+            | ({"read_as": MATRIX} if entry.get("read_as") == MATRIX else {})
+            for entry in manifest.source
         ]
         return document
 

@@ -75,8 +75,7 @@ class Recommender:
         self.users = users
         self.items = items
         self.run = run
-        asked = {} if run is None else run.config.request.get("data", {})
-        self._is_of_matrix = any(one.startswith("a scipy") for one in asked.get("source", ()))
+        self._is_of_matrix = run is not None and run.config.is_of_matrix
         self._all_histories = histories
         self._all_seen = seen
 
@@ -161,9 +160,8 @@ class Recommender:
             return histories
         if not self._is_of_matrix:
             raise SettingError(
-                "histories is a SciPy matrix, and only the model of a `fit` or `train` that was "
-                "given a matrix takes it; give lists of item ids, which are its columns if "
-                "prepared data or a saved fit came from a matrix"
+                "histories is a SciPy matrix, and only a model of data that were a matrix takes "
+                "it; give lists of item ids"
             )
         matrix = histories.tocsr()
         return [matrix.indices[slice(*ends)].tolist() for ends in pairwise(matrix.indptr)]

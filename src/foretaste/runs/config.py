@@ -16,6 +16,7 @@ import foretaste
 from foretaste._util.files import file_sha256, read_document
 from foretaste._util.settings import check_settings, fields_of, from_document
 from foretaste._util.signed_json import check_signed, other_format, signed_text
+from foretaste.data.manifest import MATRIX
 from foretaste.errors import RunError, SettingError
 from foretaste.runs.files import reading
 
@@ -159,6 +160,12 @@ class RunConfig:
     def settings(self) -> dict[str, Any]:
         """`asked` updated by `resolved`, which also has derived settings of the model."""
         return {**self.asked, **self.resolved}
+
+    @property
+    def is_of_matrix(self) -> bool:
+        """True if users and items are the rows and columns of a SciPy matrix."""
+        read = self.request.get("data", {}).get("read", ())
+        return any(entry.get("read_as") == MATRIX for entry in read)
 
     def digest(self) -> str:
         """The sha256 of the entries that change the result: equal runs have equal digests in every

@@ -13,8 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from foretaste._util.documents import Json
 from foretaste._util.files import real_path
 from foretaste._util.formatting import short_repr
+from foretaste.data.manifest import MATRIX
 from foretaste.data.sources.source import (
     Column,
     Source,
@@ -126,6 +128,10 @@ class Frame(Source):
 
     def place(self, row: int, num_rows: int) -> str:
         return f"{self.name}, row {row - 1} (the first is 0)"
+
+    def provenance(self) -> dict[str, Json]:
+        is_matrix = hasattr(self.given, "tocoo")
+        return super().provenance() | ({"read_as": MATRIX} if is_matrix else {})
 
     def sha256(self) -> str:
         """The checksum of the Arrow stream. Unequal frames have different checksums; equal frames
