@@ -94,6 +94,19 @@ def test_popularity_is_compared_with_the_model_on_the_users_who_choose(
     assert of_itself["popularity"] == {}  # popularity is not compared with itself
 
 
+def test_popularity_beside_a_model_counts_people_whatever_the_weights(
+    table: pa.Table, dataset: Dataset, tmp_path: Path
+) -> None:
+    weighted = prepare(table, tmp_path / "data", protocol="leave-one-out", half_life="1d")
+    (summary,) = events(run_of("ease", weighted, tmp_path / "run"), "summary")
+    plain, of_weights = (
+        evaluate_run(run_of("popularity", data, tmp_path / name), k=[10])["ndcg@10"]
+        for data, name in ((dataset, "plain"), (weighted, "weighted"))
+    )
+    assert plain != of_weights
+    assert summary["popularity"]["value"] == pytest.approx(plain)
+
+
 @pytest.mark.parametrize("name", ["neumf", "vae"])
 def test_the_best_epoch_is_what_a_training_of_that_length_gives(
     name: str, dataset: Dataset, tmp_path: Path

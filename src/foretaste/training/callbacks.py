@@ -75,7 +75,11 @@ class EpochReport:
 
 @dataclass(frozen=True, kw_only=True)
 class BesidePopularity:
-    """A model beside popularity, on the people who choose the epoch."""
+    """A model beside popularity, on the people who choose the epoch.
+
+    Popularity counts the people who have an item; weights, which the model ``popularity`` adds up,
+    do not change it.
+    """
 
     metric: str
     """The metric that chooses."""
