@@ -11,7 +11,7 @@ from cyclopts import App
 
 import foretaste
 from foretaste.cli.app import app
-from foretaste.cli.arguments import DEFAULTS
+from foretaste.cli.arguments import DEFAULTS, join_skipped_columns
 from foretaste.cli.train_options import RawData
 from foretaste.data import GivenSplit, PrepareConfig
 from foretaste.data.config import PairsConfig
@@ -37,11 +37,13 @@ from foretaste.training import LogConfig, PretrainingConfig, TrainingConfig
         ("compare a b --metrics x@5,y@5", {"metrics": ("x@5", "y@5")}),
         ("compete ds --models ease,vae", {"models": ("ease", "vae")}),
         ("prepare ds --columns a,b,- --overwrite", {"columns": ("a", "b", "-")}),
+        ("prepare ds --columns -,a,b --items x", {"columns": ("-", "a", "b")}),
         ("prepare a,b.csv --columns=a,b", {"columns": ("a", "b")}),
     ],
 )
 def test_lists_end_with_the_next_option(line: str, values: dict[str, object]) -> None:
-    _, bound, _ = app.parse_args(line.split(), exit_on_error=False, print_error=False)
+    words = join_skipped_columns(line.split())
+    _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     found = dict(bound.arguments)
     for value in bound.arguments.values():
         if is_dataclass(value):

@@ -480,6 +480,9 @@ def test_a_file_of_rules_may_have_a_byte_order_mark(tmp_path: Path) -> None:
     path.write_bytes(b'\xef\xbb\xbfnear = "item_id < 2"\r\n')
     items = IdTable.from_ids("item", range(3))
     assert ItemRules.read(items, 3, path, None).names == ["near"]
+    path.write_bytes('near = "item_id < 2"'.encode("utf-16"))
+    with pytest.raises(InputError, match=r"rules\.toml: cannot be read as TOML: 'utf-8' codec"):
+        ItemRules.read(items, 3, path, None)
 
 
 @pytest.mark.parametrize("columns", ["Genre,genre", "genre,stock,GENRE"])

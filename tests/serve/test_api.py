@@ -235,12 +235,14 @@ def test_other_paths_methods_and_types_are_refused_in_the_same_shape(client: Tes
         ("GET", "/nowhere", 404, "not_found"),
         ("GET", "/v1/recommend", 405, "method_not_allowed"),
         ("POST", "/v1/models", 405, "method_not_allowed"),
+        ("OPTIONS", "/v1/models", 405, "method_not_allowed"),
         ("GET", "/healthz/", 404, "not_found"),
         ("GET", "//elsewhere.example/healthz/", 404, "not_found"),
     ):
         response = client.request(method, path, follow_redirects=False)
         assert (response.status_code, response.json()["error"]["code"]) == (status, code)
     assert client.get("/v1/recommend").headers["allow"] == "POST"
+    assert client.head("/v1/models").status_code == client.head("/healthz").status_code == 200
     for path in ("/v1/recommend", "/v1/similar", "/v1/reload"):
         for kind in ({}, {"content-type": "text/plain"}):
             response = client.post(path, content=b"{}", headers=kind)
@@ -386,6 +388,17 @@ def test_a_body_with_a_byte_order_mark_is_read_and_a_packed_one_is_not(client: T
     assert response.status_code == 415
     message = "content-encoding is 'gzip'; send the body as it is"
     assert response.json()["error"]["message"] == message
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-32-be"])
+def test_a_body_in_another_encoding_is_refused_as_that(client: TestClient, encoding: str) -> None:
+    for charset in ("", f"; charset={encoding}"):
+        headers = {"content-type": f"application/json{charset}"}
+        content = '{"users": [{"history": [1]}]}'.encode(encoding)
+        response = client.post("/v1/recommend", content=content, headers=headers)
+        error = response.json()["error"]
+        assert (response.status_code, error["code"]) == (422, "invalid")
+        assert error["message"] == f"the body is {encoding}; send JSON in UTF-8"
 
 
 def test_a_new_token_takes_the_place_of_the_old_one(runs: Path, tmp_path: Path) -> None:

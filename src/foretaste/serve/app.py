@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -322,7 +323,11 @@ class Service:
             num_bytes += len(chunk)
             if num_bytes > limit:
                 raise too_long
-        return _valid(partial(kind.model_validate_json, b"".join(chunks).removeprefix(BOM_UTF8)))
+        body = b"".join(chunks)
+        encoding = json.detect_encoding(body)  # by the first four bytes
+        if not encoding.startswith("utf-8"):
+            raise ServiceError(422, "invalid", f"the body is {encoding}; send JSON in UTF-8")
+        return _valid(partial(kind.model_validate_json, body.removeprefix(BOM_UTF8)))
 
     async def _answer(
         self,
