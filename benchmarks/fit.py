@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.command import run
 from foretaste.bench.config import BenchConfig, TrainBench
-from foretaste.bench.measure import PeakMemory, Spread, timed
+from foretaste.bench.measure import PeakMemory, Spread, time_call
 from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
 from foretaste.bench.train import measure_training
@@ -60,9 +60,9 @@ def _measure_fit(session: Session, histories: Histories) -> None:
 
     session.log("fitting")
     memory = PeakMemory(session.device)
-    warmup_s = sum(timed(fit, session.device) for _ in range(session.options.warmup))
+    warmup_s = sum(time_call(fit, session.device) for _ in range(session.options.warmup))
     numbers = {"warmup_s": warmup_s, **memory.as_numbers()}
-    seconds = Spread(tuple(timed(fit, session.device) for _ in range(session.options.repeats)))
+    seconds = Spread(tuple(time_call(fit, session.device) for _ in range(session.options.repeats)))
     clock = "counting, solving and keeping the weights; histories on the device"
     session.add(OURS, {}, clock, numbers | {"seconds": seconds.as_dict()})
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foretaste.bench.measure import timed
+from foretaste.bench.measure import time_call
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
 from foretaste.ops.histories import HistoryTensors
@@ -111,7 +111,7 @@ class PlainNeuMFTraining:
     def epoch(self) -> float:
         """Seconds of one pass over the samples, batch by batch."""
         self.model.train()
-        return timed(self._epoch, self.device)
+        return time_call(self._epoch, self.device)
 
     def step(self, batch: slice) -> Tensor:
         """One update; returns the batch's mean loss."""
@@ -154,7 +154,7 @@ class PlainNeuMFTraining:
         for size in sorted({min(size, most) for size in _CHUNKS[self.device.type]}):
             self.add_gradients(slice(0, size), size)
             run = partial(self.add_gradients, batch, size)
-            cost[size] = min(timed(run, self.device) for _ in range(2))
+            cost[size] = min(time_call(run, self.device) for _ in range(2))
         self.model.zero_grad(set_to_none=True)
         return min(cost, key=lambda size: cost[size])
 
@@ -216,7 +216,7 @@ class PlainNeuMFRanker:
         for size in sizes:
             self.pairs_at_once = size
             self._pairs(users[:size], items[:size])
-            cost[size] = timed(lambda: self._pairs(users, items), self.device)
+            cost[size] = time_call(lambda: self._pairs(users, items), self.device)
         return min(cost, key=lambda size: cost[size])
 
 

@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.plain_neumf import PlainNeuMFTraining
 from benchmarks.plain_vae import PlainVAETraining
-from foretaste.bench.measure import PeakMemory, load_libraries, timed
+from foretaste.bench.measure import PeakMemory, load_libraries, time_call
 from foretaste.bench.train import Epochs
 from foretaste.errors import TrainingError
 from foretaste.evaluation.ranking import to_device
@@ -96,7 +96,7 @@ def _build(case: PlainCase) -> tuple[int, Epochs]:
     device = torch.device(case.plan.device)
     load_libraries(device)
     memory = PeakMemory(device)
-    build_s = timed(lambda: _built.append((case.build(), memory)), device)
+    build_s = time_call(lambda: _built.append((case.build(), memory)), device)
     training, _ = _built[0]
     return training.chunk, Epochs(training.num_samples, build_s=build_s)
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foretaste.bench.measure import timed
+from foretaste.bench.measure import time_call
 from foretaste.models.vae.config import VAEConfig
 from foretaste.models.vae.model import MultVAE
 from foretaste.ops.histories import HistoryTensors
@@ -116,7 +116,7 @@ class PlainVAETraining:
     def epoch(self) -> float:
         """Seconds of one pass over the users in random order."""
         self.model.train()
-        return timed(self._epoch, self.device)
+        return time_call(self._epoch, self.device)
 
     def step(self, user_B: Tensor) -> Tensor:
         """One update on these users; returns the mean loss."""

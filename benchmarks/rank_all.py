@@ -15,7 +15,7 @@ from benchmarks.plain_neumf import PlainNeuMFRanker
 from benchmarks.plain_vae import PlainVAERanker
 from foretaste._util.settings import Count
 from foretaste.bench.config import BenchConfig
-from foretaste.bench.measure import PeakMemory, Spread, timed
+from foretaste.bench.measure import PeakMemory, Spread, time_call
 from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
 from foretaste.evaluation.ranking import to_device
@@ -72,12 +72,12 @@ def measure(session: Session, options: RankAll) -> None:
     for side, call in calls.items():
         session.log(f"ranking {len(users):,} users: {side}")
         memory = PeakMemory(session.device)
-        warmup_s = sum(timed(call, session.device) for _ in range(options.warmup))
+        warmup_s = sum(time_call(call, session.device) for _ in range(options.warmup))
         measured[side] = {"warmup_s": warmup_s, **memory.as_numbers()}
     seconds: dict[str, list[float]] = {side: [] for side in calls}
     for _ in range(options.repeats):
         for side, call in calls.items():
-            seconds[side].append(timed(call, session.device))
+            seconds[side].append(time_call(call, session.device))
     for side, numbers in measured.items():
         spread = Spread.of(seconds[side])
         numbers["seconds"] = spread.as_dict()

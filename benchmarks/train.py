@@ -13,7 +13,7 @@ from benchmarks.command import PLAIN, add_ratio, run
 from benchmarks.plain_process import PlainCase, PlainProcess
 from foretaste._util.settings import Count
 from foretaste.bench.config import TrainBench
-from foretaste.bench.measure import timed
+from foretaste.bench.measure import time_call
 from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
 from foretaste.bench.train import CLOCKS, measure_training, training_cases
@@ -94,7 +94,7 @@ def _negatives_s(session: Session, part: Histories, number: int) -> float:
     complement, user_index_N = Complement.of(histories), histories.row_index().int()
     key = stream_key(session.options.seed, Purpose.NEGATIVES, 0)
     draw = partial(sample_negatives, complement, user_index_N, number, key)
-    return min(timed(draw, session.device) for _ in range(3))
+    return min(time_call(draw, session.device) for _ in range(3))
 
 
 if __name__ == "__main__":

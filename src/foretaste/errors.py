@@ -114,7 +114,7 @@ class Report:
     """Text before the message."""
 
 
-def with_report(error: E, report: Report) -> E:
+def attach_report(error: E, report: Report) -> E:
     """The error with the report on which the ranks have agreed."""
     error.__dict__["foretaste_report"] = report
     return error

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 import foretaste
-from foretaste._util.other_names import OTHER_NAMES, translated
+from foretaste._util.other_names import OTHER_NAMES, translate_name
 from foretaste.errors import DataWarning, SettingError
 from foretaste.in_memory import FittedRecommender
 from foretaste.recommend import Recommender
@@ -59,9 +59,9 @@ def test_the_page_has_the_names_of_the_messages(library: str) -> None:
 
 
 def test_the_name_that_the_verb_takes_is_meant() -> None:
-    assert translated("embedding_size", ["latent", "dropout"]) == "latent"
-    assert translated("embedding_size", ["dropout"]) is None
-    assert translated("no_such_name", ["k"]) is None
+    assert translate_name("embedding_size", ["latent", "dropout"]) == "latent"
+    assert translate_name("embedding_size", ["dropout"]) is None
+    assert translate_name("no_such_name", ["k"]) is None
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def test_signals_are_caught_until_they_are_let_go(number: int) -> None:
     with CaughtSignals(caught.append) as signals:
         os.kill(os.getpid(), number)
         os.kill(os.getpid(), number)
-        signals.let_go()
+        signals.restore()
         assert signal.getsignal(number) is before
     assert (caught, signals.last) == ([number] * 2, number)
 

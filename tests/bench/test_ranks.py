@@ -52,7 +52,7 @@ def test_threads_are_set_before_the_ranks_meet(
         num_threads.append(torch.get_num_threads())
         yield Ranks()
 
-    monkeypatch.setattr("foretaste.bench.session.joined", meeting)
+    monkeypatch.setattr("foretaste.bench.session.join_ranks", meeting)
     before = torch.get_num_threads()
     options = TrainBench(**COMMON, threads=before + 1)
     try:

@@ -17,7 +17,7 @@ import torch
 from benchmarks.plain_neumf import PlainNeuMFTraining
 from benchmarks.plain_vae import PlainVAETraining
 from foretaste.bench.config import BenchConfig
-from foretaste.bench.measure import timed
+from foretaste.bench.measure import time_call
 from foretaste.bench.session import Session
 from foretaste.bench.train import measure_training
 from foretaste.evaluation.ranking import to_device
@@ -112,5 +112,5 @@ def test_slist_beside_numpy() -> None:
 
 def seconds_in_turns(*calls: Callable[[], None]) -> list[list[float]]:
     """The seconds of each call, in turns."""
-    turns = [[timed(call, CPU) for call in calls] for _ in range(TURNS)]
+    turns = [[time_call(call, CPU) for call in calls] for _ in range(TURNS)]
     return [list(seconds) for seconds in zip(*turns, strict=True)]

@@ -483,7 +483,7 @@ def test_rows_with_an_empty_id_are_left_out(spark: Any, tmp_path: Path) -> None:
 def test_nanoseconds_are_rounded_by_both_engines(spark: Any, tmp_path: Path) -> None:
     """Nanoseconds in INT96, which old programs wrote, are cut."""
     from foretaste.data.preparation.spark_engine import SparkEngine
-    from foretaste.data.preparation.spark_sources import registered
+    from foretaste.data.preparation.spark_sources import register_views
 
     at = [10**18 + 499, 10**18 + 500, -499, -500, -1501, 1_234_567_890_123_456_789]
     rounded = [10**15, 10**15 + 1, 0, -1, -2, 1_234_567_890_123_457]
@@ -493,7 +493,7 @@ def test_nanoseconds_are_rounded_by_both_engines(spark: Any, tmp_path: Path) -> 
         table = pa.table({"time": pa.array(at, pa.timestamp("ns", zone))})
         pq.write_table(table, place, use_deprecated_int96_timestamps=bool(is_old))
         (file,) = open_sources(place, FileFormat())
-        (view,) = registered(spark, [file])
+        (view,) = register_views(spark, [file])
         kind: Kind = "moment" if zone is None else "instant"
         with DuckDBEngine(tmp_path / "unused", "1GB", 1) as engine:
             times = cast(engine.sql, file.columns["time"], kind)
@@ -505,7 +505,7 @@ def test_nanoseconds_are_rounded_by_both_engines(spark: Any, tmp_path: Path) -> 
 
 def test_files_that_are_written_alike_are_read_as_one(spark: Any, tmp_path: Path) -> None:
     """Other files are not, and a file that Spark would leave out is refused."""
-    from foretaste.data.preparation.spark_sources import registered
+    from foretaste.data.preparation.spark_sources import register_views
 
     plays = pa.table({"user": [n % 3 for n in range(9)], "item": list(range(9))})
     for day in ("1", "2"):
@@ -513,11 +513,11 @@ def test_files_that_are_written_alike_are_read_as_one(spark: Any, tmp_path: Path
             write(tmp_path / "plays" / f"day={day}" / f"{name}.parquet", plays)
         as_text = plays.set_column(0, "user", plays["user"].cast(pa.string()))
         write(tmp_path / "plays" / f"day={day}" / "d.parquet", as_text)
-    views = registered(spark, open_sources(tmp_path / "plays", FileFormat()))
+    views = register_views(spark, open_sources(tmp_path / "plays", FileFormat()))
     assert [spark.table(view.relation).count() for view in views] == [54, 18]
     hidden = write(tmp_path / "_plays.parquet", plays)
     with pytest.raises(InputError, match=r"_plays\.parquet: Spark leaves out files named so"):
-        registered(spark, open_sources(hidden, FileFormat()))
+        register_views(spark, open_sources(hidden, FileFormat()))
 
 
 def test_lists_are_the_same_from_both_engines(spark: Any, tmp_path: Path) -> None:

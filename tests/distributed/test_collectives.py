@@ -28,8 +28,8 @@ def test_sums_cover_all_ranks(size: int) -> None:
 
 def gathered(ranks: Ranks) -> tuple[list[int], list[int]]:
     own = torch.arange(ranks.rank) + 10 * ranks.rank
-    whole = torch.cat(ranks.gathered(own)).tolist()
-    parts = list(ranks.to_first(own))
+    whole = torch.cat(ranks.gather(own)).tolist()
+    parts = list(ranks.send_to_first(own))
     return whole, torch.cat(parts).tolist() if parts else []
 
 
@@ -42,7 +42,7 @@ def test_parts_of_any_length_are_gathered_in_order(size: int) -> None:
 
 
 def decisions(ranks: Ranks) -> tuple[object, range]:
-    return ranks.agreed({"rank": ranks.rank, "text": "é"}), ranks.part_of(5)
+    return ranks.broadcast({"rank": ranks.rank, "text": "é"}), ranks.part_of(5)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -60,7 +60,7 @@ def action_of_first(ranks: Ranks, mistake: str) -> object:
         return 7
 
     try:
-        return ranks.on_first(act)
+        return ranks.run_on_first(act)
     except (RankError, SettingError) as error:
         return f"{type(error).__name__}: {error}"
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 import foretaste
 from foretaste.data import Dataset
 from foretaste.distributed.checkpoint import SharedCheckpoints
-from foretaste.distributed.launch import _TIMEOUT_S, TIMEOUT, joined
+from foretaste.distributed.launch import _TIMEOUT_S, TIMEOUT, join_ranks
 from foretaste.errors import RunError
 from foretaste.models.base import FitProgress
 from foretaste.models.linear.ease import Ease
@@ -119,7 +119,7 @@ def test_a_process_group_without_collectives_on_the_cpu_is_refused(
 def joined_often(rank: int) -> None:
     """Let the ranks meet five times in one process."""
     for _ in range(5):
-        with joined():
+        with join_ranks():
             pass
 
 

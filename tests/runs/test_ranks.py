@@ -11,7 +11,7 @@ from torch import Tensor
 
 from foretaste.data import Dataset
 from foretaste.distributed import strategy
-from foretaste.distributed.checkpoint import gathered, read_alike
+from foretaste.distributed.checkpoint import gather_rows, read_alike
 from foretaste.distributed.collectives import Ranks
 from foretaste.distributed.strategy import strategy_of
 from foretaste.errors import RankError, RunError
@@ -52,8 +52,8 @@ def part_of(ranks: Ranks, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def save(ranks: Ranks, path: Path, seed: int) -> None:
-    whole = gathered(ranks, part_of(ranks, tensors_of(seed)), rows_of(ranks))
-    ranks.on_first(lambda: save_tensors(path, whole, OWNER, {"epoch": 1}))
+    whole = gather_rows(ranks, part_of(ranks, tensors_of(seed)), rows_of(ranks))
+    ranks.run_on_first(lambda: save_tensors(path, whole, OWNER, {"epoch": 1}))
 
 
 def differences(ranks: Ranks, path: Path, seed: int) -> list[str]:

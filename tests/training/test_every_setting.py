@@ -197,7 +197,7 @@ class Trainings:
     root: Path
     known: dict[tuple[Any, ...], Behaviour] = field(default_factory=dict)
 
-    def before(self, name: str, model_config: Any, config: TrainingConfig) -> Behaviour:
+    def prefix_sum(self, name: str, model_config: Any, config: TrainingConfig) -> Behaviour:
         """The behaviour before each change, trained once."""
         key = (name, model_config, config)
         if key not in self.known:
@@ -247,7 +247,7 @@ def test_every_training_setting_matters(name: str, setting: str, trainings: Trai
     model_config, before = MODELS[name][0], BEFORE.get(setting, TRAINING)
     after = replace(before, **{setting: TRAINING_CHANGES[setting]})
     changed = trainings.behaviour(name, model_config, after)
-    assert changed != trainings.before(name, model_config, before)
+    assert changed != trainings.prefix_sum(name, model_config, before)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_every_model_setting_matters(name: str, setting: str, trainings: Trainin
     # a batch of everyone has every item, and leaves nothing to sample
     training = replace(TRAINING, batch_size=2) if setting == "sampled_softmax" else TRAINING
     changed = trainings.behaviour(name, config_changed, training)
-    assert changed != trainings.before(name, config, training)
+    assert changed != trainings.prefix_sum(name, config, training)
 
 
 def test_no_setting_was_forgotten() -> None:

@@ -120,7 +120,7 @@ class Watched:
     batches: FakeBatches = field(default_factory=FakeBatches)
     reports: list[EpochReport] = field(default_factory=list)
     evaluated: list[float] = field(default_factory=list)
-    kept: list[float] = field(default_factory=list)
+    frozen_encoder: list[float] = field(default_factory=list)
     was_training_at_evaluation: list[bool] = field(default_factory=list)
     steps: list[tuple[int, int, int]] = field(default_factory=list)
     checkpoints: list[tuple[int, int, float]] = field(default_factory=list)
@@ -162,7 +162,7 @@ class Watched:
             self.state,
             Hooks(
                 evaluate=None if values is None else evaluate,
-                keep=lambda: self.kept.append(self.model.weight.item()),
+                keep=lambda: self.frozen_encoder.append(self.model.weight.item()),
                 checkpoint=self.checkpoint,
             ),
             Watching(),
@@ -222,7 +222,7 @@ def test_training_and_evaluation_modes_alternate(watched: Watched) -> None:
 
 def test_the_weights_of_the_best_epoch_are_kept(watched: Watched) -> None:
     selection, _, _ = watched.fit([0.2, 0.4, 0.4, 0.3], epochs=4)
-    assert watched.kept == pytest.approx(weights_by_hand(4)[:2])
+    assert watched.frozen_encoder == pytest.approx(weights_by_hand(4)[:2])
     assert (selection.best_epoch, selection.best_value) == (2, 0.4)
     assert [report.is_best for report in watched.reports] == [True, True, False, False]
 
@@ -238,7 +238,7 @@ def test_averaged_weights_are_evaluated_and_kept(watched: Watched, decay: float)
         averages.append(average)
     assert weights[1::2] == pytest.approx(weights_by_hand(3))
     assert watched.evaluated == pytest.approx(averages[1::2])
-    assert watched.kept == pytest.approx(averages[1:4:2])
+    assert watched.frozen_encoder == pytest.approx(averages[1:4:2])
 
 
 def test_the_learning_rate_falls_with_every_update(watched: Watched) -> None:
@@ -256,7 +256,7 @@ def test_the_learning_rate_falls_with_every_update(watched: Watched) -> None:
 def test_the_last_average_is_kept_without_evaluation(watched: Watched) -> None:
     watched.fit(None, epochs=1, ema=0.9)
     first, last = (weight for _, num_done, weight in watched.checkpoints if num_done)
-    assert watched.kept == pytest.approx([0.1 * first + 0.9 * last])
+    assert watched.frozen_encoder == pytest.approx([0.1 * first + 0.9 * last])
 
 
 @pytest.mark.parametrize(("eval_after", "epochs"), [(0, [2, 4, 5]), (2, [4, 5]), (4, [5])])
@@ -273,7 +273,7 @@ def test_the_target_ends_training(watched: Watched) -> None:
     assert len(watched.reports) == 2
     assert selection.target_epoch == 2
     assert reason == "ndcg@10 reached 0.3"
-    assert watched.kept == pytest.approx(weights_by_hand(2))
+    assert watched.frozen_encoder == pytest.approx(weights_by_hand(2))
 
 
 def test_patience_ends_training(watched: Watched) -> None:
@@ -287,7 +287,7 @@ def test_patience_ends_training(watched: Watched) -> None:
 
 def test_without_evaluation_the_last_epoch_is_kept(watched: Watched) -> None:
     selection, _, _ = watched.fit(None, epochs=3, patience=1, target=0.1)
-    assert watched.kept == pytest.approx(weights_by_hand(3)[-1:])
+    assert watched.frozen_encoder == pytest.approx(weights_by_hand(3)[-1:])
     assert (selection.best_epoch, selection.best_value) == (3, None)
     assert [report.is_best for report in watched.reports] == [False, False, True]
 
@@ -325,7 +325,7 @@ def test_a_loss_that_is_not_finite_names_the_setting_to_change(
         r"lower --learning-rate \(now 0\.1\)",
     ):
         watched.fit([0.1], epochs=3)
-    assert watched.kept == []
+    assert watched.frozen_encoder == []
 
 
 def test_divergence_is_found(watched: Watched) -> None:
@@ -346,7 +346,7 @@ def test_weights_that_the_last_step_spoiled_are_never_kept(watched: Watched) -> 
         TrainingError, match="the weights became infinite or nan in epoch 1, step 2"
     ):
         watched.fit([0.1], lr=1e38, epochs=3)
-    assert watched.kept == []
+    assert watched.frozen_encoder == []
 
 
 def test_model_and_state_agree_at_every_checkpoint(watched: Watched) -> None:
@@ -372,4 +372,4 @@ def test_a_training_that_stopped_at_a_checkpoint_resumes(
     watched.go_on([0.1, 0.2][len(watched.reports) :])
     assert watched.checkpoints == whole.checkpoints
     assert [report.loss for report in watched.reports] == [report.loss for report in whole.reports]
-    assert watched.kept == whole.kept
+    assert watched.frozen_encoder == whole.frozen_encoder

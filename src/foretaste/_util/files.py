@@ -48,7 +48,7 @@ def real_path(path: Path | str) -> str:
     return os.path.realpath(path)
 
 
-def followed(path: Path) -> Path:
+def resolve_links(path: Path) -> Path:
     """The absolute path without links; OSError for links in a circle."""
     with suppress(FileNotFoundError):
         # `stat` raises the OSError of a circle. `Path.resolve` raises RuntimeError or nothing, by
@@ -63,7 +63,7 @@ def without_links(path: Path) -> Path:
     return path if real == os.path.abspath(path) else Path(real)  # noqa: PTH100
 
 
-def why_not_written(error: OSError, elsewhere: str) -> str:
+def unwritable_message(error: OSError, elsewhere: str) -> str:
     """The message about a path that cannot be written; ``elsewhere`` is the advice for another."""
     advice = f"make room, or {elsewhere}" if error.errno in NO_ROOM else elsewhere
     return f"cannot be written: {error.strerror or error}; {advice}"
@@ -154,7 +154,7 @@ def atomic_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
     permissions of a new file, even if its writer replaced it by a private one. It is synced to the
     disk before the rename. An exception leaves ``path`` unchanged.
     """
-    with _held(path) as temporary:
+    with _hold(path) as temporary:
         temporary.touch(exist_ok=False)
         mode = temporary.stat().st_mode
         yield temporary
@@ -183,10 +183,10 @@ def atomic_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
     if path.exists() and not replace and not is_empty_directory(path):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     if path.is_symlink() or not is_named:
-        path = followed(path)
+        path = resolve_links(path)
     new_parents = [parent for parent in path.parents if not parent.exists()]
     try:
-        with _held(path, makes_parents=True) as temporary:
+        with _hold(path, makes_parents=True) as temporary:
             temporary.mkdir()
             yield temporary
             for file in temporary.rglob("*"):
@@ -206,7 +206,7 @@ def replace_directory(new: Path, path: Path) -> None:
 
     After a kill at any moment one of the two is at ``path``, or `remove_leftovers` puts it back.
     """
-    with _held(path) as held:
+    with _hold(path) as held:
         _put(new, path, held.with_name(_previous_name(path)), replace=True)
         if new.exists():  # exchanged: the replaced directory goes with the holder
             new.rename(held)
@@ -249,7 +249,7 @@ def remove_leftovers(path: Path) -> None:
 
 
 @contextmanager
-def _held(path: Path, *, makes_parents: bool = False) -> Iterator[Path]:
+def _hold(path: Path, *, makes_parents: bool = False) -> Iterator[Path]:
     """Yield a path of the same name in a holder, which is removed afterwards.
 
     Errors in the block that name a path in the holder are changed to name ``path``.

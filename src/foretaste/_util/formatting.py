@@ -98,7 +98,7 @@ def short_repr(value: object) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
-def spelled_like(
+def similar_names(
     name: str, names: Collection[str], most: int = 1, similarity: float = 0.6
 ) -> list[str]:
     """The ``names`` with the most similar spelling to ``name``, ignoring case; the best first."""
@@ -131,7 +131,7 @@ def _paths_like(path: Path) -> Iterator[Path]:
             continue
         with os.scandir(folder) as entries:
             names = [entry.name for entry in islice(entries, _NUM_ENTRIES_READ)]
-        for name in spelled_like(path.name, names, most=10):
+        for name in similar_names(path.name, names, most=10):
             yield folder / name
 
 

@@ -7,8 +7,8 @@ from dataclasses import fields, replace
 from typing import Any
 
 import foretaste
-from foretaste._util.formatting import spelled_like
-from foretaste._util.other_names import translated
+from foretaste._util.formatting import similar_names
+from foretaste._util.other_names import translate_name
 from foretaste._util.settings import validate
 from foretaste.errors import SettingError
 
@@ -28,7 +28,7 @@ def assign_settings(
     known = [*names, *parts, *(name for own in of_parts.values() for name in own)]
     for name in given:
         if name not in known:
-            raise SettingError(_misplaced(name, verb, known, parts.values()))
+            raise SettingError(_explain_misplaced(name, verb, known, parts.values()))
     left = {name: value for name, value in given.items() if name not in names and name not in parts}
     assigned = {name: given[name] for name in names if given.get(name) is not None}
     for part, kind in parts.items():
@@ -40,17 +40,19 @@ def assign_settings(
     return assigned
 
 
-def _misplaced(name: str, verb: str, known: Collection[str], kinds: Collection[type[Any]]) -> str:
+def _explain_misplaced(
+    name: str, verb: str, known: Collection[str], kinds: Collection[type[Any]]
+) -> str:
     """The message about a setting that belongs to another verb, is misspelled or unknown."""
     begin = f"{verb} has no setting {name!r} here"
-    if there := translated(name, known):
+    if there := translate_name(name, known):
         return f"{begin}; did you mean {there}?"
     public = [getattr(foretaste, each) for each in dir(foretaste) if each.endswith("Config")]
     owners = [kind.__name__ for kind in public if name in {item.name for item in fields(kind)}]
     if owners:
         *others, last = owners
         return f"{begin}: it belongs to {', '.join(others)}{' and ' if others else ''}{last}"
-    if meant := spelled_like(name, known, similarity=0.7):
+    if meant := similar_names(name, known, similarity=0.7):
         return f"{begin}; did you mean {meant[0]}?"
     takes = [kind.__name__ for kind in kinds if kind in public] or known
     return f"{begin}; it takes {'those of ' if kinds else ''}{', '.join(takes)}"

@@ -87,7 +87,7 @@ class _UnfitError(Exception):
     """A value does not fit a hint."""
 
 
-def changed(settings: Any) -> dict[str, Any]:
+def non_defaults(settings: Any) -> dict[str, Any]:
     """The fields of a dataclass that differ from their defaults, with their values."""
     defaults = asdict(type(settings)())
     return {name: value for name, value in asdict(settings).items() if value != defaults[name]}
@@ -110,9 +110,9 @@ def validate(name: str, value: object, hint: Any) -> Any: ...
 def validate(name: str, value: object, hint: Any) -> Any:
     """``value`` converted to the type hint; SettingError if it does not fit."""
     try:
-        return _converted(value, hint, _ANY)
+        return _convert(value, hint, _ANY)
     except _UnfitError:
-        raise setting_error(name, value, _allowed(hint, _ANY)) from None
+        raise setting_error(name, value, _describe_allowed(hint, _ANY)) from None
 
 
 def setting_error(name: str, value: object, allowed: str) -> SettingError:
@@ -138,7 +138,7 @@ def from_document(kind: type[Settings], document: Mapping[str, object]) -> Setti
             raise SettingError(f"{item.name} is missing")
     if unknown := [name for name in document if name not in hints]:
         raise SettingError(f"{short_repr(unknown[0])} is unknown")
-    return kind(**{name: _built(value, hints[name]) for name, value in document.items()})
+    return kind(**{name: _build(value, hints[name]) for name, value in document.items()})
 
 
 def to_document(value: object) -> Any:
@@ -157,14 +157,14 @@ def fields_of(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     return {item.name: values[item.name] for item in fields(kind) if item.name in values}
 
 
-def _built(value: object, hint: object) -> object:
+def _build(value: object, hint: object) -> object:
     """``value`` with its JSON objects turned into the dataclasses of the hint."""
     if not isinstance(value, dict):
         return value
     if isinstance(hint, type) and is_dataclass(hint):
         return from_document(hint, value)
     if inner := get_args(hint):
-        return {name: _built(member, inner[-1]) for name, member in value.items()}
+        return {name: _build(member, inner[-1]) for name, member in value.items()}
     return value
 
 
@@ -174,17 +174,17 @@ def _hints(kind: Any) -> dict[str, object]:
     return {item.name: hints[item.name] for item in fields(kind)}
 
 
-def _converted(value: object, hint: Any, allowed: Range) -> object:
+def _convert(value: object, hint: Any, allowed: Range) -> object:
     """``value`` converted to ``hint``, with numbers in range; _UnfitError if it does not fit."""
     if hint is Any:
         return value
     origin, inner = get_origin(hint) or hint, get_args(hint)
     if origin is Annotated:
-        return _converted(value, inner[0], _range(inner, allowed))
+        return _convert(value, inner[0], _range(inner, allowed))
     if origin in (Union, UnionType):
         for arm in inner:
             with suppress(_UnfitError):
-                return _converted(value, arm, allowed)
+                return _convert(value, arm, allowed)
         raise _UnfitError
     numpy = sys.modules.get("numpy")  # a scalar of NumPy exists only once NumPy is imported
     if numpy and isinstance(value, numpy.generic):
@@ -198,11 +198,11 @@ def _converted(value: object, hint: Any, allowed: Range) -> object:
         members = _members(value)
         if origin is tuple and Ellipsis not in inner and len(members) != len(inner):
             raise _UnfitError
-        return origin(_converted(member, inner[0], allowed) for member in members)
+        return origin(_convert(member, inner[0], allowed) for member in members)
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping) or not all(isinstance(name, inner[0]) for name in value):
             raise _UnfitError
-        return {name: _converted(member, inner[1], allowed) for name, member in value.items()}
+        return {name: _convert(member, inner[1], allowed) for name, member in value.items()}
     if origin in (int, float):
         return _number(value, origin, allowed)
     if origin is Path and isinstance(value, str | Path) and value != "":
@@ -246,22 +246,22 @@ _NAMES = {
 """Words for values of a type, in singular and plural."""
 
 
-def _allowed(hint: Any, allowed: Range, *, many: bool = False) -> str:
+def _describe_allowed(hint: Any, allowed: Range, *, many: bool = False) -> str:
     """The values that a hint allows, in words, without None, which means not given."""
     origin, inner = get_origin(hint) or hint, get_args(hint)
     if origin is Annotated:
-        return _allowed(inner[0], _range(inner, allowed), many=many)
+        return _describe_allowed(inner[0], _range(inner, allowed), many=many)
     if origin in (Union, UnionType):
         arms = [arm for arm in inner if arm is not NoneType]
-        return " or ".join(_allowed(arm, allowed, many=many) for arm in arms)
+        return " or ".join(_describe_allowed(arm, allowed, many=many) for arm in arms)
     if origin is Literal:
         *others, last = map(str, inner)
         return f"{', '.join(others)} or {last}" if others else last
     if origin in (tuple, list):
         length = f"{len(inner)} " if origin is tuple and Ellipsis not in inner else ""
-        return f"a list of {length}{_allowed(inner[0], allowed, many=True)}"
+        return f"a list of {length}{_describe_allowed(inner[0], allowed, many=True)}"
     if origin in (dict, Mapping):
-        return f"an object of {_allowed(inner[1], allowed, many=True)}"
+        return f"an object of {_describe_allowed(inner[1], allowed, many=True)}"
     if isinstance(origin, type) and is_dataclass(origin):
         return f"{origin.__name__}(...), with settings by name"
     if origin not in _NAMES:

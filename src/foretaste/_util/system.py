@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from foretaste.errors import RankError, Report, with_report
+from foretaste.errors import RankError, Report, attach_report
 
 ENDING = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -203,7 +203,7 @@ def _numbers(path: Path) -> dict[str, int]:
 
 
 class CaughtSignals:
-    """Context in which ``act`` gets every ending signal, until the end or `let_go`.
+    """Context in which ``act`` gets every ending signal, until the end or `restore`.
 
     Signals can be caught in the main thread only. Signals that the process was started to ignore
     stay ignored.
@@ -232,9 +232,9 @@ class CaughtSignals:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.let_go()
+        self.restore()
 
-    def let_go(self) -> None:
+    def restore(self) -> None:
         """Restore the earlier handlers."""
         while self._previous:
             signal.signal(*self._previous.popitem())
@@ -298,7 +298,7 @@ def _check_no_other() -> None:
             "start it once on each machine by torchrun instead: torchrun --nproc-per-node N -m -- "
             f"foretaste ... (to run it {size} times on purpose, unset {size_name})"
         )
-        raise with_report(error, Report(is_printed=_variable(rank_name) != 0))
+        raise attach_report(error, Report(is_printed=_variable(rank_name) != 0))
 
 
 def _variable(name: str) -> int | None:

@@ -68,7 +68,7 @@ def print_data(text: str, end: str = "\n") -> None:
 
 
 @contextmanager
-def nothing_printed() -> Iterator[None]:
+def discard_output() -> Iterator[None]:
     """Discard all output of the block; of several ranks only the first prints."""
     with (
         open(os.devnull, "w", encoding="utf-8") as nowhere,  # noqa: PTH123
@@ -100,7 +100,7 @@ def exit_with_status() -> Iterator[None]:
         status = EXIT_BROKEN_PIPE
     except (Exception, KeyboardInterrupt) as error:
         report = report_of(error) or Report()
-        status, message = _end_of(error, signals.last, report.prefix)
+        status, message = _exit_status(error, signals.last, report.prefix)
         if not report.is_printed:
             if message is None:
                 raise
@@ -116,7 +116,9 @@ def exit_with_status() -> Iterator[None]:
         sys.exit(status)
 
 
-def _end_of(error: BaseException, signal_number: int | None, prefix: str) -> tuple[int, str | None]:
+def _exit_status(
+    error: BaseException, signal_number: int | None, prefix: str
+) -> tuple[int, str | None]:
     """The exit status of an error, and its message; None for a fault of foretaste."""
     if isinstance(error, Interrupted):
         return EXIT_SIGNALLED + error.signal_number, str(error)

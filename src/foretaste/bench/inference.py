@@ -14,7 +14,7 @@ from torch import Tensor
 
 from foretaste._util.documents import Document
 from foretaste.bench.config import InferenceBench, PairsBench
-from foretaste.bench.measure import PeakMemory, Spread, latencies, timed
+from foretaste.bench.measure import PeakMemory, Spread, latencies, time_call
 from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
 from foretaste.data.histories import Histories
@@ -153,7 +153,7 @@ def measure_calls(session: Session, options: InferenceBench, case: Case) -> dict
     first: dict[Call, Document] = {}
     for call, function in calls.items():
         memory = PeakMemory(session.device)
-        first_s = timed(partial(function, 0), session.device)
+        first_s = time_call(partial(function, 0), session.device)
         first[call] = {"first_call_s": first_s, **memory.as_numbers()}
         for number in range(options.warmup):
             function(number)

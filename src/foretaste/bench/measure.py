@@ -68,7 +68,7 @@ class Latency:
         return {"average": statistics.fmean(calls_ms), **percentiles}
 
 
-def timed(call: Callable[[], object], device: torch.device) -> float:
+def time_call(call: Callable[[], object], device: torch.device) -> float:
     """Seconds of one call; the device is idle at both ends."""
 
     def wait() -> float:
@@ -107,7 +107,7 @@ def latencies(
             for number in range(first, first + each):
                 if times and time.perf_counter() >= ends_at:
                     break
-                times.append(timed(partial(call, number), device))
+                times.append(time_call(partial(call, number), device))
             found[name].append(tuple(times))
     return {name: Latency(tuple(turns_of_side)) for name, turns_of_side in found.items()}
 

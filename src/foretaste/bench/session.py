@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from foretaste._util.documents import Document
-from foretaste._util.files import why_not_written
+from foretaste._util.files import unwritable_message
 from foretaste.bench.config import BenchConfig
 from foretaste.bench.measure import load_libraries
 from foretaste.bench.rows import Row, environment
@@ -23,7 +23,7 @@ from foretaste.data.histories import Histories
 from foretaste.data.synthetic import generate_histories
 from foretaste.data.synthetic_config import GenerateConfig
 from foretaste.distributed.collectives import ALONE, Ranks
-from foretaste.distributed.launch import joined
+from foretaste.distributed.launch import join_ranks
 from foretaste.errors import SettingError
 from foretaste.evaluation.ranking import to_device
 from foretaste.models.base import NeuralModel
@@ -122,7 +122,9 @@ def _writing(option: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SettingError(f"{option} {path} {why_not_written(error, 'name another')}") from error
+        raise SettingError(
+            f"{option} {path} {unwritable_message(error, 'name another')}"
+        ) from error
 
 
 class Session:
@@ -162,7 +164,7 @@ class Session:
         # Threads are set before the ranks join, because ranks compare the number.
         if options.threads is not None:
             torch.set_num_threads(options.threads)
-        with joined() as ranks:
+        with join_ranks() as ranks:
             yield cls(benchmark, model, options, ranks=ranks, **more)
 
     def histories(self) -> Histories:

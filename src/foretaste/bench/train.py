@@ -12,7 +12,7 @@ import torch
 
 from foretaste._util.documents import Document
 from foretaste.bench.config import TrainBench
-from foretaste.bench.measure import PeakMemory, Spread, timed
+from foretaste.bench.measure import PeakMemory, Spread, time_call
 from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
 from foretaste.data.histories import Histories
@@ -60,7 +60,7 @@ def bench_train(session: Session, options: TrainBench) -> None:
     for batch_size, precision in _cases(session, options):
         case = _training_case(session, options, histories, batch_size, precision)
         # The other ranks wait meanwhile: the first rank has the machine for itself.
-        found, alone = ranks.on_first(partial(measured, case, ALONE))
+        found, alone = ranks.run_on_first(partial(measured, case, ALONE))
         if ranks.size == 1:
             session.add(OURS, found, CLOCKS[session.name], alone)
             continue
@@ -213,7 +213,7 @@ def measure_training(
     def build() -> None:
         built.append(Training(session, histories, plan, ranks))
 
-    epochs.build_s = timed(build, session.device)
+    epochs.build_s = time_call(build, session.device)
     (training,) = built
     batches = training.batches
     epochs.num_samples = batches.num_samples

@@ -12,11 +12,11 @@ from cyclopts import App, CycloptsError
 from foretaste import __version__, host
 from foretaste._util.memory import was_refused
 from foretaste._util.system import Launch, launch
-from foretaste._util.terminal import exit_with_status, nothing_printed, print_error
+from foretaste._util.terminal import discard_output, exit_with_status, print_error
 from foretaste.cli.arguments import (
     DEFAULTS,
     check_whole_numbers,
-    explained,
+    explain_error,
     join_skipped_columns,
     split_at_commas,
 )
@@ -28,8 +28,8 @@ from foretaste.errors import (
     Report,
     SettingError,
     UnsupportedError,
+    attach_report,
     report_of,
-    with_report,
 )
 
 app = App(
@@ -135,20 +135,20 @@ def main(tokens: Sequence[str] | None = None) -> None:
         started = launch()
         host.keep_freed_memory()
         host.silence_profiler()
-        with warnings.catch_warnings(), _as_one(started) if started.size > 1 else nullcontext():
+        with warnings.catch_warnings(), _print_once(started) if started.size > 1 else nullcontext():
             warnings.simplefilter("ignore", DataWarning)  # commands print these notes
             run_tokens(sys.argv[1:] if tokens is None else tokens, started.size)
 
 
 @contextmanager
-def _as_one(started: Launch) -> Iterator[None]:
+def _print_once(started: Launch) -> Iterator[None]:
     """Let only the first rank print, and print each error of the ranks once."""
     try:
-        with nothing_printed() if started.rank else nullcontext():
+        with discard_output() if started.rank else nullcontext():
             yield
     except KeyboardInterrupt as error:
         if report_of(error) is None:
-            with_report(error, Report(is_printed=started.rank > 0))
+            attach_report(error, Report(is_printed=started.rank > 0))
         raise
     except (ForetasteError, OSError) as error:
         from foretaste.distributed.launch import agree_on_report
@@ -178,7 +178,7 @@ def run_tokens(tokens: Sequence[str], size: int) -> None:
     try:
         app(tokens, console=TerminalConsole(), exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        raise SettingError(explained(error)) from error
+        raise SettingError(explain_error(error)) from error
     except Exception as error:
         if not was_refused(error):
             raise

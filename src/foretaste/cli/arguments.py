@@ -18,7 +18,7 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
-from foretaste._util.other_names import translated
+from foretaste._util.other_names import translate_name
 from foretaste._util.settings import Threads, validate
 from foretaste.models.registry import MODEL_NAMES, config_class
 
@@ -46,7 +46,7 @@ def _short_name(field: FieldInfo, taken: frozenset[str]) -> str | None:
     return None if name in taken else name
 
 
-def _as_typed(default: object) -> str | None:
+def _format_default(default: object) -> str | None:
     """A default in the form of the command line; None, which is not shown, for no default."""
     if isinstance(default, tuple):
         return " ".join(map(str, default)) or None
@@ -56,7 +56,7 @@ def _as_typed(default: object) -> str | None:
 DEFAULTS = Parameter(
     short_alias=_short_name,
     negative_iterable=(),
-    show_default=_as_typed,
+    show_default=_format_default,
     # --user 7 11 takes all values up to the next option. So a positional argument behind it would
     # be taken too; places go before the options.
     consume_multiple=1,
@@ -103,7 +103,7 @@ def split_at_commas(app: App, commands: tuple[str, ...], arguments: ArgumentColl
     """Split a value at its commas if the option is a list of numbers or names."""
     for argument in arguments:
         words = [token.value for token in argument.tokens if token.keyword is not None]
-        kinds = kinds_of(argument.hint)
+        kinds = types_in(argument.hint)
         is_numbers = any(get_origin(kind) is tuple for kind in kinds) and bool(kinds & {int, float})
         if any("," in word for word in words) and (
             is_numbers or argument.field_info.name in WITH_COMMAS
@@ -118,7 +118,7 @@ def split_at_commas(app: App, commands: tuple[str, ...], arguments: ArgumentColl
 def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Refuse 3.5 for a whole number; cyclopts would round it to 4."""
     for argument in arguments:
-        kinds = kinds_of(argument.hint)
+        kinds = types_in(argument.hint)
         if int in kinds and float not in kinds:
             for token in argument.tokens:
                 if "." in token.value:
@@ -140,7 +140,7 @@ def unset(config: type[Any], *, without: Collection[str] = ()) -> Any:
         hint = hints[item.name]
         rules: tuple[object, ...] = getattr(hint, "__metadata__", ())
         plain = get_args(hint)[0] if rules else hint
-        default = Parameter(show_default=_as_typed(item.default) or False)
+        default = Parameter(show_default=_format_default(item.default) or False)
         if item.default is False:
             default = FLAG
         if item.name in without:
@@ -172,12 +172,12 @@ def given_settings(options: object) -> dict[str, Any]:
     return dict(found.get(_GIVEN, given))
 
 
-def kinds_of(hint: object) -> set[object]:
+def types_in(hint: object) -> set[object]:
     """The types and values in a hint: ``int | Literal["auto"]`` has int and auto."""
-    return {hint}.union(*(kinds_of(inner) for inner in get_args(hint)))
+    return {hint}.union(*(types_in(inner) for inner in get_args(hint)))
 
 
-def explained(error: CycloptsError) -> str:
+def explain_error(error: CycloptsError) -> str:
     """The message for a command line that cannot be parsed, with the command for help."""
     words = ["foretaste", *(error.command_chain or ())]
     message = str(error)
@@ -185,7 +185,7 @@ def explained(error: CycloptsError) -> str:
         option = (error.token.keyword or error.token.value).replace("_", "-")
         names = {name for one in error.argument_collection for name in one.names if one.parse}
         ours = {name.removeprefix("--").replace("-", "_"): name for name in names}
-        if there := translated(option.removeprefix("--").replace("-", "_"), ours):
+        if there := translate_name(option.removeprefix("--").replace("-", "_"), ours):
             message = f"Unknown option: {option}. Did you mean {ours[there]}?"
         elif words[1:2] in (["train"], ["tune"], ["compete"]) and option in _options_of_preparing():
             message = (

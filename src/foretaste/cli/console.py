@@ -119,14 +119,14 @@ def counting(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int]
     if not console.is_terminal:
         pace, tell = Pace(time.perf_counter(), 0), PlainProgress(partial(say, console))
 
-        def told(done: int, total: int) -> None:
+        def show(done: int, total: int) -> None:
             nonlocal pace
             now = time.perf_counter()
             if not done:  # said after other work, such as writing an export
                 pace = Pace(now, 0)
             tell(label, done / total, pace.seconds_to(total, now, done))
 
-        yield told
+        yield show
         return
     from rich.progress import (
         BarColumn,

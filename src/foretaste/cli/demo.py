@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from foretaste._util.files import why_not_written
+from foretaste._util.files import unwritable_message
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, say_next, stdout_console
 from foretaste.data.synthetic_config import GenerateConfig
@@ -106,7 +106,7 @@ def _prepare(source: Path, items: Path, output: Path, console: Console) -> Datas
         source.parent.mkdir(parents=True, exist_ok=True)
         source.touch()
     except OSError as error:
-        reason = why_not_written(error, "name another directory with --output")
+        reason = unwritable_message(error, "name another directory with --output")
         raise SettingError(f"output {source.parent} {reason}") from error
     for table, path in ((generated.table, source), (generated.items, items)):
         pyarrow.csv.write_csv(table, path)

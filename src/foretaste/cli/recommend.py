@@ -64,7 +64,7 @@ class Request:
                 f"--histories-file FILE or --all; {found}"
             )
 
-    def asked(self, run: Run, files: PairsConfig | None) -> AskedUsers:
+    def look_up_users(self, run: Run, files: PairsConfig | None) -> AskedUsers:
         """The users to answer, looked up in the run."""
         from foretaste.recommend.inputs import AskedUsers, read_ids
 
@@ -127,8 +127,8 @@ class Lists:
         """The request, for a run that has these items."""
         return ListRequest.of(
             ListRequest.k if self.k is None else self.k,
-            exclude=_with_files(self.exclude, items, files),
-            candidates=_with_files(self.candidates, items, files) or None,
+            exclude=_read_id_files(self.exclude, items, files),
+            candidates=_read_id_files(self.candidates, items, files) or None,
             include_seen=self.include_seen,
             rules=self.rules,
             where=self.where,
@@ -167,7 +167,7 @@ def recommend(
     # A misspelled name is an error before torch is imported, which takes 1.1 s. All users are
     # looked up before the first is printed: an unknown one ends no output in its middle.
     found = Run.open(run)
-    asked, users = lists.request(found.items, files), request.asked(found, files)
+    asked, users = lists.request(found.items, files), request.look_up_users(found, files)
     use_threads(threads)
     recommender = options.open(found)
     recommender.read_rules(lists.rules_file, lists.items, files)
@@ -195,7 +195,7 @@ def _limits(texts: Sequence[str]) -> dict[str, int]:
     return limits
 
 
-def _with_files(ids: Sequence[str], items: IdTable, files: PairsConfig | None) -> list[Id]:
+def _read_id_files(ids: Sequence[str], items: IdTable, files: PairsConfig | None) -> list[Id]:
     """The given ids in the type of the run's, with a file's ids in place of each @FILE. An id
     of the run may begin with @ too."""
     from foretaste.recommend import read_ids

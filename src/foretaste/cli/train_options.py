@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from cyclopts import Group, Parameter
 
 from foretaste._util.formatting import option_words, without_secrets
-from foretaste.cli.arguments import FLAG, kinds_of, unset
+from foretaste.cli.arguments import FLAG, types_in, unset
 from foretaste.data.config import Filters, Protocol
 from foretaste.models.config import ModelConfig
 from foretaste.training.config import (
@@ -201,7 +201,7 @@ def shown_as(config: type[Any], parameters: Mapping[str, Parameter]) -> type[Any
 
 def _metavar(hint: Any) -> Parameter:
     """The metavar of a number that may be auto; empty for others, which cyclopts names itself."""
-    kinds = kinds_of(hint)
+    kinds = types_in(hint)
     if "auto" not in kinds or not kinds & {int, float}:
         return Parameter()
     return Parameter(metavar="FLOAT|auto" if float in kinds else "INT|auto", show_choices=False)

@@ -255,7 +255,9 @@ class Dataset:
                 raise NothingLeftError(
                     f"{self.path}: {self.manifest.notes[UNSEEN]}, so nothing is held out"
                 )
-            raise DatasetError(f"{self.path}: has no {split} part{self._instead_of(split)}")
+            raise DatasetError(
+                f"{self.path}: has no {split} part{self._missing_split_advice(split)}"
+            )
         target = self._held_pairs(self._target_files(split))
         user_index = np.flatnonzero(target.lengths()).astype(np.int32)
         num_users, num_items = self.manifest.num_users, self.manifest.num_listed_items
@@ -288,7 +290,7 @@ class Dataset:
             dataset_digest=self.manifest.digest,
         )
 
-    def _instead_of(self, split: Split) -> str:
+    def _missing_split_advice(self, split: Split) -> str:
         """The end of the message about a missing split."""
         other: Split = "validation" if split == "test" else "test"
         if self.has_split(other):

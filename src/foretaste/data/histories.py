@@ -55,7 +55,7 @@ class Histories:
         if not is_strictly_sorted(users, items):
             # One key of 64 bits for each pair: one sort in place of a sort by two columns.
             keys = users.astype(np.int64) * max(num_items, 1) + items
-            keys, position = _sorted_once(keys, position)
+            keys, position = _deduplicate(keys, position)
             users, items = np.divmod(keys, max(num_items, 1))
         return cls.from_sorted(
             users, items, num_users=num_users, num_items=num_items, position=position
@@ -200,7 +200,7 @@ class Histories:
         position: Indexes | None = None
         if self.position is not None and other.position is not None:
             position = np.concatenate((self.position, other.position))
-        keys, position = _sorted_once(keys, position)
+        keys, position = _deduplicate(keys, position)
         users, items = np.divmod(keys, max(num_items, 1))
         return Histories.from_sorted(
             users, items, num_users=self.num_users, num_items=num_items, position=position
@@ -224,7 +224,7 @@ def is_strictly_sorted(users: Indexes, items: Indexes) -> bool:
     return bool(np.all((users[1:] > users[:-1]) | (same_user & (items[1:] > items[:-1]))))
 
 
-def _sorted_once(
+def _deduplicate(
     keys: NDArray[np.int64], position: Indexes | None
 ) -> tuple[NDArray[np.int64], Indexes | None]:
     """The distinct keys, ascending, and the last position of each."""

@@ -44,7 +44,7 @@ class Like:
                     f"like is {directory}, which is no run or dataset{meant}"
                 ) from None
             id_types[f"{kind}_id_type"] = "integer" if is_integer else "text"
-        described, settings = _described(directory)
+        described, settings = _read_description(directory)
         return cls(
             directory=directory,
             id_types=id_types,
@@ -95,7 +95,7 @@ class Like:
         return {"like": note}
 
 
-def _described(directory: Path) -> tuple[Document, Document | None]:
+def _read_description(directory: Path) -> tuple[Document, Document | None]:
     """The description of a run's dataset or of a dataset, and the settings to repeat."""
     document: Document = {}
     if (directory / FILE_NAME).is_file():

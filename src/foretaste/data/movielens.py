@@ -16,7 +16,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from foretaste import __version__
-from foretaste._util.files import atomic_directory, atomic_file, cache_directory, why_not_written
+from foretaste._util.files import atomic_directory, atomic_file, cache_directory, unwritable_message
 from foretaste._util.formatting import did_you_mean
 from foretaste.data.config import FileFormat, PrepareConfig, Progress
 from foretaste.data.manifest import check_output
@@ -139,7 +139,7 @@ def named_set(source: Any, source_dir: Path | str | None = None) -> NamedSet | N
         )
     if named is None or not (own := Path(named.name)).exists():
         return named
-    return named if _unpacked_in(named, own) else None
+    return named if _unpacked_folders(named, own) else None
 
 
 def find_files(
@@ -155,20 +155,20 @@ def find_files(
     """
     own = Path(named.name)
     here = [own] if source_dir is None else [Path(source_dir), source_dir / own]
-    unpacked = _unpacked_in(named, *here)
-    folder = unpacked[0] if unpacked else _unpacked(named, source_dir, progress)
+    unpacked = _unpacked_folders(named, *here)
+    folder = unpacked[0] if unpacked else _unpack(named, source_dir, progress)
     items = folder / named.items
     return folder / named.interactions, items if items.is_file() else None
 
 
-def _unpacked_in(named: NamedSet, *places: Path) -> list[Path]:
+def _unpacked_folders(named: NamedSet, *places: Path) -> list[Path]:
     """The folders with a set's files: the places, and the folders into which NVIDIA's guide to
     VAE-CF unpacks below them."""
     folders = [folder for place in places for folder in (place, place / "extracted" / named.name)]
     return [folder for folder in folders if (folder / named.interactions).is_file()]
 
 
-def _unpacked(named: NamedSet, source_dir: Path | None, progress: Progress) -> Path:
+def _unpack(named: NamedSet, source_dir: Path | None, progress: Progress) -> Path:
     """The folder of the files in the cache. The files are unpacked first from an archive, which is
     in the cache, in ``source_dir`` or downloaded."""
     if source_dir is not None and not (source_dir / named.archive).is_file():
@@ -200,7 +200,7 @@ def _unpacked(named: NamedSet, source_dir: Path | None, progress: Progress) -> P
             return folder
         if isinstance(error, DatasetError):
             raise
-        why = why_not_written(error, "keep downloads elsewhere with XDG_CACHE_HOME")
+        why = unwritable_message(error, "keep downloads elsewhere with XDG_CACHE_HOME")
         raise InputError(f"{error.filename or folder}: {why}") from None
     return folder
 

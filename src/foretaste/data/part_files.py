@@ -65,12 +65,12 @@ class PartFiles:
 
     def check(self, name: str) -> None:
         """Raise DatasetError if a file is missing or differs from the manifest."""
-        with self._opened(name):
+        with self._open_verified(name):
             pass
 
     def read(self, name: str) -> pa.Table:
         """A whole file; raises DatasetError like `check`."""
-        with self._opened(name) as content, _parquet(content) as file:
+        with self._open_verified(name) as content, _parquet(content) as file:
             return file.read(use_threads=False)
 
     def read_pairs(self, name: str, *, num_users: int, num_items: int) -> Histories:
@@ -93,7 +93,7 @@ class PartFiles:
         # Reading row group by row group takes less than half of the memory of whole tables. Parquet
         # is the only format: 19.8 million pairs load in 40 to 300 ms.
         lengths = np.zeros(len(users) + 1, dtype=np.int64)
-        found = self._taken(users, np.int32)
+        found = self._allocate(users, np.int32)
         num_found = 0
         for user_index, item_index in self._rows_of(users, PAIR_COLUMNS):
             counts = np.bincount(user_index - user_index[0])
@@ -110,7 +110,7 @@ class PartFiles:
 
     def read_column(self, name: str, users: range, dtype: type[_Number]) -> NDArray[_Number]:
         """Another column of the pairs of `read_train`, read one row group at a time too."""
-        found = self._taken(users, dtype)
+        found = self._allocate(users, dtype)
         num_found = 0
         for _, values in self._rows_of(users, [PAIR_COLUMNS[0], name]):
             found[num_found : num_found + len(values)] = values
@@ -125,7 +125,7 @@ class PartFiles:
             if group.first_user < users.stop and group.last_user >= users.start
         ]
 
-    def _taken(self, users: range, dtype: type[_Number]) -> NDArray[_Number]:
+    def _allocate(self, users: range, dtype: type[_Number]) -> NDArray[_Number]:
         """An empty array for one number per pair of these users, or somewhat larger."""
         # The system allocates a page at the first write, so the surplus costs no memory.
         return np.empty(sum(group.num_rows for group in self._groups_of(users)), dtype=dtype)
@@ -134,7 +134,7 @@ class PartFiles:
         """The columns, users first, of these users' training pairs, one row group after the other;
         empty row groups are left out."""
         for name, groups_of_file in groupby(self._groups_of(users), lambda group: group.file):
-            with self._opened(name) as content, _parquet(content) as file:
+            with self._open_verified(name) as content, _parquet(content) as file:
                 for group in groups_of_file:
                     table = file.read_row_group(group.number, columns=columns, use_threads=False)
                     arrays = [numbers(table.column(column)) for column in columns]
@@ -152,7 +152,7 @@ class PartFiles:
             group = self._groups[number]
             user = group.first_user
             if user != group.last_user:
-                with self._opened(group.file) as content, _parquet(content) as file:
+                with self._open_verified(group.file) as content, _parquet(content) as file:
                     table = file.read_row_group(
                         group.number, columns=PAIR_COLUMNS[:1], use_threads=False
                     )
@@ -165,7 +165,7 @@ class PartFiles:
         """The row groups of all training files that have rows, in order."""
         groups = []
         for name in self.manifest.train_files:
-            with self._opened(name) as content, _parquet(content) as file:
+            with self._open_verified(name) as content, _parquet(content) as file:
                 for number in range(file.num_row_groups):
                     described = file.metadata.row_group(number)
                     if described.num_rows:
@@ -177,7 +177,7 @@ class PartFiles:
         return groups
 
     @contextmanager
-    def _opened(self, name: str) -> Iterator[BufferedReader]:
+    def _open_verified(self, name: str) -> Iterator[BufferedReader]:
         """Yield a file that matches the manifest at the beginning and at the end; DatasetError if
         the file differs or cannot be read."""
         path = self.path / name
@@ -222,7 +222,7 @@ def _parquet(content: BufferedReader) -> pq.ParquetFile:
     return pq.ParquetFile(content, pre_buffer=False)
 
 
-def buffer_of(file: BufferedReader) -> pa.Buffer:
+def read_buffer(file: BufferedReader) -> pa.Buffer:
     """The bytes of a newly opened file, in memory of Arrow."""
     # The bytes stay out of Python's memory for the reason in `_parquet`, and out of Arrow's default
     # pool, because that pool keeps freed memory.

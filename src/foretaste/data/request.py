@@ -103,7 +103,7 @@ class PrepareRequest:
     @property
     def sources(self) -> list[str]:
         """The names of the sources for a message or a record, without passwords."""
-        return [_named(one) for one in _each(self.source)]
+        return [_name_source(one) for one in _as_sequence(self.source)]
 
     def record(self, manifest: Manifest) -> Document:
         """The request as JSON values, without passwords; ``manifest`` describes the dataset.
@@ -114,7 +114,7 @@ class PrepareRequest:
         """
         document: Document = to_document(replace(self, source=None, items=None))
         document["source"] = self.sources
-        document["items"] = None if self.items is None else _named(self.items)
+        document["items"] = None if self.items is None else _name_source(self.items)
         if (query := self.config.query) is not None:
             document["config"]["query"] = f"sha256 {hashlib.sha256(query.encode()).hexdigest()}"
         document["preparation"] = to_document(settings_to_repeat(manifest.config))
@@ -134,11 +134,11 @@ def take_data(source: Any, given: dict[str, Any]) -> PrepareRequest:
     return PrepareRequest(source=source, config=config, **own)
 
 
-def _each(source: object) -> Sequence[object]:
+def _as_sequence(source: object) -> Sequence[object]:
     return source if isinstance(source, list | tuple) else [source]
 
 
-def _named(source: object) -> str:
+def _name_source(source: object) -> str:
     if isinstance(source, str | Path):
         return without_secrets(str(source))
     return f"a {type(source).__module__.partition('.')[0]} {type(source).__name__}"

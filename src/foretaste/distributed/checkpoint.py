@@ -27,11 +27,11 @@ class SharedCheckpoints(Checkpoints):
         self._ranks = ranks
 
     def write_state(self, tensors: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
-        whole = gathered(self._ranks, tensors, self.step.rows_of)
-        self._ranks.on_first(lambda: self.run.save_state(whole, position))
+        whole = gather_rows(self._ranks, tensors, self.step.rows_of)
+        self._ranks.run_on_first(lambda: self.run.save_state(whole, position))
 
     def read_state(self) -> SavedTensors | None:
-        if self._ranks.on_first(lambda: not (self.run.path / STATE).exists()):
+        if self._ranks.run_on_first(lambda: not (self.run.path / STATE).exists()):
             return None
         saved = read_alike(self._ranks, self.run.path / STATE, self._read_state)
         if not self._ranks.is_first:
@@ -50,15 +50,15 @@ class SharedCheckpoints(Checkpoints):
             super().begin_log(saved)
 
     def write_weights(self, model: RecommenderModel, epoch: int | None) -> None:
-        whole = gathered(self._ranks, model.state_dict(), model.rows_of)
-        self._ranks.on_first(lambda: self.run.save_weights(whole, epoch))
+        whole = gather_rows(self._ranks, model.state_dict(), model.rows_of)
+        self._ranks.run_on_first(lambda: self.run.save_weights(whole, epoch))
 
     def read_weights(self, model: RecommenderModel) -> dict[str, Tensor]:
         path = self.run.path / WEIGHTS
         return read_alike(self._ranks, path, lambda: self.run.open_weights(model.rows_of)).tensors
 
 
-def gathered(ranks: Ranks, tensors: Mapping[str, Tensor], rows_of: RowsOf) -> dict[str, Tensor]:
+def gather_rows(ranks: Ranks, tensors: Mapping[str, Tensor], rows_of: RowsOf) -> dict[str, Tensor]:
     """Tensors with the rows of all ranks, on the first rank; the others get some of the tensors.
 
     All ranks call it. ``rows_of`` says which rows of a tensor a rank has.
@@ -70,7 +70,7 @@ def gathered(ranks: Ranks, tensors: Mapping[str, Tensor], rows_of: RowsOf) -> di
         # Adam's count of steps is named after its table, and is a scalar that all ranks have.
         if rows_of(name) is None or not tensor.dim():
             whole[name] = tensor
-        elif pieces := list(ranks.to_first(tensor)):
+        elif pieces := list(ranks.send_to_first(tensor)):
             whole[name] = torch.cat(pieces)
     return whole
 
@@ -84,6 +84,6 @@ def read_alike(ranks: Ranks, path: Path, read: Callable[[], SavedTensors]) -> Sa
         return found[0].digest
 
     # Each rank opens the file by itself: another program may replace it in between.
-    if len(set(ranks.on_each(digest))) > 1:
+    if len(set(ranks.run_on_each(digest))) > 1:
         raise RunError(f"{path} was replaced while it was read; try again")
     return found[0]

@@ -23,7 +23,7 @@ from foretaste.errors import (
     RankError,
     Report,
     SettingError,
-    with_report,
+    attach_report,
 )
 from foretaste.models.parts import Shards
 from foretaste.ops.device import resolve_device
@@ -51,7 +51,7 @@ class Pending:
 
     def wait(self) -> None:
         """Put the sums into the tensors; on a GPU, let the current stream wait for the sums."""
-        with _explained():
+        with _explain_failures():
             for work in self._works:
                 work.wait()
         if self._bucket is not None:
@@ -107,9 +107,9 @@ class Ranks(Shards):
     def largest(self, tensor: Tensor) -> Tensor:
         return self.max_(tensor.clone())
 
-    def before(self, tensor: Tensor) -> Tensor:
+    def prefix_sum(self, tensor: Tensor) -> Tensor:
         # [ranks, 1, ...]: those before this one, added up; zeros on the first.
-        return torch.stack(self.gathered(tensor[None]))[: self.rank].sum(0)[0]
+        return torch.stack(self.gather(tensor[None]))[: self.rank].sum(0)[0]
 
     def sum_(self, *tensors: Tensor) -> None:
         """Replace each tensor by its sum over the ranks, the same bits on each of them."""
@@ -143,7 +143,7 @@ class Ranks(Shards):
             self._reduce(tensor, dist.ReduceOp.MIN)
         return tensor
 
-    def gathered(self, tensor: Tensor) -> list[Tensor]:
+    def gather(self, tensor: Tensor) -> list[Tensor]:
         """The tensors of all ranks in their order; they may differ in their first size alone."""
         if self.size == 1:
             return [tensor]
@@ -157,7 +157,7 @@ class Ranks(Shards):
         padded[: len(tensor)] = tensor
         parts = [torch.empty_like(padded) for _ in lengths]
         self.num_bytes["all-gather"] += padded.nbytes
-        with _explained():
+        with _explain_failures():
             dist.all_gather(parts, padded)
         return [part[:length] for part, length in zip(parts, lengths, strict=True)]
 
@@ -169,13 +169,13 @@ class Ranks(Shards):
         """
         # An int32 has 4 bytes.
         if self.size == 1 or 4 * at_most < size:
-            distinct: Tensor = torch.unique(torch.cat(self.gathered(torch.unique(index.int()))))
+            distinct: Tensor = torch.unique(torch.cat(self.gather(torch.unique(index.int()))))
             return distinct.long()
         is_among = torch.zeros(size, dtype=torch.uint8, device=index.device)
         is_among[index.long()] = 1
         return self.max_(is_among).nonzero()[:, 0]
 
-    def to_first(self, tensor: Tensor) -> Iterator[Tensor]:
+    def send_to_first(self, tensor: Tensor) -> Iterator[Tensor]:
         """Yield on the first rank the rows [N, ...] of all ranks, in order, on the CPU.
 
         A bounded piece at a time is under way. The others yield nothing and send theirs; all must
@@ -185,7 +185,7 @@ class Ranks(Shards):
         row = tensor.new_empty(1, *tensor.shape[1:], device="cpu")
         num_rows = max(1, _PIECE_BYTES // max(1, row.nbytes))
         if not self.is_first:
-            with _explained():
+            with _explain_failures():
                 dist.send(torch.tensor(len(tensor)), 0, self.patient)
                 for start in range(0, len(tensor), num_rows):
                     piece = tensor[start : start + num_rows].detach().cpu().contiguous()
@@ -194,28 +194,28 @@ class Ranks(Shards):
             return
         yield tensor.detach().cpu()
         for rank in range(1, self.size):
-            length = int(self._received(torch.tensor(0), rank))
+            length = int(self._receive(torch.tensor(0), rank))
             for start in range(0, length, num_rows):
                 piece = row.new_empty(min(num_rows, length - start), *row.shape[1:])
-                yield self._received(piece, rank)
+                yield self._receive(piece, rank)
 
     def barrier(self) -> None:
         """Wait until all ranks have come here."""
         self.sum_(torch.zeros(1))
 
-    def agreed(self, value: _Value) -> _Value:
+    def broadcast(self, value: _Value) -> _Value:
         """The JSON value of the first rank, on every rank."""
         if self.size == 1:
             return value
-        agreed: _Value = self._of_first(value, None)
+        agreed: _Value = self._broadcast(value, None)
         return agreed
 
-    def _of_first(self, value: object, group: ProcessGroup | None) -> Any:
+    def _broadcast(self, value: object, group: ProcessGroup | None) -> Any:
         # JSON, and not `broadcast_object_list`: that unpickles what another process sends.
         text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
         # The length goes first: a broadcast takes tensors of one shape on all ranks.
         length = torch.tensor(len(text))
-        with _explained():
+        with _explain_failures():
             dist.broadcast(length, 0, group)
             if self.rank:
                 text = torch.empty(int(length), dtype=torch.uint8)
@@ -223,7 +223,7 @@ class Ranks(Shards):
         self.num_bytes["broadcast"] += text.nbytes
         return json.loads(bytes(text.tolist()))
 
-    def on_first(self, action: Callable[[], _Value]) -> _Value:
+    def run_on_first(self, action: Callable[[], _Value]) -> _Value:
         """The JSON value of ``action``, which the first rank alone does, however long it takes.
 
         If the work raises, all ranks raise: the others a RankError, or Interrupted itself. A rank
@@ -235,12 +235,12 @@ class Ranks(Shards):
             # A collective under way cannot be left by one rank without failing all the others, so a
             # signal is kept until the first rank is done.
             with CaughtSignals(lambda number: None) as caught:
-                found = self._of_first(None, self.patient)
+                found = self._broadcast(None, self.patient)
             # All ranks raise what the first raised, so that no rank enters the next collective.
             if "signal" in found:
                 raise Interrupted(found["error"], found["signal"])
             if "error" in found:
-                raise _repeated(f"rank 0: {found['error']}")
+                raise _repeat_error(f"rank 0: {found['error']}")
             if caught.last is not None:
                 os.kill(os.getpid(), caught.last)
             done: _Value = found["value"]
@@ -248,15 +248,15 @@ class Ranks(Shards):
         try:
             value = action()
         except Interrupted as error:
-            self._of_first({"error": str(error), "signal": error.signal_number}, self.patient)
+            self._broadcast({"error": str(error), "signal": error.signal_number}, self.patient)
             raise
         except BaseException as error:
-            self._of_first({"error": str(error)}, self.patient)
+            self._broadcast({"error": str(error)}, self.patient)
             raise
-        self._of_first({"value": value}, self.patient)
+        self._broadcast({"value": value}, self.patient)
         return value
 
-    def on_each(self, action: Callable[[], _Value]) -> list[_Value]:
+    def run_on_each(self, action: Callable[[], _Value]) -> list[_Value]:
         """The JSON values of ``action`` on all ranks, in their order.
 
         If the work raises on one rank, all raise: the others a RankError.
@@ -272,19 +272,19 @@ class Ranks(Shards):
             failure, answer = error, {"error": message}
         # A rank that failed takes part in the gathering too, or the others would wait for it.
         text = torch.frombuffer(bytearray(json.dumps(answer).encode()), dtype=torch.uint8)
-        answers = [json.loads(bytes(part.tolist())) for part in self.gathered(text)]
+        answers = [json.loads(bytes(part.tolist())) for part in self.gather(text)]
         if failure is not None:
             raise failure
         for answer in answers:
             if "error" in answer:
-                raise _repeated(answer["error"])
+                raise _repeat_error(answer["error"])
         return [answer["value"] for answer in answers]
 
     def check_alike(self, facts: Mapping[str, object]) -> None:
         """Raise RankError on all ranks if a JSON value of one differs from the first rank's."""
         if self.size == 1:
             return
-        if different := difference(self.on_each(lambda: dict(facts)), self.names):
+        if different := difference(self.run_on_each(lambda: dict(facts)), self.names):
             raise RankError(f"{different}. All ranks need the same")
 
     def device(self, name: str) -> torch.device:
@@ -308,8 +308,8 @@ class Ranks(Shards):
             )
         return device
 
-    def _received(self, tensor: Tensor, rank: int) -> Tensor:
-        with _explained():
+    def _receive(self, tensor: Tensor, rank: int) -> Tensor:
+        with _explain_failures():
             dist.recv(tensor, rank, self.patient)
         return tensor
 
@@ -317,7 +317,7 @@ class Ranks(Shards):
         self, tensor: Tensor, operation: dist.ReduceOp.RedOpType, *, wait: bool = True
     ) -> dist.Work:
         self.num_bytes["all-reduce"] += tensor.nbytes
-        with _explained():
+        with _explain_failures():
             work: dist.Work = dist.all_reduce(tensor, operation, async_op=True)
             if wait:
                 work.wait()
@@ -325,7 +325,7 @@ class Ranks(Shards):
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explain_failures() -> Iterator[None]:
     """Raise RankError if a collective in the block fails."""
     try:
         yield
@@ -338,9 +338,9 @@ def _explained() -> Iterator[None]:
         ) from error
 
 
-def _repeated(message: str) -> RankError:
+def _repeat_error(message: str) -> RankError:
     """The error of one rank, to be raised on the others; that one prints it."""
-    return with_report(RankError(message), Report(is_printed=True))
+    return attach_report(RankError(message), Report(is_printed=True))
 
 
 def union_bytes(size: int, at_most: int) -> int:

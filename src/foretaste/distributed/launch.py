@@ -27,7 +27,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 import foretaste
 from foretaste._util.system import Launch, launch
 from foretaste.distributed.collectives import ALONE, Ranks
-from foretaste.errors import RankError, Report, report_of, with_report
+from foretaste.errors import RankError, Report, attach_report, report_of
 
 JOIN_TIMEOUT = "FORETASTE_JOIN_TIMEOUT_S"
 """Environment variable: seconds that ranks wait for each other at the start."""
@@ -48,7 +48,7 @@ _REPORT_S = 5.0
 """Seconds that the store has to answer a rank that fails before it has met the others."""
 
 _joined: Ranks | None = None
-"""The ranks of a `joined` around the code that runs."""
+"""The ranks of a `join_ranks` around the code that runs."""
 
 _met_in: Store | None = None
 """The place in the store that the ranks met in last."""
@@ -58,10 +58,10 @@ _met_by = ""
 
 
 @contextmanager
-def joined() -> Iterator[Ranks]:
+def join_ranks() -> Iterator[Ranks]:
     """Yield the ranks that torchrun started this process among; `ALONE` without it.
 
-    Inside another `joined` the same ranks are yielded. A process group that the caller has
+    Inside another `join_ranks` the same ranks are yielded. A process group that the caller has
     initialised is used, and stays, with its own timeout. The group needs a backend for tensors on
     the CPU beside the GPUs' backend, such as "cpu:gloo,cuda:nccl".
 
@@ -80,7 +80,7 @@ def joined() -> Iterator[Ranks]:
         started, names = replace(started, rank=dist.get_rank(), size=dist.get_world_size()), []
     else:
         started = launch()
-        names = _initialised(started) if started.size > 1 else []
+        names = _initialise(started) if started.size > 1 else []
     if started.size == 1:
         yield ALONE
         return
@@ -123,10 +123,10 @@ def agree_on_report(error: Exception, started: Launch) -> None:
         is_printed = store.add("failed", 1) > 1
     except (RankError, RuntimeError):
         is_printed = False  # there is no store to ask
-    with_report(error, Report(is_printed, f"rank {started.rank}: " if started.rank else ""))
+    attach_report(error, Report(is_printed, f"rank {started.rank}: " if started.rank else ""))
 
 
-def _initialised(started: Launch) -> list[str]:
+def _initialise(started: Launch) -> list[str]:
     """Initialise the process group of the ranks; returns their names."""
     global _met_in, _met_by
     store = _store(started, join_s := _seconds(JOIN_TIMEOUT, _JOIN_S))

@@ -52,8 +52,8 @@ class SharedRanking(Ranking):
     def total(self, tensor: Tensor) -> Tensor:
         return self._ranks.total(tensor)
 
-    def least(self, tensor: Tensor) -> Tensor:
+    def minimum(self, tensor: Tensor) -> Tensor:
         return self._ranks.min_(tensor)
 
-    def gathered(self, rows: Tensor) -> Tensor:
-        return torch.cat(self._ranks.gathered(rows))
+    def gather(self, rows: Tensor) -> Tensor:
+        return torch.cat(self._ranks.gather(rows))

@@ -37,8 +37,8 @@ class SharedStep(Step):
                 rest()
 
     def _update(self, batch: Batch, updating: Sequence[GroupOptimizer]) -> None:
-        own = [one.optimizer for one in updating if one.is_of_part]
-        shared = [one.optimizer for one in updating if not one.is_of_part]
+        own = [one.optimizer for one in updating if one.is_sharded]
+        shared = [one.optimizer for one in updating if not one.is_sharded]
         for parameter in parameters_of([*own, *shared]):
             # A rank without a sample of it takes part in the sum all the same, or the others would
             # wait for it for ever.

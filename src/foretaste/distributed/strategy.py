@@ -16,7 +16,7 @@ from foretaste.data.dataset import Dataset
 from foretaste.distributed.checkpoint import SharedCheckpoints
 from foretaste.distributed.collectives import Ranks
 from foretaste.distributed.interruption import SharedInterruption
-from foretaste.distributed.launch import joined
+from foretaste.distributed.launch import join_ranks
 from foretaste.distributed.ranking import SharedRanking
 from foretaste.distributed.step import SharedStep
 from foretaste.errors import RankError
@@ -59,9 +59,9 @@ def _wait_for(place: Path, ranks: Ranks) -> None:
 def strategy_of_ranks() -> Iterator[Strategy]:
     """Join the ranks that were started, if any, and yield the strategy of their trainings.
 
-    Raises what `foretaste.distributed.launch.joined` raises.
+    Raises what `foretaste.distributed.launch.join_ranks` raises.
     """
-    with joined() as ranks:
+    with join_ranks() as ranks:
         yield strategy_of(ranks)
 
 
@@ -93,7 +93,7 @@ class Shared(Strategy):
         self.ranks.check_alike(facts)
 
     def on_main(self, action: Callable[[], _Value]) -> _Value:
-        return self.ranks.on_first(action)
+        return self.ranks.run_on_first(action)
 
     def open_on_all(
         self, make: Callable[[], RunOrDataset], reopen: Callable[[str], RunOrDataset]
@@ -108,7 +108,7 @@ class Shared(Strategy):
             made.append(make())
             return str(made[0].path.absolute())
 
-        place = Path(self.ranks.on_first(path))
+        place = Path(self.ranks.run_on_first(path))
 
         def digest() -> str:
             if not made:
@@ -120,7 +120,7 @@ class Shared(Strategy):
             return file_sha256(found.path / CONFIG)
 
         # A path may be another directory on another machine, so what it holds is compared.
-        digests = self.ranks.on_each(digest)
+        digests = self.ranks.run_on_each(digest)
         for who, found in zip(self.ranks.names, digests, strict=True):
             if found != digests[0]:
                 raise RankError(
@@ -150,8 +150,8 @@ class Shared(Strategy):
     def barrier(self) -> None:
         self.ranks.barrier()
 
-    def agreed(self, value: float) -> float:
-        return float(self.ranks.agreed(value))
+    def broadcast(self, value: float) -> float:
+        return float(self.ranks.broadcast(value))
 
     def checkpoints(
         self, run: Run, step: Step, state: TrainingState, hardware: Mapping[str, Any]

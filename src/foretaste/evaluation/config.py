@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypedDict
 
-from foretaste._util.formatting import spelled_like
+from foretaste._util.formatting import similar_names
 from foretaste._util.settings import Count, Range, check_settings, setting_error, validate
 from foretaste.errors import SettingError
 
@@ -166,7 +166,7 @@ def parse_metric(name: str) -> tuple[str, int]:
     """
     match = re.fullmatch(r"([a-z_]+)@([1-9][0-9]*)", name.strip().lower())
     if match is None or match[1] not in METRICS:
-        meant = spelled_like(match[1], METRICS) if match else []
+        meant = similar_names(match[1], METRICS) if match else []
         suggestion = f"; did you mean {meant[0]}@{match[2]}?" if match and meant else ""
         raise SettingError(
             f"there is no metric {name!r}; use one of {', '.join(METRICS)} "

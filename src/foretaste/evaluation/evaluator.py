@@ -106,7 +106,7 @@ def evaluate(
     per_user = user_metrics(ranks, config.k)
     groups: list[Group] = []
     if lists is not None:
-        lists.gather(ranker.gathered)
+        lists.gather(ranker.gather)
         groups += activity_groups(per_user, lists.history_lengths(), ranks.num_targets_U)
         groups += popularity_groups(ranks, counted, lists.item_groups, config.k)
         per_user |= lists.per_user()
@@ -285,14 +285,14 @@ class Ranking:
                     # A process knows how far it is with its own users, and shows that share of all.
                     progress(heldout.num_users * num_done // num_own, heldout.num_users)
         if self._coverage:
-            self.best_rank_I = self.least(self.best_rank_I)
-            self.first_new_U = self.least(self.first_new_U)
+            self.best_rank_I = self.minimum(self.best_rank_I)
+            self.first_new_U = self.minimum(self.first_new_U)
         self.known_U = self.total(self.known_U)
         self.num_samples = self.total(self.num_samples)
         self.num_short = self.total(self.num_short)
         # Without a batch of its own a process still takes part in the gathering, with no rows.
         found_T4 = torch.cat([torch.zeros(0, 4, dtype=torch.int64), *self._batches])
-        user_T, above_T, tied_T, item_T = self.gathered(found_T4).numpy().T
+        user_T, above_T, tied_T, item_T = self.gather(found_T4).numpy().T
         return TargetRanks(
             user_T=user_T,
             above_T=above_T,
@@ -329,11 +329,11 @@ class Ranking:
         """The sum of a tensor over all processes that rank."""
         return tensor
 
-    def least(self, tensor: Tensor) -> Tensor:
+    def minimum(self, tensor: Tensor) -> Tensor:
         """The minimum of a tensor over all processes that rank."""
         return tensor
 
-    def gathered(self, rows: Tensor) -> Tensor:
+    def gather(self, rows: Tensor) -> Tensor:
         """The rows of all processes that rank."""
         return rows
 

@@ -346,7 +346,8 @@ class NeuralModel(IterativeModel):
     ) -> None:
         super().__init__(config, num_users, num_items, users)
         self._memory = Buffers()
-        self.kept: dict[str, Tensor] = {}  # of training: earlier values of parameters, by name
+        self.frozen_encoder: dict[str, Tensor] = {}
+        """Earlier values of parameters, by name, for a training that compares with them."""
 
     def training_bytes(self, device: torch.device) -> int:
         """Its weights, a gradient of each and Adam's two moments."""

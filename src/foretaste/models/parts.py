@@ -27,7 +27,7 @@ class Shards:
         """A new tensor: the maximum over the parts."""
         return tensor.clone()
 
-    def before(self, tensor: Tensor) -> Tensor:
+    def prefix_sum(self, tensor: Tensor) -> Tensor:
         """A new tensor: the sum over the parts of the users before this one's."""
         return tensor.new_zeros(tensor.shape)
 

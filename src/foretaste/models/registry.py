@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from foretaste._util.formatting import spelled_like
+from foretaste._util.formatting import similar_names
 from foretaste._util.settings import setting_error
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _load(name: str, which: int) -> Any:
             kind = others[name].load()
             return kind if which else kind.config_class
         names = [*MODELS, *others]
-        meant = spelled_like(name, names)
+        meant = similar_names(name, names)
         suggestion = f"; did you mean {meant[0]!r}?" if meant else ""
         raise setting_error("model", name, f"one of {', '.join(names)}{suggestion}")
     module, _, attribute = kinds[name][which].partition(":")

@@ -18,12 +18,12 @@ from typing import IO, Any
 from foretaste._util.files import (
     SMALL_BYTES,
     atomic_directory,
-    followed,
     is_empty_directory,
     is_name_text,
     open_own,
     open_regular,
     remove_leftovers,
+    resolve_links,
 )
 from foretaste._util.formatting import did_you_mean, memory
 from foretaste._util.settings import validate
@@ -164,7 +164,7 @@ def _writable_place(path: Path, *, overwrite: bool) -> Path:
     """Follow ``path`` if it is a link; raises RunError as `place_to_train`."""
     if path.is_symlink():
         try:
-            link, path = path, followed(path)
+            link, path = path, resolve_links(path)
         except OSError as error:
             raise RunError(
                 f"{path} cannot be written: {error.strerror}; name another directory"

@@ -25,7 +25,7 @@ from foretaste.data.features import Features
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME
-from foretaste.data.part_files import PAIR_COLUMNS, POSITION_COLUMN, buffer_of, numbers
+from foretaste.data.part_files import PAIR_COLUMNS, POSITION_COLUMN, numbers, read_buffer
 from foretaste.errors import DatasetError, RunError, SettingError
 from foretaste.models.registry import Definition, build_model, config_class
 from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
@@ -413,7 +413,7 @@ class Run:
         """The bytes of a file that was written with the run, checked again: the run may have been
         opened long ago."""
         with reading(self.path / name), open_regular(self.path / name) as file:
-            content = buffer_of(file)
+            content = read_buffer(file)
         if hashlib.sha256(content).hexdigest() != self.config.files[name].sha256:
             raise self._changed(name)
         return content

@@ -372,9 +372,9 @@ def _displayed(
     callback = callback if strategy.is_main else Callback()
     if callback is not None:
         return nullcontext(callback)
-    from foretaste.training.display import displayed  # which imports rich
+    from foretaste.training.display import show_training  # which imports rich
 
-    return displayed(None, request.config)
+    return show_training(None, request.config)
 
 
 def _locked(run: Run, strategy: Strategy) -> AbstractContextManager[None]:

@@ -18,7 +18,7 @@ from rich.progress import Progress as Bars
 
 from foretaste._util.formatting import compact, duration, option_words, pluralize
 from foretaste._util.pace import Pace, PlainProgress
-from foretaste._util.settings import changed
+from foretaste._util.settings import non_defaults
 from foretaste._util.terminal import printable_lines
 from foretaste.data.dataset import Dataset
 from foretaste.evaluation.config import metric_name, parse_metric
@@ -122,7 +122,7 @@ class TrainingDisplay(Callback):
         self._say_search(start.search)
         kind = config_class(start.model)
         # One config may serve every model of a comparison.
-        ignored = [name for name in changed(self.asked) if not applies(name, kind)]
+        ignored = [name for name in non_defaults(self.asked) if not applies(name, kind)]
         note = f"{start.model} ignores {', '.join(ignored)}"
         if plan is None:
             self._say_labelled("fitting", start.fitting)
@@ -211,8 +211,8 @@ class TrainingDisplay(Callback):
         rate = compact(report.samples_per_s)
         self.say(f"{report.epoch:5}{loss}{metrics}{report.train_s:8.2f} s{rate:>11}")
         if self.verbose and report.settings:
-            changed = ", ".join(f"{name} {value:g}" for name, value in report.settings.items())
-            self.say(f"       {changed.replace('_', ' ')}", "dim")
+            values = ", ".join(f"{name} {value:g}" for name, value in report.settings.items())
+            self.say(f"       {values.replace('_', ' ')}", "dim")
         if self.verbose and found is not None:
             values = ", ".join(map(str, found.metrics.values()))
             users = f"{pluralize(found.num_users, 'user')} in {found.elapsed_s:.3g} s"
@@ -378,7 +378,7 @@ def _features_line(search: Mapping[str, Any]) -> str | None:
 
 
 @contextmanager
-def displayed(
+def show_training(
     callback: Callback | None, asked: TrainingConfig, searched: Mapping[str, Any] | None = None
 ) -> Iterator[Callback]:
     """Yield ``callback`` or, without one, a display of the training on stderr.

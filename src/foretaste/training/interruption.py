@@ -26,7 +26,7 @@ class Interruption(CaughtSignals):
 
     def note(self, number: int) -> None:
         """Called when a signal comes."""
-        self.let_go()
+        self.restore()
 
     def output_closed(self) -> None:
         """End as after a signal: nobody reads what is printed, as behind ``| head``."""

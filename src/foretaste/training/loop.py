@@ -27,7 +27,7 @@ class Hooks:
     """Called wherever model and state agree on what was done. The training may be stopped here, by
     raising: it can be resumed from what both are then."""
 
-    agreed: Callable[[float], float] = float
+    broadcast: Callable[[float], float] = float
     """Turns the value of an evaluation into the one that decides."""
 
 
@@ -67,9 +67,9 @@ def fit(
         with step.evaluated_weights():
             if hooks.evaluate is not None and plan.evaluates(epoch):
                 model.eval()
-                evaluation = state.clock.counted(hooks.evaluate(), epoch)
+                evaluation = state.clock.add_evaluation(hooks.evaluate(), epoch)
                 # The first rank's value: all must come to the same best epoch and the same end.
-                value = hooks.agreed(evaluation[plan.select_by])
+                value = hooks.broadcast(evaluation[plan.select_by])
             is_best = state.early_stopping.update(epoch, value)
             # Weights are written before the state that names their epoch. After a kill in between,
             # the older state finds newer weights, and this epoch is done again.

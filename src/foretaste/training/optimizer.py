@@ -28,7 +28,7 @@ class GroupOptimizer(NamedTuple):
 
     group: str
     """The group's name."""
-    is_of_part: bool
+    is_sharded: bool
     """Its parameters are tables of users of which the model has only some rows."""
     optimizer: torch.optim.Optimizer
 

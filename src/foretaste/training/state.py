@@ -65,7 +65,7 @@ class Clock:
         self.epoch_s.append(self.running_s)
         self.running_s = 0.0
 
-    def counted(self, evaluation: Evaluation, epoch: int | None) -> Evaluation:
+    def add_evaluation(self, evaluation: Evaluation, epoch: int | None) -> Evaluation:
         """Count the evaluation of an epoch or, at the end, of the test part; returns it."""
         self.evaluate_s["test" if epoch is None else str(epoch)] = evaluation.elapsed_s
         self.num_evaluated_users += evaluation.num_users

@@ -98,7 +98,7 @@ class Step:
         self.finish()
         state = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         if isinstance(self.model, NeuralModel):
-            state |= {f"kept.{name}": value for name, value in self.model.kept.items()}
+            state |= {f"kept.{name}": value for name, value in self.model.frozen_encoder.items()}
         # Adam's moments go by the names of parameters: which optimizer has a parameter depends on
         # whether there are several ranks, and a state may be read by another number of them.
         for name, parameter in self.model.named_parameters():
@@ -123,8 +123,10 @@ class Step:
         if self.average is not None:
             self.average.load_state_dict(_under("average", state))
         if isinstance(self.model, NeuralModel):
-            device, kept = self.model.device, _under("kept", state)
-            self.model.kept = {n: value.to(device, copy=True) for n, value in kept.items()}
+            device, frozen = self.model.device, _under("kept", state)
+            self.model.frozen_encoder = {
+                n: value.to(device, copy=True) for n, value in frozen.items()
+            }
         parameters = dict(self.model.named_parameters())
         optimizer_of = {
             parameter: one.optimizer
@@ -142,11 +144,12 @@ class Step:
         if not self.begins_cold:
             return 0.0
         assert isinstance(self.model, NeuralModel)
-        batch, kept = next(iter(batches.epoch(0))), self.model.kept
+        batch, frozen = next(iter(batches.epoch(0))), self.model.frozen_encoder
         since = time.perf_counter()
         self._add_gradients(batch)
         self.model.zero_grad(set_to_none=True)
-        self.model.kept = kept  # an epoch's first batch replaces it, and the epoch may be half done
+        # An epoch's first batch replaces it, and the epoch may be half done.
+        self.model.frozen_encoder = frozen
         torch.cuda.synchronize(self.model.device)
         return time.perf_counter() - since
 

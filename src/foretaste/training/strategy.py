@@ -102,7 +102,7 @@ class Strategy:
     def barrier(self) -> None:
         """Wait until all who train have come here."""
 
-    def agreed(self, value: float) -> float:
+    def broadcast(self, value: float) -> float:
         """The value that decides for all ranks."""
         return value
 
@@ -123,7 +123,7 @@ ALONE: Strategy = Strategy()
 def strategy_here() -> AbstractContextManager[Strategy]:
     """The strategy for a training: for the processes of `torchrun` if it started them.
 
-    Raises what `foretaste.distributed.launch.joined` raises.
+    Raises what `foretaste.distributed.launch.join_ranks` raises.
     """
     # The one place where training looks at other processes.
     from foretaste.distributed.strategy import strategy_of_ranks

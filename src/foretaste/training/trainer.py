@@ -231,7 +231,7 @@ class Trainer(ABC):
         self.model.eval()
         test = validation.final
         if test is None and (test := validation.test()) is not None:
-            clock.counted(test, None)
+            clock.add_evaluation(test, None)
         return TrainingSummary(
             popularity=validation.beside_popularity(test),
             memory_mib=peak_memory_mib(self.model.device),
@@ -347,7 +347,7 @@ class EpochTrainer(Trainer):
                 evaluate=evaluate if is_selecting else None,
                 keep=keep,
                 checkpoint=checkpoint,
-                agreed=self.strategy.agreed,
+                broadcast=self.strategy.broadcast,
             )
             with errors_say_how_to_resume(run, interruption.command, writes=self.strategy.is_main):
                 try:

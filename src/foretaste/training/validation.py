@@ -148,7 +148,7 @@ class Validation:
 
         def value() -> float:
             evaluation = self.select()
-            value = self.strategy.agreed(evaluation[self.metric])
+            value = self.strategy.broadcast(evaluation[self.metric])
             found.setdefault(value, evaluation)  # of equal ones the first is kept
             return value
 

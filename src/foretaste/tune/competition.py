@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from foretaste._util.formatting import duration
 from foretaste._util.keywords import assign_settings
 from foretaste._util.memory import was_refused
-from foretaste._util.settings import Range, Threads, changed, check_settings, setting_error
+from foretaste._util.settings import Range, Threads, check_settings, non_defaults, setting_error
 from foretaste._util.terminal import print_error
 from foretaste.data.config import PrepareConfig
 from foretaste.data.dataset import Dataset
@@ -34,7 +34,7 @@ from foretaste.training.auto import selected_metric
 from foretaste.training.blending import blend, blend_weights
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
-from foretaste.training.display import displayed
+from foretaste.training.display import show_training
 from foretaste.training.request import TrainRequest
 from foretaste.tune.config import COMPETITIONS
 from foretaste.tune.directory import finished_run, trainings_at, write_tables
@@ -163,7 +163,7 @@ def train_and_rank(
 ) -> Leaderboard:
     """Carry out a request. `compete` says what is raised, and what the others are."""
     config = request.config
-    with displayed(callback, config) as display:
+    with show_training(callback, config) as display:
         data = open_data(request.data, display)
     data.heldout("test")  # raises DatasetError before the first training
     if request.tune:
@@ -203,7 +203,7 @@ def train_and_rank(
                 model: compare_evaluations(plain, found[model])[select_by]
                 for model, plain in without.items()
             },
-            given=changed(config),
+            given=non_defaults(config),
         )
         write_tables(place, board.grid(), board.notes(), board.rows())
         return board

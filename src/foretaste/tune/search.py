@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from foretaste._util.memory import was_refused
-from foretaste._util.settings import Count, Range, changed, check_settings
+from foretaste._util.settings import Count, Range, check_settings, non_defaults
 from foretaste.data.dataset import Dataset
 from foretaste.data.request import PrepareRequest
 from foretaste.errors import SettingError, TrainingError, UnsupportedError
@@ -30,7 +30,7 @@ from foretaste.training.auto import (
 )
 from foretaste.training.callbacks import Callback, Callbacks
 from foretaste.training.config import TrainingConfig, acting, applies
-from foretaste.training.display import displayed
+from foretaste.training.display import show_training
 from foretaste.training.request import TrainRequest
 from foretaste.training.search import chosen_settings
 from foretaste.tune.config import SEARCHES, TRIALS
@@ -129,7 +129,7 @@ class TuneRequest:
 def search_settings(search: TuneRequest, callback: Callback | None = None) -> Search:
     """Carry out a request; returns the trials. `tune_model` says what is raised."""
     began, request = time.monotonic(), search.train
-    with displayed(callback, request.config) as shown:
+    with show_training(callback, request.config) as shown:
         data = open_data(request.data, shown)
     check_validation(data)
     check_order(request.model, request.model_config, data)
@@ -188,7 +188,7 @@ def check_validation(data: Dataset) -> None:
 def _given(request: TrainRequest) -> dict[str, Any]:
     """The settings that differ from their defaults and have an effect."""
     kind = type(request.model_config)
-    return {**changed(acting(request.config, kind)), **changed(request.model_config)}
+    return {**non_defaults(acting(request.config, kind)), **non_defaults(request.model_config)}
 
 
 def _first(
@@ -197,7 +197,7 @@ def _first(
     """The settings of the first trial, as `train` chooses them: by a few fits on the validation
     part, and by rules. They are those of ``space``, and others that these fits choose."""
     device = resolve_device(request.config.device)
-    with displayed(callback, request.config) as shown:
+    with show_training(callback, request.config) as shown:
         search = chosen_settings(request, data, device, shown.fitting)
     found: dict[str, Any] = search.record.get("settings", {})
     model = sized(replace(request.model_config, **found), data)
@@ -256,7 +256,7 @@ def _try_next(
         return
     select_by = selected_metric(request.config, data.manifest.protocol)
     try:
-        with displayed(callback, request.config, searched) as shown:
+        with show_training(callback, request.config, searched) as shown:
             run = finished_run(request, Callbacks(shown, Pruning(trial, select_by)))
         study.complete(trial, _value(run, data, request.config, select_by))
     except Pruned:

@@ -202,7 +202,7 @@ def in_parts(
         def total(self, tensor: torch.Tensor) -> torch.Tensor:
             return torch.tensor(histories.item_index.numel())
 
-        def before(self, tensor: torch.Tensor) -> torch.Tensor:
+        def prefix_sum(self, tensor: torch.Tensor) -> torch.Tensor:
             before = seen.get(tensor.shape, torch.zeros_like(tensor))
             seen[tensor.shape] = before + tensor
             return before

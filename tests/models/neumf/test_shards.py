@@ -294,7 +294,7 @@ def measured(ranks: Ranks, case: Case) -> tuple[list[str], list[int], int]:
             num_bytes.append(ranks.num_bytes.total() - before)
     step.finish()
     tables = [model.get_parameter(name) for name in model.user_rows]
-    (own,) = (one.optimizer for one in step.optimizers if one.is_of_part)
+    (own,) = (one.optimizer for one in step.optimizers if one.is_sharded)
     state = [own.state[table] for table in tables]
     kept = [*tables, *(table.grad for table in tables)]
     kept += [each[kind] for each in state for kind in ("exp_avg", "exp_avg_sq")]

@@ -144,6 +144,6 @@ def test_the_prior_keeps_the_encoder_with_which_the_epoch_began(
     began = model.encoder_table.detach().clone()
     fill(model, 4)
     model(second)
-    assert torch.equal(model.kept["encoder_table"], began)
+    assert torch.equal(model.frozen_encoder["encoder_table"], began)
     model(first)
-    assert torch.equal(model.kept["encoder_table"], model.encoder_table)
+    assert torch.equal(model.frozen_encoder["encoder_table"], model.encoder_table)

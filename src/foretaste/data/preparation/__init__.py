@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Unpack
 
-from foretaste._util.files import atomic_directory, real_path, why_not_written
+from foretaste._util.files import atomic_directory, real_path, unwritable_message
 from foretaste._util.settings import given_or_default
 from foretaste.data.config import InputConfig, PairsConfig, PrepareConfig, Progress
 from foretaste.data.dataset import Dataset, open_dataset
@@ -150,11 +150,11 @@ def _dataset_of(request: PrepareRequest, progress: Progress | None) -> Dataset:
             dataset = _open_or_prepare(inputs, target, report, spark)
         else:
             dataset = _prepare(inputs, target, report, spark, overwrite=request.overwrite)
-    warn_of(dataset)
+    issue_warnings(dataset)
     return dataset
 
 
-def warn_of(dataset: Dataset) -> None:
+def issue_warnings(dataset: Dataset) -> None:
     """Issue the notes on a dataset, and the rows left out, as warnings. The warnings point at the
     line of the program that called foretaste."""
     package, frame, level = str(Path(__file__).parents[2]), sys._getframe(), 1
@@ -258,7 +258,7 @@ def _prepare(
             # wins until the renaming, which replaces nothing without ``overwrite``.
             check_output(output, overwrite)
     except OSError as error:
-        raise DatasetError(f"{output}: {why_not_written(error, 'write elsewhere')}") from None
+        raise DatasetError(f"{output}: {unwritable_message(error, 'write elsewhere')}") from None
     return Dataset(output, manifest)
 
 

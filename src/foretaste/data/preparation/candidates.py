@@ -12,7 +12,7 @@ from foretaste.data.preparation import steps
 from foretaste.data.preparation.columns import check_columns, find_columns
 from foretaste.data.preparation.reading import error_at, prefix_errors
 from foretaste.data.sources import Opener, open_lines, open_sources
-from foretaste.data.sources.source import READ_COMPRESSIONS, Source, quoted
+from foretaste.data.sources.source import READ_COMPRESSIONS, Source, sql_literal
 from foretaste.errors import InputError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Candidates:
         ):
             count, example = engine.row(query)
             if count:
-                found = engine.find_rows(source, f"{line} = {quoted(example)}", line)
+                found = engine.find_rows(source, f"{line} = {sql_literal(example)}", line)
                 raise InputError(
                     f"{found.place}: {problem}: {short_repr(example)} ({pluralize(count, 'line')} "
                     "like it)"

@@ -12,7 +12,7 @@ from typing import Literal
 
 from foretaste.data.config import IdType
 from foretaste.data.ids import MAX_BYTES
-from foretaste.data.sources.source import Column, Storage, quoted
+from foretaste.data.sources.source import Column, Storage, sql_literal
 
 Kind = Literal["short", "integer", "real", "text", "moment", "instant"]
 """The kind of value in a column. ``short`` are integers of 32 bits, in half the memory of others.
@@ -145,4 +145,4 @@ def _finite(real: str) -> str:
 
 def literals(texts: Iterable[str]) -> str:
     """Texts as a list of SQL literals."""
-    return ", ".join(map(quoted, texts))
+    return ", ".join(map(sql_literal, texts))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
-from foretaste._util.formatting import pluralize, short_repr, spelled_like
+from foretaste._util.formatting import pluralize, short_repr, similar_names
 from foretaste.data.config import InputConfig, PairsConfig
 from foretaste.data.ids import group_by_form
 from foretaste.data.preparation import steps
@@ -78,7 +78,9 @@ def find_columns(
     missing = [role for role in PAIR if role not in found and role not in named]
     if absent or missing:
         looks_for_time = "time" in roles and "time" not in found | named
-        error = InputError(_not_found(source, absent, missing, looks_for_time=looks_for_time))
+        error = InputError(
+            _missing_columns_error(source, absent, missing, looks_for_time=looks_for_time)
+        )
         if type(source) is TextFile and KNOWN.isdisjoint(map(plain, columns)):
             error = hint_lists(error, source.path, start_of_text(source.path, source.format))
         raise error
@@ -114,7 +116,7 @@ def check_columns(sources: Sequence[Source], needed: Iterable[str]) -> None:
         if absent := [short_repr(name) for name in names if name not in source.columns]:
             raise InputError(
                 f"{source.name}: has no column {', nor '.join(absent)}, which {sources[0].name} "
-                f"has; its columns are {_listed(list(source.columns))}"
+                f"has; its columns are {_join_names(list(source.columns))}"
             )
 
 
@@ -158,7 +160,7 @@ def describe_unused(
     titles = [name for name in unused if plain(name) in TITLES]
     if titles and items is None:
         reason += f"; --items with this file takes titles from {short_repr(titles[0])}"
-    return {"not used": _few(unused) + reason}
+    return {"not used": _abbreviate(unused) + reason}
 
 
 def find_time_like(source: Source) -> str | None:
@@ -196,7 +198,7 @@ class ItemDescriptions:
         # anything.
         key = key or next((name for name in ("id", "code") if name in columns), None)
         if key is None:
-            none = _none_looks_like(columns, "item_id", source.name)
+            none = _explain_missing_role(columns, "item_id", source.name)
             taken = config.item_column  # by the interactions
             others = f", or {named}" if taken is None else f" or {short_repr(taken)}"
             raise InputError(
@@ -256,7 +258,7 @@ class ItemDescriptions:
             "(SELECT described_id FROM described WHERE described_id IS NOT NULL "
             "GROUP BY described_id HAVING count(*) > 1)"
         ):
-            names = self._of_repeats(engine, names)
+            names = self._merge_repeats(engine, names)
         self._columns = list(names.values())
         return [f"described.{sql}" for sql in self._columns]
 
@@ -289,7 +291,7 @@ class ItemDescriptions:
         respell(engine, "described", self._columns, ids)
         return ids
 
-    def _of_repeats(self, engine: Engine, names: dict[str, str]) -> dict[str, str]:
+    def _merge_repeats(self, engine: Engine, names: dict[str, str]) -> dict[str, str]:
         """Reduce ``described`` to one row per id; returns the kept columns."""
         engine.rename("described", "repeated")
         repeated = "FROM repeated WHERE described_id IS NOT NULL GROUP BY described_id"
@@ -321,7 +323,9 @@ class ItemDescriptions:
                 self._has_several_titles = True
         engine.drop("repeated")
         if left_out := [name for name in names if name not in own]:
-            self._repeats.append(f"not kept, because they differ within an item: {_few(left_out)}")
+            self._repeats.append(
+                f"not kept, because they differ within an item: {_abbreviate(left_out)}"
+            )
         return own
 
     def check_used(self, engine: Engine) -> None:
@@ -345,8 +349,8 @@ class ItemDescriptions:
             if not self._others:
                 return f"none, because {file} has no column but the ids"
             none = (
-                f"none, because no column of {file} looks like a title: {_few(self._others)} "
-                "(--title-column names one)"
+                f"none, because no column of {file} looks like a title: "
+                f"{_abbreviate(self._others)} (--title-column names one)"
             )
             return "; ".join([none, *self._repeats])
         num_titled, num_items = engine.row(
@@ -390,7 +394,7 @@ def spellings_of_filtered(engine: Engine) -> list[str]:
     return [spelled for (spelled,) in others if normalize("NFC", spelled) in forms]
 
 
-def _not_found(
+def _missing_columns_error(
     source: Source, absent: Mapping[str, str], missing: Sequence[str], *, looks_for_time: bool
 ) -> str:
     """The message about all missing columns. With one message for each column, a user with a table
@@ -404,7 +408,7 @@ def _not_found(
         advice += ", and a column of times, if there is one, with --time-column"
     if absent:
         return f"{has_no_column(source, absent, hint)} None looks like {roles} either. {advice}."
-    return f"{_none_looks_like(_names(source), roles, source.name)}. {advice}.{hint}"
+    return f"{_explain_missing_role(_names(source), roles, source.name)}. {advice}.{hint}"
 
 
 def has_no_column(source: Source, absent: Mapping[str, str], hint: str = "") -> str:
@@ -413,8 +417,8 @@ def has_no_column(source: Source, absent: Mapping[str, str], hint: str = "") -> 
     asked = ", nor ".join(
         f"{short_repr(name)}, asked for with {flag(option)}" for option, name in absent.items()
     )
-    message = f"{source.name}: has no column {asked}; its columns are {_listed(columns)}"
-    meant = [match for name in absent.values() for match in spelled_like(name, columns)]
+    message = f"{source.name}: has no column {asked}; its columns are {_join_names(columns)}"
+    meant = [match for name in absent.values() for match in similar_names(name, columns)]
     if meant:
         return f"{message}; did you mean {' and '.join(map(short_repr, meant))}?"
     return f"{message}.{hint}"
@@ -425,8 +429,8 @@ def _names(source: Source) -> list[str]:
     return [*source.columns, *filter(None, source.repeated)]
 
 
-def _none_looks_like(columns: Sequence[str], role: str, where: str) -> str:
-    return f"{where}: none of its columns looks like {role}: {_listed(columns)}"
+def _explain_missing_role(columns: Sequence[str], role: str, where: str) -> str:
+    return f"{where}: none of its columns looks like {role}: {_join_names(columns)}"
 
 
 def _header_hint(source: Source) -> str:
@@ -454,17 +458,17 @@ def _index_hint(source: Source) -> str:
     """A sentence on the named index of a frame, which is not read."""
     if not isinstance(source, Frame) or not source.index_names:
         return ""
-    names = _listed(source.index_names)
+    names = _join_names(source.index_names)
     return f" Its index has {names}: frame.reset_index() makes columns of it."
 
 
-def _listed(names: Sequence[str], most: int = 20) -> str:
+def _join_names(names: Sequence[str], most: int = 20) -> str:
     """Names; if there are many, the first names and the number of the others."""
     if len(names) <= most + 1:  # the last name takes no more room than "and 1 more"
         return ", ".join(map(short_repr, names))
     return f"{', '.join(map(short_repr, names[:most]))} and {len(names) - most} more"
 
 
-def _few(names: Sequence[str]) -> str:
+def _abbreviate(names: Sequence[str]) -> str:
     """Names for a line of a summary."""
-    return _listed(names, 5)
+    return _join_names(names, 5)

@@ -18,7 +18,7 @@ from foretaste.data.manifest import TRAIN_FILE
 from foretaste.data.preparation.casts import Spellings
 from foretaste.data.preparation.engine import Engine, Found, Row
 from foretaste.data.sources.arrow import Frame
-from foretaste.data.sources.source import Source, quoted
+from foretaste.data.sources.source import Source, sql_literal
 from foretaste.data.sources.text import TextFile
 from foretaste.errors import InputError, SettingError
 
@@ -152,7 +152,7 @@ class DuckDBEngine(Engine):
     def find_rows(self, source: Source, where: str, value: str) -> Found:
         # A table scan numbers rows in their order only if that order is kept.
         self.run("SET preserve_insertion_order = true")
-        fits = f"{where} AND {source.kept}" if source.kept else where
+        fits = f"{where} AND {source.condition}" if source.condition else where
         count, row, num_rows, first = self.row(
             f"SELECT count(CASE WHEN fits THEN 1 END), min(CASE WHEN fits THEN nth END), count(*), "
             f"arg_min(struct_pack(value), CASE WHEN fits THEN nth END) FROM ("
@@ -176,7 +176,7 @@ class DuckDBEngine(Engine):
         self.run(f"ALTER TABLE {table} RENAME TO {name}")
 
     def write(self, query: str, path: Path) -> None:
-        self.run(f"COPY ({query}) TO {quoted(real_path(path))} (FORMAT parquet)")
+        self.run(f"COPY ({query}) TO {sql_literal(real_path(path))} (FORMAT parquet)")
 
     def write_train(self, query: str, directory: Path, num_rows: int) -> list[str]:
         self.write(query, directory / TRAIN_FILE)

@@ -20,7 +20,7 @@ from foretaste.data.preparation.columns import (
 )
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.database import Database
-from foretaste.data.sources.source import Column, Source, Storage, identifier, quoted
+from foretaste.data.sources.source import Column, Source, Storage, identifier, sql_literal
 from foretaste.data.sources.text import TextFile
 from foretaste.errors import InputError, SettingError
 
@@ -55,7 +55,7 @@ class _Feature:
         column = source.columns[self.name]
         values, value = column.values, column.sql
         if self.mark:
-            values = engine.sql.split.format(text=value, mark=quoted(self.mark))
+            values = engine.sql.split.format(text=value, mark=sql_literal(self.mark))
         if values:
             value = engine.sql.each.format(values=values)
         rows = f"(SELECT {item_id} AS described_id, {value} AS element FROM {source.relation})"
@@ -72,7 +72,7 @@ class ItemFeatures:
     def __init__(self, items: ItemDescriptions, asked: Sequence[str]) -> None:
         self._items = items
         self._source = source = items.source
-        self._features = [_found(source, text) for text in asked]
+        self._features = [_find_feature(source, text) for text in asked]
         names = [feature.name for feature in self._features]
         for feature in self._features:
             name, column = feature.name, source.columns[feature.name]
@@ -162,7 +162,7 @@ class ItemFeatures:
                 f"frame['{name}_band'] = pandas.qcut(frame[{name!r}], 10, labels=False) makes one"
             )
         column, band = identifier(name), identifier(f"{name}_band")
-        table = "TABLE" if isinstance(self._source, Database) else quoted(self._source.name)
+        table = "TABLE" if isinstance(self._source, Database) else sql_literal(self._source.name)
         return (
             f"this makes one: SELECT *, ntile(10) OVER (ORDER BY {column}) AS {band} FROM {table}"
         )
@@ -257,14 +257,14 @@ class ItemFeatures:
     def queries(self) -> dict[str, str]:
         """The contents of the files, by their names."""
         cases = " ".join(
-            f"WHEN {number} THEN {quoted(feature.name)}"
+            f"WHEN {number} THEN {sql_literal(feature.name)}"
             for number, feature in enumerate(self._features)
         )
         values = steps.FEATURE_VALUES_FILE.format(cases=cases)
         return {"features": steps.FEATURES_FILE, "feature_values": values}
 
 
-def _found(source: Source, text: str) -> _Feature:
+def _find_feature(source: Source, text: str) -> _Feature:
     """The column that ``text`` names, with the sign between its values if ``text`` has one."""
     columns = [*source.columns, *source.repeated]
     if text not in columns and text[:-1] in columns and not text[-1].isalnum():

@@ -12,7 +12,7 @@ from foretaste.data.config import PrepareConfig
 from foretaste.data.ids import group_by_form
 from foretaste.data.preparation.casts import cast, literals
 from foretaste.data.preparation.reading import Raw
-from foretaste.data.sources.source import Column, quoted
+from foretaste.data.sources.source import Column, sql_literal
 
 if TYPE_CHECKING:
     from foretaste.data.preparation.engine import Engine
@@ -60,7 +60,7 @@ def describe_ids(
         if raw.kinds[role] != "text":
             continue
         engine.make("seen", f"SELECT {role} AS id, count(*) AS num_rows FROM raw GROUP BY {role}")
-        problems = [*problems_of(engine, "seen"), *_spelled_twice(engine)]
+        problems = [*problems_of(engine, "seen"), *_describe_spelled_twice(engine)]
         is_auto = getattr(config, f"{role}_type") == "auto"
         found = _odd_ids(engine, raw, columns[role]) if is_auto else []
         if problems:
@@ -101,7 +101,7 @@ def _odd_ids(engine: Engine, raw: Raw, column: str) -> list[str]:
     if not 0 < num_odd <= _ODD_SHARE * num_rows or num_ids > _MOST_ODD_IDS:
         return []
     are_none = "is not an integer" if num_odd == 1 else "are not integers"
-    place = engine.find_value(raw.sources, column, "text", quoted(first)).place
+    place = engine.find_value(raw.sources, column, "text", sql_literal(first)).place
     # The note omits the folder, which differs from machine to machine.
     return [
         f"are text, because {int(num_odd):,} of {num_rows:,} values {are_none}: "
@@ -141,7 +141,7 @@ def describe_most_active(engine: Engine) -> dict[str, str]:
     return notes
 
 
-def _spelled_twice(engine: Engine) -> list[str]:
+def _describe_spelled_twice(engine: Engine) -> list[str]:
     """The note on ids that differ in their Unicode form alone, if any."""
     where = engine.sql.matches.format(text="id", pattern=_MAY_NOT_BE_NFC)
     spellings = group_by_form(id for (id,) in engine.run(f"SELECT id FROM seen WHERE {where}"))

@@ -34,7 +34,7 @@ from foretaste.data.preparation.reading import (
 from foretaste.data.preparation.times import OPTION, Times
 from foretaste.data.preparation.writing import queries_of_ids, write_parts
 from foretaste.data.sources import describe_files
-from foretaste.data.sources.source import Source, quoted
+from foretaste.data.sources.source import Source, sql_literal
 from foretaste.errors import InputError, SettingError
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Pipeline:
         if plan.protocol == "temporal":
             self.check_no_ranks(times)
         if plan.protocol == NEW_ITEMS:
-            is_by_time = times is not None and not self.why_no_times(times)
+            is_by_time = times is not None and not self.times_problem(times)
             self._plan = replace(plan, label=NEW_ITEMS if is_by_time else f"{NEW_ITEMS} (random)")
         progress("filter")
         rows = self.keep_events("raw")
@@ -427,7 +427,7 @@ class Pipeline:
     def check_no_ranks(self, times: Times | None) -> None:
         """Raise SettingError if all times are equal, or each user's own ranks."""
         assert times is not None
-        if problem := self.why_no_times(times):
+        if problem := self.times_problem(times):
             raise SettingError(
                 f"protocol temporal needs real times, and in column {short_repr(times.column)} "
                 f"{problem}"
@@ -435,7 +435,7 @@ class Pipeline:
                 "for --protocol leave-one-out or held-out-users"
             )
 
-    def why_no_times(self, times: Times) -> str:
+    def times_problem(self, times: Times) -> str:
         """The reason why times in table ``raw`` cannot compare users; empty if they can."""
         if times.first == times.last:
             time = times.date_of(times.first) if times.per_second else times.first
@@ -723,7 +723,7 @@ class Pipeline:
                 *([plan.targets.get("validation", "")] * (split == "test")),
             ]
             without_history = steps.WITHOUT_HISTORY.format(
-                target=part, known=", ".join(map(quoted, known))
+                target=part, known=", ".join(map(sql_literal, known))
             )
             counts[f"num_{split}_users_without_history"] = engine.count(without_history)
             if part != split:
@@ -797,7 +797,7 @@ class Pipeline:
 
 def _is_event(events: Iterable[str]) -> str:
     """SQL that is true for rows of these event types."""
-    return steps.OF_EVENTS.format(events=", ".join(map(quoted, events)))
+    return steps.OF_EVENTS.format(events=", ".join(map(sql_literal, events)))
 
 
 def _double(value: float) -> str:

@@ -15,7 +15,7 @@ from foretaste.data.preparation.columns import (
     is_rank,
 )
 from foretaste.data.sources.database import Database
-from foretaste.data.sources.source import Source, quoted
+from foretaste.data.sources.source import Source, sql_literal
 from foretaste.data.spellings import NAMED, PAIR, find_spelling
 from foretaste.errors import InputError, SettingError
 
@@ -83,7 +83,7 @@ class Plan:
         factors = ["weight" if "weight" in self.columns else "CAST(1 AS DOUBLE)"]
         if self.events:
             cases = " ".join(
-                f"WHEN {quoted(event)} THEN CAST({weight or 1.0!r} AS DOUBLE)"
+                f"WHEN {sql_literal(event)} THEN CAST({weight or 1.0!r} AS DOUBLE)"
                 for event, weight in self.events.items()
             )
             factors.append(f"CASE event {cases} END")
@@ -125,7 +125,7 @@ def make_plan(
         found = {role: name for role, name in found.items() if role not in ("time", "clock")}
     has_times = "time" in found
     protocol, has_validation = _split(config, parts, has_order=has_times or bool(config.order))
-    _check_columns_for(config, protocol, found)
+    _check_columns(config, protocol, found)
     filters = _filters(config, protocol, has_ratings="rating" in found)
     needed = {"user_id", "item_id", "time", "clock", *NAMED}
     if "min_rating" in filters:
@@ -211,7 +211,7 @@ def _check_rows(config: PrepareConfig, sources: Sequence[Source]) -> None:
             )
 
 
-def _check_columns_for(config: PrepareConfig, protocol: str, found: dict[str, str]) -> None:
+def _check_columns(config: PrepareConfig, protocol: str, found: dict[str, str]) -> None:
     time = found.get("time")
     # A rank orders the interactions of one user, and cannot compare two users.
     if protocol == "temporal" or config.half_life is not None:

@@ -27,7 +27,7 @@ from foretaste.data.preparation.times import (
     with_own_units,
     with_time_format,
 )
-from foretaste.data.sources.source import TIMES, Column, Source, Storage, names_of, quoted
+from foretaste.data.sources.source import TIMES, Column, Source, Storage, names_of, sql_literal
 from foretaste.errors import InputError
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def _kinds_of_sample(
     """The kinds that the first rows suggest; all rows decide, because a later value may not fit."""
     limit = f"LIMIT {_SAMPLE_ROWS}"
     starts = (
-        replace(source, relation=f"(SELECT * FROM {source.rows_kept} {limit})", kept="")
+        replace(source, relation=f"(SELECT * FROM {source.rows_kept} {limit})", condition="")
         for source in sources
     )
     sample = [next((start for start in starts if engine.count(start.relation)), sources[0])]
@@ -252,7 +252,7 @@ def _without_empty_ids(
             _is_id(engine, source.columns[columns[role]], empty_values)
             for role in ("user_id", "item_id")
         )
-        kept.append(replace(source, kept=is_whole))
+        kept.append(replace(source, condition=is_whole))
         num_rows += (num_of_source := engine.count(source.relation))
         num_dropped += num_of_source - engine.count(kept[-1].rows_kept)
     if num_rows and num_dropped == num_rows:
@@ -303,7 +303,7 @@ def _type_advice(role: str, name: str, column: Column) -> str:
     if role == "time":
         return ""
     if column.storage == "truth" and not role.endswith("_id"):
-        return _of_truth(name, "true")
+        return _truth_advice(name, "true")
     if "binary" in column.type_name:
         how = f"frame[{name!r}].map(bytes.hex) in pandas, hex({name}) in SQL"
     else:
@@ -422,7 +422,7 @@ def _bad_value(
             text = f"CASE WHEN {is_id} THEN CAST({column.sql} AS STRING) END"
         if column.text is None and column.storage in TIMES:
             # The message has only the type.
-            text = f"CASE WHEN {column.sql} IS NOT NULL THEN {quoted(column.type_name)} END"
+            text = f"CASE WHEN {column.sql} IS NOT NULL THEN {sql_literal(column.type_name)} END"
         misfit = f"{cast(engine.sql, column, kind)} IS NULL"
         found = engine.find_rows(source, misfit, text)
         if not found.count:
@@ -474,7 +474,7 @@ def _advice(role: str, name: str, column: Column, kind: Kind, example: str) -> s
     word = "" if role == "time" else _TRUTH.get(example.lower(), "")
     if example.istitle():
         word = word.title()
-    return _of_truth(name, word.upper() if example.isupper() else word)
+    return _truth_advice(name, word.upper() if example.isupper() else word)
 
 
 def _advice_on_comma(number: str) -> str:
@@ -487,7 +487,7 @@ def _advice_on_comma(number: str) -> str:
     return f"; write {plain} if the comma separates thousands, {decimal} if it separates decimals"
 
 
-def _of_truth(name: str, word: str) -> str:
+def _truth_advice(name: str, word: str) -> str:
     """The advice for a column of true and false, which writes true as ``word``."""
     return word and (
         f"; --event-column {shlex.quote(name)} --events {word} keeps the rows with {word} "

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 from foretaste._util.files import real_path
 from foretaste.data.preparation.casts import Spellings
 from foretaste.data.preparation.engine import Engine, Found, Row
-from foretaste.data.preparation.spark_session import Spark, translated
-from foretaste.data.preparation.spark_sources import View, registered, with_backslashes
+from foretaste.data.preparation.spark_session import Spark, translate_errors
+from foretaste.data.preparation.spark_sources import View, double_backslashes, register_views
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.source import Source
 from foretaste.errors import DatasetError, InputError
@@ -65,11 +65,11 @@ class SparkEngine(Engine):
                     f"{source.name}: is in memory already, and engine spark reads files and "
                     "tables; prepare it with engine duckdb"
                 )
-        with translated():
-            return registered(self._spark.session, sources)
+        with translate_errors():
+            return register_views(self._spark.session, sources)
 
     def run(self, sql: str) -> list[Row]:
-        with translated():
+        with translate_errors():
             return [tuple(row) for row in self._query(sql).collect()]
 
     def find_rows(self, source: Source, where: str, value: str) -> Found:
@@ -84,14 +84,14 @@ class SparkEngine(Engine):
         # Tables are files, not in Spark's cache: a cached table carries the plans of all tables
         # before it, and each step then took Spark longer.
         place = self._scratch / f"{table}-{uuid4().hex}"
-        with translated():
+        with translate_errors():
             rows = self._query(query)
             rows.write.parquet(_uri(place))
             _files_in(place)
             self._keep(table, place, rows.schema)
 
     def define(self, view: str, query: str) -> None:
-        with translated():
+        with translate_errors():
             self._query(query).createOrReplaceTempView(view)
         self._views.append(view)
 
@@ -113,7 +113,9 @@ class SparkEngine(Engine):
     def write(self, query: str, path: Path) -> None:
         rows = self._query(query)
         # One task sorts the rows again, because Spark promises no order among files.
-        (file,) = self._written(rows.repartition(1), rows.columns[:2], path.with_suffix(".tmp"))
+        (file,) = self._write_sorted(
+            rows.repartition(1), rows.columns[:2], path.with_suffix(".tmp")
+        )
         file.rename(path)
         shutil.rmtree(path.with_suffix(".tmp"))
 
@@ -122,7 +124,7 @@ class SparkEngine(Engine):
         num_files = math.ceil(num_rows / _ROWS_OF_FILE)
         # The user alone decides the ranges, so no user is in two files.
         parts = rows.repartitionByRange(num_files, "user_index")
-        files = self._written(parts, rows.columns[:2], directory / "written")
+        files = self._write_sorted(parts, rows.columns[:2], directory / "written")
         (directory / "train").mkdir()
         names = [f"train/part-{number:05d}.parquet" for number in range(len(files))]
         for file, name in zip(files, names, strict=True):
@@ -130,16 +132,16 @@ class SparkEngine(Engine):
         shutil.rmtree(directory / "written")
         return names
 
-    def _written(self, rows: DataFrame, order: list[str], directory: Path) -> list[Path]:
+    def _write_sorted(self, rows: DataFrame, order: list[str], directory: Path) -> list[Path]:
         """Write rows into files, each sorted by these columns; returns the files in order."""
-        with translated():
+        with translate_errors():
             writer = rows.sortWithinPartitions(*order).write
             writer = writer.option("parquet.block.row.count.limit", _ROWS_OF_GROUP)
             writer.parquet(_uri(directory))
         return _files_in(directory)
 
     def _query(self, sql: str) -> DataFrame:
-        return self._spark.session.sql(with_backslashes(sql))
+        return self._spark.session.sql(double_backslashes(sql))
 
     def _keep(self, table: str, place: Path, schema: StructType) -> None:
         rows = self._spark.session.read.schema(schema).parquet(_uri(place))

@@ -80,7 +80,7 @@ class Spark:
             )
         # This logger would print every failed query beside the one message of foretaste.
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-        started = self._started() if self._starts else SparkSession.builder.getOrCreate()
+        started = self._start_session() if self._starts else SparkSession.builder.getOrCreate()
         session = started.newSession()
         for name, value in _SETTINGS.items():
             session.conf.set(name, value)
@@ -89,12 +89,12 @@ class Spark:
     def open_named(self, name: str, format: FileFormat) -> Source:
         """The source of this name in Spark; InputError if Spark has none."""
         try:
-            with translated():
+            with translate_errors():
                 return open_named(self.session, name, format)
         except InputError as error:
             raise InputError(str(error) if name in str(error) else f"{name}: {error}") from None
 
-    def _started(self) -> SparkSession:
+    def _start_session(self) -> SparkSession:
         config = self._config
         java = os.environ.get("JAVA_HOME")
         if shutil.which(Path(java, "bin", "java") if java else "java") is None:
@@ -154,7 +154,7 @@ def _stderr_to(descriptor: int) -> Iterator[None]:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Raise InputError if Spark cannot read an input, SettingError if the memory limit is too low,
     OSError if the disk is full."""
     try:

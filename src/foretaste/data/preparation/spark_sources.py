@@ -32,7 +32,7 @@ from foretaste.data.sources.source import (
     Storage,
     identifier,
     names_of,
-    quoted,
+    sql_literal,
 )
 from foretaste.data.sources.text import TextFile
 from foretaste.errors import InputError
@@ -91,7 +91,7 @@ class View(Source):
         return path if file is None else file.name
 
 
-def registered(session: SparkSession, sources: Sequence[Source]) -> list[Source]:
+def register_views(session: SparkSession, sources: Sequence[Source]) -> list[Source]:
     """Views of the sources. All local files of one format share a view, because each view takes
     Spark jobs of its own.
 
@@ -199,9 +199,9 @@ def open_named(session: SparkSession, name: str, format: FileFormat | None = Non
     """
     if name.startswith(TABLE):
         rows = session.table(name.removeprefix(TABLE))
-        return _typed(session, name, rows, _summed(name, rows))
+        return _make_view(session, name, rows, _checksum_rows(name, rows))
     _refuse_table(session, name)
-    listed = _listed(session, name)
+    listed = _list_files(session, name)
     if format is not None and format.layout == "lists":
         size, state = _state_of(listed)
         return replace(_lists_in(session, name, format, name), size=size, state=state)
@@ -209,7 +209,7 @@ def open_named(session: SparkSession, name: str, format: FileFormat | None = Non
         if Path(path).suffix.lower() not in PARQUET_SUFFIXES:
             raise InputError(f"{path}: {_NO_PARQUET}")
     rows = _reader_of(session).parquet(name).select("*", f.expr(_FILE_OF_ROW))
-    return replace(_typed(session, name, rows, listed), file="file_of_row")
+    return replace(_make_view(session, name, rows, listed), file="file_of_row")
 
 
 def _refuse_table(session: SparkSession, name: str) -> None:
@@ -225,7 +225,7 @@ def _refuse_table(session: SparkSession, name: str) -> None:
                 raise is_table(folder, kind, log)
 
 
-def _typed(
+def _make_view(
     session: SparkSession, name: str, rows: DataFrame, listed: list[tuple[str, int, str]]
 ) -> View:
     """The source of a DataFrame's rows."""
@@ -260,7 +260,7 @@ def _state_of(listed: list[tuple[str, int, str]]) -> tuple[int, str]:
     ).hexdigest()
 
 
-def _listed(session: SparkSession, name: str) -> list[tuple[str, int, str]]:
+def _list_files(session: SparkSession, name: str) -> list[tuple[str, int, str]]:
     """Path, size and time of change of the files of a name, in order."""
     files = _reader_of(session).format("binaryFile").load(name)
     rows = files.selectExpr("path", "length", "CAST(modificationTime AS STRING)").collect()
@@ -269,25 +269,25 @@ def _listed(session: SparkSession, name: str) -> list[tuple[str, int, str]]:
     return sorted(tuple(row) for row in rows)
 
 
-def _summed(name: str, rows: DataFrame) -> list[tuple[str, int, str]]:
+def _checksum_rows(name: str, rows: DataFrame) -> list[tuple[str, int, str]]:
     """A table's name, and a checksum of its rows. The files cannot replace the rows: a view, or a
     table with versions, may change without a change of its files."""
     # The hash includes the column names, because a NULL adds nothing to a hash: a value and a NULL
     # beside it could change places unnoticed. Values are hashed as text, because a map has no hash.
     values = ", ".join(
-        f"{quoted(column)}, CAST({identifier(column)} AS STRING)" for column in rows.columns
+        f"{sql_literal(column)}, CAST({identifier(column)} AS STRING)" for column in rows.columns
     )
     # The checksum is a sum, because rows have no order, and a sum of decimals, because a sum of
     # 64-bit hashes would overflow.
-    total = with_backslashes(f"sum(CAST(xxhash64({values}) AS DECIMAL(38, 0)))")
+    total = double_backslashes(f"sum(CAST(xxhash64({values}) AS DECIMAL(38, 0)))")
     content = tuple(rows.selectExpr("count(*)", total).collect()[0])
     return [(name, 0, f"{rows.schema.simpleString()} {content}")]
 
 
-def with_backslashes(sql: str) -> str:
+def double_backslashes(sql: str) -> str:
     """Standard SQL with backslashes doubled in literals, because Spark reads them as escapes."""
 
-    def escaped(found: re.Match[str]) -> str:
+    def escape(found: re.Match[str]) -> str:
         return found[0].replace("\\", "\\\\") if found[0].startswith("'") else found[0]
 
-    return _LITERAL.sub(escaped, sql)
+    return _LITERAL.sub(escape, sql)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from foretaste._util.formatting import pluralize, short_repr
 from foretaste._util.settings import setting_error
 from foretaste.data.preparation.casts import Kind, cast
-from foretaste.data.sources.source import TIMES, Source, Storage, quoted
+from foretaste.data.sources.source import TIMES, Source, Storage, sql_literal
 from foretaste.errors import InputError, SettingError
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Times:
     def describe(self) -> dict[str, str]:
         """The first and last time; a note on several units, on days written as numbers, and on
         times before 1995 or after the next month."""
-        ends = f"{_plain(self.first)} to {_plain(self.last)}"
+        ends = f"{_format_number(self.first)} to {_format_number(self.last)}"
         if self.per_second is None:
             if self.num_of_unit:
                 return {"times": ends, "units of time": self.unit_problem()}
@@ -214,7 +214,7 @@ def _months_now() -> int:
     return now.year * 12 + now.month - 1
 
 
-def _plain(number: float) -> str:
+def _format_number(number: float) -> str:
     return str(int(number)) if number == int(number) else str(number)
 
 
@@ -250,7 +250,8 @@ def with_own_units(
             unit: [file for of, file in found if of == number] for unit, found in files_of.items()
         }
         cases = " ".join(
-            f"WHEN {source.file} IN ({', '.join(map(quoted, files))}) THEN 1e{6 - _UNITS[unit]}"
+            f"WHEN {source.file} IN ({', '.join(map(sql_literal, files))}) "
+            f"THEN 1e{6 - _UNITS[unit]}"
             for unit, files in files.items()
             if files
         )
@@ -286,7 +287,7 @@ def with_time_format(
         column = source.columns[name]
         if column.storage == "text":
             try:
-                (found,) = engine.row(f"SELECT typeof(try_strptime('', {quoted(format)}))")
+                (found,) = engine.row(f"SELECT typeof(try_strptime('', {sql_literal(format)}))")
             except InputError:
                 raise setting_error(
                     "time_format", format, "one as strptime has it, such as %d/%m/%Y"
@@ -294,7 +295,7 @@ def with_time_format(
             # strptime reads the words infinity and epoch in any format, so a digit is required.
             sql = (
                 f"CASE WHEN regexp_matches({column.sql}, '[0-9]') "
-                f"THEN try_strptime({column.sql}, {quoted(format)}) END"
+                f"THEN try_strptime({column.sql}, {sql_literal(format)}) END"
             )
             column = replace(
                 column, sql=sql, storage=_STORED[found], text=column.sql, time_format=format
@@ -367,7 +368,7 @@ def _formats_of(engine: Engine, sources: Sequence[Source], name: str, example: s
         text = column.text or column.sql
         # %Y reads 24 as the year 24.
         counts = ", ".join(
-            f"count(CASE WHEN year(try_strptime({text}, {quoted(format)})) > 999 THEN 1 END)"
+            f"count(CASE WHEN year(try_strptime({text}, {sql_literal(format)})) > 999 THEN 1 END)"
             for format in formats
         )
         num_times, *found = engine.row(

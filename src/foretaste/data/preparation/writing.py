@@ -35,13 +35,13 @@ def write_parts(
     Returns the descriptions by file name, and the digest of a training part in several files.
     """
     train_files = engine.write_train(train, directory, engine.count("train"))
-    parts = _described(directory, *train_files)
+    parts = _describe_files(directory, *train_files)
     train_digest = ""
     if train_files != [TRAIN_FILE]:
         train_digest = content_digest(*(directory / name for name in train_files))
     for name, query in queries.items():
         engine.write(query, directory / f"{name}.parquet")
-        parts |= _described(directory, f"{name}.parquet")
+        parts |= _describe_files(directory, f"{name}.parquet")
     return parts, train_digest
 
 
@@ -60,7 +60,7 @@ def queries_of_ids(kinds: Mapping[str, Kind], item_columns: Sequence[str]) -> di
     return {"users": steps.USERS_FILE.format(user_id=ids["user_id"]), "items": items}
 
 
-def _described(directory: Path, *names: str) -> dict[str, Part]:
+def _describe_files(directory: Path, *names: str) -> dict[str, Part]:
     """The descriptions of the files of one part, by name."""
     files = [directory / name for name in names]
     # DuckDB returned rows of an ORDER BY unsorted (so far not in a COPY), and readers rely on
@@ -108,7 +108,7 @@ def content_digest(*files: Path) -> str:
             arrays: Iterable[pa.Array] = _values(files, name)
         else:
             # Text adds the length of each value, -1 for NULL, then the bytes of all values.
-            tables = [file.read(columns=[name]) for file in _opened(files)]
+            tables = [file.read(columns=[name]) for file in _open_each(files)]
             column = pa.concat_tables(tables).column(0).cast(pa.large_binary())
             texts = column.to_pylist()
             lengths = np.array([-1 if text is None else len(text) for text in texts], np.int64)
@@ -119,7 +119,7 @@ def content_digest(*files: Path) -> str:
     return sha256.hexdigest()
 
 
-def _opened(files: Iterable[Path]) -> Iterator[pq.ParquetFile]:
+def _open_each(files: Iterable[Path]) -> Iterator[pq.ParquetFile]:
     """Each file, closed before the next is opened."""
     # Spark may write a training part of thousands of files, more than a process may have open.
     for file in files:
@@ -129,7 +129,7 @@ def _opened(files: Iterable[Path]) -> Iterator[pq.ParquetFile]:
 
 def _values(files: Iterable[Path], name: str) -> Iterator[pa.Array]:
     """The values of a column of numbers, one array per row group; empty row groups are left out."""
-    for file in _opened(files):
+    for file in _open_each(files):
         for group in range(file.num_row_groups):
             if file.metadata.row_group(group).num_rows:
                 yield numbers(file.read_row_group(group, columns=[name]).column(0))

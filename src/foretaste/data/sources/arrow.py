@@ -23,7 +23,7 @@ from foretaste.data.sources.source import (
     Storage,
     file_state,
     path_literal,
-    repeated_in,
+    repeated_names,
 )
 from foretaste.errors import InputError
 
@@ -47,7 +47,7 @@ def open_parquet(path: Path) -> Source:
     rows = f"read_parquet({path_literal(path)}, hive_partitioning=false) AS rows({columns})"
     return Source(
         name=str(path), relation=f"(SELECT * FROM {rows})", size=size, modified_ns=modified_ns,
-        columns=by_position(schema.names, schema.types), repeated=repeated_in(schema.names),
+        columns=number_columns(schema.names, schema.types), repeated=repeated_names(schema.names),
         path=path,
     )  # fmt: skip
 
@@ -87,9 +87,9 @@ class Frame(Source):
                 "a row for each interaction"
             )
         return cls(
-            name=name, relation="", columns=by_position(names, [pa.null()] * len(names)), size=0,
+            name=name, relation="", columns=number_columns(names, [pa.null()] * len(names)), size=0,
             convert=convert, table=pa.table({}), given=source, index_names=_index_names(source),
-            repeated=repeated_in(names),
+            repeated=repeated_names(names),
         )  # fmt: skip
 
     @property
@@ -99,7 +99,7 @@ class Frame(Source):
     def reading(self, names: Iterable[str]) -> Self:
         columns, values = dict(self.columns), {}
         for name in names:
-            column, type_name = self._converted(name)
+            column, type_name = self._convert(name)
             columns[name] = replace(_column(columns[name].sql, column.type), type_name=type_name)
             values[columns[name].sql] = column
         table = pa.table(values)
@@ -108,12 +108,12 @@ class Frame(Source):
             relation=f"frame_{id(table)}",
         )  # fmt: skip
 
-    def _converted(self, name: str) -> tuple[pa.ChunkedArray, str]:
+    def _convert(self, name: str) -> tuple[pa.ChunkedArray, str]:
         """The named column, and its type before; InputError if Arrow cannot represent its
         values."""
         try:
             column = self.convert(name).column(0)
-            return _plain(column), str(column.type)
+            return _plain_column(column), str(column.type)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             problem = error.args[0] if isinstance(error, pa.ArrowException) else error
             one_type = (
@@ -150,7 +150,7 @@ def refuse_rows(source: Sequence[object]) -> None:
     if row is not None:
         kind = type(source).__name__
         raise InputError(
-            f"{_SOURCES}; got a {kind} of rows such as {short_repr(row)}{_as_frame(row)}"
+            f"{_SOURCES}; got a {kind} of rows such as {short_repr(row)}{_frame_advice(row)}"
         )
 
 
@@ -159,7 +159,7 @@ def _index_names(source: Any) -> tuple[str, ...]:
     return tuple(str(name) for name in names if name is not None)
 
 
-def _as_frame(source: object) -> str:
+def _frame_advice(source: object) -> str:
     """The advice to make a frame from rows, or from columns by name."""
     if not isinstance(source, Sequence | Mapping | np.ndarray):
         return ""
@@ -172,7 +172,7 @@ def _names_and_columns(source: Any) -> tuple[list[str], Callable[[str], pa.Table
     if hasattr(source, "iloc") and hasattr(source, "columns"):
         names = list(map(str, source.columns))
 
-        def of_pandas(name: str) -> pa.Table:
+        def read_pandas(name: str) -> pa.Table:
             position = names.index(name)
             column = source.iloc[:, position : position + 1]
             table = pa.Table.from_pandas(column, preserve_index=False)
@@ -180,7 +180,7 @@ def _names_and_columns(source: Any) -> tuple[list[str], Callable[[str], pa.Table
                 _check_offsets(column.iloc[:, 0])
             return table
 
-        return names, of_pandas
+        return names, read_pandas
     # Polars has types that Arrow lacks, such as integers of 128 bits.
     if hasattr(source, "get_columns"):
         return list(source.columns), lambda name: pa.table(source.select([name]))
@@ -220,7 +220,7 @@ def _to_arrow(source: Any) -> pa.Table:
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
         return pa.table(source)
     if not hasattr(source, "tocoo"):
-        hint = "; call its collect() first" if hasattr(source, "collect") else _as_frame(source)
+        hint = "; call its collect() first" if hasattr(source, "collect") else _frame_advice(source)
         raise InputError(f"{_SOURCES}; got {type(source).__name__}{hint}")
     # Only compressed formats have a structure to check, unlike coordinates.
     if hasattr(source, "check_format"):
@@ -238,7 +238,7 @@ def _to_arrow(source: Any) -> pa.Table:
     return pa.table({name: column[is_entry] for name, column in columns.items()})
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column in a type that DuckDB reads."""
     if pa.types.is_dictionary(column.type):
         kind = column.type.value_type
@@ -257,10 +257,10 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def by_position(names: Sequence[str], types: Sequence[pa.DataType]) -> dict[str, Column]:
+def number_columns(names: Sequence[str], types: Sequence[pa.DataType]) -> dict[str, Column]:
     """Columns called c0, c1, ... in a query, because an unread column may have any name and DuckDB
     ignores case in names. Names that several columns share are left out."""
-    repeated = repeated_in(names)
+    repeated = repeated_names(names)
     return {
         name: _column(f"c{position}", kind)
         for position, (name, kind) in enumerate(zip(names, types, strict=True))

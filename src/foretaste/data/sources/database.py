@@ -18,15 +18,15 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from foretaste._util.documents import Json
-from foretaste._util.files import NO_ROOM, open_regular, real_path, why_not_written
+from foretaste._util.files import NO_ROOM, open_regular, real_path, unwritable_message
 from foretaste._util.formatting import did_you_mean, short_repr, without_secrets
-from foretaste.data.sources.arrow import Frame, by_position
+from foretaste.data.sources.arrow import Frame, number_columns
 from foretaste.data.sources.source import (
-    changed,
+    changed_error,
     file_identity,
     file_state,
     identifier,
-    repeated_in,
+    repeated_names,
     unreadable,
 )
 from foretaste.errors import InputError, MissingExtraError
@@ -113,7 +113,7 @@ class Database(Frame):
         MissingExtraError if ADBC is not installed.
         """
         dialect = _DIALECTS["sqlite" if url.startswith(_SQLITE) else "postgresql"]
-        with _connected(url, dialect) as cursor:
+        with _connect(url, dialect) as cursor:
             if query is None:
                 cursor.execute(dialect.tables)
                 tables = [str(table) for (table,) in cursor.fetchall()]
@@ -123,13 +123,13 @@ class Database(Frame):
             cursor.execute(f"SELECT * FROM {rows} LIMIT 0")
             names = cursor.fetch_record_batch().schema.names
             _refuse_repeats(names, url)
-            columns = by_position(names, [pa.string()] * len(names))
+            columns = number_columns(names, [pa.string()] * len(names))
             texts = [
                 f"{dialect.text.format(name=identifier(column))} AS {columns[column].sql}"
                 for column in names
             ]
             cursor.execute(f"SELECT {', '.join(texts)} FROM {rows}")
-            table = _spooled(cursor.fetch_record_batch())
+            table = _spool(cursor.fetch_record_batch())
         return cls(
             name=url, relation=f"frame_{id(table)}", columns=columns, size=table.nbytes,
             table=table, convert=lambda column: table.select([columns[column].sql]), given=table,
@@ -178,14 +178,14 @@ def default_table(tables: Sequence[str], name: str) -> str:
 def _refuse_repeats(names: Sequence[str], where: str) -> None:
     """Raise InputError for a repeated name, case aside: SQLite would read the first column for
     both."""
-    if repeated := repeated_in(map(str.lower, names)):
+    if repeated := repeated_names(map(str.lower, names)):
         raise InputError(
             f"{where}: column {short_repr(min(repeated))} appears more than once, case aside; name "
             "it apart in --query (query=... in Python)"
         )
 
 
-def _spooled(batches: pa.RecordBatchReader) -> pa.Table:
+def _spool(batches: pa.RecordBatchReader) -> pa.Table:
     """The rows in a mapped temporary file without a name, so the rows need not fit into memory.
 
     Empty text is NULL, as in a CSV file.
@@ -207,12 +207,12 @@ def _spooled(batches: pa.RecordBatchReader) -> pa.Table:
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
-        problem = why_not_written(error, "name another folder in TMPDIR")
+        problem = unwritable_message(error, "name another folder in TMPDIR")
         raise InputError(f"{gettempdir()}, in which rows of databases wait: {problem}") from None
 
 
 @contextmanager
-def _connected(url: str, dialect: _Dialect) -> Iterator[Any]:
+def _connect(url: str, dialect: _Dialect) -> Iterator[Any]:
     """Yield a cursor. The driver's errors become InputErrors without secrets."""
     if not _URL.fullmatch(url):
         raise InputError(
@@ -261,7 +261,7 @@ def _place(url: str, driver: ModuleType) -> Iterator[str]:
         state = file_state(path)
         yield f"{place}&immutable=1"
         if file_state(path) != state:
-            raise changed(url)
+            raise changed_error(url)
         return
     try:
         yield place
@@ -280,7 +280,7 @@ def _without_secret_quotes(problem: str, url: str) -> str:
     of a URL that libpq cannot parse."""
     told = without_secrets(url)
 
-    def masked(quoted: re.Match[str]) -> str:
+    def mask(quoted: re.Match[str]) -> str:
         return '"..."' if quoted[1] in url and quoted[1] not in told else quoted[0]
 
-    return re.sub(r'"([^"]+)"', masked, problem)
+    return re.sub(r'"([^"]+)"', mask, problem)

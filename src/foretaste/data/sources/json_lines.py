@@ -13,7 +13,7 @@ from pathlib import Path
 from foretaste._util.documents import Json
 from foretaste._util.formatting import short_repr
 from foretaste.data.config import SKIPPED, FileFormat
-from foretaste.data.sources.source import Column, quoted, unreadable
+from foretaste.data.sources.source import Column, sql_literal, unreadable
 from foretaste.data.sources.text import LONG_LINE, TextFile, start_of_text, whole_lines
 from foretaste.errors import InputError
 
@@ -42,7 +42,7 @@ class JsonLinesFile(TextFile):
         # Keys with control characters or lone surrogates cannot stand in SQL.
         keys = [key for key in found if key.isprintable() and key != SKIPPED]
         # A JSON pointer, RFC 6901.
-        pointers = [quoted("/" + key.replace("~", "~0").replace("/", "~1")) for key in keys]
+        pointers = [sql_literal("/" + key.replace("~", "~0").replace("/", "~1")) for key in keys]
         # One call for all keys parses a line only once.
         values = f"json_extract_string(c0, [{', '.join(pointers)}])"
         columns = {

@@ -28,17 +28,17 @@ def list_files(path: Path) -> tuple[list[Path], list[Path]]:
     Raises InputError if no file is found, for a link that leads nowhere, and for the files of a
     table whose log says which files count.
     """
-    files, left_out = _named(path)
+    files, left_out = _match_files(path)
     _refuse_tables(files)
     return files, left_out
 
 
-def _named(path: Path) -> tuple[list[Path], list[Path]]:
+def _match_files(path: Path) -> tuple[list[Path], list[Path]]:
     # The functions of `os.path`, unlike `Path`, raise nothing, even for odd or very long names.
     if os.path.isfile(path):  # noqa: PTH113
         return [path], []
     if os.path.isdir(path):  # noqa: PTH112
-        return _within(path)
+        return _files_within(path)
     if os.path.exists(path):  # noqa: PTH110
         raise InputError(
             f"{path}: is neither a file nor a folder but a pipe, socket or device; save what it "
@@ -48,7 +48,7 @@ def _named(path: Path) -> tuple[list[Path], list[Path]]:
     # is first, because a folder may be linked to itself.
     found = sorted(map(Path, glob.glob(str(path), recursive=True)), key=_by_depth)  # noqa: PTH207
     is_pattern = glob.has_magic(str(path))
-    files = _existing(name for name in found if not (is_pattern and _is_hidden(name, path)))
+    files = _only_existing(name for name in found if not (is_pattern and _is_hidden(name, path)))
     if not files:
         raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
     return _without_other_files(files)
@@ -68,7 +68,7 @@ def _is_hidden(found: Path, pattern: Path) -> bool:
     )
 
 
-def _existing(names: Iterable[Path]) -> list[Path]:
+def _only_existing(names: Iterable[Path]) -> list[Path]:
     """The names that are files; InputError for a link that leads nowhere."""
     files = []
     for name in names:
@@ -80,7 +80,7 @@ def _existing(names: Iterable[Path]) -> list[Path]:
     return files
 
 
-def _within(folder: Path) -> tuple[list[Path], list[Path]]:
+def _files_within(folder: Path) -> tuple[list[Path], list[Path]]:
     """All data files of a folder and its folders, without hidden names (``.`` or ``_`` first, as in
     ``_SUCCESS``), prepared datasets and runs; then the files that are no data."""
     if is_dataset(folder):
@@ -88,7 +88,7 @@ def _within(folder: Path) -> tuple[list[Path], list[Path]]:
     if _is_run(folder):
         raise InputError(f"{folder}: is a run, not data; name the dataset that it was trained on")
     outputs: list[Path] = []
-    files = _existing(sorted(_walked(folder, outputs)))
+    files = _only_existing(sorted(_walk_folder(folder, outputs)))
     if not files:
         found = "holds prepared datasets or runs, and no raw data"
         raise InputError(f"{folder}: {found if outputs else 'is a folder without files in it'}")
@@ -104,7 +104,7 @@ def _without_other_files(files: Sequence[Path]) -> tuple[list[Path], list[Path]]
     return data, sorted({*files} - {*data})
 
 
-def _walked(folder: Path, outputs: list[Path]) -> Iterator[Path]:
+def _walk_folder(folder: Path, outputs: list[Path]) -> Iterator[Path]:
     """The files below a folder. The walk follows links, and visits each folder once; ``outputs``
     gets prepared datasets and runs."""
 

@@ -80,7 +80,7 @@ class Source:
     repeated: tuple[str, ...] = ()
     """Names that several columns share; none of these columns can be read."""
 
-    kept: str = ""
+    condition: str = ""
     """SQL condition of the kept rows; empty if all rows are kept."""
 
     size: int
@@ -131,7 +131,11 @@ class Source:
     @property
     def rows_kept(self) -> str:
         """The text after FROM in a query of the kept rows."""
-        return f"(SELECT * FROM {self.relation} WHERE {self.kept})" if self.kept else self.relation
+        return (
+            f"(SELECT * FROM {self.relation} WHERE {self.condition})"
+            if self.condition
+            else self.relation
+        )
 
     def place(self, row: int, num_rows: int) -> str:
         """The place of a row, ``file, line 3``; the file alone if it has no lines. The first row is
@@ -163,7 +167,7 @@ class Source:
     def check_unchanged(self) -> None:
         """Raise InputError if the file has changed since it was opened."""
         if self.path is not None and file_state(self.path) != (self.size, self.modified_ns):
-            raise changed(self.name)
+            raise changed_error(self.name)
 
 
 def names_of(sources: Sequence[Source]) -> str:
@@ -187,7 +191,7 @@ def file_identity(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def changed(name: str) -> InputError:
+def changed_error(name: str) -> InputError:
     return InputError(
         f"{name}: changed while it was read; prepare it again when nobody writes to it"
     )
@@ -206,12 +210,12 @@ def refuse_nul(names: Iterable[str], where: str) -> None:
         )
 
 
-def repeated_in(names: Iterable[str]) -> tuple[str, ...]:
+def repeated_names(names: Iterable[str]) -> tuple[str, ...]:
     """The names that appear more than once."""
     return tuple(name for name, count in Counter(names).items() if count > 1)
 
 
-def quoted(text: str) -> str:
+def sql_literal(text: str) -> str:
     """Text as a SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
@@ -230,4 +234,4 @@ def path_literal(path: Path) -> str:
             f"{path}: is a path with a backslash and *, ? or [ in it, which cannot be read; rename "
             "it or its folder"
         )
-    return quoted(plain)
+    return sql_literal(plain)

@@ -25,9 +25,9 @@ from foretaste.data.sources.source import (
     Source,
     file_state,
     path_literal,
-    quoted,
     refuse_nul,
-    repeated_in,
+    repeated_names,
+    sql_literal,
     unreadable,
 )
 from foretaste.errors import InputError
@@ -111,7 +111,7 @@ class TextFile(Source):
             ) from None
         _check_first_row(path, text, fields, delimiter, format)
         names = format.columns or tuple(fields)
-        repeated = repeated_in(names)
+        repeated = repeated_names(names)
         columns = {
             name: Column(sql=f"c{position}", storage="text", type_name="text")
             for position, name in enumerate(names)
@@ -133,8 +133,8 @@ class TextFile(Source):
         relation = (
             f"read_csv({path_literal(path)}, auto_detect=false, strict_mode=true, "
             f"header={format.columns is None}, skip={int(separator is not None)}, "
-            f"delim={quoted(delimiter)}, quote={quoted(_QUOTES[quote][0])}, "
-            f"escape={quoted(_QUOTES[quote][1])}, encoding='{encoding}', "
+            f"delim={sql_literal(delimiter)}, quote={sql_literal(_QUOTES[quote][0])}, "
+            f"escape={sql_literal(_QUOTES[quote][1])}, encoding='{encoding}', "
             f"compression='{_compression(path) or 'none'}', "
             f"hive_partitioning=false, columns={{{declared}}})"
         )
@@ -176,7 +176,7 @@ class TextFile(Source):
         With ``strict``, raises csv.Error for a misplaced quote.
         """
         with _open_text(self.path, self.format) as file:
-            numbered = _numbered_rows(file, self.delimiter, self.quote, strict=strict)
+            numbered = _number_rows(file, self.delimiter, self.quote, strict=strict)
             yield from (
                 (line, row)
                 for line, row in islice(numbered, self.num_skipped, None)
@@ -222,7 +222,7 @@ class TextFile(Source):
         if len(row) != len(self.names):
             return f"expected {len(self.names)} fields, found {len(row)}"
         if "\N{REPLACEMENT CHARACTER}" in text:
-            return not_encoded(self.format)
+            return encoding_error(self.format)
         if self.format.encoding == "latin-1" and _NOT_LATIN_1.search(text):
             return (
                 "holds bytes that latin-1 does not have, as windows-1252 text does: --encoding "
@@ -266,7 +266,7 @@ class TextFile(Source):
                 while block := stream.read(limit):
                     tail = (tail + block)[-limit - 1 :]
         except (OSError, EOFError, pa.ArrowException) as error:
-            raise _not_readable(self.path, error) from None
+            raise _unreadable_error(self.path, error) from None
         if len(tail) > limit and not any(end in tail[:-2] for end in (b"\n", b"\r")):
             self.check_rows()
 
@@ -291,7 +291,7 @@ def start_of_text(path: Path, format: FileFormat) -> str:
         with _open_text(path, format) as file:
             text = file.read(LONG_LINE)
     except (OSError, EOFError, UnicodeError, pa.ArrowException) as error:
-        raise _not_readable(path, error) from None
+        raise _unreadable_error(path, error) from None
     line = _first_line(text)
     has_lists = format.layout == "lists"
     if not (text if has_lists else line).strip():
@@ -301,7 +301,7 @@ def start_of_text(path: Path, format: FileFormat) -> str:
         )
         raise InputError(f"{path}: {problem}; expected {expected}")
     if "\N{REPLACEMENT CHARACTER}" in line:
-        raise InputError(f"{path}, line 1: {not_encoded(format)}")
+        raise InputError(f"{path}, line 1: {encoding_error(format)}")
     if len(line) == LONG_LINE and not has_lists:
         raise InputError(f"{path}, line 1: is longer than 2 MB; is it text with line breaks?")
     return text
@@ -315,12 +315,12 @@ def rewrite_command(
     if encoding == "utf-8" and _encoding_of_bytes(path) is None:
         encoding = "latin-1"
     options = [
-        "delim=" + (r"'\t'" if delimiter == "\t" else quoted(delimiter)),
+        "delim=" + (r"'\t'" if delimiter == "\t" else sql_literal(delimiter)),
         "header=true" if has_header else "header=false, names=['item_id', 'title']",
-        *([] if encoding == "utf-8" else [f"encoding={quoted(encoding)}"]),
+        *([] if encoding == "utf-8" else [f"encoding={sql_literal(encoding)}"]),
         "all_varchar=true, ignore_errors=true",
     ]
-    query = f"COPY (FROM read_csv({quoted(str(path))}, {', '.join(options)})) TO 'items.csv' "
+    query = f"COPY (FROM read_csv({sql_literal(str(path))}, {', '.join(options)})) TO 'items.csv' "
     written = "without such lines" if has_header else "with names of columns"
     command = f"import duckdb; duckdb.sql('''{query}''')"
     return f'this writes items.csv {written}: python -c "{command}"'
@@ -331,7 +331,7 @@ def _rewrite_hint(path: Path, format: FileFormat, delimiter: str) -> str:
     return f"; {rewrite_command(path, format, delimiter)}" if format.is_items else ""
 
 
-def not_encoded(format: FileFormat) -> str:
+def encoding_error(format: FileFormat) -> str:
     """The message about a file that is not in the encoding of ``format``."""
     return (
         f"is not {format.encoding.upper()} text; give its encoding with --encoding (such as "
@@ -348,7 +348,7 @@ def quote_advice(text: str, format: FileFormat) -> str:
     return "; --quote none takes quotes as they are"
 
 
-def _not_readable(path: Path, error: Exception) -> InputError:
+def _unreadable_error(path: Path, error: Exception) -> InputError:
     hint = ""
     if _NO_MEMBER.search(str(error)):
         hint = "; the gzip data end before the file does, so unpack it with gunzip"
@@ -401,7 +401,7 @@ def _encoding_of_bytes(path: Path) -> str | None:
     return "ascii" if is_ascii else "utf-8"
 
 
-def _numbered_rows(
+def _number_rows(
     lines: io.TextIOBase, delimiter: str, quote: Quote, *, strict: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
     """The fields of every row with the number of its last line.
@@ -456,7 +456,7 @@ def _first_line(text: str) -> str:
 
 def _first_row(text: str, delimiter: str, quote: Quote, *, strict: bool = True) -> list[str]:
     lines = io.StringIO(text, newline="")
-    return next(_numbered_rows(lines, delimiter, quote, strict=strict))[1]
+    return next(_number_rows(lines, delimiter, quote, strict=strict))[1]
 
 
 def _check_first_row(

@@ -85,7 +85,7 @@ class InteractionBatches:
         self.config = config
         self.seed = seed
         self.parts = parts
-        self.first_interaction = int(parts.before(num_here))
+        self.first_interaction = int(parts.prefix_sum(num_here))
         self.histories = histories
         self.item_index_N = histories.item_index
         self.user_index_N = histories.row_index().int()
@@ -114,7 +114,7 @@ class InteractionBatches:
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[InteractionBatch]:
         row_N, num_rows = self._rows(number)
-        first_rows = self.parts.before(num_rows)
+        first_rows = self.parts.prefix_sum(num_rows)
         rows = torch.split(row_N, num_rows.tolist())  # sync: once per epoch
         key = stream_key(self.seed, Purpose.NEGATIVES, number)
         first_update = number * self.num_batches

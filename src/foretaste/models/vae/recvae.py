@@ -129,8 +129,10 @@ class RecVAE(HistoryAutoencoder):
         histories, trains_encoder = batch.histories, batch.phase == "encoder"
         if batch.begins_epoch:
             weights = self._encoder_weights()
-            # `kept` is part of a saved state: a training may be resumed within the epoch.
-            self.kept = {name: weight.detach().clone() for name, weight in weights.items()}
+            # `frozen_encoder` is part of a saved state: a training may be resumed within the epoch.
+            self.frozen_encoder = {
+                name: weight.detach().clone() for name, weight in weights.items()
+            }
         dropout = self.config.dropout if self.training and trains_encoder else 0.0
         key = from_row(batch.dropout_key, batch.first_row)
         # The decoder's phase needs no gradient of the encoder, and no dropout, as in the authors'
@@ -143,7 +145,7 @@ class RecVAE(HistoryAutoencoder):
         if not trains_encoder:
             return loss
         with torch.no_grad():
-            earlier_BC = self._encode(histories, weights=self.kept)
+            earlier_BC = self._encode(histories, weights=self.frozen_encoder)
         weight_B = self._kl_weights(batch, self.config.kl_weight, code_BC.dtype)
         divergence = divergence_from_mixture(latent_BL, code_BC, noise_BL, earlier_BC, weight_B)
         return loss + divergence
