@@ -1,5 +1,6 @@
-"""Changes of the site generator to pages: examples, the help of all commands and the fields of
-classes are included, and links out of the site become the names of files."""
+"""Changes of the site generator to pages: examples, the help of all commands, the fields of classes
+and the options of NVIDIA's scripts are included, and links out of the site become the names of
+files."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import ast
 import re
 import subprocess
 import sys
-from functools import cache
+from functools import cache, reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ _ROOT = Path(__file__).parents[1]
 _FILE = re.compile(r"^# The file (examples/\S+)\n", re.MULTILINE)
 _HELP = "<!-- The help of every command -->\n"
 _FIELDS = re.compile(r"^<!-- The fields of (\w+) in (\S+) -->\n", re.MULTILINE)
+_OLD_OPTIONS = re.compile(r"^<!-- The options of (\w+) for (train \w+|prepare) -->\n", re.MULTILINE)
 _LINK_OUT = re.compile(r"\[([^\]]+)\]\(\.\./([^)#]+)\)")
 
 
@@ -29,6 +31,7 @@ def included(markdown: str) -> str:
     if _HELP in markdown:
         markdown = markdown.replace(_HELP, _help())
     markdown = _FIELDS.sub(_table_of_fields, markdown)
+    markdown = _OLD_OPTIONS.sub(_table_of_old_options, markdown)
     return _FILE.sub(lambda line: (_ROOT / line[1]).read_text(encoding="utf-8"), markdown)
 
 
@@ -57,6 +60,41 @@ def _table_of_fields(line: re.Match[str]) -> str:
             words = " ".join(held.replace("``", "`").split())
             rows.append(f"| `{ast.unparse(field.target)}` | {words} |\n")
     return "".join(rows)
+
+
+def _table_of_old_options(line: re.Match[str]) -> str:
+    """A table of a script's options, what each is here, and the first sentence of its help."""
+    from cyclopts import App
+
+    from foretaste.cli import nvidia
+    from foretaste.cli.app import app
+    from foretaste.cli.nvidia_rules import LONG_NAMES
+
+    command = reduce(App.__getitem__, line[2].split(), app)
+    arguments = command.assemble_argument_collection(parse_docstring=True)
+    helps = {name: argument.parameter.help for argument in arguments for name in argument.names}
+    heads = ["theirs", *("train", "test", "benchmark")[: 1 if line[2] == "prepare" else 3], "about"]
+    rows = [f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}\n"]
+    for old in getattr(nvidia, line[1]):
+        names = old.names.split()
+        ours = old.train.split()[0] if isinstance(old.train, str) else names[-1].replace("_", "-")
+        help_text = "" if callable(old.train) else helps.get(LONG_NAMES.get(ours, ours), "")
+        cells = [
+            ", ".join(f"`{name}`" for name in names),
+            *(_rule(getattr(old, head)) for head in heads[1:-1]),
+            old.note or re.split(r"[.;] |\.$", " ".join(help_text.split()))[0],
+        ]
+        rows.append(f"| {' | '.join(cells)} |\n")
+    return "".join(rows)
+
+
+def _rule(rule: Any) -> str:
+    """What a rule of the translator makes of an option."""
+    if callable(rule):
+        return "" if rule.__name__ == "ignore" else rule.__doc__.removesuffix(".")
+    return (
+        "the same" if rule is None else f"`{re.sub(r'(?<=[A-Z]) {}', '', rule)}`".replace("{}", "N")
+    )
 
 
 def _name_file(link: re.Match[str]) -> str:

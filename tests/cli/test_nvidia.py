@@ -18,6 +18,7 @@ from foretaste.errors import ForetasteError
 from foretaste.runs import Run
 from tests.cli.conftest import Foretaste, call
 from tests.cli.test_nvidia_options import EVALUATIONS, TRAININGS
+from tests.docs.pages import page
 from tests.docs.test_settings import commands_of
 
 CONSTANT = "--learning-rate-schedule constant"
@@ -299,6 +300,12 @@ def test_checkpoints_of_tensorflow_are_refused_as_such(foretaste: Foretaste) -> 
     assert [path.name for path in Path("old").iterdir()] == ["model.ckpt.index"]
 
 
+def test_a_dataset_of_a_test_may_stand_behind_its_options() -> None:
+    assert ours("train vae --test --quiet data") == "evaluate --quiet --dataset data"
+    _, notes = translated("train vae data --test --results_dir results")
+    assert notes[0].startswith("--results_dir: is for training")
+
+
 def test_a_checkpoint_in_a_run_is_the_run() -> None:
     assert ours("evaluate runs/gmf/model.ckpt -k 5") == "evaluate runs/gmf -k 5"
     assert ours("evaluate runs/gmf/model.ckpt-1600") == "evaluate runs/gmf"
@@ -353,10 +360,8 @@ VAE_OPTIONS = """
 
 @pytest.mark.parametrize(("heading", "options"), [("NCF", NCF_OPTIONS), ("VAE-CF", VAE_OPTIONS)])
 def test_the_page_maps_every_option(heading: str, options: str) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "coming-from-nvidia.md").read_text()
-    table = (
-        page.partition("## Every option")[2].partition(f"### {heading}\n")[2].partition("\n#")[0]
-    )
+    text = page("coming-from-nvidia.md").text.partition("## Every option")[2]
+    table = text.partition(f"### {heading}\n")[2].partition("\n#")[0]
     missing = [name for name in options.split() if f"`{name}`" not in table]
     assert not missing
 

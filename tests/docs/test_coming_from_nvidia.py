@@ -55,3 +55,12 @@ def test_our_numbers_equal_the_results_page() -> None:
     ]
     assert len(numbers) > 10
     assert [number for number in numbers if f" {number} " not in results] == []
+
+
+def test_a_row_has_the_rules_of_its_option_and_the_help_of_ours() -> None:
+    found = {row[0]: row[1:] for row in PAGE.rows("NCF")}
+    *rules, about = found["--topk"]
+    assert rules == ["--select-by hr@N", "--k N", "--k N"]
+    assert about.startswith("Metric that chooses epoch and settings")
+    assert found["-n"] == ["the same", "", "", "Items sampled per interaction"]
+    assert found["--dropout"][3].startswith("acts here; the script switched it off")

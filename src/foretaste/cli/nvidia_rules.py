@@ -32,7 +32,7 @@ DATA = Path("/data")
 _NUMBERS = re.compile(r"-?[0-9.]+(,-?[0-9.]+)*,?|\w+@[0-9]+")
 """A number, a list of numbers with commas, or a metric: words that are no place."""
 
-_LONG_NAMES = {short: f"--{name.replace('_', '-')}" for name, short in SHORT_NAMES.items()}
+LONG_NAMES = {short: f"--{name.replace('_', '-')}" for name, short in SHORT_NAMES.items()}
 
 
 class Word(NamedTuple):
@@ -111,7 +111,7 @@ class Line:
 
     def given(self, option: str) -> Word:
         """The written option behind one of ours, and its value; empty if there is none."""
-        kept = (word for word in self.kept if _LONG_NAMES.get(word.name, word.name) == option)
+        kept = (word for word in self.kept if LONG_NAMES.get(word.name, word.name) == option)
         return self.added.get(option) or next(kept, Word("", "", ""))
 
     def has(self, option: str) -> bool:
