@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -19,12 +19,11 @@ from foretaste.cli.console import (
     stdout_console,
 )
 from foretaste.cli.train_options import (
-    TRAINING,
+    MORE,
     RawOptions,
     Source,
-    shown_as,
+    in_groups,
     train_on_everything,
-    training_option,
 )
 from foretaste.measure.tables import HEADLINE
 from foretaste.models.registry import MODEL_NAMES
@@ -36,15 +35,7 @@ _OF_EVERY_MODEL = (
 )
 """The settings of a training that all models take."""
 
-_Training: Any = unset(
-    shown_as(
-        TrainingConfig,
-        {
-            name: training_option(name, parse=name in _OF_EVERY_MODEL)
-            for name in get_type_hints(TrainingConfig)
-        },
-    )
-)
+_Training: Any = unset(in_groups(TrainingConfig, _OF_EVERY_MODEL.__contains__))
 
 
 def compete(
@@ -53,7 +44,7 @@ def compete(
     tune: int = 0,
     metrics: Annotated[tuple[str, ...], Parameter(alias="-m")] = HEADLINE,
     output: Path | None = None,
-    config: Annotated[_Training | None, Parameter(name="*", group=TRAINING)] = None,
+    config: Annotated[_Training | None, Parameter(name="*", group=MORE)] = None,
     threads: int | None = None,
     raw: RawOptions = None,
     format: MetricsFormat = "table",

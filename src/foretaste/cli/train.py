@@ -26,7 +26,6 @@ from foretaste.cli.train_options import (
     RerunOptions,
     RunOptions,
     Source,
-    Threads,
     options_of,
 )
 from foretaste.models.config import ModelConfig
@@ -45,11 +44,11 @@ def command_for(model: str) -> Callable[..., None]:
 
     def command(
         *dataset: Source,
-        model_config: ModelConfig | None = None,
         config: TrainingConfig | None = None,
+        model_config: ModelConfig | None = None,
+        place: RunOptions = None,
         pretraining: PretrainingConfig | None = None,
         raw: RawOptions = None,
-        place: RunOptions = None,
     ) -> None:
         """Train a model.
 
@@ -131,7 +130,7 @@ def resume(
     dataset: Path | None = None,
     overwrite: Annotated[bool, FLAG] = False,
     logs: LogOptions = None,
-    threads: Threads = None,
+    threads: int | None = None,
 ) -> None:
     """RUN: resume a training that was interrupted or killed.
 

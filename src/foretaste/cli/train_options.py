@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -25,29 +25,56 @@ if TYPE_CHECKING:
 
 
 # In the order of the page.
-TRAINING = Group.create_ordered("Training")
-MODEL = Group.create_ordered("Model")
-NEGATIVES = Group.create_ordered("Negatives")
+SETTINGS = Group.create_ordered("Settings")
+MORE = Group.create_ordered("More settings")
 OUTPUT = Group.create_ordered("Output")
-EVALUATION = Group.create_ordered("Evaluation")
-OPTIMIZER = Group.create_ordered("Optimizer")
-START = Group.create_ordered("Warm start")
-MACHINE = Group.create_ordered("Machine")
 RAW_FILES = Group.create_ordered("Raw files")
 RARE = Group.create_ordered("Rarely needed")
 
-_TRAINING_GROUPS = {
-    EVALUATION: "eval_every eval_after select_by candidates",
-    OPTIMIZER: "beta1 beta2 ema",
-    MACHINE: "device precision loss_scale kernels",
-    RARE: "validation_users cuda_graphs checkpoint_every_s eps warm_up_epochs evaluation_batch",
-}
-"""Groups of training settings that are not in the group Training."""
+_FIRST = frozenset(
+    [
+        "epochs",
+        "batch_size",
+        "learning_rate",
+        "patience",
+        "seed",
+        "search",
+        "run",
+        "factors",
+        "layers",
+        "hidden",
+        "latent",
+        "width",
+        "blocks",
+        "max_length",
+        "dropout",
+        "negatives",
+        "neighbors",
+        "l2",
+        "recency",
+        "window",
+        "shrinkage",
+        "alpha",
+        "beta",
+        "unobserved_weight",
+        "regularization",
+    ]
+)
+"""Settings that people change first: at most ten of a model, above all others on its page."""
 
-_NONE = Parameter(parse=False)
-"""Parameter of a setting that is no option."""
+_RARE = frozenset(
+    [
+        "validation_users",
+        "cuda_graphs",
+        "checkpoint_every_s",
+        "eps",
+        "warm_up_epochs",
+        "evaluation_batch",
+    ]
+)
+
 OF_NEGATIVES = ("negatives", "verified_negatives", "batch_layout")
-"""Settings of a model's negatives, which have their own group on its page."""
+"""Settings of a model's negatives, which a benchmark without a training has not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,11 +143,11 @@ class Place:
     """Replace the run there once the new one, until then in RUN.next, is finished; files of
     --log-path and --results-dir at once."""
 
-    start_from: Annotated[Path | None, Parameter(name="--from", group=START)] = None
+    start_from: Annotated[Path | None, Parameter(name="--from")] = None
     """Run of the same model whose weights the training begins with. Its model settings are the
     defaults. Users and items are matched by id; new ones begin with random weights."""
 
-    threads: Annotated[int | None, Parameter(group=MACHINE)] = None
+    threads: int | None = None
     """CPU threads of each rank; by default PyTorch's number."""
 
 
@@ -139,49 +166,40 @@ Source = Annotated[str, Parameter(required=True)]
 RawOptions = Annotated[RawData | None, Parameter(name="*", group=RAW_FILES)]
 RunOptions = Annotated[NewRun | None, Parameter(name="*", group=OUTPUT)]
 LogOptions = Annotated[Logs | None, Parameter(name="*", group=OUTPUT)]
-Threads = Annotated[int | None, Parameter(group=MACHINE)]
 
 
-HIDDEN = ("eps", "warm_up_epochs", "evaluation_batch")
-"""Settings of a training that are accepted but not on the help page; the options of NVIDIA's
-scripts need them."""
+HIDDEN = ("eps", "warm_up_epochs", "evaluation_batch", "anneal_epochs")
+"""Settings that are accepted but not on the help page."""
 
 
 def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
     """Types of the arguments of a model's ``train`` command, by name, with parameters for help."""
-    place: Any = NewRun
-    if not kind.has_epochs:
-        place = shown_as(NewRun, dict.fromkeys(("trace", "verbose", "start_from"), _NONE))
-    negatives = {name: Parameter(group=NEGATIVES) for name in OF_NEGATIVES}
-    negatives["anneal_epochs"] = Parameter(show=False)
-    configs: dict[str, tuple[Any, Group, bool]] = {
-        "model_config": (unset(shown_as(kind, negatives)), MODEL, bool(fields(kind))),
-        "config": (unset(_training_options(kind)), TRAINING, True),
-        "pretraining": (PretrainingConfig, START, bool(kind.pretrained_parts)),
-        "place": (place, OUTPUT, True),
+    without = () if kind.has_epochs else ("trace", "verbose", "start_from")
+    configs: dict[str, tuple[Any, bool]] = {
+        "config": (unset(in_groups(TrainingConfig, lambda name: applies(name, kind))), True),
+        "model_config": (unset(in_groups(kind)), bool(fields(kind))),
+        "place": (in_groups(NewRun, lambda name: name not in without), True),
+        "pretraining": (PretrainingConfig, bool(kind.pretrained_parts)),
     }
     return {
-        name: Annotated[config | None, Parameter(name="*", group=group, parse=applies)]
-        for name, (config, group, applies) in configs.items()
+        name: Annotated[config | None, Parameter(name="*", group=MORE, parse=applies)]
+        for name, (config, applies) in configs.items()
     }
 
 
-def _training_options(kind: type[ModelConfig]) -> type[TrainingConfig]:
-    """The training settings in their groups, without those that a model ignores."""
-    names = get_type_hints(TrainingConfig)
+def in_groups(config: type[Any], takes: Callable[[str], bool] = lambda _: True) -> Any:
+    """A config with its settings in their groups, without those that the command does not take."""
+    # Python alone has a schedule longer than the training; --like repeats it.
     return shown_as(
-        TrainingConfig, {name: training_option(name, parse=applies(name, kind)) for name in names}
-    )
-
-
-def training_option(name: str, *, parse: bool) -> Parameter:
-    """The option of a training setting, in its group, if ``parse``."""
-    groups = (group for group, names in _TRAINING_GROUPS.items() if name in names.split())
-    return Parameter(
-        group=next(groups, TRAINING),
-        # Python alone has a schedule longer than the training; --like repeats it.
-        parse=parse and name != "schedule_epochs",
-        show=False if name in HIDDEN else None,
+        config,
+        {
+            item.name: Parameter(
+                group=SETTINGS if item.name in _FIRST else RARE if item.name in _RARE else MORE,
+                parse=takes(item.name) and item.name != "schedule_epochs",
+                show=False if item.name in HIDDEN else None,
+            )
+            for item in fields(config)
+        },
     )
 
 

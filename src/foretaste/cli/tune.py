@@ -15,7 +15,6 @@ from foretaste.cli.other_models import add_commands
 from foretaste.cli.train_options import (
     RawOptions,
     Source,
-    Threads,
     options_of,
     train_on_everything,
 )
@@ -36,9 +35,9 @@ def command_for(model: str) -> Callable[..., None]:
         trials: int = TRIALS,
         time: str | None = None,
         output: Path | None = None,
-        model_config: ModelConfig | None = None,
         config: TrainingConfig | None = None,
-        threads: Threads = None,
+        model_config: ModelConfig | None = None,
+        threads: int | None = None,
         raw: RawOptions = None,
         format: MetricsFormat = "table",
         quiet: Annotated[bool, FLAG] = False,
