@@ -1,10 +1,11 @@
-"""Changes of the site generator to pages: examples, the help of all commands, the fields of classes
-and the options of NVIDIA's scripts are included, and links out of the site become the names of
-files."""
+"""Changes of the site generator to pages: examples, the help of all commands, the public names, the
+fields of classes and the options of NVIDIA's scripts are included, and links out of the site become
+the names of files."""
 
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 _ROOT = Path(__file__).parents[1]
 _FILE = re.compile(r"^# The file (examples/\S+)\n", re.MULTILINE)
 _HELP = "<!-- The help of every command -->\n"
+_NAMES = "<!-- The public names -->\n"
 _FIELDS = re.compile(r"^<!-- The fields of (\w+) in (\S+) -->\n", re.MULTILINE)
 _OLD_OPTIONS = re.compile(r"^<!-- The options of (\w+) for (train \w+|prepare) -->\n", re.MULTILINE)
 _LINK_OUT = re.compile(r"\[([^\]]+)\]\(\.\./([^)#]+)\)")
@@ -30,6 +32,8 @@ def included(markdown: str) -> str:
     """The page with each example, table and help in place of the line for it."""
     if _HELP in markdown:
         markdown = markdown.replace(_HELP, _help())
+    if _NAMES in markdown:
+        markdown = markdown.replace(_NAMES, _table_of_names())
     markdown = _FIELDS.sub(_table_of_fields, markdown)
     markdown = _OLD_OPTIONS.sub(_table_of_old_options, markdown)
     return _FILE.sub(lambda line: (_ROOT / line[1]).read_text(encoding="utf-8"), markdown)
@@ -57,9 +61,23 @@ def _table_of_fields(line: re.Match[str]) -> str:
     for field, text in pairwise(found.body):
         if isinstance(field, ast.AnnAssign):
             held = ast.literal_eval(text.value) if isinstance(text, ast.Expr) else ""
-            words = " ".join(held.replace("``", "`").split())
-            rows.append(f"| `{ast.unparse(field.target)}` | {words} |\n")
+            rows.append(f"| `{ast.unparse(field.target)}` | {_in_a_cell(held)} |\n")
     return "".join(rows)
+
+
+def _table_of_names() -> str:
+    """A table of the public names and the first paragraphs of their docstrings."""
+    import foretaste
+
+    rows = ["| name | what it is |\n|---|---|\n"]
+    for name in sorted({*foretaste.__all__} - {"__version__"}):
+        first, *_ = inspect.getdoc(getattr(foretaste, name)).split("\n\n")
+        rows.append(f"| `{name}` | {_in_a_cell(first)} |\n")
+    return "".join(rows)
+
+
+def _in_a_cell(docstring: str) -> str:
+    return " ".join(docstring.replace("``", "`").split())
 
 
 def _table_of_old_options(line: re.Match[str]) -> str:
