@@ -33,8 +33,8 @@ def included(markdown: str) -> str:
     if _HELP in markdown:
         markdown = markdown.replace(_HELP, _help())
     if _NAMES in markdown:
-        markdown = markdown.replace(_NAMES, _table_of_names())
-    markdown = _FIELDS.sub(_table_of_fields, markdown)
+        markdown = markdown.replace(_NAMES, _rows_of_names())
+    markdown = _FIELDS.sub(_rows_of_fields, markdown)
     markdown = _OLD_OPTIONS.sub(_table_of_old_options, markdown)
     return _FILE.sub(lambda line: (_ROOT / line[1]).read_text(encoding="utf-8"), markdown)
 
@@ -53,11 +53,11 @@ def _help() -> str:
     return heading + commands
 
 
-def _table_of_fields(line: re.Match[str]) -> str:
-    """A table of a class's fields and their docstrings."""
+def _rows_of_fields(line: re.Match[str]) -> str:
+    """Rows of a table with a class's fields and their docstrings."""
     module = ast.parse((_ROOT / line[2]).read_text(encoding="utf-8"))
     (found,) = (n for n in module.body if isinstance(n, ast.ClassDef) and n.name == line[1])
-    rows = ["| key | holds |\n|---|---|\n"]
+    rows = []
     for field, text in pairwise(found.body):
         if isinstance(field, ast.AnnAssign):
             held = ast.literal_eval(text.value) if isinstance(text, ast.Expr) else ""
@@ -65,11 +65,11 @@ def _table_of_fields(line: re.Match[str]) -> str:
     return "".join(rows)
 
 
-def _table_of_names() -> str:
-    """A table of the public names and the first paragraphs of their docstrings."""
+def _rows_of_names() -> str:
+    """Rows of a table with the public names and the first paragraphs of their docstrings."""
     import foretaste
 
-    rows = ["| name | what it is |\n|---|---|\n"]
+    rows = []
     for name in sorted({*foretaste.__all__} - {"__version__"}):
         first, *_ = inspect.getdoc(getattr(foretaste, name)).split("\n\n")
         rows.append(f"| `{name}` | {_in_a_cell(first)} |\n")
