@@ -50,7 +50,7 @@ MOVED = 0.1
 
 _CLOCK = "foretaste train, from the start of its process to the end"
 _PARENT = "beside"
-_COPIED_BYTES = 1 << 28
+COPIED_BYTES = 1 << 28
 
 
 def main(tokens: Sequence[str] | None = None) -> None:
@@ -131,14 +131,14 @@ def _environment(checkout: Path) -> dict[str, Any]:
 
 def copy_gb_per_s() -> float:
     """Bytes read and written in a second by copying 256 MiB, the best of five times, in GB."""
-    source = torch.ones(_COPIED_BYTES // 4)
+    source = torch.ones(COPIED_BYTES // 4)
     target = torch.empty_like(source)
     seconds = []
     for _ in range(5):
         since = time.perf_counter()
         target.copy_(source)
         seconds.append(time.perf_counter() - since)
-    return 2e-9 * _COPIED_BYTES / min(seconds)
+    return 2e-9 * COPIED_BYTES / min(seconds)
 
 
 def _turn(

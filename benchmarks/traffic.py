@@ -31,7 +31,7 @@ FLOAT = 4
 ADAM = 7 * FLOAT
 """Bytes per parameter: Adam reads it, its gradient and two moments, and writes all but the
 gradient."""
-_SIDE = 1 << 11
+SIDE = 1 << 11
 
 SMALL = {"factors": 8, "layers": (64, 32, 16, 8)}
 STEAM = "12393x5155x129511"
@@ -97,13 +97,13 @@ def vae_work(model: VAEConfig, parameters: int, items: int, users: int, entries:
 
 def products_per_s() -> float:
     """Multiply-adds in a second of a square float32 product, the best of five."""
-    left, right = torch.rand(2, _SIDE, _SIDE)
+    left, right = torch.rand(2, SIDE, SIDE)
     seconds = []
     for _ in range(5):
         since = time.perf_counter()
         linear(left, right)
         seconds.append(time.perf_counter() - since)
-    return _SIDE**3 / min(seconds)
+    return SIDE**3 / min(seconds)
 
 
 def measure(given: argparse.Namespace) -> None:

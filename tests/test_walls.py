@@ -1,4 +1,5 @@
-"""Four walls: arrows between rooms, heavy imports, re-exported names, and ranks at the door."""
+"""Walls: arrows between rooms, heavy imports, re-exported names, ranks at the door, and the private
+names of modules."""
 
 from __future__ import annotations
 
@@ -286,3 +287,20 @@ def test_a_name_that_is_promised_exists_and_no_other_is_shown(room: str) -> None
     assert not names or dir(module) == sorted(names)
     with pytest.raises(AttributeError):
         _ = module.predict
+
+
+def test_tests_replace_public_names_alone() -> None:
+    """A name of ours that a test replaces belongs to the design, so it is public."""
+    for file in Path(__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(
+                    ast.Attribute(attr="setattr" | "delattr"),
+                    [ast.Constant(str(name)), *_] | [_, ast.Constant(str(name)), *_],
+                ):
+                    is_private = re.search(r"(^|\.)_(?!_)", name)
+                    assert not is_private or "torch." in ast.unparse(node), (
+                        file,
+                        node.lineno,
+                        name,
+                    )

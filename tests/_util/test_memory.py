@@ -53,7 +53,7 @@ def test_a_limit_of_a_container_counts(
     path.parent.mkdir(exist_ok=True)
     path.write_text("1000\n")
     (path.parent / "memory.stat").write_text(stat)
-    monkeypatch.setattr(system, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(system, "CGROUPS", tmp_path)
     assert free_bytes() == 800
     path.write_text("max\n" if limit == "memory.max" else f"{2**63 - 4096}\n")
     assert free_bytes() > 800

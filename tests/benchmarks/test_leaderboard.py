@@ -27,7 +27,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _copies_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaderboard, "_COPIED_BYTES", 1 << 20)
+    monkeypatch.setattr(leaderboard, "COPIED_BYTES", 1 << 20)
 
 
 def test_both_checkouts_train_and_are_compared(

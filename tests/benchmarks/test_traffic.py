@@ -38,7 +38,7 @@ def test_every_case_has_a_line(
 ) -> None:
     cases = {"neumf": (NEUMF, "60x48x600", 64), "vae": (VAE, "60x48x600", 16)}
     monkeypatch.setattr(traffic, "CASES", cases)
-    monkeypatch.setattr(traffic, "_SIDE", 8)
+    monkeypatch.setattr(traffic, "SIDE", 8)
     traffic.main(["--threads", "1", "--repeats", "1", "--steps", "2"])
     _, _, _, *lines = capsys.readouterr().out.splitlines()
     assert [line.split(" | ")[:2] for line in lines] == [["| neumf", "64"], ["| vae", "16"]]

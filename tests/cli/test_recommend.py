@@ -33,7 +33,7 @@ def test_json_is_one_document(foretaste: Foretaste) -> None:
 def test_an_unknown_user_stops_it_before_anything_is_printed(
     foretaste: Foretaste, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretaste.cli.recommend._USERS_AT_ONCE", 2)
+    monkeypatch.setattr("foretaste.cli.recommend.USERS_AT_ONCE", 2)
     users = tmp_path / "users.txt"
     users.write_text("1\n2\n3\nnobody\n")
     done = foretaste(f"recommend runs/popularity --users-file {users} --format json")
@@ -58,7 +58,7 @@ def test_unknown_users_need_not_stop_it(
     users: list[int | str],
     becomes: str,
 ) -> None:
-    monkeypatch.setattr("foretaste.cli.recommend._USERS_AT_ONCE", 2)
+    monkeypatch.setattr("foretaste.cli.recommend.USERS_AT_ONCE", 2)
     (tmp_path / "users.txt").write_text("1\nnobody\n3\n4000\n")
     line = f"recommend runs/vae --users-file {tmp_path}/users.txt --unknown {unknown} -k 2"
     said = (
@@ -143,7 +143,7 @@ NEW_USERS = "person;item\nben;5\nana;1\nben;nope\nana;7\ncat;nope\n"
 def test_a_file_of_histories_is_printed(
     foretaste: Foretaste, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretaste.cli.recommend._USERS_AT_ONCE", 2)
+    monkeypatch.setattr("foretaste.cli.recommend.USERS_AT_ONCE", 2)
     (tmp_path / "new.csv").write_text(NEW_USERS)
     line = f"recommend runs/gmf --histories-file {tmp_path}/new.csv --user-column person -k 2"
     answers = json.loads(foretaste(f"{line} --format json").out)

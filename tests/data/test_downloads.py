@@ -43,7 +43,7 @@ def fetch(server: FileServer, tmp_path: Path) -> Callable[..., Path]:
 def test_a_file_comes_whole_and_says_how_far_it_is(
     fetch: Callable[..., Path], server: FileServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(movielens, "_BLOCK_BYTES", 100_000)
+    monkeypatch.setattr(movielens, "BLOCK_BYTES", 100_000)
     reports: list[str] = []
     assert fetch(reports.append).read_bytes() == CONTENT
     assert [path.name for path in tmp_path.iterdir()] == ["set.zip"]
@@ -91,7 +91,7 @@ def test_a_refusal_is_told_as_the_server_words_it(
 def test_a_server_that_falls_silent_is_given_up(
     fetch: Callable[..., Path], server: FileServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(movielens, "_SILENCE_S", 0.5)
+    monkeypatch.setattr(movielens, "SILENCE_S", 0.5)
     server.stall_after = 160_000
     with pytest.raises(InputError, match=r"cannot be downloaded: .*timed out\. Try again"):
         fetch()

@@ -69,7 +69,7 @@ def test_a_source_that_cannot_be_read_again_is_named(
     def fail(*given: object) -> None:
         raise OSError("Truncated compressed stream")
 
-    monkeypatch.setattr(TextFile, "_line_of", fail)
+    monkeypatch.setattr(TextFile, "line_of", fail)
     source = write("user_id,item_id\n1,\n")
     with pytest.raises(InputError, match=r"raw\.csv: cannot be read: Truncated compressed stream"):
         prepare(source, tmp_path / "out")

@@ -39,7 +39,7 @@ def spark() -> Iterator[Any]:
     with quick_session(own) as session:
         from foretaste.data.preparation import spark_session
 
-        for name, value in spark_session._SETTINGS.items():
+        for name, value in spark_session.SETTINGS.items():
             session.conf.set(name, value)
         yield session
 
@@ -275,7 +275,7 @@ def test_both_engines_prepare_the_same(
     """Spark's distribution of the rows over tasks and files changes nothing."""
     from foretaste.data.preparation import spark_engine, spark_session
 
-    usual = spark_session._SETTINGS
+    usual = spark_session.SETTINGS
     for name, case in CASES.items():
         folder = tmp_path / name
         folder.mkdir()
@@ -285,8 +285,8 @@ def test_both_engines_prepare_the_same(
             **(_USUAL if case.is_usual else {}),
             "spark.sql.shuffle.partitions": str(case.num_partitions),
         }
-        monkeypatch.setattr(spark_session, "_SETTINGS", settings)
-        monkeypatch.setattr(spark_engine, "_ROWS_OF_FILE", case.rows_of_file)
+        monkeypatch.setattr(spark_session, "SETTINGS", settings)
+        monkeypatch.setattr(spark_engine, "ROWS_OF_FILE", case.rows_of_file)
         with subtests.test(name):
             first, second = (
                 prepare(source, folder / engine, items=items, engine=engine, **case.settings)

@@ -54,9 +54,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     table = pa.table({"user_id": [user for user, _ in pairs], "item_id": [i for _, i in pairs]})
     pq.write_table(table, tmp_path / "logs" / "monday.parquet")
     small = {"ml-20m": (60, 40, 500)}
-    monkeypatch.setattr(session, "_NAMED_SHAPES", session._NAMED_SHAPES | small)
-    monkeypatch.setattr(session, "_NAMED_SHAPES_OF_VAE", small)
-    monkeypatch.setattr("foretaste.bench.inference._BATCH_SIZES", {"cpu": (1,)})
+    monkeypatch.setattr(session, "NAMED_SHAPES", session.NAMED_SHAPES | small)
+    monkeypatch.setattr(session, "NAMED_SHAPES_OF_VAE", small)
+    monkeypatch.setattr("foretaste.bench.inference.BATCH_SIZES", {"cpu": (1,)})
     monkeypatch.setattr("foretaste.cli.nvidia_rules.DATA", tmp_path / "data")
     archives = {f"/{name}.zip": movielens.archive(name) for name in SETS}
     for name in SETS:

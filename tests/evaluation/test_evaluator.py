@@ -126,8 +126,8 @@ def test_batches_of_any_size_give_the_same(
     together = measure(model, heldout, candidates=candidates)
     for scores_at_once in (1, 300):
         budget = {"cpu": 4 * scores_at_once}
-        monkeypatch.setattr("foretaste.evaluation.ranking._SCORE_BYTES", budget)
-        monkeypatch.setattr("foretaste.evaluation.evaluator._CANDIDATES_AT_ONCE", scores_at_once)
+        monkeypatch.setattr("foretaste.evaluation.ranking.SCORE_BYTES", budget)
+        monkeypatch.setattr("foretaste.evaluation.evaluator.CANDIDATES_AT_ONCE", scores_at_once)
         heard.clear()
         apart = measure(
             model, heldout, candidates=candidates, progress=lambda *done: heard.append(done)

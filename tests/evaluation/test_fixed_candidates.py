@@ -60,7 +60,7 @@ def test_the_paper_would_get_the_same_numbers(
     monkeypatch: pytest.MonkeyPatch,
     at_once: int,
 ) -> None:
-    monkeypatch.setattr("foretaste.evaluation.evaluator._CANDIDATES_AT_ONCE", at_once)
+    monkeypatch.setattr("foretaste.evaluation.evaluator.CANDIDATES_AT_ONCE", at_once)
     dataset = prepare(tmp_path / "tiny.train.rating", tmp_path / "out")
     assert dataset.items.ids() == list(range(NUM_ITEMS))
     scores = np.random.default_rng(1).permutation(NUM_USERS * NUM_ITEMS).astype(np.float32)

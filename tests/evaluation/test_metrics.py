@@ -113,7 +113,7 @@ def test_many_users_at_once_equal_one_by_one(monkeypatch: pytest.MonkeyPatch) ->
         for size in generator.integers(1, 5, size=50)
     ]
     together = user_metrics(ranks(rows), (2, 5))
-    monkeypatch.setattr("foretaste.evaluation.metrics._CELLS_AT_ONCE", 35)
+    monkeypatch.setattr("foretaste.evaluation.metrics.CELLS_AT_ONCE", 35)
     in_pieces = user_metrics(ranks(rows), (2, 5))
     for name, values in together.items():
         assert values.tolist() == in_pieces[name].tolist()

@@ -115,7 +115,7 @@ def test_a_list_is_no_longer_than_the_catalogue(run: Run, tmp_path: Path) -> Non
 def test_large_weights_have_a_file_of_their_own(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formats, "_MOST_BYTES_INSIDE", 1000)
+    monkeypatch.setattr(formats, "MOST_BYTES_INSIDE", 1000)
     made = export_run(run, tmp_path / "out")
     assert (made.path / "model.onnx.data").stat().st_size > made.program.stat().st_size
     assert made.parity.different == 0

@@ -129,7 +129,7 @@ def test_sums_of_samples(num_samples: int, dtype: torch.dtype, generator: torch.
 @pytest.fixture(params=[True, False], ids=["as found", "without oneDNN"])
 def _path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not request.param:
-        monkeypatch.setattr(dense_module, "_fuses", lambda tensor: False)
+        monkeypatch.setattr(dense_module, "fuses", lambda tensor: False)
 
 
 @pytest.mark.usefixtures("_path")

@@ -18,7 +18,7 @@ from tests.recommend.shop import HISTORIES, popularity_order
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretaste.evaluation.ranking._SCORE_BYTES", {"cpu": 7 * 4 * 150})
+    monkeypatch.setattr("foretaste.evaluation.ranking.SCORE_BYTES", {"cpu": 7 * 4 * 150})
 
 
 def expected(recommender: Recommender, k: int) -> pa.Table:
@@ -135,7 +135,7 @@ def test_small_batches_are_gathered_into_row_groups(
     output = tmp_path / "lists.parquet"
     popularity.recommend_all(output, k=4)
     assert pq.ParquetFile(output).num_row_groups == 1
-    monkeypatch.setattr("foretaste.recommend.export._ROW_GROUP_ROWS", 100)
+    monkeypatch.setattr("foretaste.recommend.export.ROW_GROUP_ROWS", 100)
     popularity.recommend_all(output, k=4, overwrite=True)
     assert pq.ParquetFile(output).num_row_groups > 1
     assert pq.read_table(output).num_rows == 4 * len(HISTORIES)

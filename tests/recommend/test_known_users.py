@@ -58,7 +58,7 @@ def test_batches_of_any_size_agree(
 ) -> None:
     users = [*trained_users(popularity), *new_users(popularity)]
     at_once = popularity.recommend(users, k=6)
-    monkeypatch.setattr("foretaste.evaluation.ranking._SCORE_BYTES", {"cpu": 7 * 4 * 40})
+    monkeypatch.setattr("foretaste.evaluation.ranking.SCORE_BYTES", {"cpu": 7 * 4 * 40})
     assert popularity.recommend(users, k=6) == at_once
 
 
@@ -271,7 +271,7 @@ def test_a_run_and_its_path_open_the_same(popularity: Recommender) -> None:
 def test_more_lists_than_fit_are_refused_beforehand(
     popularity: Recommender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretaste.recommend.top_k._ALWAYS_FREE", 0)
+    monkeypatch.setattr("foretaste.recommend.top_k.ALWAYS_FREE", 0)
     monkeypatch.setattr("foretaste.recommend.top_k.free_bytes", lambda: 3 * 5 * 12 - 1)
     users = trained_users(popularity)[:3]
     assert len(popularity.recommend(users[:2], k=5)) == 2

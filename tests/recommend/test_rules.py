@@ -269,7 +269,7 @@ def test_a_deep_condition_is_refused(depth: int, before: str, after: str) -> Non
 
 def test_a_condition_that_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conditions, "DEADLINE_S", 0.2)
-    monkeypatch.setattr(conditions, "_check", lambda cursor, condition: None)
+    monkeypatch.setattr(conditions, "check_condition", lambda cursor, condition: None)
     # DuckDB interrupts a recursion, and no function in C.
     for condition in (f"({ENDLESS}) > 0", "sleep_ms(3000) IS NULL"):
         with pytest.raises(SettingError, match=r"rule one, .*: is not evaluated within 0\.2 s"):

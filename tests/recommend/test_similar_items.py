@@ -114,7 +114,7 @@ def test_only_new_items_are_looked_for_among_all_weights(
     """The pass over all weights took more memory than the training, and most of the time."""
     run = foretaste.train("itemknn", tiny, run=tmp_path / "run")
     recommender = Recommender.open(run.path, "cpu")
-    monkeypatch.setattr(type(recommender.model), "_weights_towards", None)
+    monkeypatch.setattr(type(recommender.model), "weights_towards", None)
     assert recommender.similar_all(tmp_path / "all.parquet", k=2).num_rows == 4
 
 

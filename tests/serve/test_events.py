@@ -81,7 +81,7 @@ def test_a_file_that_is_removed_or_replaced_acknowledges_nothing(
                 with closing(EventStore(str(path))) as other:
                     other.create()
 
-        write = store._insert_new
+        write = store.insert_new
 
         def change_then_write(*args: Any) -> set[str]:
             change()
@@ -90,7 +90,7 @@ def test_a_file_that_is_removed_or_replaced_acknowledges_nothing(
         if when == "before":
             change()
         else:
-            store._insert_new = change_then_write  # type: ignore[method-assign]
+            store.insert_new = change_then_write  # type: ignore[method-assign]
         for waiting in (store.add(events("b")), store.withdraw(["a"])):
             with pytest.raises(ServiceError) as caught:
                 waiting.result(30)
@@ -359,13 +359,13 @@ def test_settings_of_the_server_hold_for_a_transaction(
     with closing(EventStore(f"{server}?options={options.replace(' ', '%20')}")) as store:
         store.create()
         store.start()
-        write, found = store._insert_new, []
+        write, found = store.insert_new, []
 
         def note(connection: Connection, rows: Sequence[Event]) -> set[str]:
             found.append(settings(connection))
             return write(connection, rows)
 
-        store._insert_new = note  # type: ignore[method-assign]
+        store.insert_new = note  # type: ignore[method-assign]
         for number in range(10):
             store.add(events(f"of {options} {number}")).result(30)
         store.withdraw([f"of {options} 0"]).result(30)

@@ -155,7 +155,7 @@ def test_each_answer_belongs_to_its_digest_while_runs_are_swapped(
     replaced: tuple[Path, list[Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The watch would reload a link that has just moved, so the reloads could not be counted.
-    monkeypatch.setattr("foretaste.serve.app._LOOK_EVERY_S", 3600.0)
+    monkeypatch.setattr("foretaste.serve.app.LOOK_EVERY_S", 3600.0)
     link, places = replaced
     bodies = [body | {"model": None} for body in some_bodies(6)]
     with serving(link) as (client, _):

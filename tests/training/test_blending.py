@@ -112,7 +112,7 @@ def test_statistics_of_some_users_at_a_time_equal_statistics_of_all(
 ) -> None:
     model = load_model(blended, "cpu")
     whole, _ = states(model, dataset)[1]
-    monkeypatch.setattr("foretaste.models.blend.model._CELLS_AT_ONCE", 3 * model.num_items)
+    monkeypatch.setattr("foretaste.models.blend.model.CELLS_AT_ONCE", 3 * model.num_items)
     parts, _ = states(model, dataset)[1]
     for one, other in zip(whole.parts, parts.parts, strict=True):
         if isinstance(one, torch.Tensor):
@@ -199,15 +199,15 @@ def test_models_score_once_while_memory_lasts(
     dataset: Dataset,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    num_users, known_users = [0], GMF._known_users
+    num_users, user_state = [0], GMF.user_state
 
-    def counted(self: GMF, user_index_B: torch.Tensor, histories: HistoryTensors) -> Any:
+    def counted(self: GMF, user_index_B: torch.Tensor, *given: Any) -> UserState:
         num_users[0] += len(user_index_B)
-        return known_users(self, user_index_B, histories)
+        return user_state(self, user_index_B, *given)
 
     expected = blend_weights(members[:3])
-    monkeypatch.setattr("foretaste.training.blending._SHARE_OF_MEMORY", 0.25 * has_memory)
-    monkeypatch.setattr(GMF, "_known_users", counted)
+    monkeypatch.setattr("foretaste.training.blending.SHARE_OF_MEMORY", 0.25 * has_memory)
+    monkeypatch.setattr(GMF, "user_state", counted)
     assert blend_weights(members[:3]) == expected
     num_validated = int((dataset.heldout("validation").target.lengths() > 0).sum())
     assert (num_users[0] == num_validated) == has_memory

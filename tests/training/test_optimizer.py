@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def _fast_growth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_GROWTH_STEPS", 3)
+    monkeypatch.setattr(module, "GROWTH_STEPS", 3)
 
 
 def adam(*values: float, lr: float = 0.1) -> tuple[nn.Parameter, torch.optim.Adam]:

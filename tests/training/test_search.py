@@ -133,7 +133,7 @@ def test_known_users_choose_too(dataset: Dataset) -> None:
 def half(heldout_users: Dataset, monkeypatch: pytest.MonkeyPatch) -> int:
     """Limit a search to half of the interactions; return that number."""
     half = heldout_users.manifest.num_interactions // 2
-    monkeypatch.setattr(search_module, "_MOST_INTERACTIONS", half)
+    monkeypatch.setattr(search_module, "MOST_INTERACTIONS", half)
     return half
 
 
@@ -233,13 +233,13 @@ def test_all_data_have_the_last_word(
 def test_the_rule_is_kept_if_memory_has_no_room_for_two(
     heldout_users: Dataset, half: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured = Search._measured
+    measured = Search.measured
 
     def only_one(search: Search, config: ModelConfig, part: Part) -> Fit | None:
         refused = part.share == 1.0 and config != sized(search.asked, heldout_users)
         return None if refused else measured(search, config, part)
 
-    monkeypatch.setattr(Search, "_measured", only_one)
+    monkeypatch.setattr(Search, "measured", only_one)
     search = found("itemknn", heldout_users)
     assert search["settings"] == {}
     assert search["sample"]["settings"]

@@ -40,7 +40,7 @@ _NO_DIRECTORIES = (errno.EINVAL, errno.ENOTSUP)
 """Errors of file systems that cannot sync directories."""
 
 _MEMINFO = Path("/proc/meminfo")
-_CGROUPS = Path("/sys/fs/cgroup")
+CGROUPS = Path("/sys/fs/cgroup")
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
@@ -125,7 +125,7 @@ def free_bytes() -> int:
         ("memory.max", "anon"),
         ("memory/memory.limit_in_bytes", "total_rss"),
     ):
-        path = _CGROUPS / limit
+        path = CGROUPS / limit
         try:
             text = path.read_text().strip()
             # Without the page cache, which the kernel gives back under pressure.

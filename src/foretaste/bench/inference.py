@@ -24,7 +24,7 @@ from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.precision_flags import float32_products
 from foretaste.training.precision import half_precision
 
-_BATCH_SIZES = {"cpu": (1, 16, 128, 1024), "cuda": (1, 16, 128, 1024, 8192)}
+BATCH_SIZES = {"cpu": (1, 16, 128, 1024), "cuda": (1, 16, 128, 1024, 8192)}
 _NUM_INPUTS = 8
 """Number of different inputs that calls take in turn, so that no cache has the next one."""
 
@@ -118,7 +118,7 @@ def inference_cases(
         return model.score_catalogue(model.user_state(user_index_B, rows))
 
     with scoring(model), float32_products(model.device):
-        for size in options.batch_sizes or _BATCH_SIZES[session.device.type]:
+        for size in options.batch_sizes or BATCH_SIZES[session.device.type]:
             rng = np.random.default_rng(options.seed)
             drawn = [rng.integers(histories.num_users, size=size) for _ in range(_NUM_INPUTS)]
             inputs = [

@@ -45,14 +45,14 @@ Log = Callable[[str], None]
 MEASURED = ("neumf", "vae", "sasrec", "slist")
 """Models of which something is measured, the last two by programs of a clone alone."""
 
-_NAMED_SHAPES = {
+NAMED_SHAPES = {
     "ml-100k": (943, 1_682, 100_000),
     "ml-1m": (6_040, 3_706, 1_000_209),
     "ml-20m": (138_493, 26_744, 20_000_263),
 }
 """Users, items and interactions of the MovieLens sets."""
 
-_NAMED_SHAPES_OF_VAE = {"ml-20m": (116_677, 20_108, 8_528_759)}
+NAMED_SHAPES_OF_VAE = {"ml-20m": (116_677, 20_108, 8_528_759)}
 """Sizes of the training data of Mult-VAE's paper and of NVIDIA: ratings of 4 and more, users with 5
 of them, without 20,000 held-out users. Interactions are the share of the remaining users in all
 9,990,682."""
@@ -75,14 +75,14 @@ def parse_shape(text: str, model: str) -> GenerateConfig:
 
     ``ml-20m`` is the training data of the reference of ``model``. SettingError for other texts.
     """
-    named = _NAMED_SHAPES | (_NAMED_SHAPES_OF_VAE if model in ("vae", "dae", "recvae") else {})
+    named = NAMED_SHAPES | (NAMED_SHAPES_OF_VAE if model in ("vae", "dae", "recvae") else {})
     match = _COUNTS.fullmatch(text.replace(",", "").replace("_", "").lower())
     if text in named:
         return shape_of(*named[text])
     if match:
         return shape_of(*map(int, match.groups()))
     raise SettingError(
-        f"shape is {text!r}; use {', '.join(_NAMED_SHAPES)} or users, items and interactions such "
+        f"shape is {text!r}; use {', '.join(NAMED_SHAPES)} or users, items and interactions such "
         "as 6040x3706x1000209"
     )
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from foretaste.recommend.inputs import AskedUsers
     from foretaste.runs import Run
 
-_USERS_AT_ONCE = 4096
+USERS_AT_ONCE = 4096
 
 Words = Annotated[tuple[str, ...], Parameter(show_default=False)]
 
@@ -177,8 +177,8 @@ def recommend(
         return
     for note in users.notes:
         say(stderr_console(quiet=options.quiet), f"note: {note}")
-    starts = range(0, len(users), _USERS_AT_ONCE)
-    parts = (users[start : start + _USERS_AT_ONCE] for start in starts)
+    starts = range(0, len(users), USERS_AT_ONCE)
+    parts = (users[start : start + USERS_AT_ONCE] for start in starts)
     options.print(answer for part in parts for answer in recommender.answers(part, asked))
 
 

@@ -29,8 +29,8 @@ _URL = "https://files.grouplens.org/datasets/movielens"
 
 # A name that may mean a set or a folder: without the ending of a file or the * of a pattern.
 _WORD = re.compile(r"[\w/-]{1,100}")
-_SILENCE_S = 30.0
-_BLOCK_BYTES = 1 << 20
+SILENCE_S = 30.0
+BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,8 +252,8 @@ def download(url: str, target: Path, *, md5: str, otherwise: str, progress: Prog
 def _blocks(request: Request, otherwise: str) -> Iterator[bytes]:
     """The blocks of the response; InputError if the download fails."""
     try:
-        with urlopen(request, timeout=_SILENCE_S) as response:
-            while block := response.read(_BLOCK_BYTES):
+        with urlopen(request, timeout=SILENCE_S) as response:
+            while block := response.read(BLOCK_BYTES):
                 yield block
     except (OSError, HTTPException) as error:
         if isinstance(error, HTTPError):  # the error holds the connection

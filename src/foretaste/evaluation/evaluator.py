@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from foretaste.data.dataset import HeldOut
     from foretaste.ops.histories import HistoryTensors
 
-_CANDIDATES_AT_ONCE = 1 << 16
+CANDIDATES_AT_ONCE = 1 << 16
 """Candidates of one batch if they are sampled or fixed: each may cost a row of activations in a
 tower."""
 
@@ -264,7 +264,7 @@ class Ranking:
                 rule.num_draws(heldout.num_items) if fixed is None else int(fixed.lengths().max())
             )
             num_candidates = most_targets + most_negatives
-            self._at_once = max(1, _CANDIDATES_AT_ONCE // num_candidates)
+            self._at_once = max(1, CANDIDATES_AT_ONCE // num_candidates)
         if batch is not None:
             check_ranking_fits(batch, heldout.num_users, num_candidates, model.device)
             self._at_once = batch

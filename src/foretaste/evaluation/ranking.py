@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ABSENT = float("-inf")
 """The score of columns that are no candidates: known items, repeats and padding."""
 
-_SCORE_BYTES = {"cpu": 256 * 2**20, "cuda": 512 * 2**20}
+SCORE_BYTES = {"cpu": 256 * 2**20, "cuda": 512 * 2**20}
 """Memory for the scores of one batch of users. On a CPU it is for 64 users of a million items. With
 16 users at once each takes a third longer, since every batch reads all vectors of items."""
 _CACHE_BYTES = 8 * 2**20
@@ -68,7 +68,7 @@ def check_ranking_fits(
 def users_at_once(num_candidates: int, device: torch.device) -> int:
     """Number of users whose scores fit the memory reserved for one batch, on a CPU its cache."""
     row_bytes = 4 * max(1, num_candidates)
-    at_once = min(_MAX_USERS, _SCORE_BYTES.get(device.type, _SCORE_BYTES["cpu"]) // row_bytes)
+    at_once = min(_MAX_USERS, SCORE_BYTES.get(device.type, SCORE_BYTES["cpu"]) // row_bytes)
     if device.type == "cpu":
         at_once = min(at_once, max(_MIN_USERS, _CACHE_BYTES // row_bytes))
     return max(1, at_once)

@@ -23,7 +23,7 @@ FILES: dict[Format, str] = {"onnx": "model.onnx", "torch": "model.pt2"}
 """The file name of a program, by format."""
 
 # An ONNX file is a protocol buffer, which has at most 2 GiB.
-_MOST_BYTES_INSIDE = 1_900_000_000
+MOST_BYTES_INSIDE = 1_900_000_000
 """Most bytes of weights inside an ONNX file."""
 
 Inputs = Mapping[str, NDArray[np.int64]]
@@ -73,7 +73,7 @@ def write(program: ListProgram, name: Format, directory: Path) -> None:
         assert made is not None
         for each in made.model.graph.all_nodes():
             each.metadata_props.clear()  # they have paths of this machine
-        made.save(path, external_data=program.num_bytes() > _MOST_BYTES_INSIDE)
+        made.save(path, external_data=program.num_bytes() > MOST_BYTES_INSIDE)
 
 
 def load(name: Format, directory: Path) -> Call:

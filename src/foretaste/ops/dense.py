@@ -1,7 +1,7 @@
 """Layers of a network, by the fastest kernels that compute exactly that.
 
 PyTorch's fp32 ``linear`` on the CPU calls a BLAS. On AVX-512 machines that reaches half the speed
-of oneDNN. oneDNN's fused linear is private in PyTorch: it is used where `_fuses` finds it, and the
+of oneDNN. oneDNN's fused linear is private in PyTorch: it is used where `fuses` finds it, and the
 public functions elsewhere. `dense` and `activated` are differentiable; the rest is not.
 
 Shape suffixes: S samples, N inputs, M outputs; B users, K candidates of each, I items, D width,
@@ -172,19 +172,19 @@ def linear(
 ) -> Tensor:
     """``activation(input @ weight.T + bias)``, [S, M].
 
-    If `_fuses`, the whole layer is computed in float32 and rounded once.
+    If `fuses`, the whole layer is computed in float32 and rounded once.
     """
     # In float32 PyTorch's own reached 210 GFLOP/s on these shapes and oneDNN 407 to 496, in bf16
     # 760 to 960. `set_float32_matmul_precision` is no way there: it rounds to tf32 on CUDA.
     # One row reads every weight once. There a BLAS took 43 us for 600 x 400 and 0.8 ms for
-    # 600 x 3,706 numbers, and oneDNN 100 us and 1.2 ms. `_fuses` comes first: it is False in an
+    # 600 x 3,706 numbers, and oneDNN 100 us and 1.2 ms. `fuses` comes first: it is False in an
     # export, which a look at the rows would fix to their number.
-    if _fuses(input_SN) and not (len(input_SN) == 1 and input_SN.dtype == torch.float32):
+    if fuses(input_SN) and not (len(input_SN) == 1 and input_SN.dtype == torch.float32):
         return fused_linear(input_SN, weight_MN, bias_M, activation or "none")
     return activate_(F.linear(input_SN, weight_MN, bias_M), activation)
 
 
-def _fuses(tensor: Tensor) -> bool:
+def fuses(tensor: Tensor) -> bool:
     """True if oneDNN multiplies the tensor, with bias and activation in the same pass.
 
     Exported programs have public operations alone.

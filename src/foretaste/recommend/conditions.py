@@ -188,12 +188,12 @@ def _query(condition: str) -> str:
 
 def _evaluate(cursor: duckdb.DuckDBPyConnection, condition: str) -> tuple[str, Document]:
     """The type of a condition and its values by item_index, if its parse tree is allowed."""
-    _check(cursor, condition)
+    check_condition(cursor, condition)
     result = cursor.execute(_query(condition))
     return str(result.description[1][1]), result.fetchnumpy()
 
 
-def _check(cursor: duckdb.DuckDBPyConnection, condition: str) -> None:
+def check_condition(cursor: duckdb.DuckDBPyConnection, condition: str) -> None:
     """Raise SettingError unless a condition is one expression over the columns of one item."""
     # EXPLAIN would be no such check: it binds, which runs table functions and folds constants.
     expression, statement = _parsed(cursor, condition)
@@ -220,7 +220,7 @@ def _check_function(cursor: duckdb.DuckDBPyConnection, name: str) -> None:
         _refuse(f"function {name}")
     for kind, stability, macro in rows:
         if kind == "macro":
-            _check(cursor, macro)
+            check_condition(cursor, macro)
         elif kind != "scalar" or stability == "VOLATILE":
             _refuse(f"function {name}")
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 WriteTable = Callable[[pa.Table], None]
 
-_ROW_GROUP_ROWS = 131_072
+ROW_GROUP_ROWS = 131_072
 _FORMULA = r"^([=+\-@\t\r\n＝＋－＠])"
 
 
@@ -104,7 +104,7 @@ def _parquet_writer(path: Path, schema: pa.Schema) -> Iterator[WriteTable]:
             # A copy in Arrow's own memory. Columns of NumPy would lie between the blocks of scores,
             # which the C library could then not use again: 1,054 MiB, and 399 with this copy.
             gathered.append(table.take(pa.array(range(table.num_rows), pa.int64())))
-            if sum(table.num_rows for table in gathered) >= _ROW_GROUP_ROWS:
+            if sum(table.num_rows for table in gathered) >= ROW_GROUP_ROWS:
                 flush()
 
         yield write

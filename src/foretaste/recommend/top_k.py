@@ -36,7 +36,7 @@ from foretaste.recommend.inputs import NOTHING_KNOWN
 from foretaste.recommend.item_filter import ItemFilter
 from foretaste.recommend.max_per import MaxPer
 
-_ALWAYS_FREE = 1 << 24
+ALWAYS_FREE = 1 << 24
 _BYTES_PER_ENTRY = 12
 """An item index, int64, and a score, float32."""
 
@@ -66,7 +66,7 @@ class TopItems:
         """Empty lists of up to ``length`` items; UnsupportedError if memory is too small."""
         num_rows = len(num_known)
         needed = num_rows * length * _BYTES_PER_ENTRY
-        if needed > _ALWAYS_FREE:  # asking the system for free memory takes 0.2 ms
+        if needed > ALWAYS_FREE:  # asking the system for free memory takes 0.2 ms
             require_memory(
                 needed,
                 free_bytes(),

@@ -51,7 +51,7 @@ _BATCH_USERS = 256
 _BATCH_WAIT_S = 0.002
 """Longest wait for a batch of the size of the last one, counted from the end of that batch."""
 
-_LOOK_EVERY_S = 1.0
+LOOK_EVERY_S = 1.0
 """Time between two checks of the paths of the runs."""
 
 _JSON = "application/json"
@@ -248,7 +248,7 @@ class Service:
     async def _watch(self) -> None:
         """Reload whenever a path leads to another run, and take a new token."""
         while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(LOOK_EVERY_S)
             await _in_daemon(self._guard.renew_token)
             if self._reloading.locked():
                 continue

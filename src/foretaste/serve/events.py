@@ -336,7 +336,7 @@ class EventStore:
             # left out.
             requests = [one for one in group if one and one.num_done.set_running_or_notify_cancel()]
             new = [one for one in requests if not (one.is_withdrawal or one.user_ids)]
-            self._settle(new, self._insert_new)
+            self._settle(new, self.insert_new)
             self._settle([one for one in requests if one.is_withdrawal], self._withdrawn)
             for request in requests:
                 if request.user_ids:
@@ -396,7 +396,7 @@ class EventStore:
 
         return _answered(write_all)
 
-    def _insert_new(self, connection: Connection, rows: Sequence[Event]) -> set[str]:
+    def insert_new(self, connection: Connection, rows: Sequence[Event]) -> set[str]:
         """Insert events; returns the new ids."""
         return set(connection.scalars(self._insert, [row._asdict() for row in rows]))
 
@@ -404,7 +404,7 @@ class EventStore:
         """Clear all columns of events but their ids; returns the ids that were stored."""
         # First insert the ids: then the update also sees events whose transaction began before and
         # commits in between.
-        self._insert_new(connection, rows)
+        self.insert_new(connection, rows)
         ids, found = [row.event_id for row in rows], set()
         for start in range(0, len(ids), _IDS_AT_ONCE):
             part = {"event_ids": ids[start : start + _IDS_AT_ONCE]}

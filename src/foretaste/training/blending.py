@@ -38,7 +38,7 @@ _MOST_WEIGHTINGS = 15
 """Weightings that are tried, for each run. Climbs of three runs took 16 to 22, of four 18 to 48."""
 
 # Share of free memory for the scores that a search keeps.
-_SHARE_OF_MEMORY = 0.25
+SHARE_OF_MEMORY = 0.25
 
 
 def blend(
@@ -164,7 +164,7 @@ class _Remembering(Blend):
     def compose(self, models: Sequence[RecommenderModel]) -> None:
         super().compose(models)
         self._kept = defaultdict[int, dict[int, Tensor]](dict)  # by batch, by number of the model
-        self._free_bytes = int(free_on(self.device) * _SHARE_OF_MEMORY)
+        self._free_bytes = int(free_on(self.device) * SHARE_OF_MEMORY)
 
     def begin(self, weights: Sequence[float]) -> None:
         """Take other weights, before the first batch."""

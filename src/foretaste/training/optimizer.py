@@ -18,7 +18,7 @@ from foretaste.training.auto import TrainingPlan
 _INITIAL_SCALE = 2.0**16
 _SMALLEST_SCALE = 1.0
 _LARGEST_SCALE = 2.0**32
-_GROWTH_STEPS = 2000
+GROWTH_STEPS = 2000
 _LAG = 9
 """Updates after which an average keeps half of itself."""
 
@@ -209,7 +209,7 @@ class LossScaler(Scaler):
         if self.is_fixed:
             return
         self.num_finite.add_(1).mul_(~overflowed)
-        grows = self.num_finite == _GROWTH_STEPS
+        grows = self.num_finite == GROWTH_STEPS
         # Times a half after an overflow, times two if it grows, else times one: the host waits for
         # no branch.
         self.scale_tensor.mul_(1.0 - 0.5 * overflowed.float() + grows.float())

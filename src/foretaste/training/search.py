@@ -50,7 +50,7 @@ _LIST_LENGTH = 20
 _LEAST_GAIN = 1.005
 """The least factor by which a step must raise the metric: a smaller gain is often chance."""
 
-_MOST_INTERACTIONS = 2_000_000
+MOST_INTERACTIONS = 2_000_000
 """Interactions of a fit. If there are more, a hash chooses users."""
 
 _MOST_USERS = 2_000
@@ -208,7 +208,7 @@ class Search:
         self.best = self.best | {name: self.values[name] for name in self.feature_settings[0]}
         if self.chooses_weight and self.has_new_items:
             config = replace(self.asked, **others).without_features()
-            fitted = self._measured(sized(config, self.dataset), self.sample)
+            fitted = self.measured(sized(config, self.dataset), self.sample)
             without = None if fitted is None else fitted.evaluation
         assert self.evaluation is not None
         found: dict[str, Any] = {}
@@ -225,7 +225,7 @@ class Search:
         most_fits = MOST_FITS + len(self.feature_settings)
         self.progress("choosing settings", self.num_fits, most_fits)
         config = sized(replace(self.asked, **settings), self.dataset)
-        if (fit := self._measured(config, self.sample)) is None:
+        if (fit := self.measured(config, self.sample)) is None:
             return _FAILED
         # `_FAILED` is negative, so the first value is above it by any factor.
         if (value := fit.evaluation[self.select_by]) > _LEAST_GAIN * self.value:
@@ -247,12 +247,12 @@ class Search:
         best = sized(replace(asked, **settings), self.dataset)
         if best == rule:
             return Chosen(record=record)
-        if (kept := self._measured(rule, self.whole)) is None:  # training says why
+        if (kept := self.measured(rule, self.whole)) is None:  # training says why
             return Chosen(record=record | {"settings": {}})
         sample |= {"settings": settings, "value": None}
         sample["value_by_rule"] = kept.evaluation[self.select_by]
         record["settings"] = {}
-        if (other := self._measured(best, self.whole)) is not None:
+        if (other := self.measured(best, self.whole)) is not None:
             sample["value"] = other.evaluation[self.select_by]
             if sample["value"] > sample["value_by_rule"]:
                 kept, record["settings"] = other, settings
@@ -261,7 +261,7 @@ class Search:
         is_trained = isinstance(kept.model, ClosedFormModel)
         return Chosen(record=record, fitted=kept if is_trained else None)
 
-    def _measured(self, config: ModelConfig, part: Part) -> Fit | None:
+    def measured(self, config: ModelConfig, part: Part) -> Fit | None:
         """A model of these settings and its best evaluation; None if it cannot be fitted."""
         self.num_fits += 1
         found: list[Evaluation] = []
@@ -322,7 +322,7 @@ class Search:
     def sample(self) -> Part:
         """The data of the search: users drawn by hash, if there are too many interactions."""
         manifest = self.dataset.manifest
-        share = min(1.0, _MOST_INTERACTIONS / manifest.num_interactions)
+        share = min(1.0, MOST_INTERACTIONS / manifest.num_interactions)
         users = np.arange(manifest.num_train_users)
         users = choose_users(users, round(share * len(users)), manifest.seed)
         return self._part(users, _MOST_USERS)

@@ -114,8 +114,8 @@ def test_chunks_and_threads_change_nothing(
     whole = fitted(name, dense)
     expected = whole.score_catalogue(whole.fold_in(of_matrix(dense)))
     for num_chunks, pairs_at_once, num_threads in ((1, 40, 1), (7, 1, 2)):
-        monkeypatch.setattr(pairs, "_NUM_CHUNKS", num_chunks)
-        monkeypatch.setattr(weights, "_PAIRS_AT_ONCE", pairs_at_once)
+        monkeypatch.setattr(pairs, "NUM_CHUNKS", num_chunks)
+        monkeypatch.setattr(weights, "PAIRS_AT_ONCE", pairs_at_once)
         monkeypatch.setattr("torch.get_num_threads", lambda n=num_threads: n)
         model = fitted(name, dense)
         assert torch.equal(model.target_M, whole.target_M)

@@ -106,13 +106,13 @@ def test_pairs_are_counted_alike_inside_and_outside_the_table(
     num_popular: int, dense: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pairs, "MOST_POPULAR", num_popular)
-    monkeypatch.setattr(ridge, "_NUMBERS_AT_ONCE", 1)
+    monkeypatch.setattr(ridge, "NUMBERS_AT_ONCE", 1)
     assert np.abs(weights_of(fitted(dense, 9)).numpy() - plain_weights(dense, 9)).max() < 1e-6
 
 
 def test_threads_change_nothing(dense: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs, "MOST_POPULAR", 8)
-    monkeypatch.setattr(ridge, "_NUMBERS_AT_ONCE", 200)
+    monkeypatch.setattr(ridge, "NUMBERS_AT_ONCE", 200)
     models = []
     for number in (1, 3):
         monkeypatch.setattr("torch.get_num_threads", lambda n=number: n)

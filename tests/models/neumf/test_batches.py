@@ -162,9 +162,9 @@ def test_the_seed_decides_everything(histories: HistoryTensors, layout: str) -> 
 def test_small_batches_drawn_together_are_those_drawn_alone(
     histories: HistoryTensors, layout: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(neumf_batches, "_SAMPLES_AT_ONCE", at_once)
+    monkeypatch.setattr(neumf_batches, "SAMPLES_AT_ONCE", at_once)
     together = list(interaction_batches(histories, layout=layout).epoch(1, 2))
-    monkeypatch.setattr(neumf_batches, "_SAMPLES_AT_ONCE", 0)
+    monkeypatch.setattr(neumf_batches, "SAMPLES_AT_ONCE", 0)
     alone = list(interaction_batches(histories, layout=layout).epoch(1, 2))
     assert len(together) == len(alone) > 3
     for ours, theirs in zip(together, alone, strict=True):
@@ -231,7 +231,7 @@ def test_parts_of_the_users_have_the_slices_of_every_batch(
 ) -> None:
     """Parts include one user without interactions, one user with every item, and nobody."""
     whole = list(interaction_batches(histories, batch_size, layout=layout).epoch(1))
-    monkeypatch.setattr(neumf_batches, "_ROWS_AT_ONCE", 50)
+    monkeypatch.setattr(neumf_batches, "ROWS_AT_ONCE", 50)
     parts = in_parts(histories, bounds, batch_size, layout)
     for batch, *those in zip(whole, *parts, strict=True):
         start, samples = 0, []

@@ -55,15 +55,15 @@ def test_answers_do_not_depend_on_shares(
     model: NeuMF, histories: HistoryTensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = model.fold_in(histories).parts
-    monkeypatch.setattr(fold_in, "_SAMPLES_AT_ONCE", 200)
+    monkeypatch.setattr(fold_in, "SAMPLES_AT_ONCE", 200)
     torch.testing.assert_close(model.fold_in(histories).parts, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_a_history_too_long_has_fewer_negatives(
     model: NeuMF, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fold_in, "_SAMPLES_AT_ONCE", 100)
-    sampled, turns_of = [], fold_in._turns
+    monkeypatch.setattr(fold_in, "SAMPLES_AT_ONCE", 100)
+    sampled, turns_of = [], fold_in.sampled_turns
 
     def recorded(
         histories: HistoryTensors, objective: Objective, num_negatives: int, num_drawn: int
@@ -72,7 +72,7 @@ def test_a_history_too_long_has_fewer_negatives(
         sampled.append((len(histories.item_index), len(turns)))
         return turns
 
-    monkeypatch.setattr(fold_in, "_turns", recorded)
+    monkeypatch.setattr(fold_in, "sampled_turns", recorded)
     long, short = set(range(33)), {34, 35}
     alone = model.fold_in(histories_of([long], NUM_ITEMS)).parts
     among = model.fold_in(histories_of([short, long, short], NUM_ITEMS)).parts
@@ -83,7 +83,7 @@ def test_a_history_too_long_has_fewer_negatives(
 @pytest.mark.parametrize("num_drawn", [2, 4])
 def test_the_negatives_of_a_turn_weigh_as_much_as_all(num_drawn: int) -> None:
     histories = histories_of([set(range(33))], NUM_ITEMS)
-    turns = fold_in._turns(histories, Objective(), 4, num_drawn)
+    turns = fold_in.sampled_turns(histories, Objective(), 4, num_drawn)
     assert len(turns) == num_drawn
     for turn in turns:
         assert turn.item_index_BK[:, 0].tolist() == histories.item_index.tolist()
@@ -97,7 +97,7 @@ def test_fewer_negatives_of_softmax_count_as_much_as_all(
     """Each negative is drawn once instead of twice: the sum of the exponentials stays the same."""
     model = NeuMF(NeuMFConfig(factors=4, layers=(8, 4), loss="softmax", negatives=4), 12, NUM_ITEMS)
     model.reset_parameters(1)
-    turns_of, drawn = fold_in._turns, []
+    turns_of, drawn = fold_in.sampled_turns, []
 
     def doubled(
         histories: HistoryTensors, objective: Objective, num_negatives: int, num_drawn: int
@@ -116,10 +116,10 @@ def test_fewer_negatives_of_softmax_count_as_much_as_all(
         )
         return [twice]
 
-    monkeypatch.setattr(fold_in, "_turns", doubled)
+    monkeypatch.setattr(fold_in, "sampled_turns", doubled)
     history = histories_of([set(range(33))], NUM_ITEMS)
     expected = model.eval().fold_in(history).parts
-    monkeypatch.setattr(fold_in, "_SAMPLES_AT_ONCE", 100)
+    monkeypatch.setattr(fold_in, "SAMPLES_AT_ONCE", 100)
     fewer = model.fold_in(history).parts
     assert drawn == [4, 2]
     torch.testing.assert_close(fewer, expected, rtol=1e-3, atol=1e-5)
@@ -127,7 +127,7 @@ def test_fewer_negatives_of_softmax_count_as_much_as_all(
 
 def test_negatives_are_not_in_the_history(histories: HistoryTensors) -> None:
     row_index_N = histories.row_index()
-    (samples,) = fold_in._turns(histories, Objective("softmax"), 4, 4)
+    (samples,) = fold_in.sampled_turns(histories, Objective("softmax"), 4, 4)
     owned = histories.to_dense().bool()
     assert torch.equal(samples.item_index_BK[:, 0].long(), histories.item_index.long())
     negative = ~owned[row_index_N[:, None], samples.item_index_BK[:, 1:].long()]
@@ -139,11 +139,11 @@ def test_negatives_are_not_in_the_history(histories: HistoryTensors) -> None:
 
 
 def test_negatives_depend_on_the_history_alone(histories: HistoryTensors) -> None:
-    turns = fold_in._turns(histories, Objective(), 4, 4)
+    turns = fold_in.sampled_turns(histories, Objective(), 4, 4)
     for user in range(1, len(histories)):
         alone = histories[user : user + 1]
         start, stop = histories.offsets[user : user + 2].tolist()
-        for found, turn in zip(fold_in._turns(alone, Objective(), 4, 4), turns, strict=True):
+        for found, turn in zip(fold_in.sampled_turns(alone, Objective(), 4, 4), turns, strict=True):
             assert torch.equal(found.item_index_BK, turn.item_index_BK[start:stop])
 
 

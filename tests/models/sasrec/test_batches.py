@@ -115,7 +115,7 @@ def test_newest_items_are_the_same_however_many_are_sorted_at_once(
     num_B = histories.lengths().clamp(max=LENGTH)
     expected = [item for row in sequences for item in row[-LENGTH:]]
     for at_once in (1, 7, 60, 1 << 22):
-        monkeypatch.setattr(module, "_ENTRIES_AT_ONCE", at_once)
+        monkeypatch.setattr(module, "ENTRIES_AT_ONCE", at_once)
         assert newest_items(histories, num_B).tolist() == expected
 
 

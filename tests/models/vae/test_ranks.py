@@ -62,7 +62,7 @@ def steps(ranks: Ranks, case: Case) -> list[tuple[Tensor, dict[str, Tensor]]]:
     with pytest.MonkeyPatch.context() as patch:
         # chunks of three users
         patch.setattr(
-            chunked, "_chunks", lambda n, *_: [slice(a, a + 3) for a in range(0, max(1, n), 3)]
+            chunked, "row_chunks", lambda n, *_: [slice(a, a + 3) for a in range(0, max(1, n), 3)]
         )
         model = case.model()
         for batch in case.batches(model, ranks):

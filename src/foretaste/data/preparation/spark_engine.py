@@ -23,7 +23,7 @@ from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.source import Source
 from foretaste.errors import DatasetError, InputError
 
-_ROWS_OF_FILE = 10_000_000
+ROWS_OF_FILE = 10_000_000
 # DuckDB writes the same number into a row group.
 _ROWS_OF_GROUP = 122_880
 
@@ -121,7 +121,7 @@ class SparkEngine(Engine):
 
     def write_train(self, query: str, directory: Path, num_rows: int) -> list[str]:
         rows = self._query(query)
-        num_files = math.ceil(num_rows / _ROWS_OF_FILE)
+        num_files = math.ceil(num_rows / ROWS_OF_FILE)
         # The user alone decides the ranges, so no user is in two files.
         parts = rows.repartitionByRange(num_files, "user_index")
         files = self._write_sorted(parts, rows.columns[:2], directory / "written")

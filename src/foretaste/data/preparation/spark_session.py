@@ -32,7 +32,7 @@ _ADVICE = (
 _BESIDE_HEAP_BYTES = 512 << 20
 _LEAST_HEAP_BYTES = 512 << 20
 
-_SETTINGS = {
+SETTINGS = {
     # A cast that does not fit is an error, and double quotes enclose names, as in DuckDB.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "true",
@@ -82,7 +82,7 @@ class Spark:
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
         started = self._start_session() if self._starts else SparkSession.builder.getOrCreate()
         session = started.newSession()
-        for name, value in _SETTINGS.items():
+        for name, value in SETTINGS.items():
             session.conf.set(name, value)
         return session
 

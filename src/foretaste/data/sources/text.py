@@ -154,11 +154,11 @@ class TextFile(Source):
     def place(self, row: int, num_rows: int) -> str:
         self.check_unchanged()
         try:
-            return f"{self.name}, line {self._line_of(row, num_rows)}"
+            return f"{self.name}, line {self.line_of(row, num_rows)}"
         except OSError as error:
             raise unreadable(self.name, error) from None
 
-    def _line_of(self, row: int, num_rows: int) -> int:
+    def line_of(self, row: int, num_rows: int) -> int:
         """The number of the line that ends a row. The first row is 1."""
         # A count of line ends takes a tenth of the time of a parse of rows (20 million in 5 s).
         with _open_text(self.path, self.format, newline=None) as file:

@@ -32,7 +32,7 @@ from foretaste.models.scorer import BaseScorer, ScorerInputs
 from foretaste.ops.forks import survive_forks
 from foretaste.ops.histories import HistoryTensors
 
-_CELLS_AT_ONCE = 1 << 24
+CELLS_AT_ONCE = 1 << 24
 _NO_VECTORS = "blend has no vectors of its own; take those of a run that it was made of"
 
 
@@ -172,7 +172,7 @@ class Blend(ComposedModel):
     def _parts(self, states: Sequence[UserState]) -> StateParts:
         """For each model its state, then mean, deviation and lowest of its scores of its items."""
         parts: list[UserState | Tensor] = []
-        users_at_once = max(1, _CELLS_AT_ONCE // self.num_items)
+        users_at_once = max(1, CELLS_AT_ONCE // self.num_items)
         for (model, _), state in zip(self._weighted(), states, strict=True):
             mean_B1 = torch.empty(len(state), 1, device=self.device)
             deviation_B1, lowest_B1 = torch.empty_like(mean_B1), torch.empty_like(mean_B1)

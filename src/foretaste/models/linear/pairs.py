@@ -39,7 +39,7 @@ MOST_POPULAR = 6_000
 LARGEST_VALUE = 2_000
 """Items of a feature value that may propose each other as neighbours."""
 
-_NUM_CHUNKS = 256
+NUM_CHUNKS = 256
 """Chunks of items with about equal numbers of pairs, which threads take one after another."""
 
 
@@ -200,7 +200,7 @@ def _chunks(*each: Entries) -> Iterator[slice]:
     for entries in each:
         num_pairs_N = np.diff(entries.offset_U)[entries.user_N]
         before_I += np.concatenate(([0], num_pairs_N.cumsum()))[entries.first_I]
-    bounds = np.searchsorted(before_I, np.linspace(0, before_I[-1], _NUM_CHUNKS + 1))
+    bounds = np.searchsorted(before_I, np.linspace(0, before_I[-1], NUM_CHUNKS + 1))
     for start, stop in itertools.pairwise(bounds):
         if start < stop:
             yield slice(int(start), int(stop))

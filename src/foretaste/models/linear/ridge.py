@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 _Counts = TypeVar("_Counts")
 
-_NUMBERS_AT_ONCE = 1 << 20
+NUMBERS_AT_ONCE = 1 << 20
 """Numbers of the systems that a thread has at once; one system may have more."""
 
 _BYTES_PER_NUMBER = 24
 """A system is float64, and copied to be padded and to be factorized."""
 
-_ROWS_AT_ONCE = 256
+ROWS_AT_ONCE = 256
 
 
 _MOST_TO_SHARE = 2 << 30
@@ -103,7 +103,7 @@ class RidgeModel(LinearModel):
             pairs = self.num_items**2 * self.bytes_per_pair
             return super().training_bytes(device) - self.weight_bytes() + pairs
         num_popular, width = min(self.num_items, MOST_POPULAR), self.num_neighbors
-        numbers = max(width**2, min(_NUMBERS_AT_ONCE, self.num_items * width**2))
+        numbers = max(width**2, min(NUMBERS_AT_ONCE, self.num_items * width**2))
         systems = _BYTES_PER_NUMBER * torch.get_num_threads() * numbers
         return super().training_bytes(device) + 4 * num_popular * (num_popular + 1) + systems
 
@@ -223,9 +223,9 @@ def solve_all_pairs(
     # In float64: beside the counts of popular items float32 would round a small penalty away.
     invert_(gram_II, lambda done: progress("inverting", done, num_items))
     diagonal_I = gram_II.diagonal()
-    for start in range(0, num_items, _ROWS_AT_ONCE):
+    for start in range(0, num_items, ROWS_AT_ONCE):
         # Rows of B': P is symmetric.
-        rows = slice(start, start + _ROWS_AT_ONCE)
+        rows = slice(start, start + ROWS_AT_ONCE)
         if targets_II is None:
             row_cI = gram_II[rows] / -diagonal_I[rows, None]
         else:
@@ -286,6 +286,6 @@ def _chunks(size_I: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     item_I = np.argsort(-size_I, kind="stable")[: int((size_I > 0).sum())]
     start = 0
     while start < len(item_I):
-        stop = start + max(1, _NUMBERS_AT_ONCE // int(size_I[item_I[start]]) ** 2)
+        stop = start + max(1, NUMBERS_AT_ONCE // int(size_I[item_I[start]]) ** 2)
         yield item_I[start:stop]
         start = stop

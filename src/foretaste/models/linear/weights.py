@@ -23,7 +23,7 @@ from foretaste.models.scorer import BaseScorer, Scorer, item_chunks
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.segments import sum_bags
 
-_CELLS_AT_ONCE = 1 << 24
+CELLS_AT_ONCE = 1 << 24
 """Users times items whose scores are held at once."""
 
 _COMPILER_BYTES = 190 << 20
@@ -35,7 +35,7 @@ _BYTES_PER_ITEM = 32
 _BYTES_PER_INTERACTION = 56
 """The entries that the loops over pairs read, and what is held while they are sorted."""
 
-_PAIRS_AT_ONCE = 1 << 20
+PAIRS_AT_ONCE = 1 << 20
 """Pairs of an entry and a target that are added up at once; one entry may have more."""
 
 
@@ -128,7 +128,7 @@ class LinearModel(ClosedFormModel):
         weight_BI = self._weights_added(single, None)
         is_new_B = self.item_count_I[item_index_B] == 0
         if bool(is_new_B.any()):  # sync; the weights of all items are read for it
-            weight_BI[is_new_B] = self._weights_towards(item_index_B[is_new_B])
+            weight_BI[is_new_B] = self.weights_towards(item_index_B[is_new_B])
         weight_BI.masked_fill_(weight_BI <= 0, -torch.inf)
         return weight_BI if item_index_C is None else weight_BI[:, item_index_C]
 
@@ -165,7 +165,7 @@ class LinearModel(ClosedFormModel):
         num_said = F.pad(says_N.cumsum(0), (1, 0))
         return num_said[histories.offsets].diff() > 0
 
-    def _weights_towards(self, item_index_B: Tensor) -> Tensor:
+    def weights_towards(self, item_index_B: Tensor) -> Tensor:
         """The weights [B, I] of every item towards the given ones."""
         if self.has_all_pairs:
             return self.weight_II[:, item_index_B].T
@@ -201,7 +201,7 @@ class LinearModel(ClosedFormModel):
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
         scores_BK = torch.empty(item_index_BK.shape, device=self.device)
-        users_at_once = max(1, _CELLS_AT_ONCE // self.num_items)
+        users_at_once = max(1, CELLS_AT_ONCE // self.num_items)
         for start in range(0, len(state), users_at_once):
             rows = slice(start, start + users_at_once)
             # Weights are stored by the item of the history, so all scores of a user come at once: a
@@ -235,7 +235,7 @@ def _blocks(length_N: Tensor) -> Iterator[slice]:
     before_N = F.pad(length_N.cumsum(0), (1, 0)).cpu()
     start = 0
     while start < len(length_N):
-        most = before_N[start] + _PAIRS_AT_ONCE
+        most = before_N[start] + PAIRS_AT_ONCE
         stop = int(torch.searchsorted(before_N, most, right=True)) - 1
         yield slice(start, stop := max(stop, start + 1))
         start = stop

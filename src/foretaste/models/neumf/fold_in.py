@@ -38,7 +38,7 @@ LEARNING_RATE = 0.5
 BETA1, BETA2 = 0.7, 0.9
 _EPSILON = 1e-8
 
-_SAMPLES_AT_ONCE = 5 << 16
+SAMPLES_AT_ONCE = 5 << 16
 _ROWS_AT_ONCE = 1 << 14
 _MOST_BITS = 62
 
@@ -141,11 +141,11 @@ class UserFit:
     def rows(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
         """A row of each user table, [B, width], fitted to the histories."""
         prior, num_negatives, parts = self.prior, self.num_negatives, []
-        for start, stop in _shares(histories, max(1, _SAMPLES_AT_ONCE // (1 + num_negatives))):
+        for start, stop in _shares(histories, max(1, SAMPLES_AT_ONCE // (1 + num_negatives))):
             part = histories[start:stop]
             # Fewer are drawn if one history alone is too long for all.
-            fitting = max(1, _SAMPLES_AT_ONCE // max(1, len(part.item_index)) - 1)
-            turns = _turns(part, self.objective, num_negatives, min(num_negatives, fitting))
+            fitting = max(1, SAMPLES_AT_ONCE // max(1, len(part.item_index)) - 1)
+            turns = sampled_turns(part, self.objective, num_negatives, min(num_negatives, fitting))
             num_losses = 1 + num_negatives if self.objective.name == "bce" else 1
             strength_B1 = prior.weight / (num_losses * part.lengths().clamp(min=1)[:, None])
             parts.append(self._rows(part, strength_B1, turns))
@@ -198,7 +198,7 @@ class UserFit:
         return tuple(self.prior.rows(standardized))
 
 
-def _turns(
+def sampled_turns(
     histories: HistoryTensors, objective: Objective, num_negatives: int, num_drawn: int
 ) -> list[Samples]:
     """Each item with some of the negatives drawn for it, which the steps take in turn.

@@ -24,7 +24,7 @@ from foretaste.ops.random import (
     stream_keys,
 )
 
-_ENTRIES_AT_ONCE = 1 << 22
+ENTRIES_AT_ONCE = 1 << 22
 """Interactions that are sorted at a time: sorting takes 40 bytes of each."""
 
 _JITTER_BITS = 32
@@ -176,7 +176,7 @@ def newest_items(histories: HistoryTensors, num_B: Tensor) -> Tensor:
     offsets = F.pad(num_B.cumsum(0), (1, 0))
     newest_N = torch.empty(int(offsets[-1]), dtype=torch.int32, device=histories.device)
     num_entries = max(1, histories.item_index.numel())
-    cuts = torch.arange(0, num_entries, _ENTRIES_AT_ONCE, device=histories.device)
+    cuts = torch.arange(0, num_entries, ENTRIES_AT_ONCE, device=histories.device)
     bounds = torch.unique(torch.searchsorted(histories.offsets, cuts)).tolist()
     for start, stop in zip(bounds, [*bounds[1:], len(histories)], strict=True):
         some = histories[start:stop]

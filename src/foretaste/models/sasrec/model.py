@@ -39,7 +39,7 @@ from foretaste.ops.random import (
     stream_keys,
 )
 
-_PLACES_AT_ONCE = 1 << 14
+PLACES_AT_ONCE = 1 << 14
 """Places of the rows that are answered together."""
 
 _FEW_PLACES = 1 << 10
@@ -419,7 +419,7 @@ def _pieces(num_B: Tensor) -> Iterator[tuple[Tensor, int]]:
     stop, first = len(lengths), bisect_right(lengths, 0)
     while stop > first:
         width = lengths[stop - 1]
-        most, few = max(1, _PLACES_AT_ONCE // width), _FEW_PLACES // width
+        most, few = max(1, PLACES_AT_ONCE // width), _FEW_PLACES // width
         # Rows of half the length are a piece of their own, unless all together are few.
         start = max(first, stop - most, min(bisect_right(lengths, width // 2), stop - few))
         yield row_N[start:stop], width

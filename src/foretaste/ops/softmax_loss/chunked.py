@@ -73,7 +73,7 @@ def _narrow_rows(weight_ID: Tensor) -> int:
     return num_rows if num_rows >= _NARROW_SHARE * width else 0
 
 
-def _chunks(num_rows: int, weight_ID: Tensor) -> list[slice]:
+def row_chunks(num_rows: int, weight_ID: Tensor) -> list[slice]:
     """Equal chunks whose logits take a bounded share of memory, or as much as the weights."""
     num_items, width = weight_ID.shape
     row_bytes = max(1, num_items) * weight_ID.itemsize
@@ -85,7 +85,7 @@ def _chunks(num_rows: int, weight_ID: Tensor) -> list[slice]:
 
 def logits_bytes(num_rows: int, weight_ID: Tensor) -> int:
     """Memory of the logits of the largest chunk of a batch with that number of rows."""
-    rows = max(one.stop - one.start for one in _chunks(num_rows, weight_ID))
+    rows = max(one.stop - one.start for one in row_chunks(num_rows, weight_ID))
     return int(rows * len(weight_ID) * weight_ID.itemsize)
 
 
@@ -119,7 +119,7 @@ class _Pass:
             self.weight_ID[num_items:] = 0.0
             # exp(-inf) is 0: the padding has no share in any user's total.
             self.bias_I = F.pad(bias_I, (0, padded - num_items), value=-math.inf)
-        self.chunks = _chunks(len(targets), self.weight_ID)
+        self.chunks = row_chunks(len(targets), self.weight_ID)
         self.is_narrow = _narrow_rows(self.weight_ID) > 0
         self.items_at_once = LIMITS[hidden_BD.device.type].items
         if self.is_narrow:
