@@ -152,8 +152,8 @@ class PairsConfig:
             raise setting_error(
                 "delimiter",
                 self.delimiter,
-                f"one to {_MAX_DELIMITER_BYTES} bytes without quotes and line breaks, such as '::' "
-                "or a tab",
+                f"one to {_MAX_DELIMITER_BYTES} bytes without quotes and line breaks, such as "
+                "'::' or a tab",
             )
         if self.columns is None:
             return
@@ -338,14 +338,12 @@ class PrepareConfig(InputConfig):
         if self.spark_master is not None and self.engine != "spark":
             raise SettingError(
                 f"spark_master is {short_repr(self.spark_master)}, and engine is {self.engine}; "
-                "ask for "
-                "--engine spark (engine='spark' in Python)"
+                "ask for --engine spark (engine='spark' in Python)"
             )
         if self.spark_master is not None and self.threads is not None:
             raise SettingError(
                 f"threads is {self.threads}, and spark_master is {short_repr(self.spark_master)}; "
-                "leave "
-                f"one out: local[{self.threads}] are as many threads of this machine"
+                f"leave one out: local[{self.threads}] are as many threads of this machine"
             )
 
     def _check_layout(self) -> None:
@@ -358,8 +356,7 @@ class PrepareConfig(InputConfig):
             name, value = next(iter(given.items()))
             raise SettingError(
                 f"{name} is {short_repr(value)}, and layout lists has neither columns nor times; "
-                "leave "
-                "it out"
+                "leave it out"
             )
 
     @property

@@ -129,6 +129,5 @@ class Candidates:
             raise InputError(
                 f"{self._sources[0].name}: has no candidate of the catalogue for user "
                 f"{short_repr(user_id)} of the test part ({pluralize(count, 'user')} like it); "
-                "give "
-                "candidates for all of them, or none at all"
+                "give candidates for all of them, or none at all"
             )

@@ -102,8 +102,7 @@ def check_time_format(config: PairsConfig, columns: Mapping[str, str]) -> None:
     if config.time_format is not None and "time" not in columns:
         raise SettingError(
             f"time_format is {short_repr(config.time_format)}, and there is no time column; name "
-            "one "
-            "with --time-column (time_column=... in Python), or leave it out"
+            "one with --time-column (time_column=... in Python), or leave it out"
         )
 
 
@@ -240,8 +239,7 @@ class ItemDescriptions:
                 if (other := by_lower.setdefault(name.lower(), name)) != name:
                     raise InputError(
                         f"{self.source.name}: columns {short_repr(other)} and {short_repr(name)} "
-                        "differ in "
-                        "case alone, and a condition of a rule means either; rename one"
+                        "differ in case alone, and a condition of a rule means either; rename one"
                     )
                 names[name] = identifier(name)
         with prefix_errors([self.source]):

@@ -84,17 +84,14 @@ class ItemFeatures:
             if feature.mark and column.storage != "text":
                 raise FeaturesError(
                     f"features names {short_repr(name + feature.mark)}, and a sign splits text "
-                    "alone: "
-                    f"column {short_repr(name)} of {source.name} is of type "
-                    f"{column.type_name:.200}; "
-                    f"name it {short_repr(name)}"
+                    f"alone: column {short_repr(name)} of {source.name} is of type "
+                    f"{column.type_name:.200}; name it {short_repr(name)}"
                 )
             if (column.element or column.storage) not in _CATEGORIES:
                 raise FeaturesError(
                     f"{source.name}: column {short_repr(name)} is of type {column.type_name:.200}, "
-                    "and "
-                    "features are text, integers, true or false, or lists of these; leave it out, "
-                    "or make text of it first"
+                    "and features are text, integers, true or false, or lists of these; leave it "
+                    "out, or make text of it first"
                 )
 
     def read(self, engine: Engine) -> None:
@@ -149,8 +146,7 @@ class ItemFeatures:
         if num_broken:
             raise FeaturesError(
                 f"{self._source.name}: column {short_repr(name)} has real numbers such as "
-                f"{example} "
-                f"({pluralize(num_broken, 'row')} like it), and features are categories; "
+                f"{example} ({pluralize(num_broken, 'row')} like it), and features are categories; "
                 f"{self._bands(name)}"
             )
         return column

@@ -127,16 +127,14 @@ def describe_most_active(engine: Engine) -> dict[str, str]:
     if is_large and num_near == 1:
         notes["most active user"] = (
             f"user {short_repr(user_id)} has {most / int(num_rows):.0%} of the rows; if that is "
-            "nobody, "
-            f"--empty-ids drop with --empty-values {shlex.quote(str(user_id))} leaves these rows "
-            "out"
+            f"nobody, --empty-ids drop with --empty-values {shlex.quote(str(user_id))} leaves "
+            "these rows out"
         )
     if num_long:
         notes["long histories"] = (
             f"{pluralize(num_long, 'user')} with more than {LONG_HISTORY:,} rows, user "
             f"{short_repr(user_id)} with {most:,}; models of pairs of items count {LONG_HISTORY:,} "
-            "of a "
-            "history"
+            "of a history"
         )
     return notes
 

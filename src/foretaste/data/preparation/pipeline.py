@@ -430,9 +430,8 @@ class Pipeline:
         if problem := self.times_problem(times):
             raise SettingError(
                 f"protocol temporal needs real times, and in column {short_repr(times.column)} "
-                f"{problem}"
-                "; name a column of them with --time-column (time_column=... in Python), or ask "
-                "for --protocol leave-one-out or held-out-users"
+                f"{problem}; name a column of them with --time-column (time_column=... in Python), "
+                "or ask for --protocol leave-one-out or held-out-users"
             )
 
     def times_problem(self, times: Times) -> str:
@@ -465,9 +464,8 @@ class Pipeline:
             advice = "leave half_life out" if format is None else f"{OPTION} {format} reads them"
             raise SettingError(
                 f"half_life needs real times, and the numbers in column {short_repr(times.column)} "
-                "are "
-                f"{'ranks' if format is None else 'days'}, {times.first} to {times.last}, and no "
-                f"seconds, milliseconds, microseconds or nanoseconds since 1970; {advice}"
+                f"are {'ranks' if format is None else 'days'}, {times.first} to {times.last}, and "
+                f"no seconds, milliseconds, microseconds or nanoseconds since 1970; {advice}"
             )
         return half_life_s * times.per_second
 
@@ -613,10 +611,8 @@ class Pipeline:
             if count:
                 raise InputError(
                     f"user {short_repr(user_id)} of {part} is in training or in the other held-out "
-                    "part "
-                    f"too ({pluralize(count, 'user')} like it); fold-in items are for users who "
-                    "are "
-                    "in no other part; put the known items of other users into train"
+                    f"part too ({pluralize(count, 'user')} like it); fold-in items are for users "
+                    "who are in no other part; put the known items of other users into train"
                 )
         found = {part for (part,) in engine.run("SELECT DISTINCT part FROM held")}
         if engine.count("train"):

@@ -218,8 +218,8 @@ def _check_text_ids(engine: Engine, sources: Sequence[Source], role: str, name: 
             (count_nul and f"contains({text}, chr(0))", "holds a NUL character"),
             (
                 count_json and column.refused,
-                "is a JSON object, list or truth value, and ids are text or integers: write the id "
-                "alone",
+                "is a JSON object, list or truth value, and ids are text or integers: write the "
+                "id alone",
             ),
         ):
             if where and (found := engine.find_rows(source, where, text)).count:
@@ -319,8 +319,7 @@ def _check_types(sources: Sequence[Source], columns: dict[str, str]) -> None:
             if source.columns[name].storage == "text":
                 raise InputError(
                     f"{source.name}: column {short_repr(name)} is text, and engine spark reads a "
-                    f"{role} "
-                    "from a column of another type only; write it as Parquet first with "
+                    f"{role} from a column of another type only; write it as Parquet first with "
                     f"CAST({name} AS {type_name}), or prepare it with engine duckdb"
                 )
 

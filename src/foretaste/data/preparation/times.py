@@ -160,10 +160,8 @@ class Times:
         listed = " and ".join(f"{n:,} in {unit}" for unit, n in others.items() if unit != rare)
         return (
             f"{row.place}: time {short_repr(row.value)} is in {rare} (column "
-            f"{short_repr(self.column)}, "
-            f"{pluralize(row.count, 'row')} like it), and {listed}: times of several units cannot "
-            "be "
-            "put in order; write all of them in one"
+            f"{short_repr(self.column)}, {pluralize(row.count, 'row')} like it), and {listed}: "
+            "times of several units cannot be put in order; write all of them in one"
         )
 
     def example(self, query: str) -> str:
