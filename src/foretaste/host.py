@@ -61,8 +61,8 @@ def keep_freed_memory() -> bool:
     settings of malloc.
     """
     # Processor time with it over that without it: a training of Mult-VAE 0.71 to 0.83, of iALS 0.95
-    # to 1.06 (four turns); on 98,000 interactions `fit` of vae 0.98 to 1.14, of ials 0.92 to 1.03
-    # (five). A service of 3,706 items answered no sooner: p90 0.97 to 1.19.
+    # to 1.06 (four turns); `fit` on ml-100k of vae 0.98 to 1.14, of ials 0.92 to 1.03 (five). The
+    # p90 of a service whose catalogue is small, 3,706 items: 0.97 to 1.19 of that without it.
     if sys.platform != "linux" or any(name in os.environ for name in _SET_BY_USER):
         return False
     import ctypes

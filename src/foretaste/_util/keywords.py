@@ -19,9 +19,9 @@ def assign_settings(
     """``given`` with its settings assigned to configs, and without the names that are None.
 
     ``names`` are the keywords of ``verb`` that are no settings. ``parts`` maps the names of its
-    configs, which may be given too, to their classes. A setting goes to the first class that has
-    such a field, and replaces the value of a given config. A config that nothing is given for is
-    left out. Raises SettingError for a setting that no class has, with the class that has it or
+    configs, which may be given too, to their classes. A setting goes to the first class with a
+    field of its name, and replaces the value of a given config. A config that nothing is given for
+    is left out. Raises SettingError for a setting that no class has, with the class that has it or
     the name that was meant.
     """
     of_parts = {name: [item.name for item in fields(kind)] for name, kind in parts.items()}

@@ -60,7 +60,7 @@ def compete(
         metrics: Metrics to show besides the one that ranks the models: --metrics ndcg@10 hr@10.
         output: Directory of the runs, and of the table as table.md, table.csv and table.json; by
             default competitions/NAME. The same command skips trainings that are finished there.
-        threads: CPU threads of each rank; by default those of PyTorch.
+        threads: CPU threads of each rank; by default PyTorch's number.
         format: Format of the printed table; csv and json have all numbers.
         quiet: Print the table and nothing else: no progress and no notes.
     """

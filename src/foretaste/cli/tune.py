@@ -50,7 +50,7 @@ def command_for(model: str) -> Callable[..., None]:
             time: Time after which no further trial begins: --time 90s, 10m or 2h.
             output: Directory of the runs, and of the trials as table.md, table.csv and table.json;
                 by default searches/MODEL-NAME.
-            threads: CPU threads of each rank; by default those of PyTorch.
+            threads: CPU threads of each rank; by default PyTorch's number.
             format: Format of the printed table; csv and json have more of each trial.
             quiet: Print the table and nothing else: no progress and no notes.
         """

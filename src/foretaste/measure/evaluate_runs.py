@@ -63,7 +63,7 @@ def evaluate_run(
         more: measure the lists beyond accuracy too, and quality by groups of users and items.
         history_lengths: measure users unseen in training also with so many items of their history.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        threads: CPU threads of each rank; by default those of PyTorch.
+        threads: CPU threads of each rank; by default PyTorch's number.
 
     Raises DatasetError if the dataset is missing, has no such split, or has nothing in common with
     the run, and UnsupportedError if the model needs an order and the dataset has none.
