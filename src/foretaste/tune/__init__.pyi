@@ -1,6 +1,10 @@
+from .competition import CompeteRequest as CompeteRequest
 from .competition import compete as compete
+from .competition import train_and_rank as train_and_rank
 from .leaderboard import Entry as Entry
 from .leaderboard import Leaderboard as Leaderboard
+from .search import TuneRequest as TuneRequest
+from .search import search_settings as search_settings
 from .search import tune_model as tune_model
 from .trials import Search as Search
 from .trials import Trial as Trial

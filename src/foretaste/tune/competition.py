@@ -144,13 +144,13 @@ class CompeteRequest:
         given = assign_settings("compete", keywords, (*names, *OF_DATA), parts)
         return cls(data=take_data(dataset, given), **given)
 
-    def training(self, model: str, name: str, **own: Any) -> TrainRequest:
-        """The training of a model with settings of its ``own``, for the run of a name."""
+    def training(self, model: str, name: str, **settings: Any) -> TrainRequest:
+        """The training of a model with these settings, for the run of a name."""
         assert self.output is not None
         return TrainRequest(
             model=model,
             data=self.data,
-            model_config=config_class(model)(**own),
+            model_config=config_class(model)(**settings),
             config=self.config,
             run=self.output / name,
         )
