@@ -143,6 +143,8 @@ def test_room_for_both_runs_is_asked_for_before_the_first_epoch(
     with pytest.raises(RunError, match=r"run.next takes up to 1 MiB beside the run that it repla"):
         run_of("gmf", dataset, run.path, overwrite=True)
     assert contents(place) == before
+    # Where no run is replaced, the new one needs no room beside it.
+    assert run_of("popularity", dataset, place / "new", overwrite=True).is_finished
 
 
 @pytest.mark.parametrize("model", ["gmf", "popularity"])

@@ -147,31 +147,32 @@ def train_run(request: TrainRequest, callback: Callback | None = None) -> Run:
 def _train(request: TrainRequest, callback: Callback | None, strategy: Strategy) -> Run:
     """Begin the training of a request, or resume the unfinished one at its place."""
     # What may be refused comes first: until the run is made, an error leaves nothing behind.
-    path = strategy.on_main(lambda: _place_of(request))
-    with _displayed(callback, request, strategy) as display:
+    path, begun = strategy.on_main(lambda: _place_of(request))
+    with show_training(callback if strategy.is_main else Callback(), request.config) as display:
         data = partial(open_data, request.data, display)
         dataset = strategy.open_on_all(data, open_dataset)
-        begun = strategy.on_main(lambda: _place_of_same(request, dataset))
-        if begun is None:
+        same = strategy.on_main(lambda: _same_of(begun, request, dataset))
+        if same is None:
             trainer, run = _begun(request, path, dataset, display, strategy)
             with _locked(run, strategy):
                 trainer.train(run, display)
                 return _in_place(run, strategy)
-        run = strategy.open_on_all(lambda: Run.open(begun), Run.open)
+        run = strategy.open_on_all(lambda: Run.open(same), Run.open)
         display.resuming(run.path)
         with _locked(run, strategy):
             return _resumed(run, request, dataset, display, strategy)
 
 
-def _place_of(request: TrainRequest) -> str | None:
-    """Check the request's place and logs; returns the directory to train in, or None for a new
-    name."""
+def _place_of(request: TrainRequest) -> tuple[str | None, list[str]]:
+    """Check the request's place and logs. Returns the directory to train in, or None for a new
+    name, and the directories of runs there that are not finished, or not in their place."""
     place, overwrite = request.run, request.overwrite
-    if place is not None and not overwrite and Run.unfinished(place) is not None:
-        return str(place)
+    unfinished = None if place is None or overwrite else Run.unfinished(place)
+    if unfinished is not None:
+        return str(place), [str(unfinished.path)]
     check_logs(request)
     if place is None:
-        return None
+        return None, []
     path = place_to_train(place, overwrite=overwrite)
     for start in request.starts().values():
         if start.resolve() == path.resolve():
@@ -179,16 +180,14 @@ def _place_of(request: TrainRequest) -> str | None:
                 f"{start} has the weights that the training starts from, and the new run is "
                 "trained there; rename it, or choose another directory"
             )
-    return str(path)
+    begun = (Run.next(place), Run.unfinished(place)) if overwrite else ()
+    return str(path), [str(run.path) for run in begun if run is not None]
 
 
-def _place_of_same(request: TrainRequest, dataset: Dataset) -> str | None:
-    """Find the run of the same request that is not finished, or not in its place; returns its
-    directory, or None. RunError if an unfinished run of another request may not be replaced."""
-    if (place := request.run) is None:
-        return None
-    beside = Run.next(place) if request.overwrite else None
-    for run in filter(None, (beside, Run.unfinished(place))):
+def _same_of(begun: Sequence[str], request: TrainRequest, dataset: Dataset) -> str | None:
+    """The first of these runs that was begun by the same request; None without one. RunError if a
+    run of another request may not be replaced."""
+    for run in map(Run.open, begun):
         if (difference := _difference(run, request, dataset)) is None:
             return str(run.path)
         if not request.overwrite:
@@ -231,7 +230,8 @@ def _begun(
     trainer = make_trainer(resolved, dataset, strategy, search.fitted)
     trainer.search_s = search_s if search.record else 0.0
     record = _record(trainer, request, trainer.begin(), search.record)
-    if path is not None and request.overwrite:
+    place = request.run
+    if path is not None and place is not None and Path(path).resolve() != place.resolve():
         strategy.on_main(lambda: check_room(Path(path), trainer.file_bytes()))
     made = partial(_made_run, record, dataset, request, None if path is None else Path(path))
     return trainer, strategy.open_on_all(made, Run.open)
@@ -320,7 +320,8 @@ def _resume(
     strategy: Strategy,
 ) -> Run:
     """Resume the training of a run, whose dataset may have ``moved``."""
-    with _displayed(callback, request, strategy) as display, _locked(run, strategy):
+    callback = callback if strategy.is_main else Callback()
+    with show_training(callback, request.config) as display, _locked(run, strategy):
         if strategy.is_main:
             check_logs(request)
         if run.place == run.path and strategy.on_main(lambda: run.is_finished):
@@ -349,7 +350,7 @@ def _resumed(
 ) -> Run:
     """Train a run, whose lock this process has, to its end, by the settings that it began with. A
     finished run that a kill kept from its place only takes it."""
-    if run.place != run.path and strategy.on_main(lambda: run.is_finished):
+    if strategy.on_main(lambda: run.is_finished):
         return _in_place(run, strategy)
     recorded = run.config.resolved["device"]
     try:
@@ -365,16 +366,22 @@ def _resumed(
     return _in_place(run, strategy)
 
 
-def _displayed(
-    callback: Callback | None, request: TrainRequest, strategy: Strategy
+def show_training(
+    callback: Callback | None, asked: TrainingConfig, searched: Mapping[str, Any] | None = None
 ) -> AbstractContextManager[Callback]:
-    """The callback that shows a training; one that shows nothing where another process writes."""
-    callback = callback if strategy.is_main else Callback()
+    """A context with ``callback`` or, without one, a display of the training on stderr.
+
+    ``searched`` are the settings that a search chose.
+    """
     if callback is not None:
         return nullcontext(callback)
-    from foretaste.training.display import show_training  # which imports rich
+    # A training that is shown by others needs no rich.
+    from rich.console import Console
 
-    return show_training(None, request.config)
+    from foretaste.training.display import TrainingDisplay
+
+    console = Console(stderr=True, highlight=False, emoji=False)
+    return TrainingDisplay(console, asked, searched=searched)
 
 
 def _locked(run: Run, strategy: Strategy) -> AbstractContextManager[None]:

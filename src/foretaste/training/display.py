@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
@@ -375,19 +374,3 @@ def _features_line(search: Mapping[str, Any]) -> str | None:
         share = f"{100 * features['lists']:.1f} %"
         parts.append(f"a new item stands in {share} of the lists of 20")
     return f"{', '.join(parts)} on the validation part" if parts else None
-
-
-@contextmanager
-def show_training(
-    callback: Callback | None, asked: TrainingConfig, searched: Mapping[str, Any] | None = None
-) -> Iterator[Callback]:
-    """Yield ``callback`` or, without one, a display of the training on stderr.
-
-    ``searched`` are the settings that a search chose.
-    """
-    if callback is not None:
-        yield callback
-        return
-    console = Console(stderr=True, highlight=False, emoji=False)
-    with TrainingDisplay(console, asked, searched=searched) as display:
-        yield display

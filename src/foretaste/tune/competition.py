@@ -29,12 +29,11 @@ from foretaste.measure.tables import HEADLINE, with_new_items
 from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.ops.device import computing_with
 from foretaste.runs.run import Run
-from foretaste.training.api import open_data
+from foretaste.training.api import open_data, show_training
 from foretaste.training.auto import selected_metric
 from foretaste.training.blending import blend, blend_weights
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import TrainingConfig
-from foretaste.training.display import show_training
 from foretaste.training.request import TrainRequest
 from foretaste.tune.config import COMPETITIONS
 from foretaste.tune.directory import finished_run, trainings_at, write_tables

@@ -21,7 +21,7 @@ from foretaste.models.registry import MODELS, config_class
 from foretaste.ops.device import computing_with, resolve_device
 from foretaste.runs.files import CONFIG
 from foretaste.runs.run import Run
-from foretaste.training.api import open_data
+from foretaste.training.api import open_data, show_training
 from foretaste.training.auto import (
     check_order,
     resolved_config,
@@ -30,7 +30,6 @@ from foretaste.training.auto import (
 )
 from foretaste.training.callbacks import Callback, Callbacks
 from foretaste.training.config import TrainingConfig, acting, applies
-from foretaste.training.display import show_training
 from foretaste.training.request import TrainRequest
 from foretaste.training.search import chosen_settings
 from foretaste.tune.config import SEARCHES, TRIALS
