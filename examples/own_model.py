@@ -29,11 +29,8 @@ class Cooccurrence(ClosedFormModel):
         together_II = (known_UI.T @ known_UI).fill_diagonal_(0)
         self.weight_II.copy_(together_II / self.item_count_I.clamp(min=1) ** self.config.power)
 
-    def _known_users(self, user_index_B, histories):
-        return (histories.to_dense() @ self.weight_II,)
-
     def _new_users(self, histories):
-        return self._known_users(None, histories)
+        return (histories.to_dense() @ self.weight_II,)
 
     def _score_catalogue(self, state):
         return state.parts[0].clone()

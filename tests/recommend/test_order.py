@@ -60,9 +60,6 @@ class Following(RecommenderModel):
     name = "following"
     config_class = FollowingConfig
 
-    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> StateParts:
-        return self._new_users(histories)
-
     def _new_users(self, histories: HistoryTensors) -> StateParts:
         scores_BI = torch.zeros(len(histories), self.num_items)
         newest_first = histories.oldest_first().flip(0)

@@ -72,9 +72,6 @@ class FakeModel(NeuralModel):
     def reset_parameters(self, seed: int) -> None:
         raise NotImplementedError
 
-    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[()]:
-        raise NotImplementedError
-
     def _new_users(self, histories: HistoryTensors) -> tuple[()]:
         raise NotImplementedError
 

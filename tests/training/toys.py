@@ -65,9 +65,6 @@ class ToyScores(RecommenderModel):
     def weights(self) -> Tensor:
         raise NotImplementedError
 
-    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor]:
-        return self._new_users(histories)
-
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor]:
         return (histories.to_dense(),)
 

@@ -253,8 +253,8 @@ class RecommenderModel(nn.Module, ABC):
         """Plain module of its scores as it stands: of known users by index, or of any history."""
         raise UnsupportedError(f"{self.name} cannot be exported: it has no scorer")
 
-    @abstractmethod
-    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> StateParts: ...
+    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> StateParts:
+        return self._new_users(histories)
 
     @abstractmethod
     def _new_users(self, histories: HistoryTensors) -> StateParts: ...

@@ -219,14 +219,10 @@ class IALS(SweepModel):
         return frozen
 
     def _score_catalogue(self, state: UserState) -> Tensor:
-        (vector_BD,) = state.parts
-        assert isinstance(vector_BD, Tensor)
-        return linear(vector_BD, self.item_factors)
+        return linear(self.user_vectors(state), self.item_factors)
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
-        (vector_BD,) = state.parts
-        assert isinstance(vector_BD, Tensor)
-        return candidate_products(vector_BD, self.item_factors, item_index_BK)
+        return candidate_products(self.user_vectors(state), self.item_factors, item_index_BK)
 
     def clear_cache(self) -> None:
         self._frozen = None

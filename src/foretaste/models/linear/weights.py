@@ -185,11 +185,6 @@ class LinearModel(ClosedFormModel):
         # -1 / (1 + n) rises with n and stays below 0.
         return (1 + self.item_count_I).reciprocal_().mul_(-self.unrelated_scale)
 
-    def _known_users(
-        self, user_index_B: Tensor, histories: HistoryTensors
-    ) -> tuple[HistoryTensors]:
-        return (histories,)
-
     def _new_users(self, histories: HistoryTensors) -> tuple[HistoryTensors]:
         return (histories,)
 

@@ -43,9 +43,6 @@ class Popularity(ClosedFormModel):
             weight_I = torch.bincount(item_N, weight_N, self.num_items).float().to(self.device)
             self.weight_I = None if torch.equal(weight_I, self.item_count_I) else weight_I
 
-    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[()]:
-        return ()
-
     def _new_users(self, histories: HistoryTensors) -> tuple[()]:
         return ()
 

@@ -64,7 +64,7 @@ class HistoryAutoencoder(NeuralModel):
 
     @torch.no_grad()
     def query_vectors(self, state: UserState) -> Tensor:
-        return nn.functional.pad(self._decode(self._latent_of(state)), (0, 1), value=1.0)
+        return nn.functional.pad(self._decode(self.user_vectors(state)), (0, 1), value=1.0)
 
     def optimize_for_small_batches(self) -> None:
         """Transpose the output layer in memory, up to a size that each process can afford."""
@@ -139,15 +139,12 @@ class HistoryAutoencoder(NeuralModel):
             batch.histories,
         )
 
-    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor]:
-        return self._new_users(histories)
-
     @torch.no_grad()
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor]:
         return (self._encode(histories)[:, : self.config.latent],)
 
     def _score_catalogue(self, state: UserState) -> Tensor:
-        return self.scores_of(self._latent_of(state))
+        return self.scores_of(self.user_vectors(state))
 
     def scores_of(self, latent_BL: Tensor) -> Tensor:
         """Scores [B, I] of the catalogue for latent vectors."""
@@ -158,14 +155,9 @@ class HistoryAutoencoder(NeuralModel):
         return product(self._decode(latent_BL), weight_ID, self.output.bias)
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
-        hidden_BD = self._decode(self._latent_of(state))
+        hidden_BD = self._decode(self.user_vectors(state))
         products_BK = candidate_products(hidden_BD, self.output.weight, item_index_BK)
         return products_BK.add_(self.output.bias[item_index_BK])
-
-    def _latent_of(self, state: UserState) -> Tensor:
-        (latent_BL,) = state.parts
-        assert isinstance(latent_BL, Tensor)
-        return latent_BL
 
 
 class _AutoencoderScorer(Scorer):
