@@ -137,11 +137,10 @@ class ModelConfig:
 class FeatureConfig(ModelConfig):
     """Settings of a model that learns from the features of items.
 
-    Each model has the two fields for itself, as their values differ.
+    Each model has the field for itself, because its values differ.
     """
 
     feature_weight: float | Auto
-    feature_power: float | Auto
 
     @property
     def uses_features(self) -> bool:  # type: ignore[override]

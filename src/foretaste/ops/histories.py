@@ -148,6 +148,8 @@ class HistoryTensors:
     def oldest_first(self) -> Tensor:
         """The entries of ``item_index``, row by row in the order of ``position``: int64 [N]."""
         assert self.position is not None, "these histories have no order"
+        if len(self) == 1:
+            return self.position.argsort()
         # One key of 64 bits for each entry: one sort in place of a sort by two columns.
         return torch.argsort((self.row_index() << 32) + self.position)
 

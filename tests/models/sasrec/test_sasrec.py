@@ -43,6 +43,13 @@ def states_of(model: SASRec, sequences: list[list[int]]) -> Tensor:
     return state_BD
 
 
+def seen_steps(model: SASRec) -> list[Tensor]:
+    """The vectors [S, D] of the steps of each call, once it has been made."""
+    seen: list[Tensor] = []
+    model.last_norm.register_forward_hook(lambda *call: seen.append(call[2]))
+    return seen
+
+
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("heads", [1, 3])
 def test_loss_and_gradients_equal_plain_pytorch(training: bool, heads: int) -> None:
@@ -70,8 +77,7 @@ def test_states_equal_plain_pytorch() -> None:
 def test_training_and_answers_read_the_same_places() -> None:
     """A step's output at a place equals the answer to a history that ends there."""
     model = model_of()
-    seen: list[Tensor] = []
-    model.last_norm.register_forward_hook(lambda *call: seen.append(call[-1]))
+    seen = seen_steps(model)
     batch = whole_batch(model)
     model(batch)
     width, last_S = batch.item_index_RW.shape[1], batch.step_index_S
@@ -84,8 +90,7 @@ def test_training_and_answers_read_the_same_places() -> None:
 def test_nothing_later_is_read() -> None:
     """Earlier steps keep their bytes if later places have other items."""
     model = model_of()
-    seen: list[Tensor] = []
-    model.last_norm.register_forward_hook(lambda *call: seen.append(call[-1]))
+    seen = seen_steps(model)
     batch = whole_batch(model)
     model(batch)
     width = batch.item_index_RW.shape[1]
@@ -133,9 +138,9 @@ def test_pieces_and_lengths_change_no_answer(monkeypatch: pytest.MonkeyPatch) ->
     model = model_of()
     expected_BD = states_of(model, SEQUENCES)
     alone_BD = torch.cat([states_of(model, [row]) for row in SEQUENCES])
-    torch.testing.assert_close(alone_BD, expected_BD, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(alone_BD, expected_BD, rtol=1e-6, atol=1e-6)
     monkeypatch.setattr(module, "PLACES_AT_ONCE", 20)
-    torch.testing.assert_close(states_of(model, SEQUENCES), expected_BD, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(states_of(model, SEQUENCES), expected_BD, rtol=1e-6, atol=1e-6)
 
 
 def test_no_answer_reads_a_place_that_training_did_not() -> None:

@@ -11,7 +11,6 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from foretaste.models.parts import SINGLE, Shards
 from foretaste.ops.histories import HistoryTensors
@@ -81,13 +80,11 @@ class StepBatches:
     ) -> None:
         self.seed = seed
         self.parts = parts
-        length_U = histories.lengths()
-        has_row_U = length_U > 1
-        kept_U = length_U.clamp(max=max_length + 1)
-        self.item_index_N = newest_items(histories, kept_U)
+        self.item_index_N = newest_items(histories, max_length + 1)
         """The newest items of all users, oldest first."""
-        start_U = (kept_U.cumsum(0) - kept_U)[has_row_U]
-        self.start_U, self.num_steps_U = start_U.cpu(), (kept_U[has_row_U] - 1).cpu()  # sync: once
+        length_U = histories.lengths().clamp(max=max_length + 1).cpu()  # sync: once
+        start_U, has_row_U = length_U.cumsum(0) - length_U, length_U > 1
+        self.start_U, self.num_steps_U = start_U[has_row_U], length_U[has_row_U] - 1
         self.num_samples = int(self.num_steps_U.sum())
         longest = int(self.num_steps_U.max()) if self.num_samples else 1
         most = max(1, self.num_samples // longest)
@@ -139,51 +136,42 @@ class StepBatches:
         """Cut this part's share of a batch."""
         part, device = self.parts.part_of(len(rows)), self.item_index_N.device
         own = rows[part.start : part.stop]
-        num_samples = int(self.num_steps_U[rows].sum())
-        num_steps_R = self.num_steps_U[own]
-        own_samples, width = int(num_steps_R.sum()), int(num_steps_R.max()) if len(own) else 1
-        start_R, num_steps_R = self.start_U[own].to(device), num_steps_R.to(device)
-        place_W = torch.arange(width, device=device)
-        # A pad is the row's last item again: a real one, so that no pad can be a NaN.
-        entry_RW = start_R[:, None] + torch.minimum(place_W, num_steps_R[:, None] - 1)
-        before_R = num_steps_R.cumsum(0) - num_steps_R
-        row_start_R = torch.arange(len(own), device=device) * width
-        shift_RX = torch.stack((row_start_R - before_R, start_R + 1 - before_R), dim=1)
-        shift_SX = (
-            torch.repeat_interleave(shift_RX, num_steps_R, dim=0, output_size=own_samples)
-            + torch.arange(own_samples, device=device)[:, None]
-        )
+        start_R, num_steps_R = self.start_U[own], self.num_steps_U[own]
+        width = int(num_steps_R.max()) if len(own) else 1
+        entry_RW = padded_entries(start_R, num_steps_R, width)
+        is_step_RW = torch.arange(width) < num_steps_R[:, None]
+        step_index_S = is_step_RW.flatten().nonzero()[:, 0]
+        target_S = entry_RW.flatten()[step_index_S] + 1
         return StepBatch(
-            item_index_RW=self.item_index_N[entry_RW].long(),
-            step_index_S=shift_SX[:, 0].contiguous(),
-            target_S=self.item_index_N[shift_SX[:, 1]],
+            item_index_RW=self.item_index_N[entry_RW.to(device)].long(),
+            step_index_S=step_index_S.to(device),
+            target_S=self.item_index_N[target_S.to(device)],
             dropout_key=dropout_key,
             first_row=torch.full((), part.start, dtype=torch.int64, device=device),
-            num_samples=num_samples,
+            num_samples=int(self.num_steps_U[rows].sum()),
             parts=self.parts,
         )
 
 
-def newest_items(histories: HistoryTensors, num_B: Tensor) -> Tensor:
-    """Return the newest ``num_B`` items of each row, oldest first, row by row: int32.
+def padded_entries(start_R: Tensor, num_R: Tensor, width: int) -> Tensor:
+    """Return the entries [R, W] of rows of `newest_items` that begin at ``start_R``.
 
-    The function sorts one chunk of rows after another, so memory hardly exceeds the result.
+    A pad is the row's last item again: a real one, so that no pad can be a NaN.
     """
-    if len(histories) == 1:  # as a service asks
-        assert histories.position is not None, "these histories have no order"
-        order_N = histories.position.argsort()
-        return histories.item_index[order_N[len(order_N) - int(num_B) :]]
-    offsets = F.pad(num_B.cumsum(0), (1, 0))
-    newest_N = torch.empty(int(offsets[-1]), dtype=torch.int32, device=histories.device)
-    num_entries = max(1, histories.item_index.numel())
-    cuts = torch.arange(0, num_entries, ENTRIES_AT_ONCE, device=histories.device)
-    bounds = torch.unique(torch.searchsorted(histories.offsets, cuts)).tolist()
-    for start, stop in zip(bounds, [*bounds[1:], len(histories)], strict=True):
-        some = histories[start:stop]
-        # Rows lie one behind the other in `oldest_first`; the newest items end a row.
-        place_N = torch.arange(some.item_index.numel(), device=some.device)
-        first_B = some.offsets[1:] - num_B[start:stop]
-        is_kept_N = place_N >= first_B.repeat_interleave(some.lengths(), output_size=len(place_N))
-        ordered_N = some.item_index[some.oldest_first()]
-        newest_N[offsets[start] : offsets[stop]] = ordered_N[is_kept_N]
-    return newest_N
+    place_W = torch.arange(width, device=start_R.device)
+    return start_R[:, None] + torch.minimum(place_W, num_R[:, None] - 1)
+
+
+def newest_items(histories: HistoryTensors, most: int) -> Tensor:
+    """Return at most the newest ``most`` items of each row, oldest first, row by row: int32."""
+    num_entries, num_rows = histories.item_index.numel(), len(histories)
+    if num_entries > ENTRIES_AT_ONCE and num_rows > 1:
+        halves = histories[: num_rows // 2], histories[num_rows // 2 :]
+        return torch.cat([newest_items(half, most) for half in halves])
+    # Rows lie one behind the other in this order, so the newest items end a row.
+    order_N = histories.oldest_first()
+    if num_rows == 1:  # as a service asks
+        return histories.item_index[order_N[max(0, num_entries - most) :]]
+    place_N = torch.arange(num_entries, device=histories.device)
+    is_newest_N = histories.offsets[1:][histories.row_index()] - place_N <= most
+    return histories.item_index[order_N[is_newest_N]]

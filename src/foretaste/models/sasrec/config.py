@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Self
 
 from foretaste._util.settings import Count, Range, setting_error
-from foretaste.models.config import Auto, Between, Dropout, ModelConfig, Setting
+from foretaste.models.config import Auto, Between, Dropout, FeatureConfig, Setting
 
 LONG_HISTORIES = 60.0
 """Mean number of items of a user from which histories count as long."""
@@ -16,7 +16,7 @@ MANY_ITEMS = 6_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class SASRecConfig(ModelConfig):
+class SASRecConfig(FeatureConfig):
     """SASRec: a transformer that reads a history in order and says what comes next.
 
     Kang & McAuley 2018, arXiv 1808.09781, with the softmax over the catalogue. It needs the order
@@ -61,15 +61,8 @@ class SASRecConfig(ModelConfig):
     is 1."""
 
     @property
-    def uses_features(self) -> bool:  # type: ignore[override]
-        return self.feature_weight != 0
-
-    @property
     def keeps_features(self) -> bool:  # type: ignore[override]
         return self.uses_features
-
-    def without_features(self) -> Self:
-        return replace(self, feature_weight=0.0)
 
     def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
         is_long = items_per_user >= LONG_HISTORIES

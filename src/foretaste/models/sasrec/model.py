@@ -21,7 +21,12 @@ from foretaste.models.batches import Batches, power_of_two
 from foretaste.models.config import ModelConfig, Setting, TrainingSize
 from foretaste.models.layers import Layer
 from foretaste.models.parts import SINGLE, Shards
-from foretaste.models.sasrec.batches import StepBatch, StepBatches, newest_items
+from foretaste.models.sasrec.batches import (
+    StepBatch,
+    StepBatches,
+    newest_items,
+    padded_entries,
+)
 from foretaste.models.sasrec.config import SASRecConfig
 from foretaste.models.sasrec.features import ItemValues
 from foretaste.models.scorer import BaseScorer, OrderedScorer
@@ -45,9 +50,6 @@ PLACES_AT_ONCE = 1 << 14
 _FEW_PLACES = 1 << 10
 """Places of a piece that may be mostly pads: another piece would take as long."""
 
-_INNER = 1
-"""Width of a block's hidden layer, in widths of the model."""
-
 _START_STD = 0.02
 
 _NEW_ITEM_FACTOR = 1.5
@@ -64,6 +66,10 @@ _LIBRARY_BYTES = 64 << 20
 """Memory that the first step of a process takes, whether it is large or small."""
 
 Drop = Callable[[Tensor], Tensor]
+
+
+def _nothing(value: Tensor) -> Tensor:
+    return value
 
 
 class SASRec(NeuralModel):
@@ -98,16 +104,11 @@ class SASRec(NeuralModel):
     @classmethod
     def auto_settings(cls, size: TrainingSize, config: SASRecConfig) -> dict[str, Setting]:
         batch_size = power_of_two(size.num_interactions // 64, 32, 2048)
-        shape: dict[str, Setting] = {
-            "epochs": 40,
-            "batch_size": batch_size,
-            "eval_every": 5,
-            "patience": 0,
-        }
+        shape: dict[str, Setting] = {"epochs": 40, "batch_size": batch_size, "eval_every": 5}
         adam = {"learning_rate": 0.003, "beta1": 0.9, "beta2": 0.98}
         if size.constant_rate:
             return shape | adam | {"patience": 5}
-        return shape | adam | {"learning_rate_schedule": "cosine"}
+        return shape | adam | {"patience": 0, "learning_rate_schedule": "cosine"}
 
     def take_features(self, features: HistoryTensors) -> None:
         """Learn a vector of each feature value too, from the items that have it."""
@@ -152,7 +153,7 @@ class SASRec(NeuralModel):
         return num_bytes + 4 * self.item_table.nbytes + _LIBRARY_BYTES
 
     def waits_for_device(self, num_samples: int, implementation: Implementation) -> bool:
-        """Return True, as every batch has another shape."""
+        """Return True, because every batch has another shape."""
         return True
 
     def kernel_dtypes(self) -> dict[str, torch.dtype]:
@@ -176,30 +177,20 @@ class SASRec(NeuralModel):
 
     def forward(self, batch: StepBatch) -> Tensor:
         """Return the mean of ``-log softmax`` of the next item, over the steps of the batch."""
-        vectors_ID = self._vectors()
-        hidden_RWD = self._embedded(batch.item_index_RW, vectors_ID)
+        vectors_ID, dtype = self._vectors(), self.compute_dtype if self.training else None
         drop = _Dropout(batch, self.config.dropout) if self.training else _nothing
-        hidden_RWD = drop(hidden_RWD)
-        dtype = self.compute_dtype if self.training else None
+        hidden_RWD = drop(self._embedded(batch.item_index_RW, vectors_ID))
         for block in self.blocks:
             hidden_RWD = block(hidden_RWD, drop, dtype)
         # Pads end here. The gradient of `hidden[index]` would differ from run to run.
-        step_SD = hidden_RWD.flatten(0, 1).index_select(0, batch.step_index_S)
-        return self._next_item_loss(self.last_norm(step_SD), vectors_ID, batch)
-
-    def _next_item_loss(self, step_SD: Tensor, vectors_ID: Tensor, batch: StepBatch) -> Tensor:
+        step_SD = self.last_norm(hidden_RWD.flatten(0, 1).index_select(0, batch.step_index_S))
         # Items that are only ever wrong answers would learn to be wrong.
         num_items = self.num_trained_items
         # A history of one target for each step.
         offsets = torch.arange(len(batch.target_S) + 1, device=self.device)
-        return catalogue_loss(
-            self,
-            batch,
-            step_SD,
-            vectors_ID[:num_items],
-            vectors_ID.new_zeros(num_items),
-            HistoryTensors(offsets, batch.target_S, num_items),
-        )
+        targets = HistoryTensors(offsets, batch.target_S, num_items)
+        no_bias_I = vectors_ID.new_zeros(num_items)
+        return catalogue_loss(self, batch, step_SD, vectors_ID[:num_items], no_bias_I, targets)
 
     def _vectors(self) -> Tensor:
         """Return the vector of each item: its own and, with features, the mean of its values'."""
@@ -216,22 +207,18 @@ class SASRec(NeuralModel):
         item_RWD = item_RWD * math.sqrt(self.config.factors)
         return item_RWD + self.place_table[: item_index_RW.shape[1]]
 
-    def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> tuple[Tensor]:
-        return self._new_users(histories)
-
     @torch.no_grad()
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor]:
-        num_B = histories.lengths().clamp(max=int(self.longest_row))  # sync
-        newest_N, vectors_ID = newest_items(histories, num_B), self.item_vectors()
+        most, vectors_ID = int(self.longest_row), self.item_vectors()  # sync
+        newest_N, num_B = newest_items(histories, most), histories.lengths().clamp(max=most)
         if len(histories) == 1 and len(newest_N):
             return (self.last_places(newest_N[None].long(), None, vectors_ID),)
         start_B = num_B.cumsum(0) - num_B
         state_BD = self.item_table.new_zeros(len(num_B), self.config.factors)
-        for rows_R, width in _pieces(num_B):
-            last_R = num_B[rows_R] - 1
-            place_W = torch.arange(width, device=self.device)
-            entry_RW = start_B[rows_R, None] + torch.minimum(place_W, last_R[:, None])
-            state_BD[rows_R] = self.last_places(newest_N[entry_RW].long(), last_R, vectors_ID)
+        for row_R, width in _pieces(num_B):
+            num_R = num_B[row_R]
+            item_index_RW = newest_N[padded_entries(start_B[row_R], num_R, width)].long()
+            state_BD[row_R] = self.last_places(item_index_RW, num_R - 1, vectors_ID)
         return (state_BD,)
 
     def last_places(
@@ -244,7 +231,7 @@ class SASRec(NeuralModel):
         hidden_RWD = self._embedded(item_index_RW, vectors_ID)
         *blocks, last = self.blocks
         for block in blocks:
-            hidden_RWD = block(hidden_RWD, _nothing)
+            hidden_RWD = block(hidden_RWD)
         assert isinstance(last, _Block)
         vector_RD: Tensor = self.last_norm(last.at_last(hidden_RWD, last_R))
         return vector_RD
@@ -266,14 +253,10 @@ class SASRec(NeuralModel):
         return _LastPlaceScorer(self)
 
     def _score_catalogue(self, state: UserState) -> Tensor:
-        (state_BD,) = state.parts
-        assert isinstance(state_BD, Tensor)
-        return linear(state_BD, self.item_vectors())
+        return linear(self.user_vectors(state), self.item_vectors())
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
-        (state_BD,) = state.parts
-        assert isinstance(state_BD, Tensor)
-        return candidate_products(state_BD, self.item_vectors(), item_index_BK)
+        return candidate_products(self.user_vectors(state), self.item_vectors(), item_index_BK)
 
 
 class _LastPlaceScorer(OrderedScorer):
@@ -307,49 +290,50 @@ class _Block(nn.Module):
         self.attention_input = Layer(width, 3 * width, bias=False)
         self.attention_output = Layer(width, width)
         self.inner_norm = nn.LayerNorm(width)
-        self.inner = Layer(width, _INNER * width)
-        self.inner_output = Layer(_INNER * width, width)
+        self.inner = Layer(width, width)
+        self.inner_output = Layer(width, width)
 
-    def forward(self, hidden_RWD: Tensor, drop: Drop, dtype: torch.dtype | None = None) -> Tensor:
-        normed_RWD = self.attention_norm(hidden_RWD)
-        both = _dense(normed_RWD, self.attention_input, dtype)
-        if both.device.type == "cpu":
-            both = both.to(hidden_RWD.dtype)  # in bfloat16 it takes three to ten times as long
-        query, key, value = (self._by_head(part) for part in both.chunk(3, dim=-1))
-        attended_RWD = causal_attention(query, key, value).transpose(1, 2).flatten(2)
-        hidden_RWD = hidden_RWD + drop(_dense(attended_RWD, self.attention_output, dtype))
-        return hidden_RWD + drop(self._inner(hidden_RWD, dtype))
+    def forward(
+        self, hidden_RWD: Tensor, drop: Drop = _nothing, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        inputs = _dense(self.attention_norm(hidden_RWD), self.attention_input, dtype)
+        if inputs.device.type == "cpu":
+            inputs = inputs.to(hidden_RWD.dtype)  # bfloat16 takes three to ten times as long
+        query, key, value = map(self._by_head, inputs.chunk(3, dim=-1))
+        return self._add(hidden_RWD, causal_attention(query, key, value), drop, dtype)
 
     def at_last(self, hidden_RWD: Tensor, last_R: Tensor | None) -> Tensor:
         """Return the output [R, D] at the last place of each row: ``last_R`` if there are pads."""
-        width = hidden_RWD.shape[-1]
-        normed_RWD = self.attention_norm(hidden_RWD)
-        both = _dense(normed_RWD, self.attention_input, outputs=slice(width, None))
-        key, value = (self._by_head(part) for part in both.chunk(2, dim=-1))
+        normed_RWD, width = self.attention_norm(hidden_RWD), hidden_RWD.shape[-1]
+        last: tuple[slice | Tensor, int | Tensor] = slice(None), -1
         is_read_R11W = None
-        if last_R is None:
-            normed_RD, hidden_RD = normed_RWD[:, -1], hidden_RWD[:, -1]
-        else:
+        if last_R is not None:
             # not `len`, which an export would fix
-            row_R = torch.arange(last_R.shape[0], device=last_R.device)
-            normed_RD, hidden_RD = normed_RWD[row_R, last_R], hidden_RWD[row_R, last_R]
+            last = torch.arange(last_R.shape[0], device=last_R.device), last_R
             place_W = torch.arange(hidden_RWD.shape[1], device=last_R.device)
             is_read_R11W = (place_W <= last_R[:, None])[:, None, None]
-        query_RD = _dense(normed_RD, self.attention_input, outputs=slice(width))
-        attended = scaled_dot_product_attention(
-            self._by_head(query_RD[:, None]), key, value, attn_mask=is_read_R11W
-        )
-        attended_RD = attended.transpose(1, 2).flatten(1)
-        hidden_RD = hidden_RD + _dense(attended_RD, self.attention_output)
-        return hidden_RD + self._inner(hidden_RD)
+        query = _dense(normed_RWD[last][:, None], self.attention_input, outputs=slice(width))
+        both = _dense(normed_RWD, self.attention_input, outputs=slice(width, None))
+        query, key, value = map(self._by_head, (query, *both.chunk(2, dim=-1)))
+        attended = scaled_dot_product_attention(query, key, value, attn_mask=is_read_R11W)
+        return self._add(hidden_RWD[last][:, None], attended)[:, 0]
 
     def _by_head(self, part_RWD: Tensor) -> Tensor:
-        width = part_RWD.shape[2] // self.heads
-        return part_RWD.view(*part_RWD.shape[:2], self.heads, width).transpose(1, 2)
+        num_rows, num_places, width = part_RWD.shape
+        return part_RWD.view(num_rows, num_places, self.heads, width // self.heads).transpose(1, 2)
 
-    def _inner(self, hidden: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    def _add(
+        self,
+        hidden: Tensor,
+        attended: Tensor,
+        drop: Drop = _nothing,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """Add the output of the attention, then that of the two layers."""
+        attended = attended.transpose(1, 2).flatten(2)
+        hidden = hidden + drop(_dense(attended, self.attention_output, dtype))
         inner = _dense(self.inner_norm(hidden), self.inner, dtype, "relu")
-        return _dense(inner, self.inner_output, dtype)
+        return hidden + drop(_dense(inner, self.inner_output, dtype))
 
 
 def causal_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -392,10 +376,6 @@ class _Dropout:
         keep = keep_mask(row_key, num_rows, width, self.rate, value_RWD.device)
         factor = keep.view(value_RWD.shape).to(value_RWD.dtype).div_(keep_rate(self.rate))
         return value_RWD * factor
-
-
-def _nothing(value: Tensor) -> Tensor:
-    return value
 
 
 def _dense(
