@@ -2,7 +2,7 @@
 
 A library call makes none of them. Three settings have to be there before another library is loaded:
 `share_cores` is called by ``import foretaste``, `send_no_telemetry` before onnxruntime is imported,
-`have_a_home` before altair is.
+`ensure_home` before altair is.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def send_no_telemetry() -> None:
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
-def have_a_home() -> None:
+def ensure_home() -> None:
     """Set HOME to the folder of temporary files for a user without a home, as in a container.
 
     altair asks for a home as it is imported, and keeps nothing in it.

@@ -60,7 +60,7 @@ class FittedRecommender(Recommender):
         """
         model, histories = load_model(run, device), run.histories
         super().__init__(model, run.users, run.items, histories, seen=run.seen)
-        self._config, self._prepared = run.config, prepared
+        self._config, self._prepare_all = run.config, prepared
         self._is_of_matrix = run.config.is_of_matrix
         self._epoch = run.loaded_epoch
         self._files = {
@@ -72,7 +72,7 @@ class FittedRecommender(Recommender):
 
     def __str__(self) -> str:
         """The summary of the data by `foretaste prepare`: columns, notes, sizes, dropped rows."""
-        return labelled_lines(repr(self), self._prepared.summary())
+        return labelled_lines(repr(self), self._prepare_all.summary())
 
     def save(self, path: Path | str, *, overwrite: bool = False) -> Run:
         """Write the run to a directory, in the form of `foretaste.train`, and return it.
@@ -145,13 +145,13 @@ def fit(
         computing_with(threads),
         strategy_here() as here,
         TemporaryDirectory(prefix="foretaste-") as directory,
-        _without_ways_on(),
+        _without_resume_hint(),
     ):
         root = Path(directory)
-        dataset = _everything(request, root)
+        dataset = _open_all_data(request, root)
         check_order(request.model, request.model_config, dataset)
         if finds_epochs:
-            heldout = _without_one_item_each(dataset, root / "holdout")
+            heldout = _hold_out_one_item_each(dataset, root / "holdout")
             found = train_run(_in_directory(request, heldout, root / "search"), callback)
             here.barrier()  # the first rank alone writes the run; the others wait until it has
             request = rerun_request(found)
@@ -168,7 +168,7 @@ def _in_directory(request: TrainRequest, dataset: Dataset, run: Path) -> TrainRe
     return replace(request, data=PrepareRequest(source=dataset), run=run)
 
 
-def _everything(request: TrainRequest, root: Path) -> Dataset:
+def _open_all_data(request: TrainRequest, root: Path) -> Dataset:
     """A dataset with nothing held out: the given one, one of all its parts, or a dataset of raw
     data."""
     data, used = request.data, request.model_config
@@ -200,25 +200,25 @@ def _everything(request: TrainRequest, root: Path) -> Dataset:
     described = dataset.items.table.rename_columns({"id": "item_id"})
     place = root / "datasets" / dataset.path.name
     if (features := dataset.features) is None:
-        return _prepared(dataset, place, items=described, protocol="none")
+        return _prepare_all(dataset, place, items=described, protocol="none")
     values = features.as_lists(len(described))
     others = [name for name in described.column_names if name not in values]
     described = described.select(others)
     for name, lists in values.items():
         described = described.append_column(name, lists)
-    return _prepared(dataset, place, items=described, features=[*values], protocol="none")
+    return _prepare_all(dataset, place, items=described, features=[*values], protocol="none")
 
 
-def _without_one_item_each(dataset: Dataset, path: Path) -> Dataset:
+def _hold_out_one_item_each(dataset: Dataset, path: Path) -> Dataset:
     if dataset.train.lengths().max(initial=0) < 2:
         raise SettingError(
             "epochs is auto, but every user has one item only, so none can be held out to find "
             "the best epoch; give epochs"
         )
-    return _prepared(dataset, path, protocol="leave-one-out", validation="none")
+    return _prepare_all(dataset, path, protocol="leave-one-out", validation="none")
 
 
-def _prepared(dataset: Dataset, path: Path, **settings: Any) -> Dataset:
+def _prepare_all(dataset: Dataset, path: Path, **settings: Any) -> Dataset:
     """A dataset of all interactions of another, without warnings, as the first one had them."""
     pairs = dataset.all_interactions()
     columns = _ids_of(dataset, pairs)
@@ -254,7 +254,7 @@ def _ids_of(dataset: Dataset, pairs: Histories) -> dict[str, Any]:
 
 
 @contextmanager
-def _without_ways_on() -> Iterator[None]:
+def _without_resume_hint() -> Iterator[None]:
     """Remove from errors the advice to resume a run, because the run is removed."""
     try:
         yield

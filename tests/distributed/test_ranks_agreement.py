@@ -33,7 +33,7 @@ def decisions(ranks: Ranks, signalled: int, is_slow: bool) -> list[tuple[int, bo
         if ranks.rank == signalled and update >= 20:
             agreement.last = SENT[signalled]
         is_last = update == NUM_UPDATES - 1
-        due, agreed = agreement.reach(is_due, at_once=is_last)
+        due, agreed = agreement.poll(is_due, at_once=is_last)
         if due or agreed:
             found.append((update, due, agreed))
     return found
@@ -60,7 +60,7 @@ def bytes_of_many_updates(ranks: Ranks) -> int:
     agreement = SharedInterruption(ranks, Path("run"))
     for _ in range(NUM_UPDATES):
         time.sleep(0.002)
-        agreement.reach(False, at_once=False)
+        agreement.poll(False, at_once=False)
     return ranks.num_bytes["all-reduce"]
 
 
@@ -90,7 +90,7 @@ def test_losses_are_the_same_bits_whenever_they_are_summed() -> None:
 def test_one_process_acts_at_once() -> None:
     interruption = Interruption(Path("run"))
     for due, interruption.last in ((True, None), (False, signal.SIGINT), (True, signal.SIGHUP)):
-        assert interruption.reach(due, at_once=False) == (due, interruption.last)
+        assert interruption.poll(due, at_once=False) == (due, interruption.last)
 
 
 def test_a_signal_that_a_scheduler_sends_twice_is_one(

@@ -210,9 +210,9 @@ def test_a_rank_with_other_data_is_refused(
 def other_defaults(rank: int) -> None:
     from foretaste.training import api
 
-    resolved = api.resolved_config
+    resolved = api.resolve_config
     if rank == 1:
-        api.resolved_config = lambda *given: replace(resolved(*given), beta1=0.5)
+        api.resolve_config = lambda *given: replace(resolved(*given), beta1=0.5)
 
 
 def test_a_rank_with_other_settings_is_refused(dataset: Dataset, tmp_path: Path) -> None:

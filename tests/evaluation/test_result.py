@@ -11,9 +11,9 @@ from foretaste.evaluation.config import (
     METRICS,
     CandidateRule,
     EvaluationConfig,
-    checked_lengths,
     metric_name,
     parse_metric,
+    validate_lengths,
 )
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.evaluation.result import (
@@ -187,7 +187,7 @@ def test_candidate_rules() -> None:
 
 
 def test_list_lengths() -> None:
-    assert checked_lengths([20, 10, 20]) == (10, 20)
+    assert validate_lengths([20, 10, 20]) == (10, 20)
     assert EvaluationConfig(k=10).k == (10,)  # type: ignore[arg-type]
     for wrong in ((10, 0), (2.5,), "10"):
         with pytest.raises(

@@ -17,8 +17,8 @@ import foretaste
 from foretaste.ops import dense as dense_module
 from foretaste.ops.dense import (
     Activation,
+    activate,
     activate_,
-    activated,
     candidate_products,
     dense,
     linear,
@@ -61,7 +61,7 @@ def test_layers_are_linear_and_their_activation(
     upstream = torch.randn(shape[0], shape[2], generator=generator)
     expected = results(ACTIVATIONS[activation](F.linear(*inputs)), inputs, upstream)
     fused = dense(inputs[0], inputs[1], inputs[2], activation)
-    split = activated(F.linear(*inputs[:2]), inputs[2], activation)
+    split = activate(F.linear(*inputs[:2]), inputs[2], activation)
     for found in (fused, split):
         assert found.dtype == dtype
         torch.testing.assert_close(results(found, inputs, upstream), expected, rtol=1e-5, atol=1e-5)
@@ -79,7 +79,7 @@ def test_half_layers_are_as_accurate_as_plain_ones(
     plain = results(apply(F.linear(*half)), half, upstream)
     single = [tensor.detach().float().requires_grad_() for tensor in exact]
     fused = dense(single[0], single[1], single[2], activation, compute_dtype=torch.bfloat16)
-    split = activated(F.linear(*single[:2]), single[2], activation, torch.bfloat16)
+    split = activate(F.linear(*single[:2]), single[2], activation, torch.bfloat16)
     for layer_result in (fused, split):
         found = results(layer_result, single, upstream)
         assert [one.dtype for one in found] == [torch.bfloat16, *3 * [torch.float32]]
@@ -212,7 +212,7 @@ def test_without_gradients_layers_have_no_graph_and_the_same_results(dtype: torc
 
     def found() -> list[Tensor]:
         product = dense(value, weight, bias, "tanh", compute_dtype=dtype)
-        return [product, activated(product.float(), bias, "relu", dtype)]
+        return [product, activate(product.float(), bias, "relu", dtype)]
 
     expected = found()
     with torch.no_grad():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from foretaste.ops.random import (
     Permutation,
     Purpose,
-    bounded,
+    bounded_integers,
     fill_normal_,
     fill_uniform_,
     hash_words,
@@ -104,13 +104,13 @@ def test_stream_keys_on_a_device_are_the_same(seed: int, parts: list[int], which
 @given(words, st.integers(0, 1 << 31))
 def test_bounded_is_multiply_and_shift(word: int, bound: int) -> None:
     expected = (((word & MASK) >> 32) * bound) >> 32
-    assert bounded(torch.tensor([word]), bound).item() == expected
-    assert bounded(torch.tensor([word]), torch.tensor([bound])).item() == expected
+    assert bounded_integers(torch.tensor([word]), bound).item() == expected
+    assert bounded_integers(torch.tensor([word]), torch.tensor([bound])).item() == expected
     assert 0 <= expected < max(bound, 1)
 
 
 def test_bounded_is_uniform() -> None:
-    drawn = bounded(hash_words(3, torch.arange(200_000)), 37)
+    drawn = bounded_integers(hash_words(3, torch.arange(200_000)), 37)
     assert abs(excess_chi_square(drawn.bincount(minlength=37).numpy())) < 4.0
 
 

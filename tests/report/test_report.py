@@ -324,8 +324,8 @@ def test_a_user_without_a_home_gets_a_report(tmp_path: Path) -> None:
         "def no_home(): raise RuntimeError('Could not determine home directory.')\n"
         "home = pathlib.Path.home\n"
         "pathlib.Path.home = lambda: home() if 'HOME' in os.environ else no_home()\n"
-        "from foretaste.report.contents import checked_output\n"
-        f"checked_output({str(tmp_path / 'report.html')!r})\n"
+        "from foretaste.report.contents import check_output\n"
+        f"check_output({str(tmp_path / 'report.html')!r})\n"
         "from foretaste.report import page\n"
     )
     without = {name: value for name, value in os.environ.items() if name != "HOME"}

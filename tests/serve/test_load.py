@@ -251,8 +251,8 @@ def test_a_run_is_taken_once_its_training_ends(
             failed = client.post("/v1/reload", json={})
             assert failed.status_code == 409
             assert "is being trained by process" in failed.json()["error"]["message"]
-            assert not service.store.look()
-        assert service.store.look()
+            assert not service.store.find_changes()
+        assert service.store.find_changes()
         assert client.post("/v1/reload", json={}).status_code == 200
         assert service.store.get(None).digest == other.open_weights().digest[:16]
 

@@ -88,7 +88,7 @@ def test_a_reload_reads_rules_and_items_again(runs: Path, files: dict[str, Path]
         assert reload() == 200
         assert in_stock() == sorted(set(range(12)) - seen)
         assert service.store.get(None).digest == digest
-        assert not service.store.look()
+        assert not service.store.find_changes()
         for path, text in (
             (files["rules_file"], 'in-stock = "stok > 0"'),
             (files["items"], "item_id,stock\n999999,1\n"),
@@ -110,18 +110,18 @@ def test_a_reload_reads_rules_and_items_again(runs: Path, files: dict[str, Path]
 def test_a_change_of_the_files_is_seen(runs: Path, files: dict[str, Path]) -> None:
     with serving(runs / "ease", **files) as (_, service):
         store = service.store
-        assert not store.look()
+        assert not store.find_changes()
         old = store.get(None)
         files["items"].unlink()
-        gone = store.look()
+        gone = store.find_changes()
         assert gone
         with pytest.raises(Exception, match=r"stock\.csv: there is no such file"):
             store.load()
         assert store.get(None) is old
         write_stock(files["items"], {1: 1})
-        assert store.look() not in ([], gone)
+        assert store.find_changes() not in ([], gone)
         store.load()
-        assert not store.look()
+        assert not store.find_changes()
         assert store.get(None) is not old
         assert store.get(None).recommender.model is old.recommender.model
 

@@ -20,7 +20,7 @@ from foretaste.models.registry import build_model, config_class
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs import Run, load_model, verify
 from foretaste.training import Callback, TrainingConfig, TrainingStart, blend_weights, train
-from foretaste.training.auto import sized
+from foretaste.training.auto import resolve_sizes
 from foretaste.training.features import hand_features
 from foretaste.training.request import TrainRequest, rerun_request
 from foretaste.training.search import Search, chosen_settings
@@ -55,7 +55,7 @@ def test_twice_the_users_and_twice_their_numbers_give_equal_scores(
     device = torch.device("cpu")
     if neighbors == "all" and name == "rp3beta":
         pytest.skip("it has neighbours alone")
-    config = sized(kind(neighbors=neighbors), old_items)
+    config = resolve_sizes(kind(neighbors=neighbors), old_items)
     request = TrainRequest.of(name, old_items)
     once = Search(request, old_items, device, lambda *_: None).whole.histories
     twice = HistoryTensors(
@@ -135,10 +135,10 @@ def test_features_are_chosen_last_and_left_out_if_they_do_not_help(
 
 def test_without_a_validation_part_the_rule_holds(shop: Dataset, dataset: Dataset) -> None:
     kind = config_class("slist")
-    rule = sized(kind(), shop)
+    rule = resolve_sizes(kind(), shop)
     assert (rule.feature_weight, rule.feature_power) == (30.0, 0.5)  # type: ignore[attr-defined]
-    assert sized(kind(), dataset).uses_features is False
-    assert sized(kind(neighbors="all"), dataset) == sized(  # type: ignore[call-arg]
+    assert resolve_sizes(kind(), dataset).uses_features is False
+    assert resolve_sizes(kind(neighbors="all"), dataset) == resolve_sizes(  # type: ignore[call-arg]
         kind(neighbors="all", feature_weight=0.0),  # type: ignore[call-arg]
         dataset,
     )

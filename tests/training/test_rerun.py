@@ -20,7 +20,7 @@ from foretaste.runs.log import MetricsLog
 from foretaste.runs.run import load_model
 from foretaste.testing import board_table
 from foretaste.training import Callback, TrainingConfig, train
-from foretaste.training.auto import resumed_request
+from foretaste.training.auto import make_resumed_request
 from foretaste.training.config import applies
 from foretaste.training.request import TrainRequest, rerun_request
 from tests.training.trainings import CONFIGS, events, run_of, trained_again, weights_of
@@ -143,7 +143,7 @@ def test_negatives_that_auto_chose_are_kept(dataset: Dataset, tmp_path: Path) ->
     assert (run.config.asked["negatives"], run.config.resolved["negatives"]) == ("auto", chosen)
     assert chosen != 4
     for config in (
-        resumed_request(TrainRequest.of_run(run), run, "cpu").model_config,
+        make_resumed_request(TrainRequest.of_run(run), run, "cpu").model_config,
         rerun_request(run).model_config,
         load_model(run).config,
     ):

@@ -18,7 +18,7 @@ from foretaste.models.registry import MODEL_NAMES, config_class
 from foretaste.runs import Run, load_model
 from foretaste.training import Callback, TrainingConfig, train
 from foretaste.training import search as search_module
-from foretaste.training.auto import sized
+from foretaste.training.auto import resolve_sizes
 from foretaste.training.request import TrainRequest, rerun_request
 from foretaste.training.search import MOST_FITS, Fit, Part, Search, chosen_settings
 
@@ -96,7 +96,7 @@ def test_without_a_search_the_rule_holds(
     assert found(name, heldout_users, search=False) == found(name, everything) == {}
     run = trained(name, heldout_users, tmp_path / "run", search=False)
     assert run.config.search == {}
-    by_rule = sized(replace(asked, factors=4) if name == "ials" else asked, heldout_users)
+    by_rule = resolve_sizes(replace(asked, factors=4) if name == "ials" else asked, heldout_users)
     assert run.config.model_config == vars(by_rule)
 
 
@@ -179,7 +179,7 @@ def test_a_sample_has_its_weights(table: pa.Table, half: int, tmp_path: Path) ->
 
 def test_settings_in_users_are_scaled_to_the_sample(dataset: Dataset, half: int) -> None:
     search = searching(dataset, "ease")
-    config = sized(search.asked, dataset)
+    config = resolve_sizes(search.asked, dataset)
     for part in (search.sample, search.whole):
         (model,) = search._fitted(config, part)
         assert model.config.l2 == 200.0 * part.share
@@ -233,13 +233,13 @@ def test_all_data_have_the_last_word(
 def test_the_rule_is_kept_if_memory_has_no_room_for_two(
     heldout_users: Dataset, half: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured = Search.measured
+    measured = Search.measure
 
     def only_one(search: Search, config: ModelConfig, part: Part) -> Fit | None:
-        refused = part.share == 1.0 and config != sized(search.asked, heldout_users)
+        refused = part.share == 1.0 and config != resolve_sizes(search.asked, heldout_users)
         return None if refused else measured(search, config, part)
 
-    monkeypatch.setattr(Search, "measured", only_one)
+    monkeypatch.setattr(Search, "measure", only_one)
     search = found("itemknn", heldout_users)
     assert search["settings"] == {}
     assert search["sample"]["settings"]

@@ -331,11 +331,11 @@ def test_mistakes(
 def test_every_search_space_is_of_settings_and_holds_the_defaults(
     model: str, dataset: Dataset
 ) -> None:
-    from foretaste.training.auto import resolved_config
+    from foretaste.training.auto import resolve_config
 
     kind = config_class(model)
     sized = kind().resolved(dataset.manifest.num_items)
-    config = resolved_config(TrainRequest.of(model, dataset, model_config=sized), dataset, "cpu")
+    config = resolve_config(TrainRequest.of(model, dataset, model_config=sized), dataset, "cpu")
     defaults = {**vars(config), **vars(sized), **kind().resolved_settings}
     for name, values in kind.search_space.items():
         if defaults[name] in ("auto", None):

@@ -264,7 +264,7 @@ def replace_as_theirs(line: Line) -> None:
     """Overwrite run, log and results, as the scripts did, unless the run is of another model."""
     from foretaste._util.files import remove_leftovers
     from foretaste.runs.config import read_run_config
-    from foretaste.training.logs import results_in
+    from foretaste.training.logs import existing_results
 
     run, log, results = (
         line.given(name).value for name in ("--run", "--log-path", "--results-dir")
@@ -278,7 +278,7 @@ def replace_as_theirs(line: Line) -> None:
             taken.append(f"{run} (once the new training is finished)")
     if log and Path(log).is_file() and Path(log).stat().st_size > 0:
         taken.append(log)
-    if results and results_in(Path(results)):
+    if results and existing_results(Path(results)):
         taken.append(results)
     if taken and not line.has("--overwrite"):
         line.add("the script", "--overwrite")

@@ -38,11 +38,11 @@ def report(
         num_people: Number of held-out users, chosen by hash, who are shown with their lists.
         overwrite: Replace an existing report.
     """
-    from foretaste.report.contents import checked_output, report_measured
+    from foretaste.report.contents import check_output, report_measured
     from foretaste.runs import Run
 
     measuring = measuring or MeasureOptions()
-    checked_output(output, overwrite=overwrite)
+    check_output(output, overwrite=overwrite)
     request = measuring.request(EvaluationConfig(**given_settings(config)))
     opened = [Run.open(run) for run in runs]
     with measuring.counting() as progress:

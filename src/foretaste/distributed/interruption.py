@@ -50,9 +50,9 @@ class SharedInterruption(Interruption):
             os.kill(os.getpid(), number)
 
     def check(self, where: str) -> None:
-        """Does nothing: ranks stop between updates only, in `reach`."""
+        """Does nothing: ranks stop between updates only, in `poll`."""
 
-    def reach(self, is_due: bool, *, at_once: bool) -> tuple[bool, int | None]:
+    def poll(self, is_due: bool, *, at_once: bool) -> tuple[bool, int | None]:
         """What the ranks agreed: True if the first rank's save is due, and a signal that came to
         any.
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from foretaste.evaluation.config import CandidateRule
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement
-from foretaste.ops.random import Purpose, bounded, hash_words, stream_key
+from foretaste.ops.random import Purpose, bounded_integers, hash_words, stream_key
 
 _MOST_DRAWS = 1 << 24
 """Counters of each user. N is below ten million, so no user's draws reach the next one's."""
@@ -55,7 +55,7 @@ def draw_negatives(
     if rule.kind == "sampled":
         rank_BN, counts_BN = distinct_ranks(word_BN, num_items_B)
     else:
-        rank_BN = bounded(word_BN, num_items_B[:, None])
+        rank_BN = bounded_integers(word_BN, num_items_B[:, None])
         # A repeat is one negative less: that raises HR@10 by about .01, says a comment of NVIDIA's
         # code, and belongs to its 0.9588 on ML-20M.
         counts_BN = ~repeats(rank_BN) & (num_items_B > 0)[:, None]
@@ -81,7 +81,7 @@ def distinct_ranks(word_BN: Tensor, bound_B: Tensor) -> tuple[Tensor, Tensor]:
     holds_BN = draw_N < count_B1
     first_s_B1 = bound_B[:, None] - count_B1
     s_BN = first_s_B1 + draw_N
-    drawn_BN = bounded(word_BN, s_BN + 1)
+    drawn_BN = bounded_integers(word_BN, s_BN + 1)
     taken_BN = repeats(drawn_BN)
     earlier_BN = drawn_BN - first_s_B1
     is_earlier_BN = (earlier_BN >= 0) & (earlier_BN < draw_N)

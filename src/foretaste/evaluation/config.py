@@ -116,9 +116,9 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         check_settings(self)
         CandidateRule.parse(self.candidates)
-        object.__setattr__(self, "k", checked_lengths(self.k))
+        object.__setattr__(self, "k", validate_lengths(self.k))
         if self.history_lengths is not None:
-            lengths = checked_lengths(self.history_lengths, "history_lengths", "length")
+            lengths = validate_lengths(self.history_lengths, "history_lengths", "length")
             object.__setattr__(self, "history_lengths", lengths)
 
     @property
@@ -137,7 +137,7 @@ class EvaluationOptions(TypedDict, total=False):
     history_lengths: int | Sequence[int] | None
 
 
-def checked_lengths(
+def validate_lengths(
     given: Iterable[int], name: str = "k", kind: str = "list length"
 ) -> tuple[int, ...]:
     """The distinct lengths of a setting, ascending; SettingError if there are none or below 1."""

@@ -92,7 +92,7 @@ def evaluate(
     given = assign_settings("evaluate", {"config": config, **settings}, (), parts)
     config = given.get("config", EvaluationConfig())
     started = time.perf_counter()
-    counted = _counted(model, heldout, config)
+    counted = _select_measured(model, heldout, config)
     new_users = _new_users(counted, config)
     lists, has_lists = None, config.rule.kind == "full"  # sampled candidates say nothing of lists
     coverage = coverage and has_lists
@@ -150,7 +150,9 @@ def evaluate(
     )
 
 
-def _counted(model: RecommenderModel, heldout: HeldOut, config: EvaluationConfig) -> HeldOut:
+def _select_measured(
+    model: RecommenderModel, heldout: HeldOut, config: EvaluationConfig
+) -> HeldOut:
     """The users that metrics are means over; DatasetError if they cannot be measured."""
     measured = new_targets(heldout) if config.rule.kind == "new" else heldout
     # A user without a target would have 0 / 0 and make every mean nan: left out, and counted.

@@ -77,7 +77,7 @@ class ListMeasures:
         sum_B = np.bincount(history.row_index(), weights=count_N, minlength=len(history))
         # `bincount` of no items at all gives integers, also with weights.
         history_B2 = np.stack((history.lengths(), sum_B), axis=1, dtype=np.float64)
-        measures = [] if top is None else self._of_lists(top)
+        measures = [] if top is None else self._measure(top)
         self._batches.append(np.concatenate([rows[:, None], history_B2, *measures], axis=1))
 
     def gather(self, gathered: Callable[[Tensor], Tensor]) -> None:
@@ -110,7 +110,7 @@ class ListMeasures:
                 del measured[name]
         return measured
 
-    def _of_lists(self, top: TopK) -> list[Floats]:
+    def _measure(self, top: TopK) -> list[Floats]:
         """The measures of the lists in the order of `LIST_METRICS`, each [B, L]. That of
         popularity_lift is the popularity, which `per_user` divides."""
         is_item_BK = (top.score_BK != ABSENT).cpu().numpy()

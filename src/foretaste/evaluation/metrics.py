@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foretaste.errors import SettingError
-from foretaste.evaluation.config import checked_lengths, metric_name
+from foretaste.evaluation.config import metric_name, validate_lengths
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -115,7 +115,7 @@ def mrr(scores: ArrayLike, targets: Sequence[ArrayLike], k: int) -> Floats:
 
 
 def _at_length(kind: str, scores: ArrayLike, targets: Sequence[ArrayLike], k: int) -> Floats:
-    (length,) = checked_lengths((k,))
+    (length,) = validate_lengths((k,))
     return user_metrics(ranks_of_scores(scores, targets), (length,))[metric_name(kind, length)]
 
 

@@ -241,7 +241,7 @@ def target_ranks(score_BC: Tensor, target_score_BT: Tensor, k: int) -> tuple[Ten
     num_left_R, row_R = num_left_R[: rows_with[0]], row_R[: rows_with[0]]
     # A group whose maximum is below the lowest target has no column above or tied.
     lowest_R = descending_BT[row_R, num_left_R - 1]
-    group_RG, is_group_RG = _chosen(maximum_BG[row_R] >= lowest_R[:, None])
+    group_RG, is_group_RG = _compact_columns(maximum_BG[row_R] >= lowest_R[:, None])
     score_RsG = groups_BsG[row_R[:, None], :, group_RG].transpose(1, 2).contiguous()
     score_RsG.masked_fill_(~is_group_RG[:, None], ABSENT)
     score_RM = torch.cat((score_RsG.flatten(1), score_BC[row_R, size * num_groups :]), dim=1)
@@ -278,7 +278,7 @@ def _num_left(maximum_BG: Tensor, descending_BT: Tensor, k: int) -> Tensor:
     return least_B
 
 
-def _chosen(is_chosen_RG: Tensor) -> tuple[Tensor, Tensor]:
+def _compact_columns(is_chosen_RG: Tensor) -> tuple[Tensor, Tensor]:
     """Columns that are True in each row, padded with 0 to the longest, and which are real."""
     num_R = is_chosen_RG.sum(1)
     is_real_RW = torch.arange(int(num_R.max()), device=num_R.device) < num_R[:, None]  # sync

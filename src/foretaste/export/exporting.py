@@ -74,7 +74,7 @@ def export_run(
     try:
         with atomic_directory(output, replace=overwrite) as directory:
             write(program, format, directory)
-            parity = _compared(opened, model, program, format, directory, progress)
+            parity = _check_parity(opened, model, program, format, directory, progress)
             _write_ids(opened, program, directory)
             _write_signature(opened, model, program, format, directory, parity)
     except OSError as error:
@@ -114,7 +114,7 @@ def _check_output(path: Path, *, overwrite: bool) -> None:
         )
 
 
-def _compared(
+def _check_parity(
     run: Run,
     model: RecommenderModel,
     program: ListProgram,

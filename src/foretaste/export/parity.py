@@ -58,7 +58,7 @@ def compare_lists(
     The first user is one batch, the others are in larger batches. Every second history is turned
     round, for the program and for the model.
     """
-    histories, user_index = _with_odd_ones(histories, user_index)
+    histories, user_index = _add_odd_rows(histories, user_index)
     counts, num_rows = np.zeros(3, dtype=np.int64), len(histories)
     if progress is not None:
         progress(0, num_rows)
@@ -81,7 +81,7 @@ def inputs_of(program: ListProgram, histories: Histories, user_index: NDArray[np
     return dict(zip(program.inputs, values, strict=False))
 
 
-def _with_odd_ones(
+def _add_odd_rows(
     histories: Histories, user_index: NDArray[np.int64]
 ) -> tuple[Histories, NDArray[np.int64]]:
     """The users, then the first user three times: with no item, with one, with all items. The

@@ -72,7 +72,7 @@ class ListProgram(nn.Module):
         """
         users = ScorerInputs(history_N, history_length_B, user_index_B, self.num_items)
         score_BI = self.scorer.scores(users)
-        have_history_B1 = users.have_any(self.is_known_I)[:, None]
+        have_history_B1 = users.has_any(self.is_known_I)[:, None]
         score_BI = torch.where(have_history_B1, score_BI, self.popularity_I)
         score_BI = score_BI.masked_fill(users.known > 0.0, ABSENT)
         if torch.onnx.is_in_onnx_export():

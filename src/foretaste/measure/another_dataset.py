@@ -42,7 +42,7 @@ class _RowsInRun:
         user_ids = dataset.users.ids(heldout.user_index)
         return cls(run, run.users.lookup(user_ids), run.items.lookup(dataset.items.ids()))
 
-    def renumbered(self, pairs: Histories) -> Histories:
+    def renumber(self, pairs: Histories) -> Histories:
         """Pairs of the dataset with the run's item indexes; unknown items get higher indexes."""
         num_own, num_here = len(self.run.items), len(self.item_row_I)
         number_I = np.where(self.item_row_I < 0, num_own + np.arange(num_here), self.item_row_I)
@@ -68,7 +68,9 @@ class _RowsInRun:
         trained_key = trained.row_index().astype(np.int64) * num_items + trained.item_index
         return (item_row >= 0) & np.isin(key, trained_key)
 
-    def matched(self, dataset: Dataset, heldout: HeldOut, trained_on: NDArray[np.bool_]) -> Matched:
+    def match_users(
+        self, dataset: Dataset, heldout: HeldOut, trained_on: NDArray[np.bool_]
+    ) -> Matched:
         """The held-out users with the run's indexes, without the pairs in training."""
         run, user_row_U = self.run, self.user_row_U
         # The same catalogue for all runs of a dataset, whether they list all of it or not.
@@ -89,11 +91,11 @@ class _RowsInRun:
         known = heldout.known.union(heldout.target.where(trained_on))
         candidates = heldout.candidates
         if candidates is not None:
-            candidates = self.renumbered(candidates).within(catalogue)
+            candidates = self.renumber(candidates).within(catalogue)
         # Users unknown to the run get indexes above its own.
         user_index_U = np.where(user_row_U < 0, len(run.users) + heldout.user_index, user_row_U)
-        history = self.renumbered(heldout.history)
-        known = self.renumbered(known)
+        history = self.renumber(heldout.history)
+        known = self.renumber(known)
         if heldout.protocol != UNSEEN:
             history, known = own.followed_by(history), known.union(own)
         matched = replace(
@@ -103,7 +105,7 @@ class _RowsInRun:
             user_index=user_index_U.astype(np.int32),
             history=history.within(catalogue),
             known=known.within(catalogue),
-            target=self.renumbered(heldout.target.where(~trained_on)),
+            target=self.renumber(heldout.target.where(~trained_on)),
             candidates=candidates,
             num_trained=own.lengths(),
         )
@@ -136,4 +138,4 @@ def match(runs: Sequence[Run], dataset: Dataset, split: Split) -> Iterator[Match
     in_runs = [_RowsInRun.of(run, dataset, heldout) for run in runs]
     trained_on = np.logical_or.reduce([rows.has_trained_on(heldout.target) for rows in in_runs])
     for rows in in_runs:
-        yield rows.matched(dataset, heldout, trained_on)
+        yield rows.match_users(dataset, heldout, trained_on)

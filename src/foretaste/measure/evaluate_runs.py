@@ -276,7 +276,7 @@ def compare_runs(
     different ones.
     """
     request = MeasureRequest.of("compare_runs", dataset=dataset, config=config, **settings)
-    return compare_measured(opened_runs(runs), request, progress)
+    return compare_measured(open_runs(runs), request, progress)
 
 
 def compare_measured(
@@ -290,7 +290,7 @@ def compare_measured(
     return side_by_side(runs, found)
 
 
-def opened_runs(runs: Sequence[Run | Path | str]) -> list[Run]:
+def open_runs(runs: Sequence[Run | Path | str]) -> list[Run]:
     """The runs, opened."""
     named = validate("runs", runs, list[Run | Path])
     if not named:

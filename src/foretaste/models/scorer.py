@@ -39,7 +39,7 @@ class ScorerInputs:
         """The same users for a scorer of the first ``num_items`` items."""
         return replace(self, num_read=num_items)
 
-    def have_any(self, is_asked_I: Tensor) -> Tensor:
+    def has_any(self, is_asked_I: Tensor) -> Tensor:
         """True for users [B] whose history has one of the items that are True in a mask of all."""
         is_asked_N = is_asked_I[self.item_index_N]
         num_asked_B = torch.zeros_like(self.length_B)

@@ -82,7 +82,7 @@ def improve_rows(
         # Both terms of C are float64: their sum is rounded once.
         diagonal_cD = (shared_D + ridge_R[rows, None]).to(start_RD.dtype)
         # Into the eigenbasis, and out of it below: there the Gramian is the diagonal.
-        vector_cD, loss = _improved(interactions, diagonal_cD, start_RD[rows] @ fixed.basis_DD)
+        vector_cD, loss = _improve(interactions, diagonal_cD, start_RD[rows] @ fixed.basis_DD)
         torch.mm(vector_cD, fixed.basis_DD.T, out=improved_RD[rows])
         return loss
 
@@ -140,7 +140,7 @@ class _Interactions:
         return sum_p if len(self.lengths_c) > 1 else sum_p.sum(0, keepdim=True)
 
 
-def _improved(
+def _improve(
     interactions: _Interactions, diagonal_cD: Tensor, start_cD: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The vectors after the steps, and the loss of all."""

@@ -2,7 +2,7 @@
 
 PyTorch's fp32 ``linear`` on the CPU calls a BLAS. On AVX-512 machines that reaches half the speed
 of oneDNN. oneDNN's fused linear is private in PyTorch: it is used where `fuses` finds it, and the
-public functions elsewhere. `dense` and `activated` are differentiable; the rest is not.
+public functions elsewhere. `dense` and `activate` are differentiable; the rest is not.
 
 Shape suffixes: S samples, N inputs, M outputs; B users, K candidates of each, I items, D width,
 c users of a chunk.
@@ -101,7 +101,7 @@ class _Activated(torch.autograd.Function):
         activation: Activation | None,
         dtype: torch.dtype | None,
     ) -> Tensor:
-        result_SM = _activated(value_SM, bias_M, activation, dtype)
+        result_SM = _activate(value_SM, bias_M, activation, dtype)
         ctx.activation, ctx.dtypes = activation, (value_SM.dtype, bias_M.dtype)
         ctx.save_for_backward(result_SM)
         return result_SM
@@ -116,7 +116,7 @@ class _Activated(torch.autograd.Function):
         return gradient_SM.to(value_dtype), bias_gradient_M, None, None
 
 
-def activated(
+def activate(
     value_SM: Tensor,
     bias_M: Tensor,
     activation: Activation | None,
@@ -124,12 +124,12 @@ def activated(
 ) -> Tensor:
     """``activation(value + bias)`` in ``dtype``, by default the value's; differentiable once."""
     if not torch.is_grad_enabled():
-        return _activated(value_SM, bias_M, activation, dtype)
+        return _activate(value_SM, bias_M, activation, dtype)
     result = _Activated.apply(value_SM, bias_M, activation, dtype)  # type: ignore[no-untyped-call]
     return cast(Tensor, result)
 
 
-def _activated(
+def _activate(
     value_SM: Tensor,
     bias_M: Tensor,
     activation: Activation | None,

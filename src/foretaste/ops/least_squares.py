@@ -118,7 +118,7 @@ def solve_rows(
         rows = slice(*chunk)
         row_c, length_c = order_R[rows], length_R[rows]
         diagonal_cD = shared_D + ridge_R[row_c, None]
-        index_cl = _padded(histories, row_c, length_c, lengths[rows.stop - 1], fixed.padding)
+        index_cl = _pad_items(histories, row_c, length_c, lengths[rows.stop - 1], fixed.padding)
         by_items = index_cl.shape[1] < len(shared_D)
         solve = _solve_by_items if by_items else _solve_by_width
         rotated_cD, failure_c = solve(fixed.vector_ND, index_cl, length_c, diagonal_cD)
@@ -155,7 +155,7 @@ def _chunks(lengths: list[int], width: int, numbers: int) -> Iterator[_Chunk]:
         start = stop
 
 
-def _padded(
+def _pad_items(
     histories: HistoryTensors, row_c: Tensor, length_c: Tensor, longest: int, padding: int
 ) -> Tensor:
     """The items of some rows, [c, l], the shorter ones filled up by ``padding``."""
@@ -173,7 +173,7 @@ def _solve_by_items(
     """The solution, [c, D], and the failure of each row, by a system of its items."""
     # Y = X C^-1/2 of the module's formula; the system is 1 + Y Y'.
     scale_cD = diagonal_cD.rsqrt().to(vector_ND.dtype)
-    whitened_clD = _gathered(vector_ND, index_cl).mul_(scale_cD[:, None])
+    whitened_clD = _gather(vector_ND, index_cl).mul_(scale_cD[:, None])
     system_cll = torch.bmm(whitened_clD, whitened_clD.mT)
     system_cll.diagonal(dim1=1, dim2=2).add_(1.0)
     position_l = torch.arange(index_cl.shape[1], device=index_cl.device)
@@ -195,7 +195,7 @@ def _solve_by_width(
     fitting = LIMITS[vector_ND.device.type].system_numbers // (len(index_cl) * width)
     at_once = max(width, min(fitting, TERMS_AT_ONCE))
     for index_cp in torch.split(index_cl, at_once, dim=1):
-        gathered_cpD = _gathered(vector_ND, index_cp)
+        gathered_cpD = _gather(vector_ND, index_cp)
         piece_cDD = torch.bmm(gathered_cpD.mT, gathered_cpD)
         system_cDD = piece_cDD if system_cDD is None else system_cDD.add_(piece_cDD)
         # Each row of an index of two dimensions is a bag; padding adds the row of zeros.
@@ -206,7 +206,7 @@ def _solve_by_width(
     return solve_systems(system_cDD, sum_cD)
 
 
-def _gathered(vector_ND: Tensor, index_cl: Tensor) -> Tensor:
+def _gather(vector_ND: Tensor, index_cl: Tensor) -> Tensor:
     rows_SD = vector_ND.index_select(0, index_cl.flatten())
     return rows_SD.view(*index_cl.shape, vector_ND.shape[1])
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.limits import LIMITS
-from foretaste.ops.random import GOLDEN, bounded, mix_
+from foretaste.ops.random import GOLDEN, bounded_integers, mix_
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ def sample_negatives(
     negatives_NK = _room_for(row_index_N, num_negatives)
     for rows, word_NK in _words(key, number_N, negatives_NK):
         row_n = row_index_N[rows].long()
-        item_nK = complement.select(row_n[:, None], bounded(word_NK, size_B[row_n, None]))
+        item_nK = complement.select(row_n[:, None], bounded_integers(word_NK, size_B[row_n, None]))
         # Rank 0 of a user who has every item is one past the last item.
         negatives_NK[rows] = item_nK.clamp_(max=complement.num_items - 1)
     return negatives_NK
@@ -90,7 +90,7 @@ def sample_items(
     """Unverified negatives, int32 [N, K]: uniform over the catalogue, positives among them."""
     items_NK = _room_for(row_index_N, num_negatives)
     for rows, word_NK in _words(key, number_N, items_NK):
-        items_NK[rows] = bounded(word_NK, num_items)
+        items_NK[rows] = bounded_integers(word_NK, num_items)
     return items_NK
 
 

@@ -31,7 +31,7 @@ class _Flag:
         self._application: object = None
 
     @contextmanager
-    def held(self, wanted: object) -> Iterator[None]:
+    def hold(self, wanted: object) -> Iterator[None]:
         with self._lock:
             if not self._wanted:
                 self._application = getattr(self._backend, self._name)
@@ -74,7 +74,7 @@ def float32_products(device: torch.device, precision: str = EXACT) -> Iterator[N
     """
     with ExitStack() as stack:
         if device.type in _FLOAT32:
-            stack.enter_context(_FLOAT32[device.type].held(precision))
+            stack.enter_context(_FLOAT32[device.type].hold(precision))
         yield
 
 
@@ -83,5 +83,5 @@ def exact_half_sums(device: torch.device) -> Iterator[None]:
     """Add products of half precision up in float32 for a block, as a CPU always does."""
     with ExitStack() as stack:
         for flag in _ROUGH_SUMS if device.type == "cuda" else ():
-            stack.enter_context(flag.held(False))
+            stack.enter_context(flag.hold(False))
         yield

@@ -69,7 +69,7 @@ def stream_keys(key: int | Tensor, purpose: Purpose, *parts: int | Tensor) -> Te
     return key
 
 
-def key_on(device: torch.device, key: int | Tensor) -> Tensor:
+def key_on_device(device: torch.device, key: int | Tensor) -> Tensor:
     """A key as int64 [1] on the device: filled there, for copying it would wait for the device.
 
     The tensor has memory of its own: kernels are compiled again for a pointer of another alignment.
@@ -132,7 +132,7 @@ def logical_shift_right(word: Tensor, bits: int, *, out: Tensor | None = None) -
     return shifted.bitwise_and_((1 << (64 - bits)) - 1)
 
 
-def bounded(word: Tensor, bound: Tensor | int) -> Tensor:
+def bounded_integers(word: Tensor, bound: Tensor | int) -> Tensor:
     """Integers in [0, bound), int64, from random words; ``bound`` at most 2**31.
 
     Multiply and shift (Lemire 2019): the bias is below bound / 2**32.
@@ -217,7 +217,9 @@ class Permutation:
         keys = stream_keys(key, Purpose.SHUFFLE, torch.arange(num_rounds, device=device))
         counter = torch.arange(max(sides), device=device).expand(num_rounds, -1)
         words = hash_words(keys[:, None], counter)
-        tables = (bounded(words[side::2, : sides[1 - side]], sides[side]) for side in (0, 1))
+        tables = (
+            bounded_integers(words[side::2, : sides[1 - side]], sides[side]) for side in (0, 1)
+        )
         rounds = [round_ for pair in zip(*tables, strict=True) for round_ in enumerate(pair)]
         return cls(size, sides, rounds)
 

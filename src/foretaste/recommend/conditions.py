@@ -142,7 +142,7 @@ class ItemColumns:
             reason = str(error).strip().split("\n", 1)[0]
             if missing := re.search(r'column "(.+?)" not found', reason):
                 reason = f"there is no column {missing[1]}"
-            raise SettingError(f"{what}: {reason}; {self._described()}") from None
+            raise SettingError(f"{what}: {reason}; {self._describe_columns()}") from None
         if kind != "BOOLEAN":
             raise SettingError(f"{what}: is no condition, true or false for each item")
         is_met = np.zeros(len(self._texts), dtype=bool)
@@ -170,7 +170,7 @@ class ItemColumns:
             cursor.interrupt()
             raise
 
-    def _described(self) -> str:
+    def _describe_columns(self) -> str:
         """A phrase with the columns of the items and their types."""
         described = self._database.cursor().execute("DESCRIBE items").fetchall()
         columns = [
@@ -196,7 +196,7 @@ def _evaluate(cursor: duckdb.DuckDBPyConnection, condition: str) -> tuple[str, D
 def check_condition(cursor: duckdb.DuckDBPyConnection, condition: str) -> None:
     """Raise SettingError unless a condition is one expression over the columns of one item."""
     # EXPLAIN would be no such check: it binds, which runs table functions and folds constants.
-    expression, statement = _parsed(cursor, condition)
+    expression, statement = _parse(cursor, condition)
     for one in _expressions(expression):
         kind = one["class"]
         if kind not in _EXPRESSIONS:
@@ -204,7 +204,7 @@ def check_condition(cursor: duckdb.DuckDBPyConnection, condition: str) -> None:
         if kind == "FUNCTION":
             _check_function(cursor, one["function_name"])
             _check_replacement(one)
-    if statement != _parsed(cursor, "true")[1]:
+    if statement != _parse(cursor, "true")[1]:
         raise SettingError("is no condition, but several expressions or statements")
 
 
@@ -244,7 +244,7 @@ def _refuse(what: str) -> None:
     )
 
 
-def _parsed(cursor: duckdb.DuckDBPyConnection, condition: str) -> tuple[Any, Any]:
+def _parse(cursor: duckdb.DuckDBPyConnection, condition: str) -> tuple[Any, Any]:
     """The parse trees of a condition, and of the statement around it; nothing is bound or run."""
     (text,) = cursor.execute("SELECT json_serialize_sql(?)", [_query(condition)]).fetchone()
     try:

@@ -42,7 +42,7 @@ _NUM_NAMED = 5
 _NUM_EXAMPLES = 3
 
 
-def named(ids: Sequence[Id]) -> str:
+def first_few(ids: Sequence[Id]) -> str:
     """The first distinct ids, and the number of the others, for a message."""
     distinct = [*dict.fromkeys(ids)]
     text = ", ".join(map(repr, distinct[:_NUM_NAMED]))
@@ -127,10 +127,10 @@ class AskedUsers:
     ) -> AskedUsers:
         """Users by an id, a history or both, and what they disliked."""
         user_index = np.full(len(ids), len(users))
-        named = [row for row, user_id in enumerate(ids) if user_id is not None]
-        if named:
+        first_few = [row for row, user_id in enumerate(ids) if user_id is not None]
+        if first_few:
             found = users.lookup([user_id for user_id in ids if user_id is not None])
-            user_index[named] = np.where(found < 0, len(users), found)
+            user_index[first_few] = np.where(found < 0, len(users), found)
         is_by_id_alone = all(history is None for history in histories)
         return cls(
             ids=ids,
@@ -165,7 +165,7 @@ def catalogue_index(
     if unseen:
         raise UnknownIdError(
             f"{len(unseen)} of {len(ids)} items were never seen in training, so {consequence}: "
-            f"{named(unseen)}",
+            f"{first_few(unseen)}",
             unseen,
         )
     return index
@@ -176,7 +176,7 @@ def _unknown(
 ) -> str:
     return (
         f"{len(unknown)} of {len(requested)} {table.kind} ids are unknown to this run{treatment}: "
-        f"{named(unknown)}; {examples(table)}"
+        f"{first_few(unknown)}; {examples(table)}"
     )
 
 
@@ -184,7 +184,7 @@ def examples(table: IdTable) -> str:
     """A phrase with examples of ids: ``the run's item ids are integers such as 1, 2, 3``."""
     kind = "integers" if table.is_integer else "text"
     first = table.ids(np.arange(min(_NUM_EXAMPLES, len(table))))
-    return f"the run's {table.kind} ids are {kind} such as {named(first)}"
+    return f"the run's {table.kind} ids are {kind} such as {first_few(first)}"
 
 
 def given_histories(given: GivenHistories) -> tuple[list[Id] | None, list[list[Id]]]:
@@ -207,7 +207,7 @@ def given_histories(given: GivenHistories) -> tuple[list[Id] | None, list[list[I
         return None, [as_ids("each history", ids, single=False) for ids in each]
     if len({isinstance(name, str) for name in given}) > 1 or not all(map(is_id, given)):
         raise SettingError(
-            f"histories must be named all by integers or all by text, got {named([*given])}"
+            f"histories must be named all by integers or all by text, got {first_few([*given])}"
         )
     histories = [as_ids("each history", ids, single=False) for ids in given.values()]
     return as_ids("names of histories", list(given)), histories
@@ -251,8 +251,8 @@ def _remarks(items: IdTable, ignored: Sequence[Id], has_others: bool) -> list[st
         return []
     if has_others:
         number = pluralize(len(ignored), "item")
-        return [f"{number} of the history ignored, never seen in training: {named(ignored)}"]
-    return [f"{NOTHING_KNOWN}: {named(ignored)}; {examples(items)}"]
+        return [f"{number} of the history ignored, never seen in training: {first_few(ignored)}"]
+    return [f"{NOTHING_KNOWN}: {first_few(ignored)}; {examples(items)}"]
 
 
 def read_ids(path: Path | str, table: IdTable, config: PairsConfig | None = None) -> list[Id]:
@@ -279,7 +279,7 @@ def read_ids(path: Path | str, table: IdTable, config: PairsConfig | None = None
     if (table.lookup(ids) < 0).all():
         raise InputError(
             f"{name}: the run knows none of its {pluralize(len(ids), f'{table.kind} id')}: "
-            f"{named(ids)}; {examples(table)}"
+            f"{first_few(ids)}; {examples(table)}"
         )
     return list(ids)
 
@@ -318,9 +318,9 @@ def _column_of_ids(
         return columns[0]
     if found is None:
         raise InputError(
-            f"{path}: none of its columns looks like {role}: {named(columns)}; name the one with "
-            f"the ids with --{option.replace('_', '-')} (PairsConfig({option}=...) in Python), or "
-            "leave no other in the file"
+            f"{path}: none of its columns looks like {role}: {first_few(columns)}; name the one "
+            f"with the ids with --{option.replace('_', '-')} (PairsConfig({option}=...) in "
+            "Python), or leave no other in the file"
         )
     return found
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from foretaste.data.ids import Id
 from foretaste.recommend.config import ListRequest
-from foretaste.recommend.inputs import examples, named
+from foretaste.recommend.inputs import examples, first_few
 
 if TYPE_CHECKING:
     from foretaste.data.ids import IdTable
@@ -110,5 +110,5 @@ def _in_catalogue(
     if missing:
         note = f"{len(missing)} of {len(ids)} ids in {name} ignored, never seen in training: "
         hint = f"; {examples(items)}" if len(missing) == len(ids) else ""
-        notes.append(f"{note}{named(missing)}{hint}")
+        notes.append(f"{note}{first_few(missing)}{hint}")
     return index[in_catalogue], notes

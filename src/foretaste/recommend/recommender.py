@@ -151,10 +151,10 @@ class Recommender:
         that training never saw are ignored, and the reason names them. A history without other
         items is answered in popularity order. `recommend` explains the other arguments.
         """
-        users = AskedUsers.new(self.users, self._given(histories))
+        users = AskedUsers.new(self.users, self._without_matrix(histories))
         return self.answers(users, ListRequest.of(k, **options))
 
-    def _given(self, histories: GivenHistories) -> GivenHistories:
+    def _without_matrix(self, histories: GivenHistories) -> GivenHistories:
         """Histories without a matrix: its rows are lists of the columns with an entry."""
         if not hasattr(histories, "tocsr"):
             return histories
@@ -212,7 +212,7 @@ class Recommender:
 
     def score_for(self, histories: GivenHistories, item_ids: Ids) -> NDArray[np.float32]:
         """Scores of the given items for each history: [histories, items], as `score`."""
-        _, given = given_histories(self._given(histories))
+        _, given = given_histories(self._without_matrix(histories))
         known, _ = known_items(given, self.items, self.model.num_items, [False] * len(given))
         return self._score(known, np.full(len(known), self.model.num_users), item_ids)
 
@@ -233,9 +233,9 @@ class Recommender:
 
         Raises UnsupportedError if the model has none.
         """
-        return self._of_items(self.model.item_vectors, item_ids)
+        return self._select_items(self.model.item_vectors, item_ids)
 
-    def _of_items(
+    def _select_items(
         self, compute: Callable[[], torch.Tensor], item_ids: Ids | None
     ) -> NDArray[np.float32]:
         with torch.no_grad():
@@ -251,7 +251,7 @@ class Recommender:
         The inner product with a row of `query_vectors` is the score; a bias is a further column.
         Raises UnsupportedError if the model's scores are no inner products.
         """
-        return self._of_items(self.model.index_vectors, item_ids)
+        return self._select_items(self.model.index_vectors, item_ids)
 
     def query_vectors(self, user_ids: Ids | None = None) -> NDArray[np.float32]:
         """Vectors [users, D] to look up in an index of `index_vectors`: of these users, or of all.
@@ -264,7 +264,7 @@ class Recommender:
 
     def query_vectors_for(self, histories: GivenHistories) -> NDArray[np.float32]:
         """Vectors [histories, D] of new users, as `query_vectors`."""
-        _, given = given_histories(self._given(histories))
+        _, given = given_histories(self._without_matrix(histories))
         known, _ = known_items(given, self.items, self.model.num_items, [False] * len(given))
         return self._queries(known, np.full(len(known), self.model.num_users))
 
@@ -354,7 +354,7 @@ class Recommender:
         The first column is user_id if a mapping names the users, otherwise history: 0, 1, 2, ...
         """
         file = Output.of(output, overwrite=overwrite, spreadsheet_safe=spreadsheet_safe)
-        users = AskedUsers.new(self.users, self._given(histories))
+        users = AskedUsers.new(self.users, self._without_matrix(histories))
         return self.write(users, ListRequest.of(k, **options), file, progress)
 
     def write(

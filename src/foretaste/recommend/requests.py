@@ -40,7 +40,7 @@ def answer_requests(
     """
     # Rounding: fp32 products differ in the last bits with the batch size (1, 2, 7 against 1024).
     if len(requests) == 1:
-        return _of_one_filter(model, item_rules, users, requests)
+        return _rank_with_one_filter(model, item_rules, users, requests)
     ends = [0, *accumulate(num_users for num_users, _ in requests)]
     alike: dict[Hashable, list[int]] = {}
     for number, (_, request) in enumerate(requests):
@@ -51,12 +51,16 @@ def answer_requests(
         rows = np.concatenate([np.arange(ends[number], ends[number + 1]) for number in numbers])
         asked = [requests[number] for number in numbers]
         found.update(
-            zip(numbers, _of_one_filter(model, item_rules, users.rows(rows), asked), strict=True)
+            zip(
+                numbers,
+                _rank_with_one_filter(model, item_rules, users.rows(rows), asked),
+                strict=True,
+            )
         )
     return [found[number] for number in range(len(requests))]
 
 
-def _of_one_filter(
+def _rank_with_one_filter(
     model: RecommenderModel,
     item_rules: ItemRules,
     users: UserHistories,
@@ -80,7 +84,7 @@ def _of_one_filter(
         is_left_out = np.array([not request.include_seen for request in requests])[request_index]
         seen = users.histories if users.left_out is None else users.left_out
         left_out = seen.where(is_left_out[seen.row_index()])
-        left_out = _with_excluded(left_out, request_index, [each.excluded for each in filters])
+        left_out = _add_excluded(left_out, request_index, [each.excluded for each in filters])
     top = UserRanker(model, base, common).rank(users, left_out)
     lists = []
     for request, each, rows in zip(requests, filters, pairwise(ends), strict=True):
@@ -123,7 +127,7 @@ def _nearest(
         return None
 
 
-def _with_excluded(
+def _add_excluded(
     left_out: Histories, request_index: NDArray[np.int64], excluded: Sequence[NDArray[np.int64]]
 ) -> Histories:
     """The items left out of each row, with those that its request excludes."""

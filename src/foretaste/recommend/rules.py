@@ -19,7 +19,7 @@ from foretaste.data.ids import IdTable
 from foretaste.errors import InputError, SettingError
 from foretaste.recommend.conditions import ItemColumns
 from foretaste.recommend.config import ListRequest
-from foretaste.recommend.inputs import examples, named
+from foretaste.recommend.inputs import examples, first_few
 from foretaste.recommend.item_filter import Condition, ItemFilter
 from foretaste.recommend.max_per import Limit, MaxPer
 
@@ -70,7 +70,7 @@ class ItemRules:
             conditions = _conditions(validate("rules_file", rules_file, Path))
         columns = None
         if described is not None:
-            columns = _described(items, num_items, described, files)
+            columns = _join_descriptions(items, num_items, described, files)
         return cls(items, num_items, conditions, columns)
 
     @property
@@ -83,12 +83,14 @@ class ItemRules:
         its rules and columns are here."""
         for name in request.rules:
             if name not in self._masks:
-                known = f"those read are {named(self.names)}" if self._masks else "none were read"
+                known = (
+                    f"those read are {first_few(self.names)}" if self._masks else "none were read"
+                )
                 return "rules", f"no rule is called {short_repr(name)}; {known}"
         columns = self._items.column_names[1:]
         for name, _ in request.max_per:
             if name not in columns:
-                have = named(columns) or "none but their ids"
+                have = first_few(columns) or "none but their ids"
                 message = f"{short_repr(name)}, which is no column of the items; they have {have}"
                 return "max_per", f"max_per has {message}"
         return None
@@ -151,7 +153,7 @@ def _conditions(path: Path) -> dict[str, str]:
     return rules
 
 
-def _described(
+def _join_descriptions(
     items: IdTable, num_items: int, described: object, files: PairsConfig | None
 ) -> pa.Table:
     """The items with the columns of a file or frame added."""
@@ -163,7 +165,7 @@ def _described(
     place[num_items:] = -1
     if (place < 0).all():
         source = described if isinstance(described, str | Path) else "the items table"
-        theirs = f"its ids are such as {named(ids.ids())}" if len(ids) else "it has no rows"
+        theirs = f"its ids are such as {first_few(ids.ids())}" if len(ids) else "it has no rows"
         raise InputError(f"{source}: describes no item of the run: {theirs}; {examples(items)}")
     rows = table.take(pa.array(place, mask=place < 0))
     # Names are compared without case, as in SQL.

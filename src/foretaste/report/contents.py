@@ -21,14 +21,14 @@ from foretaste.evaluation.config import (
     default_metric,
     lengths_of,
 )
-from foretaste.host import have_a_home
+from foretaste.host import ensure_home
 from foretaste.measure.evaluate_runs import (
     Comparison,
     Measured,
     Progress,
     dataset_of_runs,
     measure_runs,
-    opened_runs,
+    open_runs,
     side_by_side,
     top_items,
 )
@@ -87,7 +87,7 @@ class RunsReport:
         """
         from foretaste.report.page import write_page
 
-        path = checked_output(output, overwrite=overwrite)
+        path = check_output(output, overwrite=overwrite)
         try:
             write_page(self, path, overwrite=overwrite)
         except FileExistsError as error:  # another process has written it meanwhile
@@ -95,7 +95,7 @@ class RunsReport:
         return path
 
 
-def checked_output(output: Path | str, *, overwrite: bool = False) -> Path:
+def check_output(output: Path | str, *, overwrite: bool = False) -> Path:
     """The path of a report; SettingError if it cannot be written, MissingExtraError if a package
     for its plots is not installed."""
     path = validate("output", output, Path)
@@ -108,7 +108,7 @@ def checked_output(output: Path | str, *, overwrite: bool = False) -> Path:
         raise SettingError(f"output {path} is a directory; name a file in it")
     if path.exists() and not overwrite:
         raise _exists(path)
-    have_a_home()
+    ensure_home()
     for module in ("altair", "vl_convert", "jinja2"):
         if find_spec(module) is None:
             raise MissingExtraError(
@@ -144,7 +144,7 @@ def report_runs(
     """
     request = MeasureRequest.of("report_runs", dataset=dataset, config=config, **settings)
     return report_measured(
-        opened_runs(runs), request, metrics=metrics, num_people=num_people, progress=progress
+        open_runs(runs), request, metrics=metrics, num_people=num_people, progress=progress
     )
 
 
@@ -166,7 +166,7 @@ def report_measured(
     if config.history_lengths is None and is_own and data.manifest.protocol == "held-out-users":
         config = replace(config, history_lengths=HISTORY_LENGTHS)
     num_rankings = len(runs) * (1 + len(config.history_lengths or ()))
-    shown = progress and _of_all(progress, num_rankings)
+    shown = progress and _combine(progress, num_rankings)
     sample = _Sample(data, request.split, validate("num_people", num_people, _NumPeople))
     found = []
     for measured in measure_runs(runs, replace(request, dataset=data, config=config), shown):
@@ -183,16 +183,16 @@ def report_measured(
     )
 
 
-def _of_all(progress: Progress, num_rankings: int) -> Progress:
+def _combine(progress: Progress, num_rankings: int) -> Progress:
     """A progress of one ranking that adds up to the progress of all rankings in turn."""
     num_over = 0
 
-    def of_one(num_done: int, num_users: int) -> None:
+    def report_one(num_done: int, num_users: int) -> None:
         nonlocal num_over
         progress(num_over * num_users + num_done, num_rankings * num_users)
         num_over += num_done == num_users
 
-    return of_one
+    return report_one
 
 
 class _Sample:

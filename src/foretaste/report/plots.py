@@ -145,7 +145,7 @@ def bars(
 
 def svg(chart: alt.LayerChart) -> str:
     """The SVG of one plot."""
-    return _drawn(chart.to_dict() | {"autosize": {"type": "fit", "contains": "padding"}})
+    return _draw(chart.to_dict() | {"autosize": {"type": "fit", "contains": "padding"}})
 
 
 def _base(rows: Sequence[Row], height: int = _HEIGHT) -> alt.Chart:
@@ -165,7 +165,7 @@ def _color(names: Sequence[str], kind: str = "run") -> alt.Color:
     return alt.Color(f"{kind}:N", legend=None, scale=alt.Scale(domain=list(names), range=shades))
 
 
-def _drawn(spec: Document) -> str:
+def _draw(spec: Document) -> str:
     themed = {**_printable(spec), "config": _THEME, "background": None}
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     drawn = vl_convert.vegalite_to_svg(themed, vl_version=version)

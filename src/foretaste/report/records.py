@@ -138,7 +138,7 @@ def seconds(run: Run) -> dict[str, float]:
     }
     is_whole = not any(event["event"] == "resume" for event in events)
     if summary and is_whole:
-        first, last = (datetime.fromisoformat(_last(events, name)["time"])
+        first, last = (datetime.fromisoformat(_last_event(events, name)["time"])
                        for name in ("start", "summary"))  # fmt: skip
         found["other"] = max(0.0, (last - first).total_seconds() - sum(found.values()))
     return found
@@ -199,6 +199,6 @@ def _value(value: object) -> str:
     return json.dumps(value) if isinstance(value, Mapping | list | tuple | bool) else str(value)
 
 
-def _last(events: Sequence[Document], kind: str) -> Document:
+def _last_event(events: Sequence[Document], kind: str) -> Document:
     """The last event of a kind; empty if there is none."""
     return next((event for event in reversed(events) if event["event"] == kind), {})

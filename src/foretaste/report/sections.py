@@ -58,7 +58,7 @@ def quality(comparison: Comparison, metrics: Sequence[str]) -> Section:
             grid=comparison_grid(evaluations, names),
         )
     ]
-    charts = [plots.dots(name, _of_runs(evaluations, name), labels) for name in names]
+    charts = [plots.dots(name, _rows_of_runs(evaluations, name), labels) for name in names]
     figures = [figure(labels, "Metrics with 95 % intervals over users", charts)]
     if comparison.differences:
         caption = f"Difference to {first} on the same users; a star where the interval leaves out 0"
@@ -114,7 +114,7 @@ def groups(evaluations: Mapping[str, Evaluation], focus: str) -> Section:
     charts = [
         plots.groups(GROUP_HEADINGS[by].rstrip(":"), focus, rows, labels)
         for by in ("activity", "popularity")
-        if (rows := _of_groups(evaluations, by, focus))
+        if (rows := _rows_of_groups(evaluations, by, focus))
     ]
     caption = f"{focus} by users' activity and items' popularity, with 95 % intervals"
     return Section(
@@ -130,7 +130,7 @@ def history_lengths(evaluations: Mapping[str, Evaluation], focus: str) -> Sectio
     labels = [*evaluations]
     rows = [
         {**row, "x": int(row["group"].split()[0].replace(",", ""))}
-        for row in _of_groups(evaluations, "history", focus)
+        for row in _rows_of_groups(evaluations, "history", focus)
     ]
     charts = [
         plots.lines("items known of the user", focus, rows, labels, is_log=True)
@@ -159,7 +159,7 @@ def lists(evaluations: Mapping[str, Evaluation], dataset: Dataset) -> Section:
         name = metric_name(kind, _LIST_LENGTH)
         if _measured(evaluations, name):
             reference = references.get(kind)
-            charts.append(plots.dots(name, _of_runs(evaluations, name), labels, reference))
+            charts.append(plots.dots(name, _rows_of_runs(evaluations, name), labels, reference))
     names = [metric_name(kind, _LIST_LENGTH) for kind in ("coverage", *LIST_METRICS)]
     names = [name for name in names if _measured(evaluations, name)]
     text = [f"{parse_metric(name)[0]}: {METRICS[parse_metric(name)[0]]}." for name in names]
@@ -189,13 +189,13 @@ def _measured(evaluations: Mapping[str, Evaluation], name: str) -> bool:
     return all(name in found.metrics for found in evaluations.values())
 
 
-def _of_runs(evaluations: Mapping[str, Evaluation], name: str) -> list[Document]:
+def _rows_of_runs(evaluations: Mapping[str, Evaluation], name: str) -> list[Document]:
     return [
         {"run": label, **_interval(found.metrics[name])} for label, found in evaluations.items()
     ]
 
 
-def _of_groups(evaluations: Mapping[str, Evaluation], by: str, focus: str) -> list[Document]:
+def _rows_of_groups(evaluations: Mapping[str, Evaluation], by: str, focus: str) -> list[Document]:
     return [
         {
             "run": label,

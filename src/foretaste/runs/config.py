@@ -218,10 +218,10 @@ def read_run_config(path: Path) -> RunConfig:
         check_signed(text)
     except ValueError as error:
         raise RunError(f"{path} is torn or was changed: {error}") from error
-    return recorded(RunConfig, document, path)
+    return read_settings(RunConfig, document, path)
 
 
-def recorded(kind: type[Settings], values: Mapping[str, Any], path: Path) -> Settings:
+def read_settings(kind: type[Settings], values: Mapping[str, Any], path: Path) -> Settings:
     """Settings of class ``kind``, from the entries of ``values`` with the names of its fields.
 
     RunError with ``path``, the file of the values, if they do not fit the class.

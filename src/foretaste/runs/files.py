@@ -93,7 +93,7 @@ def read_tensors(
     while True:
         with reading(path), open_regular(path) as file:
             try:
-                return _checked(path, owner, rows_of)
+                return _open_checked(path, owner, rows_of)
             except RunError:
                 # safetensors opens the path twice, for the header and for the data. If a training
                 # replaced the file in between, they do not fit, and the new file is read.
@@ -101,7 +101,7 @@ def read_tensors(
                     raise
 
 
-def _checked(path: Path, owner: Mapping[str, Any], rows_of: RowsOf | None) -> SavedTensors:
+def _open_checked(path: Path, owner: Mapping[str, Any], rows_of: RowsOf | None) -> SavedTensors:
     from safetensors import SafetensorError, safe_open
 
     tensors: dict[str, Tensor] = {}

@@ -111,14 +111,14 @@ def unused_run_path(root: Path, name: str) -> Path:
     return path
 
 
-def named(path: Path) -> Path:
+def named_path(path: Path) -> Path:
     """Return ``path``, or the whole path of the working directory, which has no name in ``.``."""
     return path if path.name not in ("", "..") else path.resolve()
 
 
 def next_to(path: Path) -> Path:
     """Return ``NAME.next``, in which a run is trained that replaces the one at ``path``."""
-    path = named(path)
+    path = named_path(path)
     return path.with_name(f"{path.name}.next")
 
 
@@ -199,7 +199,7 @@ def training_lock(run_path: Path) -> Iterator[None]:
     """
     path = run_path / LOCK
     with writing(path):
-        file = _acquired(path)
+        file = _acquire(path)
     try:
         yield
     finally:
@@ -215,12 +215,12 @@ def lock_holder(run_path: Path) -> str | None:
     """The process that trains a run, as ``process 123 on host``; None if there is none."""
     try:
         with open_own(run_path / LOCK, "rb") as file:
-            return None if try_lock(file.fileno()) else _named_in(file)
+            return None if try_lock(file.fileno()) else _read_name(file)
     except OSError:
         return None
 
 
-def _acquired(path: Path) -> IO[bytes]:
+def _acquire(path: Path) -> IO[bytes]:
     """The lock file, open and locked."""
     # The kernel releases the lock when the process dies, so a kill leaves no stale lock.
     while True:
@@ -232,7 +232,7 @@ def _acquired(path: Path) -> IO[bytes]:
                 time.sleep(_PAUSE_S)
             else:
                 raise RunError(
-                    f"{path.parent} is being trained by {_named_in(file)}; wait for it or stop it "
+                    f"{path.parent} is being trained by {_read_name(file)}; wait for it or stop it "
                     "first"
                 )
             if _is_the_only(file, path):
@@ -259,7 +259,7 @@ def _is_the_only(file: IO[bytes], path: Path) -> bool:
     return False
 
 
-def _named_in(file: IO[bytes]) -> str:
+def _read_name(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read(1000).decode(errors="replace") or "another process"
 
@@ -314,7 +314,7 @@ def list_runs(folder: Path | str) -> list[ListedRun]:
     found = [folder] if _is_run(folder) else sorted(filter(_is_run, folder.iterdir()))
     # A run that a link leads to too is listed once, by its own name.
     paths = {path.resolve(): path for path in sorted(found, key=Path.is_symlink, reverse=True)}
-    listed = [_listed(path) for path in paths.values()]
+    listed = [_describe_run(path) for path in paths.values()]
     return sorted(listed, key=lambda run: (run.is_damaged, run.created or ""))
 
 
@@ -322,7 +322,7 @@ def _is_run(path: Path) -> bool:
     return any(os.path.lexists(path / name) for name in (CONFIG, METRICS))
 
 
-def _listed(path: Path) -> ListedRun:
+def _describe_run(path: Path) -> ListedRun:
     try:
         config = read_run_config(path / CONFIG)
         events = MetricsLog(path / METRICS).read()

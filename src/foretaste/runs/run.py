@@ -52,7 +52,7 @@ from foretaste.runs.places import (
     check_is_run,
     has_tensorflow,
     lock_holder,
-    named,
+    named_path,
     new_run_directory,
     next_to,
     resume_command,
@@ -162,14 +162,14 @@ class Run:
     @classmethod
     def to_resume(cls, path: Path | str) -> Run:
         """The run for `resume`: the one that is to replace the run at ``path``, else that run."""
-        path = named(validate("run", path, Path))
+        path = named_path(validate("run", path, Path))
         return cls.next(path) or cls.open(path)
 
     @property
     def place(self) -> Path:
         """The directory that the run has in the end: ``NAME`` for one that is trained in
         ``NAME.next``, to replace the run at ``NAME``."""
-        beside, here = self.config.request.get("beside", {}), named(self.path)
+        beside, here = self.config.request.get("beside", {}), named_path(self.path)
         if beside.get("overwrite") and (name := Path(beside.get("run") or "").name):
             place = here.with_name(name)
             return place if next_to(place) == here else self.path
@@ -436,11 +436,11 @@ def read_config(path: Path) -> RunConfig:
     """The config of the run at ``path``, before its other files are checked; RunError if it is torn
     or if there is no run."""
     if not os.path.lexists(path / CONFIG):
-        raise no_run(path)
+        raise missing_run_error(path)
     return read_run_config(path / CONFIG)
 
 
-def no_run(path: Path) -> RunError:
+def missing_run_error(path: Path) -> RunError:
     """The error for a path without a run's config; it says what is there instead."""
     if path.is_file() or os.path.lexists(path / FILE_NAME):
         kind = "file" if path.is_file() else "dataset"

@@ -23,7 +23,7 @@ from foretaste.runs.files import (
     WEIGHTS,
 )
 from foretaste.runs.places import resume_command
-from foretaste.runs.run import Run, no_run
+from foretaste.runs.run import Run, missing_run_error
 
 
 def verify(path: Path | str) -> list[str]:
@@ -66,7 +66,7 @@ def verify(path: Path | str) -> list[str]:
             if os.path.lexists(path / STATE):
                 passes(STATE, run.load_state)
     else:
-        raise no_run(path)
+        raise missing_run_error(path)
     return problems
 
 

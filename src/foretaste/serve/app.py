@@ -24,9 +24,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from foretaste._util.documents import Json
 from foretaste._util.formatting import short_repr
 from foretaste.serve import page
-from foretaste.serve.batching import Batcher, Job, expired
+from foretaste.serve.batching import Batcher, Job, expired_error
 from foretaste.serve.config import ServeConfig
-from foretaste.serve.errors import HANDLERS, ServiceError, overloaded
+from foretaste.serve.errors import HANDLERS, ServiceError, overloaded_error
 from foretaste.serve.events import Event, EventStore
 from foretaste.serve.guard import Guard
 from foretaste.serve.log import log
@@ -88,7 +88,7 @@ class Service:
         self._reload_failed: str | None = None
         """Message of the last reload if it failed."""
         self._refused: Sequence[object] = ()
-        """Result of `ModelStore.look` for files that could not be loaded."""
+        """Result of `ModelStore.find_changes` for files that could not be loaded."""
         self._guard = Guard(self._routes(), config)
         self._openapi = to_json(document(store.names))
         self._reloading = asyncio.Lock()
@@ -155,7 +155,7 @@ class Service:
         async with _deadline(self.config.deadline_s):
             body = await self._read(request, RecommendBody)
             served = self.store.get(body.model)
-            asked = served.asked(body)
+            asked = served.look_up(body)
             answer = partial(served.recommend, events=self.event_store)
             content, lists = await self._answer(request, served, answer, asked, len(body.users))
         self.metrics.note_lists(lists)
@@ -203,7 +203,7 @@ class Service:
         if store is None:
             raise ServiceError(404, "no_events", "no events are kept here: start with --events")
         if store.num_waiting >= self.config.queue_requests:
-            raise overloaded()
+            raise overloaded_error()
         return store
 
     async def similar(self, request: Request) -> Response:
@@ -253,7 +253,7 @@ class Service:
             if self._reloading.locked():
                 continue
             try:
-                found = await _in_daemon(self.store.look)
+                found = await _in_daemon(self.store.find_changes)
                 if found and found != self._refused:
                     await self._reload()
                 elif self._refused and not found:  # the paths lead back to the loaded runs
@@ -274,7 +274,7 @@ class Service:
             failed, self._refused = None, ()
             found: Sequence[object] = ()
             try:
-                found = await _in_daemon(self.store.look)
+                found = await _in_daemon(self.store.find_changes)
                 await _in_daemon(self.store.load)
                 log("reload", digests=self._digests())
             except Exception as error:
@@ -383,17 +383,17 @@ async def _deadline(seconds: float) -> AsyncIterator[None]:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
-        raise expired() from None
+        raise expired_error() from None
 
 
 def _route(
     path: str, endpoint: Callable[[Request], Awaitable[Response]], method: str = "GET"
 ) -> Route:
-    async def noted(request: Request) -> Response:
+    async def note_request(request: Request) -> Response:
         request.scope["foretaste"]["route"] = path
         return await endpoint(request)
 
-    return Route(path, noted, methods=[method])
+    return Route(path, note_request, methods=[method])
 
 
 def _check_json(request: Request) -> None:

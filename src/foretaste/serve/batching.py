@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from foretaste.serve.errors import ServiceError, overloaded
+from foretaste.serve.errors import ServiceError, overloaded_error
 
 
 @dataclass(eq=False, slots=True)
@@ -71,7 +71,7 @@ class Batcher:
     def submit(self, job: Job) -> asyncio.Future[Any]:
         """Put a job into the queue; ServiceError if it is full."""
         if len(self._queue) >= self._limit:
-            raise overloaded()
+            raise overloaded_error()
         job.future = self._loop.create_future()
         self._queue.append(job)
         if len(self._queue) >= self._wanted:
@@ -94,7 +94,7 @@ class Batcher:
                 if self._is_closing:
                     return
                 continue
-            answers = self._answered(jobs)
+            answers = self._answer_jobs(jobs)
             # Futures of asyncio belong to the loop: setting one from this thread would not wake it.
             self._loop.call_soon_threadsafe(deliver, jobs, answers)
             num_last, ended = len(jobs), monotonic()
@@ -125,7 +125,7 @@ class Batcher:
             self._observe(len(jobs), num_users, len(self._queue))
         return jobs
 
-    def _answered(self, jobs: Sequence[Job]) -> list[Any]:
+    def _answer_jobs(self, jobs: Sequence[Job]) -> list[Any]:
         """The answer to each job, or its exception."""
         groups: dict[Hashable, list[int]] = {}
         for number, job in enumerate(jobs):
@@ -161,5 +161,5 @@ def deliver(jobs: Sequence[Job], answers: Sequence[Any]) -> None:
             job.future.set_result(answer)
 
 
-def expired() -> ServiceError:
+def expired_error() -> ServiceError:
     return ServiceError(504, "deadline_exceeded", "not answered within the deadline")

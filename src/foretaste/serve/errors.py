@@ -55,7 +55,7 @@ class ServiceError(Exception):
         )
 
 
-def overloaded() -> ServiceError:
+def overloaded_error() -> ServiceError:
     return ServiceError(503, "overloaded", "too many requests wait; try again")
 
 

@@ -317,9 +317,9 @@ class EventStore:
                 self._reader = None
                 reader.close()
                 raise
-            return {user_id: _by_type(items) for user_id, items in found.items()}
+            return {user_id: _group_by_type(items) for user_id, items in found.items()}
 
-        return _answered(read)
+        return _retry(read)
 
     def _write(self) -> None:
         """Write the waiting requests until None comes: new events in one transaction, then
@@ -394,7 +394,7 @@ class EventStore:
             self.check_file()  # the file may have changed before the acknowledgement
             return changed
 
-        return _answered(write_all)
+        return _retry(write_all)
 
     def insert_new(self, connection: Connection, rows: Sequence[Event]) -> set[str]:
         """Insert events; returns the new ids."""
@@ -412,7 +412,7 @@ class EventStore:
         return found
 
 
-def _by_type(last_type_of: Mapping[str, str | None]) -> EventsOfUser:
+def _group_by_type(last_type_of: Mapping[str, str | None]) -> EventsOfUser:
     """The items of one user by the type of each item's last event."""
     types = last_type_of.items()
     return EventsOfUser(
@@ -467,7 +467,7 @@ def _engine(place: str) -> Engine:
     return engine
 
 
-def _answered(work: Callable[[], _Found], tries: int = 2) -> _Found:
+def _retry(work: Callable[[], _Found], tries: int = 2) -> _Found:
     """The result of ``work``, which is tried again if the server had closed the connection.
 
     Raises ServiceError if it fails; the log has the reason.
@@ -476,7 +476,7 @@ def _answered(work: Callable[[], _Found], tries: int = 2) -> _Found:
         return work()
     except SQLAlchemyError as error:
         if tries > 1 and isinstance(error, DBAPIError) and error.connection_invalidated:
-            return _answered(work, tries - 1)
+            return _retry(work, tries - 1)
         log("events_failed", message=_reason(error))
         raise events_unavailable() from error
 

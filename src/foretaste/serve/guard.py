@@ -14,7 +14,7 @@ from foretaste.errors import SettingError
 from foretaste.serve import page
 from foretaste.serve.config import ServeConfig
 from foretaste.serve.connections import IS_EXCESS
-from foretaste.serve.errors import ServiceError, overloaded
+from foretaste.serve.errors import ServiceError, overloaded_error
 from foretaste.serve.log import log
 
 PROBES = ("/healthz", "/readyz")
@@ -74,7 +74,7 @@ class Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         headers = scope["headers"]
         if scope.get("state", {}).get(IS_EXCESS) and scope["path"] not in PROBES:
-            response = overloaded().response()
+            response = overloaded_error().response()
             response.headers["connection"] = "close"
             return response
         # Not Starlette's TrustedHostMiddleware: it answers in plain text and cannot allow all IP

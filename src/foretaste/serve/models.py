@@ -23,7 +23,7 @@ from foretaste.data.ids import Id
 from foretaste.errors import UnsupportedError
 from foretaste.recommend.answers import Answer
 from foretaste.recommend.config import ListRequest
-from foretaste.recommend.inputs import AskedUsers, examples, named
+from foretaste.recommend.inputs import AskedUsers, examples, first_few
 from foretaste.recommend.recommender import Recommender
 from foretaste.runs.run import Run
 from foretaste.serve.errors import ServiceError
@@ -112,7 +112,7 @@ class ServedModel:
             "loaded_at": self.loaded_at.isoformat(timespec="seconds"),
         }
 
-    def asked(self, body: RecommendBody) -> Asked:
+    def look_up(self, body: RecommendBody) -> Asked:
         """The users and the request of a body; ServiceError if this run lacks its rules or columns,
         or has ids of another type."""
         self.check_types(body)
@@ -206,7 +206,7 @@ class ServedModel:
         tables = {"user": self.recommender.users, "item": self.recommender.items}
         for field, kind, ids in body.ids():
             if foreign := tables[kind].of_another_type(ids):
-                message = f"{named(foreign)} in {field}: {examples(tables[kind])}"
+                message = f"{first_few(foreign)} in {field}: {examples(tables[kind])}"
                 raise ServiceError(422, "invalid", message, field)
 
     def similar(self, bodies: Sequence[SimilarBody]) -> list[bytes]:
@@ -310,7 +310,7 @@ class ServedModel:
         users = [User(user_id=one) for one in self.recommender.users.ids(np.arange(1))]
         users += [User(history=items), User(history=[])]
         bodies = RecommendBody(users=users), RecommendBody(users=users, candidates=items)
-        self.recommend([*map(self.asked, bodies)])
+        self.recommend([*map(self.look_up, bodies)])
         self.items([SearchQuery(query="a")])
         with suppress(UnsupportedError):  # such requests are refused with this reason
             self.similar([SimilarBody(item_ids=items)])

@@ -62,7 +62,7 @@ AnyId = Annotated[
 ]
 
 
-def _kept(value: int | str) -> int | str:
+def _check_event_id(value: int | str) -> int | str:
     if not 0 < len(str(value).encode()) <= MAX_BYTES or "\0" in str(value):
         raise ValueError(f"an id of an event has 1 to {MAX_BYTES:,} bytes, none of them 0")
     return value
@@ -81,7 +81,7 @@ def _seconds(value: object) -> object:
     )
 
 
-def _past(seconds: float) -> float:
+def _check_time(seconds: float) -> float:
     if not 0 <= seconds <= time() + _AHEAD_S:
         raise ValueError(
             "a time is not before 1970, and not more than a day ahead of the service's clock; "
@@ -95,9 +95,9 @@ _Time = Annotated[
     # Strict: the fuzzer got text and false taken for a time before.
     Field(strict=True, allow_inf_nan=False),
     BeforeValidator(_seconds, json_schema_input_type=float | str),
-    AfterValidator(_past),
+    AfterValidator(_check_time),
 ]
-_KeptId = Annotated[AnyId, AfterValidator(_kept)]
+_KeptId = Annotated[AnyId, AfterValidator(_check_event_id)]
 _K = Annotated[StrictInt, Field(ge=1, le=MAX_K)]
 
 
@@ -221,7 +221,7 @@ class EventBody(_Body):
     user_id: _KeptId
     item_id: _KeptId
     event_type: Annotated[
-        Annotated[str, AfterValidator(_kept)] | None,
+        Annotated[str, AfterValidator(_check_event_id)] | None,
         Field(
             description="A type such as purchase, for a later training; dislike alone takes the "
             "item out of the user's lists."

@@ -10,7 +10,7 @@ from pathlib import Path
 from foretaste._util.formatting import short_repr
 from foretaste.data.ids import IdTable
 from foretaste.errors import RunError, SettingError
-from foretaste.recommend.inputs import examples, named
+from foretaste.recommend.inputs import examples, first_few
 from foretaste.runs.run import Run
 from foretaste.serve.errors import ServiceError
 from foretaste.serve.models import ServedModel
@@ -66,7 +66,7 @@ class ModelStore:
             return next(iter(models.values()))
         if name not in models:
             message = (
-                f"no run is called {short_repr(name)}; those that answer are {named([*models])}"
+                f"no run is called {short_repr(name)}; those that answer are {first_few([*models])}"
             )
             raise ServiceError(422, "unknown_model", message, "model")
         return models[name]
@@ -84,7 +84,7 @@ class ModelStore:
                 states.append(None)
         return states
 
-    def look(self) -> Sequence[object]:
+    def find_changes(self) -> Sequence[object]:
         """The states of all files that differ from the loaded ones: of runs whose path leads to
         another run that is not being trained, and of rules and items. Empty if nothing
         changed."""

@@ -31,9 +31,9 @@ from foretaste.runs.run import Run, dataset_of
 from foretaste.training.auto import (
     check_order,
     derived_settings,
-    resolved_config,
-    resumed_request,
-    sized,
+    make_resumed_request,
+    resolve_config,
+    resolve_sizes,
 )
 from foretaste.training.callbacks import Callback
 from foretaste.training.config import (
@@ -153,14 +153,14 @@ def _train(request: TrainRequest, callback: Callback | None, strategy: Strategy)
         dataset = strategy.open_on_all(data, open_dataset)
         same = strategy.on_main(lambda: _same_of(begun, request, dataset))
         if same is None:
-            trainer, run = _begun(request, path, dataset, display, strategy)
-            with _locked(run, strategy):
+            trainer, run = _begin(request, path, dataset, display, strategy)
+            with _lock(run, strategy):
                 trainer.train(run, display)
-                return _in_place(run, strategy)
+                return _replace_earlier(run, strategy)
         run = strategy.open_on_all(lambda: Run.open(same), Run.open)
         display.resuming(run.path)
-        with _locked(run, strategy):
-            return _resumed(run, request, dataset, display, strategy)
+        with _lock(run, strategy):
+            return _resume_run(run, request, dataset, display, strategy)
 
 
 def _place_of(request: TrainRequest) -> tuple[str | None, list[str]]:
@@ -210,7 +210,7 @@ def open_data(request: PrepareRequest, callback: Callback) -> Dataset:
     return dataset
 
 
-def _begun(
+def _begin(
     request: TrainRequest,
     path: str | None,
     dataset: Dataset,
@@ -221,11 +221,13 @@ def _begun(
     device = strategy.device(request.config.device)
     check_order(request.model, request.model_config, dataset)
     check_features(request.model_config, dataset, request.needs_features)
-    config = resolved_config(request, dataset, str(device))
+    config = resolve_config(request, dataset, str(device))
     began = time.perf_counter()
     search = chosen_settings(request, dataset, device, display.fitting)
     search_s = time.perf_counter() - began - (search.fitted.fit_s if search.fitted else 0.0)
-    found = sized(replace(request.model_config, **search.record.get("settings", {})), dataset)
+    found = resolve_sizes(
+        replace(request.model_config, **search.record.get("settings", {})), dataset
+    )
     resolved = replace(request, model_config=found, config=config)
     trainer = make_trainer(resolved, dataset, strategy, search.fitted)
     trainer.search_s = search_s if search.record else 0.0
@@ -237,7 +239,7 @@ def _begun(
     return trainer, strategy.open_on_all(made, Run.open)
 
 
-def _in_place(run: Run, strategy: Strategy) -> Run:
+def _replace_earlier(run: Run, strategy: Strategy) -> Run:
     """Put a finished run in the place of the one that it replaces, if any; returns the run."""
     if run.place == run.path:
         return run
@@ -321,7 +323,7 @@ def _resume(
 ) -> Run:
     """Resume the training of a run, whose dataset may have ``moved``."""
     callback = callback if strategy.is_main else Callback()
-    with show_training(callback, request.config) as display, _locked(run, strategy):
+    with show_training(callback, request.config) as display, _lock(run, strategy):
         if strategy.is_main:
             check_logs(request)
         if run.place == run.path and strategy.on_main(lambda: run.is_finished):
@@ -332,26 +334,26 @@ def _resume(
                 aim = "to train its weights further"
             raise RunError(
                 f"{run.path} is finished: there is nothing to resume; {aim}, begin a new run "
-                f"with {_another(run, request)}"
+                f"with {_options_of_another(run, request)}"
             )
         dataset = strategy.open_on_all(lambda: dataset_of(run, moved), partial(dataset_of, run))
-        return _resumed(run, request, dataset, display, strategy)
+        return _resume_run(run, request, dataset, display, strategy)
 
 
-def _another(run: Run, request: TrainRequest) -> str:
+def _options_of_another(run: Run, request: TrainRequest) -> str:
     """The options of a new training with what a run has."""
     place = shlex.quote(str(run.path))
     has_epochs = request.model_config.has_epochs
     return f"--from {place}" if has_epochs else f"--like {place} DATASET"
 
 
-def _resumed(
+def _resume_run(
     run: Run, request: TrainRequest, dataset: Dataset, display: Callback, strategy: Strategy
 ) -> Run:
     """Train a run, whose lock this process has, to its end, by the settings that it began with. A
     finished run that a kill kept from its place only takes it."""
     if strategy.on_main(lambda: run.is_finished):
-        return _in_place(run, strategy)
+        return _replace_earlier(run, strategy)
     recorded = run.config.resolved["device"]
     try:
         # Another kind of device would give other numbers.
@@ -359,11 +361,11 @@ def _resumed(
     except SettingError as error:
         raise RunError(
             f"{run.path} was being trained on {recorded}, which is not here; resume where it "
-            f"is, or begin a new run with {_another(run, request)}"
+            f"is, or begin a new run with {_options_of_another(run, request)}"
         ) from error
-    resolved = resumed_request(request, run, str(device))
+    resolved = make_resumed_request(request, run, str(device))
     make_trainer(resolved, dataset, strategy).train(run, display)
-    return _in_place(run, strategy)
+    return _replace_earlier(run, strategy)
 
 
 def show_training(
@@ -384,7 +386,7 @@ def show_training(
     return TrainingDisplay(console, asked, searched=searched)
 
 
-def _locked(run: Run, strategy: Strategy) -> AbstractContextManager[None]:
+def _lock(run: Run, strategy: Strategy) -> AbstractContextManager[None]:
     """The run's lock, where this process writes."""
     return run.in_training() if strategy.is_main else nullcontext()
 

@@ -82,10 +82,10 @@ def resolve(
     stops_early = config.patience not in ("auto", 0) or config.target is not None
     constant_rate = config.learning_rate_schedule == "constant" or stops_early
     size = replace(size, constant_rate=constant_rate)
-    sized = model_config.resolved(size.num_items)
-    chosen |= model.auto_settings(size, sized)
+    resolve_sizes = model_config.resolved(size.num_items)
+    chosen |= model.auto_settings(size, resolve_sizes)
     # In training alone: ranked scores always come from exact products.
-    is_rounded = sized.has_large_products and computes_tf32(torch.device(device))
+    is_rounded = resolve_sizes.has_large_products and computes_tf32(torch.device(device))
     # In tf32 NeuMF's kernel takes more shared memory than any GPU has: 393,216 bytes on an H200.
     rounded = "bf16" if config.kernels == "triton" else "tf32"
     chosen["precision"] = rounded if is_rounded else "fp32"
@@ -141,7 +141,7 @@ def check_candidates(dataset: Dataset, candidates: str) -> None:
             )
 
 
-def resolved_config(request: TrainRequest, dataset: Dataset, device: str) -> TrainingConfig:
+def resolve_config(request: TrainRequest, dataset: Dataset, device: str) -> TrainingConfig:
     """The settings of the training with the device that was found; of a model with epochs, its
     `TrainingPlan`."""
     asked, manifest = request.config, dataset.manifest
@@ -156,7 +156,7 @@ def resolved_config(request: TrainRequest, dataset: Dataset, device: str) -> Tra
     kind = model_class(request.model)
     if not issubclass(kind, IterativeModel):
         return replace(asked, device=device)
-    size, of_model = training_size(manifest), sized(request.model_config, dataset)
+    size, of_model = training_size(manifest), resolve_sizes(request.model_config, dataset)
     return resolve(asked, kind, size, model_config=of_model, device=device)
 
 
@@ -170,7 +170,7 @@ def training_size(manifest: Manifest) -> TrainingSize:
     )
 
 
-def sized(asked: ModelConfig, dataset: Dataset) -> ModelConfig:
+def resolve_sizes(asked: ModelConfig, dataset: Dataset) -> ModelConfig:
     """Settings of a model with a value for each ``auto`` that depends on the size of the data."""
     manifest = dataset.manifest
     if not manifest.feature_columns:
@@ -191,7 +191,7 @@ def derived_settings(model: RecommenderModel) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value != given[name]}
 
 
-def resumed_request(request: TrainRequest, run: Run, device: str) -> TrainRequest:
+def make_resumed_request(request: TrainRequest, run: Run, device: str) -> TrainRequest:
     """The request of a run that was begun, with the values that it began with in place of ``auto``,
     on ``device``. Settings that change no result are those of the request."""
     config = request.config

@@ -72,7 +72,7 @@ def blend(
     Raises SettingError if the runs cannot be blended: fewer than two, one twice, not finished,
     of another dataset or blends themselves.
     """
-    opened = _opened(runs)
+    opened = _open_blendable(runs)
     data = dataset_of(opened[0], dataset)
     if weights is None:
         weights = blend_weights(
@@ -122,7 +122,7 @@ def blend_weights(
 
     Raises SettingError if there is no validation part, or the runs cannot be blended.
     """
-    opened = _opened(runs)
+    opened = _open_blendable(runs)
     data = dataset_of(opened[0], dataset)
     if not data.has_split("validation"):
         raise SettingError(
@@ -171,7 +171,7 @@ class _Remembering(Blend):
         self._weights = weights
         self._batch = 0
 
-    def _weighted(self) -> Iterator[tuple[RecommenderModel, float]]:
+    def _weighted_models(self) -> Iterator[tuple[RecommenderModel, float]]:
         """The models that have a weight and must score this batch."""
         for number in self._missing():
             model = self.members[number]
@@ -188,7 +188,7 @@ class _Remembering(Blend):
     def _sum(self, state: UserState, item_index_BK: Tensor | None) -> Tensor:
         kept, missing = self._kept[self._batch], self._missing()
         scores = dict(kept)
-        for number, scores_BC in zip(missing, self.standardised(state, item_index_BK), strict=True):
+        for number, scores_BC in zip(missing, self.standardize(state, item_index_BK), strict=True):
             scores[number] = scores_BC
             # Batches come in the same order for every weighting, so they are known by number.
             if scores_BC.nbytes <= self._free_bytes:
@@ -199,7 +199,7 @@ class _Remembering(Blend):
         return torch.stack([scores[n] * weight for n, weight in weighted if weight > 0.0]).sum(0)
 
 
-def _opened(runs: Sequence[Run | Path | str]) -> list[Run]:
+def _open_blendable(runs: Sequence[Run | Path | str]) -> list[Run]:
     """The runs, of which a blend can be made."""
     opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
     if len(opened) < 2:
@@ -248,12 +248,12 @@ def chosen_weights(num_weights: int, value_of: Callable[[Weights], float]) -> We
     equal = (1.0 / num_weights,) * num_weights
     found: dict[Weights, float] = {}
 
-    def measured(weights: Weights) -> float:
+    def measure(weights: Weights) -> float:
         if weights not in found:
             found[weights] = value_of(weights)
         return found[weights]
 
-    def moved(step: float, pair: tuple[int, int], weights: Weights) -> Weights | None:
+    def move(step: float, pair: tuple[int, int], weights: Weights) -> Weights | None:
         giver, taker = pair
         by = min(step, weights[giver])
         if not by or len(found) >= _MOST_WEIGHTINGS * num_weights:
@@ -263,11 +263,11 @@ def chosen_weights(num_weights: int, value_of: Callable[[Weights], float]) -> We
         other[giver], other[taker] = round(other[giver] - by, 4), round(other[taker] + by, 4)
         return tuple(other)
 
-    best, value = equal, measured(equal)
+    best, value = equal, measure(equal)
     for step in _STEPS:
         before = None
-        ways = [[partial(moved, step, pair)] for pair in permutations(range(num_weights), 2)]
+        ways = [[partial(move, step, pair)] for pair in permutations(range(num_weights), 2)]
         while best != before:
             before = best
-            best, value = climb(best, value, measured, ways)
+            best, value = climb(best, value, measure, ways)
     return best

@@ -85,8 +85,8 @@ class RecordedStep(Step):
         is_full = batch.num_samples == self.num_samples
         if self._batch is not None and is_full and _shapes(batch) == _shapes(self._batch):
             if not self._is_checked:
-                return self._checked(batch, self._batch, work)
-            return self._replayed(batch, self._batch)
+                return self._check_replay(batch, self._batch, work)
+            return self._run_recorded(batch, self._batch)
         loss = work() if self.recorder is None else self.recorder.run(work)
         if self._batch is None and is_full:
             self._num_seen[_shapes(batch)] += 1
@@ -94,7 +94,7 @@ class RecordedStep(Step):
                 self._record(batch)
         return loss
 
-    def _replayed(self, batch: TensorBatch, recorded: TensorBatch) -> Tensor:
+    def _run_recorded(self, batch: TensorBatch, recorded: TensorBatch) -> Tensor:
         # The graph has the addresses of the recorded batch and no others.
         for static, given in zip(recorded.tensors(), batch.tensors(), strict=True):
             static.copy_(given)
@@ -102,7 +102,7 @@ class RecordedStep(Step):
             self._replay()
         return self._loss
 
-    def _checked(
+    def _check_replay(
         self, batch: TensorBatch, recorded: TensorBatch, work: Callable[[], Tensor]
     ) -> Tensor:
         """Update by the step itself and, from the same state, by replay.
@@ -117,7 +117,7 @@ class RecordedStep(Step):
         after = self._snapshot()
         self._restore(before)
         del before
-        replayed_loss = self._replayed(batch, recorded)
+        replayed_loss = self._run_recorded(batch, recorded)
         self._is_checked = torch.equal(replayed_loss, loss) and all(
             torch.equal(value.to("cpu"), after[name]) for name, value in self.state_dict().items()
         )

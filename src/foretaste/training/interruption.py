@@ -32,7 +32,7 @@ class Interruption(CaughtSignals):
         """End as after a signal: nobody reads what is printed, as behind ``| head``."""
         self.last = BROKEN_PIPE
 
-    def reach(self, is_due: bool, *, at_once: bool) -> tuple[bool, int | None]:
+    def poll(self, is_due: bool, *, at_once: bool) -> tuple[bool, int | None]:
         """After an update: whether to save now, and the signal to stop by, if any.
 
         With ``at_once``, what is due must not wait for a later update.

@@ -99,12 +99,12 @@ def check_logs(request: TrainRequest) -> None:
 
 
 @contextmanager
-def logged(
+def open_logs(
     run: Run, logs: LogConfig, callback: Callback, closed: Callable[[], None]
 ) -> Iterator[Callback]:
     """Write all logs of a training within; yields its callbacks, `RunLogging` the first. ``closed``
     is called if the reader of what ``callback`` prints is gone."""
-    log_path, results_dir = (_kept(run, path) for path in (logs.log_path, logs.results_dir))
+    log_path, results_dir = (_moved_path(run, path) for path in (logs.log_path, logs.results_dir))
     with ExitStack() as stack:
         # The run's own log first: the others read what it has written.
         callbacks: list[Callback] = [RunLogging(run)]
@@ -122,7 +122,7 @@ def logged(
         yield Callbacks(*callbacks, closed=closed)
 
 
-def _kept(run: Run, path: Path | None) -> Path | None:
+def _moved_path(run: Run, path: Path | None) -> Path | None:
     """``path``; of a file in the run that is replaced, its place in the run that replaces it."""
     if path is None or run.place == run.path:
         return path
@@ -159,7 +159,7 @@ def check_results_dir(directory: Path, *, overwrite: bool = False) -> None:
     """
     folders = (directory, *directory.absolute().parents)
     _check_can_be_made(folders, f"results_dir is {directory}")
-    found = results_in(directory)
+    found = existing_results(directory)
     if found and not overwrite:
         raise SettingError(
             f"results_dir is {directory}, which has {' and '.join(found)} already; "
@@ -167,7 +167,7 @@ def check_results_dir(directory: Path, *, overwrite: bool = False) -> None:
         )
 
 
-def results_in(directory: Path) -> list[str]:
+def existing_results(directory: Path) -> list[str]:
     """The names of the results that are there."""
     return [name for name in (_ARGS, _METRICS) if (directory / name).is_file()]
 

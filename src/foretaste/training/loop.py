@@ -47,7 +47,7 @@ def fit(
         epoch = state.epoch
         # Also after an evaluation, which leaves the model in evaluation mode.
         model.train()
-        state.clock.go()
+        state.clock.start_epoch()
         # An epoch that was begun resumes at its next update. Order, negatives, dropout and noise
         # are functions of seed and position, so no generator has to be restored.
         for batch in in_spans("data", batches.epoch(epoch - 1, state.num_done)):
@@ -64,7 +64,7 @@ def fit(
         state.check_finite(model)
         step.scaler.check_updates(state.num_done)
         evaluation, value = None, None
-        with step.evaluated_weights():
+        with step.use_evaluated_weights():
             if hooks.evaluate is not None and plan.evaluates(epoch):
                 model.eval()
                 evaluation = state.clock.add_evaluation(hooks.evaluate(), epoch)

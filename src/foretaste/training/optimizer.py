@@ -98,7 +98,7 @@ class WeightAverage:
         self.num_updates.add_(1)  # in place, because a captured step needs it
 
     @contextmanager
-    def in_place(self) -> Iterator[None]:
+    def applied(self) -> Iterator[None]:
         """The model has the averaged weights while the block runs."""
         self._exchange()
         try:

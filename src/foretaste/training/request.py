@@ -16,7 +16,7 @@ from foretaste.data.request import OF_DATA, PrepareRequest, take_data
 from foretaste.errors import RunError, SettingError
 from foretaste.models.config import ModelConfig
 from foretaste.models.registry import MODELS, config_class
-from foretaste.runs.config import recorded
+from foretaste.runs.config import read_settings
 from foretaste.runs.files import CONFIG
 from foretaste.runs.places import check_is_new
 from foretaste.runs.run import Run, model_config, read_config
@@ -125,7 +125,7 @@ class TrainRequest:
             model=config.model,
             data=PrepareRequest(source=Path(config.dataset.path)),
             model_config=replace(found, **as_asked),
-            config=recorded(TrainingConfig, config.asked, path),
+            config=read_settings(TrainingConfig, config.asked, path),
             **start_arguments(config.start),
             run=run.path,
         )
@@ -229,7 +229,7 @@ def rerun_request(run: Run) -> TrainRequest:
     return replace(
         TrainRequest.of_run(run),
         model_config=found,
-        config=recorded(TrainingConfig, act, path),
+        config=read_settings(TrainingConfig, act, path),
         needs_features=run.config.dataset.feature_columns if found.uses_features else (),
         run=None,
     )

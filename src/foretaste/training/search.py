@@ -37,7 +37,7 @@ from foretaste.models.config import ModelConfig
 from foretaste.models.memory import check_model_fits
 from foretaste.models.registry import Definition, build_model
 from foretaste.ops.histories import HistoryTensors
-from foretaste.training.auto import derived_settings, selected_metric, sized
+from foretaste.training.auto import derived_settings, resolve_sizes, selected_metric
 from foretaste.training.features import hand_features
 from foretaste.training.request import TrainRequest
 from foretaste.training.validation import check_evaluation_fits
@@ -146,7 +146,7 @@ class Search:
         self.config, self.device, self.progress = request.config, device, progress
         asked, config = request.model_config, request.config
         self.select_by = selected_metric(config, dataset.manifest.protocol)
-        candidates = sized(asked, dataset).candidates()
+        candidates = resolve_sizes(asked, dataset).candidates()
         self.candidates = [one for one in candidates if getattr(asked, one[0]) == "auto"]
         manifest = dataset.manifest
         self.has_new_items = manifest.num_listed_items > manifest.num_items
@@ -209,7 +209,7 @@ class Search:
         self.best = self.best | {name: self.values[name] for name in self.feature_settings[0]}
         if self.chooses_weight and self.has_new_items:
             config = replace(self.asked, **others).without_features()
-            fitted = self.measured(sized(config, self.dataset), self.sample)
+            fitted = self.measure(resolve_sizes(config, self.dataset), self.sample)
             without = None if fitted is None else fitted.evaluation
         assert self.evaluation is not None
         found: dict[str, Any] = {}
@@ -225,8 +225,8 @@ class Search:
         """The metric with some settings. They are kept if they are the best so far."""
         most_fits = MOST_FITS + len(self.feature_settings)
         self.progress("choosing settings", self.num_fits, most_fits)
-        config = sized(replace(self.asked, **settings), self.dataset)
-        if (fit := self.measured(config, self.sample)) is None:
+        config = resolve_sizes(replace(self.asked, **settings), self.dataset)
+        if (fit := self.measure(config, self.sample)) is None:
             return _FAILED
         # `_FAILED` is negative, so the first value is above it by any factor.
         if (value := fit.evaluation[self.select_by]) > _LEAST_GAIN * self.value:
@@ -244,16 +244,16 @@ class Search:
         """
         sample: dict[str, Any] = {"interactions": self.sample.histories.item_index.numel()}
         record, settings = found | {"sample": sample}, found["settings"]
-        rule = sized(asked, self.dataset)
-        best = sized(replace(asked, **settings), self.dataset)
+        rule = resolve_sizes(asked, self.dataset)
+        best = resolve_sizes(replace(asked, **settings), self.dataset)
         if best == rule:
             return Chosen(record=record)
-        if (kept := self.measured(rule, self.whole)) is None:  # training says why
+        if (kept := self.measure(rule, self.all_data)) is None:  # training says why
             return Chosen(record=record | {"settings": {}})
         sample |= {"settings": settings, "value": None}
         sample["value_by_rule"] = kept.evaluation[self.select_by]
         record["settings"] = {}
-        if (other := self.measured(best, self.whole)) is not None:
+        if (other := self.measure(best, self.all_data)) is not None:
             sample["value"] = other.evaluation[self.select_by]
             if sample["value"] > sample["value_by_rule"]:
                 kept, record["settings"] = other, settings
@@ -262,15 +262,15 @@ class Search:
         is_trained = isinstance(kept.model, ClosedFormModel)
         return Chosen(record=record, fitted=kept if is_trained else None)
 
-    def measured(self, config: ModelConfig, part: Part) -> Fit | None:
+    def measure(self, config: ModelConfig, part: Part) -> Fit | None:
         """A model of these settings and its best evaluation; None if it cannot be fitted."""
         self.num_fits += 1
         found: list[Evaluation] = []
         began, fit_s = time.perf_counter(), 0.0
         try:
-            for model in self._fitted(config, part):
+            for model in self._fit(config, part):
                 fit_s = fit_s or time.perf_counter() - began
-                found.append(self._evaluated(model, part.heldout))
+                found.append(self._evaluate(model, part.heldout))
         except Exception as error:  # memory that is refused too: a candidate may need more
             if isinstance(error, TrainingError | UnsupportedError) or was_refused(error):
                 return None
@@ -279,7 +279,7 @@ class Search:
         best = max(found, key=lambda one: one[self.select_by])
         return Fit(model=model, evaluation=best, fit_s=fit_s)
 
-    def _evaluated(self, model: RecommenderModel, heldout: HeldOut) -> Evaluation:
+    def _evaluate(self, model: RecommenderModel, heldout: HeldOut) -> Evaluation:
         kind, length = parse_metric(self.select_by)
         return evaluate(
             model.eval(),
@@ -290,7 +290,7 @@ class Search:
             coverage=kind == "coverage" or self.counts_new_items,
         )
 
-    def _fitted(self, config: ModelConfig, part: Part) -> Iterator[RecommenderModel]:
+    def _fit(self, config: ModelConfig, part: Part) -> Iterator[RecommenderModel]:
         """A model of these settings, for each evaluation."""
         manifest, histories = self.dataset.manifest, part.histories
         num_items = config.num_listed(manifest.num_items, manifest.num_listed_items)
@@ -329,7 +329,7 @@ class Search:
         return self._part(users, _MOST_USERS)
 
     @cached_property
-    def whole(self) -> Part:
+    def all_data(self) -> Part:
         """All data, with as many users to choose as a training has to choose its epoch."""
         users = np.arange(self.dataset.manifest.num_train_users)
         return self._part(users, self.config.validation_users)
@@ -353,12 +353,12 @@ class Search:
         heldout = heldout.rows(validation_rows(heldout, num_choosing))
         return Part(
             histories=histories,
-            heldout=_numbered(heldout, users),
+            heldout=_renumber(heldout, users),
             share=histories.item_index.numel() / max(1, train.num_interactions),
         )
 
 
-def _numbered(heldout: HeldOut, users: NDArray[np.int64]) -> HeldOut:
+def _renumber(heldout: HeldOut, users: NDArray[np.int64]) -> HeldOut:
     """Held-out users by their places in ``users``; those without one come last, as new users."""
     place_B = np.searchsorted(users, heldout.user_index)
     is_known_B = np.isin(heldout.user_index, users)

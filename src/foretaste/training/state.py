@@ -41,7 +41,7 @@ class Clock:
 
     _going_since: float | None = field(default=None, init=False)
 
-    def go(self) -> None:
+    def start_epoch(self) -> None:
         """Resume the current epoch."""
         self._going_since = time.perf_counter()
 
@@ -58,7 +58,7 @@ class Clock:
         self.stop()
         yield
         if was_going:
-            self.go()
+            self.start_epoch()
 
     def next_epoch(self) -> None:
         """End the current epoch."""
@@ -108,7 +108,7 @@ class Clock:
         ]
         return warm or [last]
 
-    def until(self, epoch: int) -> float:
+    def elapsed_until(self, epoch: int) -> float:
         """Seconds from the start to the end of an epoch's evaluation: compiling, training and
         evaluating."""
         epochs = range(1, epoch + 1)
@@ -196,19 +196,21 @@ class TrainingState:
         if not bool(is_finite_S.all()):
             # `argmin` gives the first of equal values: the first update that is not finite.
             first = int(is_finite_S.long().argmin())
-            raise self._diverged(f"the loss became {loss_S[first].item()}", first + 1, model)
+            raise self._divergence_error(
+                f"the loss became {loss_S[first].item()}", first + 1, model
+            )
         # The two ends of a tensor show all that is infinite or nan in it, without a copy of it.
         # `aminmax` of an empty tensor is an error.
         ends = [torch.stack(weight.aminmax()) for weight in model.parameters() if weight.numel()]
         num_bad = (~torch.cat(ends).isfinite()).count_nonzero()
         if bool(self.total(num_bad)):
-            raise self._diverged("the weights became infinite or nan", self.num_done, model)
+            raise self._divergence_error("the weights became infinite or nan", self.num_done, model)
 
     def where(self) -> str:
         """The position, for people."""
         return f"epoch {self.epoch}, step {self.num_done} of {self.num_steps_per_epoch}"
 
-    def what_is_done(self) -> str:
+    def describe_progress(self) -> str:
         """The updates before that position, for people, from the first update."""
         if self.num_done == 0:
             return f"after epoch {self.epoch - 1}"
@@ -255,7 +257,7 @@ class TrainingState:
         self.clock = Clock(**position["clock"])
         self.loss_S[: self.num_done] = loss_S
 
-    def _diverged(self, what: str, step: int, model: IterativeModel) -> TrainingError:
+    def _divergence_error(self, what: str, step: int, model: IterativeModel) -> TrainingError:
         advice = "raise --regularization"
         if not isinstance(model, SweepModel):
             advice = f"lower --learning-rate (now {self.plan.learning_rate:g})"

@@ -79,10 +79,10 @@ class Step:
     def finish(self) -> None:
         """Complete the update under way."""
 
-    def evaluated_weights(self) -> AbstractContextManager[None]:
+    def use_evaluated_weights(self) -> AbstractContextManager[None]:
         """Give the model the weights that are evaluated and kept, for a block: the averaged ones if
         an average was asked for."""
-        return nullcontext() if self.average is None else self.average.in_place()
+        return nullcontext() if self.average is None else self.average.applied()
 
     def _add_to_average(self) -> None:
         if self.average is not None:
@@ -118,12 +118,12 @@ class Step:
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Resume from a `state_dict`; before the first call only."""
-        self.model.load_state_dict(_under("model", state))
-        self.scaler.load_state_dict(_under("scaler", state))
+        self.model.load_state_dict(_strip_prefix("model", state))
+        self.scaler.load_state_dict(_strip_prefix("scaler", state))
         if self.average is not None:
-            self.average.load_state_dict(_under("average", state))
+            self.average.load_state_dict(_strip_prefix("average", state))
         if isinstance(self.model, NeuralModel):
-            device, frozen = self.model.device, _under("kept", state)
+            device, frozen = self.model.device, _strip_prefix("kept", state)
             self.model.frozen_encoder = {
                 n: value.to(device, copy=True) for n, value in frozen.items()
             }
@@ -133,7 +133,7 @@ class Step:
             for one in self.optimizers
             for parameter in parameters_of([one.optimizer])
         }
-        for key, value in _under("optimizer", state).items():
+        for key, value in _strip_prefix("optimizer", state).items():
             kind, _, name = key.partition(".")
             parameter = parameters[name]
             moment = value.to(parameter.device, copy=True)
@@ -212,7 +212,7 @@ def is_recorded(model: IterativeModel, plan: TrainingPlan, num_samples: int) -> 
     )
 
 
-def _under(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _strip_prefix(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The entries of ``state`` under a prefix, named without it."""
     dotted = f"{prefix}."
     return {name.removeprefix(dotted): v for name, v in state.items() if name.startswith(dotted)}

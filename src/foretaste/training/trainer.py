@@ -34,7 +34,7 @@ from foretaste.training.callbacks import Callback, TrainingStart, TrainingSummar
 from foretaste.training.checkpoint import Checkpoints, hardware_of
 from foretaste.training.features import hand_features
 from foretaste.training.interruption import Interruption, errors_say_how_to_resume
-from foretaste.training.logs import logged
+from foretaste.training.logs import open_logs
 from foretaste.training.loop import Hooks, fit
 from foretaste.training.request import TrainRequest
 from foretaste.training.search import Fit
@@ -142,7 +142,7 @@ class Trainer(ABC):
         """
 
     @contextmanager
-    def _logged(
+    def _open_logs(
         self, run: Run, callback: Callback
     ) -> Iterator[tuple[Validation, Callback, Interruption]]:
         """Write the logs and note signals within."""
@@ -150,7 +150,7 @@ class Trainer(ABC):
         with (
             self.strategy.interruption(run.place) as interruption,
             (
-                logged(run, request.logs, callback, interruption.output_closed)
+                open_logs(run, request.logs, callback, interruption.output_closed)
                 if writes
                 else nullcontext(Callback())
             ) as callbacks,
@@ -321,18 +321,18 @@ class EpochTrainer(Trainer):
 
     def train(self, run: Run, callback: Callback) -> None:
         state, plan = self.state, self.plan
-        with self._logged(run, callback) as (validation, callbacks, interruption):
+        with self._open_logs(run, callback) as (validation, callbacks, interruption):
             checkpoints = self.strategy.checkpoints(run, self.step, state, self.hardware)
-            callbacks.started(self._begun(run, validation, checkpoints))
+            callbacks.started(self._restore_position(run, validation, checkpoints))
 
             def checkpoint() -> None:
                 # At the end of an epoch, and with a save after every update, the ranks agree at
                 # once.
                 at_once = state.num_done == 0 or plan.checkpoint_every_s == 0
-                is_due, signal = interruption.reach(checkpoints.is_due(), at_once=at_once)
+                is_due, signal = interruption.poll(checkpoints.is_due(), at_once=at_once)
                 if is_due:
                     checkpoints.save()
-                interruption.end(state.what_is_done(), signal)
+                interruption.end(state.describe_progress(), signal)
 
             def keep() -> None:
                 validation.keep()
@@ -363,11 +363,13 @@ class EpochTrainer(Trainer):
                 self.model.load_state_dict(checkpoints.read_weights(self.model))
                 # The summary is in the log before the state goes: a kill in between leaves a run
                 # that is finished, and `resume` removes the state.
-                callbacks.finished(self._ended(validation, keep, reason))
+                callbacks.finished(self._finish(validation, keep, reason))
                 if self.strategy.is_main:
                     run.discard_state()
 
-    def _begun(self, run: Run, validation: Validation, checkpoints: Checkpoints) -> TrainingStart:
+    def _restore_position(
+        self, run: Run, validation: Validation, checkpoints: Checkpoints
+    ) -> TrainingStart:
         """Go to where the run was; returns the event of the training that begins or resumes."""
         is_resumed, resumed_at = self._restore(run, checkpoints)
         size = training_size(self.dataset.manifest)
@@ -384,7 +386,7 @@ class EpochTrainer(Trainer):
             resumed_at=resumed_at,
         )
 
-    def _ended(
+    def _finish(
         self, validation: Validation, keep: Callable[[], None], reason: str
     ) -> TrainingSummary:
         """Choose the fold-in of the best epoch's weights, and ``keep`` them with it; returns the
@@ -406,7 +408,7 @@ class EpochTrainer(Trainer):
             best_epoch=stopping.best_epoch,
             best_value=stopping.best_value,
             target_epoch=target_epoch,
-            target_s=None if target_epoch is None else state.clock.until(target_epoch),
+            target_s=None if target_epoch is None else state.clock.elapsed_until(target_epoch),
             fold_in=fold_in,
             validation=chosen,
         )
@@ -440,7 +442,7 @@ class OnePassTrainer(Trainer):
             model.compose([load_model(run, model.device) for run in runs])
 
     def train(self, run: Run, callback: Callback) -> None:
-        with self._logged(run, callback) as (validation, callbacks, interruption):
+        with self._open_logs(run, callback) as (validation, callbacks, interruption):
             run.reset()
             num_samples, clock = len(self.histories), Clock()
             start = self._start(
@@ -459,7 +461,7 @@ class OnePassTrainer(Trainer):
                 interruption.check("while fitting, which begins again")
 
             if self.fit_s is None:
-                clock.go()
+                clock.start_epoch()
                 self.model.fit(self.histories, progress)
                 clock.stop()
             else:

@@ -247,12 +247,12 @@ def _prefixes(model: IterativeModel, role: str) -> tuple[str, ...]:
 def _differing(sizes: Mapping[str, tuple[Any, Any]]) -> list[str]:
     """Words for each size, of a run and of a model, that is not the same in both."""
     return [
-        f"{name} is {_spaced(there)} there and {_spaced(here)} here"
+        f"{name} is {_format_sizes(there)} there and {_format_sizes(here)} here"
         for name, (there, here) in sizes.items()
         if there != here
     ]
 
 
-def _spaced(value: Any) -> str:
+def _format_sizes(value: Any) -> str:
     """A size as the command line has it: ``256 128``."""
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

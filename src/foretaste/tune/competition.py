@@ -179,19 +179,19 @@ def train_and_rank(
     request = replace(request, data=PrepareRequest(source=data), output=place)
     about = {"dataset": data.manifest.digest, **asdict(config), "tune": request.tune > 0}
     with computing_with(request.threads), trainings_at(place, about):
-        runs, reasons = _trained(request, callback)
+        runs, reasons = _train_models(request, callback)
         compared = compare_runs(
             list(runs.values()), evaluation, dataset=data, device=config.device, progress=progress
         )
         found = dict(zip(runs, compared.evaluations.values(), strict=True))
-        entries = [*_ranked(runs, found, select_by), *reasons]
+        entries = [*_rank_entries(runs, found, select_by), *reasons]
         if BLEND in request.models:
             _announce(callback, f"{BLEND}: weights by validation")
             try:
-                entries.append(_blended(request, entries, data, evaluation, select_by))
+                entries.append(_blend_trained(request, entries, data, evaluation, select_by))
             except Exception as error:
-                entries.append(_without_numbers(BLEND, error))
-        without = _without_weights(request, [*runs], data, evaluation, callback)
+                entries.append(_failed_entry(BLEND, error))
+        without = _evaluate_without_weights(request, [*runs], data, evaluation, callback)
         board = Leaderboard(
             path=place,
             select_by=select_by,
@@ -214,7 +214,7 @@ def _announce(callback: Callback | None, line: str) -> None:
         print_error(line)
 
 
-def _trained(
+def _train_models(
     request: CompeteRequest, callback: Callback | None
 ) -> tuple[dict[str, Run], list[Entry]]:
     """The finished runs by model, in the given order, and an entry for each model that failed. If
@@ -234,7 +234,7 @@ def _trained(
         try:
             runs[model] = _run_of(model, request, callback)
         except Exception as error:
-            reasons.append(_without_numbers(model, error))
+            reasons.append(_failed_entry(model, error))
             errors.append(error)
     if not runs:
         raise errors[0]
@@ -252,7 +252,7 @@ def _run_of(model: str, request: CompeteRequest, callback: Callback | None) -> R
     return Run.open(search_settings(search, callback).best.run)
 
 
-def _without_weights(
+def _evaluate_without_weights(
     request: CompeteRequest,
     models: Sequence[str],
     data: Dataset,
@@ -280,7 +280,7 @@ def _is_slow(model: str) -> bool:
     return kind.has_epochs and kind.has_steps
 
 
-def _without_numbers(model: str, error: Exception) -> Entry:
+def _failed_entry(model: str, error: Exception) -> Entry:
     """The entry of a model that failed by its own fault; other errors, such as a full disk, are
     raised."""
     is_own = isinstance(error, TrainingError | UnsupportedError | SettingError)
@@ -296,7 +296,7 @@ def elapsed_s(log: Sequence[Mapping[str, Any]]) -> float:
     return evaluation_s + sum(float(log[-1][name]) for name in ("search_s", "compile_s", "train_s"))
 
 
-def _ranked(
+def _rank_entries(
     runs: Mapping[str, Run], found: Mapping[str, Evaluation], select_by: str
 ) -> list[Entry]:
     """The entries of finished runs, best first; equal ones are in the given order."""
@@ -328,7 +328,7 @@ def _chose_on_test(log: Sequence[Mapping[str, Any]]) -> bool:
     return log[-1]["selection_split"] == "test" and len(epochs) > 1
 
 
-def _blended(
+def _blend_trained(
     request: CompeteRequest,
     entries: Sequence[Entry],
     dataset: Dataset,

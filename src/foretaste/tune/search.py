@@ -24,9 +24,9 @@ from foretaste.runs.run import Run
 from foretaste.training.api import open_data, show_training
 from foretaste.training.auto import (
     check_order,
-    resolved_config,
+    resolve_config,
+    resolve_sizes,
     selected_metric,
-    sized,
 )
 from foretaste.training.callbacks import Callback, Callbacks
 from foretaste.training.config import TrainingConfig, acting, applies
@@ -138,7 +138,7 @@ def search_settings(search: TuneRequest, callback: Callback | None = None) -> Se
         runs_root=search.output or SEARCHES / f"{request.model}-{data.path.name}",
     )
     values = {**asdict(request.config), **asdict(request.model_config)}
-    given = _given(request) | {name: values[name] for name in search.given}
+    given = _given_settings(request) | {name: values[name] for name in search.given}
     space = _space(request, data, given)
     ranges = {
         name: f"searched from {values.low} to {values.high}"
@@ -155,7 +155,9 @@ def search_settings(search: TuneRequest, callback: Callback | None = None) -> Se
     with (
         computing_with(request.threads),
         trainings_at(path, about),
-        open_study(path, space, seed, lambda: _first(request, data, space, callback)) as study,
+        open_study(
+            path, space, seed, lambda: _first_settings(request, data, space, callback)
+        ) as study,
     ):
         # What `train` would choose beside the searched settings is the same in every trial, and
         # in the command that repeats the best one. No trial chooses again.
@@ -168,7 +170,7 @@ def search_settings(search: TuneRequest, callback: Callback | None = None) -> Se
             _try_next(study, trial, data, callback)
             if search.time_s is not None and time.monotonic() - began >= search.time_s:
                 break
-        found = _result(study, trial, data, given | _given(trial))
+        found = _result(study, trial, data, given | _given_settings(trial))
         if not any(one.state == "complete" for one in found.trials):
             raise TrainingError(f"every trial in {path} failed: {found.trials[0].reason}")
         write_tables(path, found.grid(), found.notes(), found.rows())
@@ -184,13 +186,13 @@ def check_validation(data: Dataset) -> None:
         )
 
 
-def _given(request: TrainRequest) -> dict[str, Any]:
+def _given_settings(request: TrainRequest) -> dict[str, Any]:
     """The settings that differ from their defaults and have an effect."""
     kind = type(request.model_config)
     return {**non_defaults(acting(request.config, kind)), **non_defaults(request.model_config)}
 
 
-def _first(
+def _first_settings(
     request: TrainRequest, data: Dataset, space: SearchSpace, callback: Callback | None
 ) -> dict[str, Any]:
     """The settings of the first trial, as `train` chooses them: by a few fits on the validation
@@ -199,8 +201,8 @@ def _first(
     with show_training(callback, request.config) as shown:
         search = chosen_settings(request, data, device, shown.fitting)
     found: dict[str, Any] = search.record.get("settings", {})
-    model = sized(replace(request.model_config, **found), data)
-    resolved = resolved_config(replace(request, model_config=model), data, str(device))
+    model = resolve_sizes(replace(request.model_config, **found), data)
+    resolved = resolve_config(replace(request, model_config=model), data, str(device))
     usual = asdict(resolved) | asdict(model) | model.resolved_settings
     return found | {name: usual[name] for name in space}
 

@@ -89,9 +89,9 @@ class Study:
     @property
     def finished(self) -> list[FrozenTrial]:
         """Optuna's records of the finished trials, in order."""
-        return [one for one in self._whole() if one.state.is_finished()]
+        return [one for one in self._complete_trials() if one.state.is_finished()]
 
-    def _whole(self) -> list[FrozenTrial]:
+    def _complete_trials(self) -> list[FrozenTrial]:
         """The trials with all settings; a killed process may leave one with a part of them."""
         trials = self._study.get_trials(deepcopy=False)
         return [one for one in trials if one.params.keys() == self._space.keys()]
@@ -99,12 +99,12 @@ class Study:
     @cached_property
     def _first_number(self) -> int:
         """Number of the trial with the settings of `first`, once it is there."""
-        number: int = self._whole()[0].number
+        number: int = self._complete_trials()[0].number
         return number
 
     def next_trial(self) -> OptunaTrial:
         """The trial that an earlier process left running, or a new one."""
-        whole = {one.number for one in self._whole()}
+        whole = {one.number for one in self._complete_trials()}
         running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         for one in running:
             if one.number in whole:

@@ -83,7 +83,7 @@ class Blend(ComposedModel):
         """Similarity [B, C], or [B, I]: the weighted sum of the models' similarities, each in
         standard deviations; -inf if no model finds a relation."""
         found, is_related_BI = [], torch.zeros(1, dtype=torch.bool, device=self.device)
-        for model, weight in self._weighted():
+        for model, weight in self._weighted_models():
             is_own_B = item_index_B < model.num_items
             scores_BI = item_index_B.new_full(
                 (len(is_own_B), self.num_items), -torch.inf, dtype=torch.float32
@@ -111,7 +111,9 @@ class Blend(ComposedModel):
 
     def history_weights(self, histories: HistoryTensors) -> Tensor | None:
         """The mean weight of each item over the models, by how much each model counts."""
-        found = [(model.history_weights(histories), weight) for model, weight in self._weighted()]
+        found = [
+            (model.history_weights(histories), weight) for model, weight in self._weighted_models()
+        ]
         if all(weight_N is None for weight_N, _ in found):
             return None
         sum_N = sum(weight if weight_N is None else weight * weight_N for weight_N, weight in found)
@@ -127,16 +129,16 @@ class Blend(ComposedModel):
 
     @property
     def scores_known_users_only(self) -> bool:  # type: ignore[override]
-        return any(model.scores_known_users_only for model, _ in self._weighted())
+        return any(model.scores_known_users_only for model, _ in self._weighted_models())
 
     def scorer(self, *, known_users: bool) -> BaseScorer:
         scorers = [
             _MemberScorer(model, weight, model.scorer(known_users=known_users), self.num_items)
-            for model, weight in self._weighted()
+            for model, weight in self._weighted_models()
         ]
         return _BlendScorer(scorers)
 
-    def _weighted(self) -> Iterator[tuple[RecommenderModel, float]]:
+    def _weighted_models(self) -> Iterator[tuple[RecommenderModel, float]]:
         """The models that have a weight, with it."""
         for model, member in zip(self.members, self.config.members.values(), strict=True):
             assert isinstance(model, RecommenderModel)
@@ -145,7 +147,7 @@ class Blend(ComposedModel):
 
     @property
     def keeps_user_rows(self) -> bool:  # type: ignore[override]
-        return any(model.keeps_user_rows for model, _ in self._weighted())
+        return any(model.keeps_user_rows for model, _ in self._weighted_models())
 
     def user_state(
         self,
@@ -156,7 +158,7 @@ class Blend(ComposedModel):
         survive_forks()
         states = [
             model.user_state(user_index_B, histories.within(model.num_items), is_grown_B)
-            for model, _ in self._weighted()
+            for model, _ in self._weighted_models()
         ]
         parts = self._parts(states)
         return UserState(self.knows(histories), parts)
@@ -165,7 +167,7 @@ class Blend(ComposedModel):
         return self.user_state(user_index_B, histories).parts
 
     def _new_users(self, histories: HistoryTensors) -> StateParts:
-        each = [(model, histories.within(model.num_items)) for model, _ in self._weighted()]
+        each = [(model, histories.within(model.num_items)) for model, _ in self._weighted_models()]
         return self._parts([model.fold_in(own) for model, own in each])
 
     @torch.no_grad()
@@ -173,7 +175,7 @@ class Blend(ComposedModel):
         """For each model its state, then mean, deviation and lowest of its scores of its items."""
         parts: list[UserState | Tensor] = []
         users_at_once = max(1, CELLS_AT_ONCE // self.num_items)
-        for (model, _), state in zip(self._weighted(), states, strict=True):
+        for (model, _), state in zip(self._weighted_models(), states, strict=True):
             mean_B1 = torch.empty(len(state), 1, device=self.device)
             deviation_B1, lowest_B1 = torch.empty_like(mean_B1), torch.empty_like(mean_B1)
             for start in range(0, len(state), users_at_once):
@@ -184,9 +186,9 @@ class Blend(ComposedModel):
             parts += [state, mean_B1, deviation_B1, lowest_B1]
         return tuple(parts)
 
-    def standardised(self, state: UserState, item_index_BK: Tensor | None) -> Iterator[Tensor]:
+    def standardize(self, state: UserState, item_index_BK: Tensor | None) -> Iterator[Tensor]:
         """Standardised scores of each weighted model, of candidates [B, K] or all [B, I]."""
-        for number, (model, _) in enumerate(self._weighted()):
+        for number, (model, _) in enumerate(self._weighted_models()):
             own, mean_B1, deviation_B1, lowest_B1 = state.parts[4 * number : 4 * number + 4]
             assert isinstance(own, UserState)
             assert isinstance(mean_B1, Tensor)
@@ -210,8 +212,8 @@ class Blend(ComposedModel):
     def _sum(self, state: UserState, item_index_BK: Tensor | None) -> Tensor:
         num_columns = self.num_items if item_index_BK is None else item_index_BK.shape[1]
         total = torch.zeros(len(state), num_columns, device=self.device)
-        weights = [weight for _, weight in self._weighted()]
-        for weight, scores in zip(weights, self.standardised(state, item_index_BK), strict=True):
+        weights = [weight for _, weight in self._weighted_models()]
+        for weight, scores in zip(weights, self.standardize(state, item_index_BK), strict=True):
             total.add_(scores, alpha=weight)
         return total
 
@@ -234,7 +236,7 @@ class _MemberScorer(BaseScorer):
         lowest_B1 = scores_BI.amin(1, keepdim=True)
         scores_BI = _with_others(scores_BI, lowest_B1, users.num_items)
         scores_BI = (scores_BI - mean_B1) * (self.weight / deviation_B1)
-        return scores_BI.masked_fill(~users.have_any(self.is_known_I)[:, None], 0.0)
+        return scores_BI.masked_fill(~users.has_any(self.is_known_I)[:, None], 0.0)
 
 
 class _BlendScorer(BaseScorer):

@@ -143,12 +143,12 @@ class RidgeModel(LinearModel):
         one_I = torch.ones_like(self.item_count_I)
         return one_I.masked_fill_(self.item_count_I == 0, self.config.new_item_factor)
 
-    def _weighted(self, features: HistoryTensors | None, factor: float = 1.0) -> Entries:
+    def _weigh_features(self, features: HistoryTensors | None, factor: float = 1.0) -> Entries:
         """Feature values as users, with their weights times a factor."""
         weight, power = factor * self.config.feature_weight, self.config.feature_power
         return entries_of_features(features, self.num_items, weight, power)
 
-    def _counted(self, key: Hashable, count: Callable[[], _Counts]) -> _Counts:
+    def _reuse_counts(self, key: Hashable, count: Callable[[], _Counts]) -> _Counts:
         """The counts of an earlier fit whose settings for them were the same, else new ones.
 
         The last fit's counts alone are kept. Counts of a few neighbours belong to one
@@ -165,8 +165,8 @@ class RidgeModel(LinearModel):
         return counts
 
     def _fit_all_pairs(self, entries: Entries, progress: FitProgress) -> None:
-        table_3II = self._counted("all", lambda: count_tables(entries, progress))
-        for _ in add_pairs(self._weighted(self._features), table_3II[:1]):
+        table_3II = self._reuse_counts("all", lambda: count_tables(entries, progress))
+        for _ in add_pairs(self._weigh_features(self._features), table_3II[:1]):
             pass
         gram_II, *ordered = torch.from_numpy(table_3II).to(self.device)
         targets_II = None
@@ -189,13 +189,13 @@ class RidgeModel(LinearModel):
         if features is not None:
             is_small_V = features.lengths() <= LARGEST_VALUE
             proposing = features.rows(is_small_V.nonzero()[:, 0])
-        valued = self._weighted(features, self.set_weight)
+        valued = self._weigh_features(features, self.set_weight)
         diagonal_I = gram_diagonal(entries) + gram_diagonal(valued)
         strength = Strength(np.sqrt(diagonal_I), np.ones(self.num_items), 0.0)
-        proposed = self._weighted(proposing, self.set_weight)
+        proposed = self._weigh_features(proposing, self.set_weight)
         # Which neighbours an item has depends on G and A.
         settings = self.set_weight, self.config.feature_weight, self.config.feature_power
-        found = self._counted(
+        found = self._reuse_counts(
             (num_neighbors, *settings),
             lambda: find_neighbors(
                 entries, proposed, num_neighbors, strength, progress, keeps_sums=True

@@ -125,14 +125,14 @@ class LinearModel(ClosedFormModel):
         is not above 0. An item that nobody has is similar to those with a weight towards it."""
         offsets = torch.arange(item_index_B.numel() + 1, device=self.device)
         single = HistoryTensors(offsets, item_index_B.int(), self.num_items)
-        weight_BI = self._weights_added(single, None)
+        weight_BI = self._sum_weights(single, None)
         is_new_B = self.item_count_I[item_index_B] == 0
         if bool(is_new_B.any()):  # sync; the weights of all items are read for it
             weight_BI[is_new_B] = self.weights_towards(item_index_B[is_new_B])
         weight_BI.masked_fill_(weight_BI <= 0, -torch.inf)
         return weight_BI if item_index_C is None else weight_BI[:, item_index_C]
 
-    def _weights_added(self, histories: HistoryTensors, factor_N: Tensor | None) -> Tensor:
+    def _sum_weights(self, histories: HistoryTensors, factor_N: Tensor | None) -> Tensor:
         """The weights [B, I] of the items of each history towards every item, added up."""
         if self.has_all_pairs:
             return sum_bags(self.weight_II, histories.item_index, histories.offsets, factor_N)
@@ -191,7 +191,7 @@ class LinearModel(ClosedFormModel):
     def _score_catalogue(self, state: UserState) -> Tensor:
         (histories,) = state.parts
         assert isinstance(histories, HistoryTensors)
-        score_BI = self._weights_added(histories, self.history_weights(histories))
+        score_BI = self._sum_weights(histories, self.history_weights(histories))
         return torch.where(score_BI != 0, score_BI, self.unrelated_scores())
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:

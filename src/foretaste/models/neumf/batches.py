@@ -121,7 +121,7 @@ class InteractionBatches:
         updates = torch.arange(first_update, first_update + self.num_batches, device=row_N.device)
         # Keys follow the number of the update: an epoch resumed in its middle has the same keys.
         keys = stream_keys(self.seed, Purpose.DROPOUT, updates)
-        drawn = self._drawn(rows[first_batch:], key)
+        drawn = self._draw(rows[first_batch:], key)
         for batch in range(first_batch, self.num_batches):
             num_left = self.num_samples - batch * self.samples_per_batch
             num_samples = min(self.samples_per_batch, num_left)
@@ -130,13 +130,13 @@ class InteractionBatches:
             samples = user_index_B, item_index_BK, label_BK, weight_BK
             yield InteractionBatch(num_samples, *samples, keys[batch], first_rows[batch])
 
-    def _drawn(self, rows: tuple[Tensor, ...], key: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def _draw(self, rows: tuple[Tensor, ...], key: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Users, items and labels of each batch of an epoch.
 
         Negatives belong to a row and not to a batch, so batches may be drawn together.
         """
         is_grouped = self.config.batch_layout == "grouped"
-        make = self._grouped if is_grouped else self._shuffled
+        make = self._group_samples if is_grouped else self._shuffle_samples
         is_cpu = self.item_index_N.device.type == "cpu"
         batches_at_once = max(1, is_cpu * SAMPLES_AT_ONCE // self.samples_per_batch)
         for start in range(0, len(rows), batches_at_once):
@@ -177,18 +177,18 @@ class InteractionBatches:
             return sample_negatives(self.complement, *drawn)
         return sample_items(self.complement.num_items, *drawn)
 
-    def _grouped(self, row_B: Tensor, key: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _group_samples(self, row_B: Tensor, key: int) -> tuple[Tensor, Tensor, Tensor]:
         """Users, items and labels: an interaction in column 0, its negatives beside it."""
         user_B, number_B = self.user_index_N[row_B], self.first_interaction + row_B
         negatives_BK = self._negatives(user_B, key, number_B, self.config.num_negatives)
         items_BK = torch.cat([self.item_index_N[row_B, None], negatives_BK], dim=1)
         return user_B, items_BK, self.label_K
 
-    def _shuffled(self, row_B: Tensor, key: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _shuffle_samples(self, row_B: Tensor, key: int) -> tuple[Tensor, Tensor, Tensor]:
         """Samples alone: sample s is candidate s % g of interaction s // g, in groups of g."""
         interaction_B, candidate_B = row_B // self.group_size, row_B % self.group_size
         user_B, number_B = self.user_index_N[interaction_B], self.first_interaction + interaction_B
-        # The word that `_grouped` has for this draw: both layouts have the same negatives.
+        # The word that `_group_samples` has for this draw: both layouts have the same negatives.
         number_B = number_B * self.config.num_negatives + (candidate_B - 1).clamp_(min=0)
         negative_B = self._negatives(user_B, key, number_B, 1).squeeze(1)
         positive_B = candidate_B == 0

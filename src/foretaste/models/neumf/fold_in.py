@@ -28,7 +28,7 @@ from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.negatives import Complement
 from foretaste.ops.neumf_loss import chunked
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Objective, Samples, with_users
-from foretaste.ops.random import Purpose, bounded, hash_words, stream_key
+from foretaste.ops.random import Purpose, bounded_integers, hash_words, stream_key
 from foretaste.ops.segments import sum_bags
 
 # On one thread 20 steps take 18 ms for one user of ml-1m, and 8 ms each for 50 at once. 30 steps
@@ -223,7 +223,7 @@ def sampled_turns(
     # int64 sums wrap around, and are the same in any order of the items.
     key_B.index_add_(0, row_index_N, item_word_N)
     word_NK = hash_words(key_B[row_index_N, None], draw_NK)
-    rank_NK = bounded(word_NK, num_others_B[row_index_N, None])
+    rank_NK = bounded_integers(word_NK, num_others_B[row_index_N, None])
     negative_NK = Complement.of(histories).select(row_index_N[:, None], rank_NK)
     negative_NK.clamp_(max=histories.num_items - 1)
     label_K = torch.zeros(1, 1 + num_at_once, device=row_index_N.device)

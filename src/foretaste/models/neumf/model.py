@@ -165,19 +165,19 @@ class NeuMF(NeuralModel):
         if self.config.prior_weight is not None:
             return {}, best
 
-        def set_to(weight: float) -> None:
+        def set_weight(weight: float) -> None:
             self.prior_weight.fill_(weight)
             self.eval()  # forgets what came of the weight before
 
-        def value_by(weight: float) -> float:
-            set_to(weight)
+        def measure(weight: float) -> float:
+            set_weight(weight)
             return value()
 
         # After a kill the weights may hold a chosen one already, so this starts from the settings.
         start = float(self.config.resolved_prior_weight)
         directions = [partial(operator.mul, by) for by in (_PRIOR_FACTOR, 1 / _PRIOR_FACTOR)]
-        weight, best = climb(start, best, value_by, [directions])
-        set_to(weight)
+        weight, best = climb(start, best, measure, [directions])
+        set_weight(weight)
         return {"prior_weight": weight}, best
 
     def reset_parameters(self, seed: int) -> None:
@@ -217,7 +217,7 @@ class NeuMF(NeuralModel):
             dropout = TowerDropout(self.dropout, batch.dropout_key, first_sample)
         inputs = self._inputs(user_rows, item_rows, self.compute_dtype)
         return neumf_loss.loss(
-            self._adjusted(inputs, items),
+            self._adjust_logits(inputs, items),
             Samples(item_index_BK, batch.label_BK, batch.weight_BK, self.objective),
             dropout,
             compute_dtype=self.compute_dtype,
@@ -244,8 +244,8 @@ class NeuMF(NeuralModel):
     def scorer(self, *, known_users: bool) -> Scorer:
         from foretaste.models.neumf.scorer import InteractionScorer
 
-        users = self._projected_users(self._user_tables())
-        return InteractionScorer(with_users(self._frozen(), *users))
+        users = self._project_users(self._user_tables())
+        return InteractionScorer(with_users(self._freeze_items(), *users))
 
     def _user_tables(self) -> list[Tensor]:
         return [self.get_parameter(name) for name in self.user_rows]
@@ -261,7 +261,7 @@ class NeuMF(NeuralModel):
     ) -> InteractionInputs:
         """The inputs of the operations, from gathered rows: the tower's first layer is split."""
         # W [u ; i] + b = W_u u + (W_i i + b): each user and each item is projected once.
-        user_product_BF, user_tower_BH = self._projected_users(user_rows, dtype)
+        user_product_BF, user_tower_BH = self._project_users(user_rows, dtype)
         item_product_IF = self._factors(item_rows[0])
         item_tower_IH = item_rows[1]
         if self.tower:
@@ -280,7 +280,7 @@ class NeuMF(NeuralModel):
             hidden=tuple(p for layer in self._layers()[1:] for p in layer.parameters()),
         )
 
-    def _adjusted(
+    def _adjust_logits(
         self, inputs: InteractionInputs, items: Tensor | None = None
     ) -> InteractionInputs:
         """The inputs of a loss; with ``logit_adjustment`` scores have log popularity added.
@@ -294,7 +294,7 @@ class NeuMF(NeuralModel):
         adjustment_I = weight * count_I.to(self.item_factors.dtype).clamp(min=1.0).log()
         return with_item_scores(inputs, adjustment_I)
 
-    def _projected_users(
+    def _project_users(
         self, rows: Sequence[Tensor], dtype: torch.dtype | None = None
     ) -> tuple[Tensor, Tensor]:
         """Rows of the user tables to the users' sides of the product and of the tower."""
@@ -304,10 +304,10 @@ class NeuMF(NeuralModel):
         weight_HE = self._layers()[0].weight[:, : rows[1].shape[1]]
         return product_BF, linear(rows[1], weight_HE, None, dtype)
 
-    def _projected_back(
+    def _project_back(
         self, rows: Sequence[Tensor], gradients: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Gradients by both sides of `_projected_users` to those by its rows."""
+        """Gradients by both sides of `_project_users` to those by its rows."""
         by_product_BF, by_tower_BH = gradients
         if self.config.scores_cosines:
             length_B1 = rows[0].norm(dim=1, keepdim=True).clamp_(min=1e-12)
@@ -333,16 +333,16 @@ class NeuMF(NeuralModel):
     def _new_users(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
         fit = UserFit(
             prior=self._prior(),
-            project=self._projected_users,
-            project_back=self._projected_back,
-            frozen=self._adjusted(self._frozen()),
+            project=self._project_users,
+            project_back=self._project_back,
+            frozen=self._adjust_logits(self._freeze_items()),
             objective=self.objective,
             num_negatives=self.config.num_negatives,
         )
         return fit.rows(histories)
 
     def _prior(self) -> UserPrior:
-        """The prior of new users from the trained rows; kept as `_frozen` is."""
+        """The prior of new users from the trained rows; kept as `_freeze_items` is."""
         prior = self._user_prior
         if prior is None or self.training or prior.means[0].device != self.device:
             assert not self.is_part, "the prior is of all users: see `sync_shards`"
@@ -368,10 +368,10 @@ class NeuMF(NeuralModel):
     def _state_inputs(self, state: UserState) -> InteractionInputs:
         """The frozen items, and the users of a state projected."""
         rows = [part for part in state.parts if isinstance(part, Tensor)]
-        return with_users(self._frozen(), *self._projected_users(rows))
+        return with_users(self._freeze_items(), *self._project_users(rows))
 
     @torch.no_grad()
-    def _frozen(self) -> InteractionInputs:
+    def _freeze_items(self) -> InteractionInputs:
         """All items projected and all weights, detached, without users.
 
         It is kept until the mode is set or weights are loaded, and never in training.
@@ -396,7 +396,7 @@ class GMF(NeuMF):
     config_class = GMFConfig
 
     def index_vectors(self) -> Tensor:
-        items = self._frozen()
+        items = self._freeze_items()
         # A logit is the sum over factors of weight x user x item, plus the bias.
         weighted_IF = items.item_product_IF * items.output_product_F
         return torch.cat([weighted_IF, items.output_bias_1.expand(self.num_items, 1)], dim=1)

@@ -17,7 +17,7 @@ from foretaste.models.layers import Layer
 from foretaste.models.vae.autoencoder import HistoryAutoencoder
 from foretaste.models.vae.batches import HistoryBatch, small_batch
 from foretaste.models.vae.config import MANY_USERS, DAEConfig, VAEConfig
-from foretaste.ops.dense import Activation, activated, dense
+from foretaste.ops.dense import Activation, activate, dense
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import Purpose, fill_normal_, fill_uniform_, from_row, stream_key
 from foretaste.ops.reparameterize import reparameterize
@@ -147,7 +147,7 @@ class MultVAE(HistoryAutoencoder):
         activation, dtype = self.config.activation, self.compute_dtype if self.training else None
         # The first layer is a sum of table rows: histories are sparse, and no [B, I] matrix is
         # made.
-        hidden = activated(first_BH, self.encoder_bias, activation, dtype)
+        hidden = activate(first_BH, self.encoder_bias, activation, dtype)
         *middle, last = self.encoder
         for layer in middle:
             hidden = self._dense(layer, hidden, activation)

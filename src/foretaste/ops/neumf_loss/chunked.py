@@ -51,9 +51,9 @@ def logits(inputs: InteractionInputs, item_index_BK: Tensor) -> Tensor:
     pairs_at_once = inputs.limits.pairs
     for rows in _slices(inputs.num_rows, item_index_BK.shape[1], pairs_at_once):
         index_cK = item_index_BK[rows]
-        product_cKF = _gathered(inputs.item_product_IF, index_cK)
+        product_cKF = _gather(inputs.item_product_IF, index_cK)
         torch.bmm(product_cKF, weighted_BF[rows, :, None], out=logits_BK[rows, :, None])
-        tower_cKH = _gathered(inputs.item_tower_IH, index_cK)
+        tower_cKH = _gather(inputs.item_tower_IH, index_cK)
         tower_cKH += inputs.user_tower_BH[rows, None]
         tower_cKH.relu_()
         _add_tower_logits(tower, tower_cKH, logits_BK[rows])
@@ -198,7 +198,7 @@ class _Pass:
         index_cK = self.item_index_BK[rows]
         # W [u; i] = W_u u + W_i i: both sides of the first layer were projected once for the step,
         # so a sample costs a gather and a sum in place of a product.
-        tower_cKH = _gathered(self.item_tower_IH, index_cK)
+        tower_cKH = _gather(self.item_tower_IH, index_cK)
         tower_cKH += self.user_tower_BH[rows, None]
         tower_cKH.relu_()
         # Dropout goes by a sample's number in the step: other chunks drop the same activations.
@@ -206,7 +206,7 @@ class _Pass:
         activations = self.tower.forward(tower_cKH.flatten(0, 1), first_sample)
         # In float32 up to the tower's backward: only the tower's products are of half precision.
         last_SD = activations[-1].to(total.output_tower_D.dtype)
-        product_cKF = _gathered(inputs.item_product_IF, index_cK)
+        product_cKF = _gather(inputs.item_product_IF, index_cK)
         user_product_cF = inputs.user_product_BF[rows]
         weighted_cF = user_product_cF * inputs.output_product_F
         # h . (u * i) = (h * u) . i: the output weights h go into the row once, not into each
@@ -233,7 +233,7 @@ class _Pass:
         return weighted_cF, slope_cK
 
 
-def _gathered(table_ID: Tensor, index_cK: Tensor) -> Tensor:
+def _gather(table_ID: Tensor, index_cK: Tensor) -> Tensor:
     """Rows of a table, [c, K, D]; as fast as `index_select`, which keeps to one dimension."""
     rows_SD = table_ID.index_select(0, index_cK.reshape(-1))
     return rows_SD.view(*index_cK.shape, table_ID.shape[1])

@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 from foretaste.ops.autograd import Context, Gradients
 from foretaste.ops.buffers import Buffers
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.random import bounded, hash_words
+from foretaste.ops.random import bounded_integers, hash_words
 from foretaste.ops.softmax_loss import Implementation, loss
 
 
@@ -91,7 +91,7 @@ def sample_others(
     range_S = torch.arange(num_ranges, device=owned_U.device)
     start_S = range_S * num_others // max(1, num_ranges)
     length_S = (range_S + 1) * num_others // max(1, num_ranges) - start_S
-    rank_S = start_S + bounded(hash_words(key, range_S), length_S)
+    rank_S = start_S + bounded_integers(hash_words(key, range_S), length_S)
     # the r-th item that is not owned is r plus the number of owned ones before it
     gaps_U = owned_U - torch.arange(len(owned_U), device=owned_U.device)
     item_S = rank_S + torch.searchsorted(gaps_U, rank_S, right=True)

@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 from foretaste.ops.autograd import Context, Gradients
 from foretaste.ops.dropout import ENTRY_BITS, drop_threshold, keep_rate
 from foretaste.ops.histories import HistoryTensors
-from foretaste.ops.random import key_on
+from foretaste.ops.random import key_on_device
 from foretaste.ops.triton.functions import hash_words
 from foretaste.ops.triton.segments import Pieces, sum_rows
 from foretaste.ops.triton.support import kernel, launch
@@ -65,7 +65,7 @@ class _Bags(torch.autograd.Function):
             table_IH,
             histories.offsets,
             histories.item_index,
-            key_on(table_IH.device, key),
+            key_on_device(table_IH.device, key),
             encoded_BH,
             ctx.stays_N,
             num_items,

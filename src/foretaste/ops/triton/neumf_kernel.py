@@ -184,7 +184,7 @@ def _first_layer(
         first = number * shape.chunk
         user_SC = load_rows(tables.user_tower_BH, row_S, valid_S, first, shape.chunk, WIDTH)
         item_SC = load_rows(tables.item_tower_IH, tile.item_S, valid_S, first, shape.chunk, WIDTH)
-        chunk_SC = relu_dropped(user_SC + item_SC, key, tile.sample_S, 0, first, shape)
+        chunk_SC = relu_dropout(user_SC + item_SC, key, tile.sample_S, 0, first, shape)
         if len(shape.widths) > 1:
             store_rows(written.activations[0], tile.sample_S, valid_S, chunk_SC, first, WIDTH)
         chunks = chunks + (chunk_SC,)  # noqa: RUF005
@@ -206,8 +206,8 @@ def _losses(
     compared: tl.tuple, logit_S: tl.tensor, tile: tl.tuple, candidate_S: tl.tensor
 ) -> tl.tuple:
     """Weighted cross-entropies, and the logits' gradients times the loss scale; 0 for padding."""
-    label_S = _of_samples(compared.label_BK, compared.label_strides, tile, candidate_S)
-    weight_S = _of_samples(compared.weight_BK, compared.weight_strides, tile, candidate_S)
+    label_S = _load_samples(compared.label_BK, compared.label_strides, tile, candidate_S)
+    weight_S = _load_samples(compared.weight_BK, compared.weight_strides, tile, candidate_S)
     # softplus(z) = max(z, 0) + log(1 + exp(-|z|)): no exponential overflows.
     exp_S = tl.exp(-tl.abs(logit_S))
     softplus_S = tl.maximum(logit_S, 0.0) + _log1p(exp_S)
@@ -217,7 +217,7 @@ def _losses(
 
 
 @kernel
-def _of_samples(
+def _load_samples(
     pointer: tl.tensor, strides: tl.tuple, tile: tl.tuple, candidate_S: tl.tensor
 ) -> tl.tensor:
     position_S = tile.row_S.to(tl.int64) * strides[0] + candidate_S * strides[1]
@@ -290,7 +290,7 @@ def _write_first_layer(
             chunk_SC = load_rows(
                 written.activations[0], tile.sample_S, tile.valid_S, first, shape.chunk, WIDTH
             )
-        gradient_SC = stopped(product_SC, chunk_SC, shape)
+        gradient_SC = mask_gradient(product_SC, chunk_SC, shape)
         store_rows(written.gradients[-1], tile.sample_S, tile.valid_S, gradient_SC, first, WIDTH)
         gradient_RC = inverse * _by_row(gradient_SC, shape.precision, shape)
         store_rows(written.user_tower_BH, rows[0], rows[1], gradient_RC, first, WIDTH)
@@ -352,7 +352,7 @@ def load_weight(
 
 
 @kernel
-def relu_dropped(
+def relu_dropout(
     preactivation_SC: tl.tensor,
     key: tl.tuple,
     sample_S: tl.tensor,
@@ -390,7 +390,7 @@ def next_activation(
 ) -> tl.tensor:
     """The activation of a layer after the first, from the product with its weights."""
     bias_W = load_vector(biases[LAYER - 1], shape.widths[LAYER], shape.padded[LAYER])
-    return relu_dropped(product_SW + bias_W[None, :], key, sample_S, LAYER, 0, shape)
+    return relu_dropout(product_SW + bias_W[None, :], key, sample_S, LAYER, 0, shape)
 
 
 @kernel
@@ -433,17 +433,17 @@ def backward(
     """
     gradients: tl.tuple = ()
     if len(shape.widths) > 1:
-        gradients = (stopped(gradient_SW, activations[-1], shape),)
+        gradients = (mask_gradient(gradient_SW, activations[-1], shape),)
         for step in tl.static_range(len(weights)):
             product_SW = tl.dot(
                 gradients[step], weights[-1 - step], input_precision=shape.precision
             )
-            stopped_SW = stopped(product_SW, activations[-2 - step], shape)
+            stopped_SW = mask_gradient(product_SW, activations[-2 - step], shape)
             gradients = gradients + (stopped_SW,)  # noqa: RUF005
     return gradients
 
 
 @kernel
-def stopped(gradient_SC: tl.tensor, activation_SC: tl.tensor, shape: tl.tuple) -> tl.tensor:
+def mask_gradient(gradient_SC: tl.tensor, activation_SC: tl.tensor, shape: tl.tuple) -> tl.tensor:
     """The gradient, but zero where relu or dropout made the activation zero."""
     return tl.where(activation_SC > 0, gradient_SC, 0.0).to(shape.dtype)

@@ -40,7 +40,7 @@ from foretaste.ops.dense import product_of_samples
 from foretaste.ops.dropout import drop_threshold, keep_rate
 from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDropout, loss_scale_of
 from foretaste.ops.precomputed_gradients import with_gradients
-from foretaste.ops.random import from_row, key_on
+from foretaste.ops.random import from_row, key_on_device
 from foretaste.ops.triton.neumf_kernel import (
     Compared,
     Shape,
@@ -121,7 +121,7 @@ class _Step:
         self.widths = _widths_of(inputs)
         dropout = dropout or TowerDropout(0.0, key=0)
         self.rate = dropout.rate
-        key_1 = key_on(inputs.device, dropout.key)
+        key_1 = key_on_device(inputs.device, dropout.key)
         self.dropout_2 = torch.cat([key_1, from_row(key_1.new_zeros(1), dropout.first_sample)])
         self.scale = 1.0 / keep_rate(self.rate)
         self.loss_scale_2 = loss_scale_of(samples.weight_BK)
@@ -243,8 +243,8 @@ class _Step:
     def _sum_lengths(self) -> list[int]:
         """Lengths of each tile's sums: losses, slopes, output weights, biases (last first)."""
         factors = self.inputs.output_product_F.numel()
-        widths = [_padded(width) for width in self.widths]
-        return [1, 1, _padded(factors), widths[-1], *widths[:0:-1]]
+        widths = [_power_of_two(width) for width in self.widths]
+        return [1, 1, _power_of_two(factors), widths[-1], *widths[:0:-1]]
 
     def _shape(self) -> Shape:
         num_candidates = self.samples.item_index_BK.shape[1]
@@ -252,19 +252,19 @@ class _Step:
         tile_rows = _BLOCK // num_candidates
         precision = _float32_precision()
         half = self.dtype.itemsize == 2
-        chunk = _padded(self.widths[0])
+        chunk = _power_of_two(self.widths[0])
         if len(self.widths) > 1:
             chunk = min(chunk, _CHUNK)
         return Shape(
             candidates=tl.constexpr(num_candidates),
             factors=tl.constexpr(num_factors),
-            padded_factors=tl.constexpr(_padded(num_factors)),
+            padded_factors=tl.constexpr(_power_of_two(num_factors)),
             widths=_constants(self.widths),
-            padded=_constants(_padded(width) for width in self.widths),
+            padded=_constants(_power_of_two(width) for width in self.widths),
             chunk=tl.constexpr(chunk),
             threshold=tl.constexpr(drop_threshold(self.rate)),
             block=tl.constexpr(_BLOCK),
-            padded_rows=tl.constexpr(_padded(tile_rows)),
+            padded_rows=tl.constexpr(_power_of_two(tile_rows)),
             dtype=tl.constexpr(_DTYPES[self.dtype]),
             precision=tl.constexpr(precision),
             product_precision=tl.constexpr("tf32" if half else precision),
@@ -293,7 +293,7 @@ def _widths_of(inputs: InteractionInputs) -> list[int]:
     return [inputs.item_tower_IH.shape[1], *(weight.shape[0] for weight, _ in inputs.layers)]
 
 
-def _padded(width: int) -> int:
+def _power_of_two(width: int) -> int:
     """The least power of two that holds ``width`` columns, as kernels need."""
     return max(_NARROWEST, 1 << (width - 1).bit_length())
 
