@@ -115,13 +115,13 @@ class Report:
 
 
 def attach_report(error: E, report: Report) -> E:
-    """The error with the report on which the ranks have agreed."""
+    """Return the error with the report on which the ranks have agreed."""
     error.__dict__["foretaste_report"] = report
     return error
 
 
 def report_of(error: BaseException | None) -> Report | None:
-    """The report of an error or of its cause; None if it has none."""
+    """Return the report of an error or of its cause; None if it has none."""
     while error is not None:
         report = error.__dict__.get("foretaste_report")
         if isinstance(report, Report):

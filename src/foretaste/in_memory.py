@@ -71,7 +71,8 @@ class FittedRecommender(Recommender):
         return f"FittedRecommender({self._config.model})"
 
     def __str__(self) -> str:
-        """The summary of the data by `foretaste prepare`: columns, notes, sizes, dropped rows."""
+        """Return the summary of the data by `foretaste prepare`: columns, notes, sizes, dropped
+        rows."""
         return labelled_lines(repr(self), self._prepare_all.summary())
 
     def save(self, path: Path | str, *, overwrite: bool = False) -> Run:
@@ -164,13 +165,13 @@ def fit(
 
 
 def _in_directory(request: TrainRequest, dataset: Dataset, run: Path) -> TrainRequest:
-    """The request on another dataset, for a run in a new directory."""
+    """Return the request on another dataset, for a run in a new directory."""
     return replace(request, data=PrepareRequest(source=dataset), run=run)
 
 
 def _open_all_data(request: TrainRequest, root: Path) -> Dataset:
-    """A dataset with nothing held out: the given one, one of all its parts, or a dataset of raw
-    data."""
+    """Return a dataset with nothing held out: the given one, one of all its parts, or a dataset of
+    raw data."""
     data, used = request.data, request.model_config
     if used.uses_order and hasattr(data.source, "tocoo"):
         raise UnsupportedError(
@@ -219,7 +220,8 @@ def _hold_out_one_item_each(dataset: Dataset, path: Path) -> Dataset:
 
 
 def _prepare_all(dataset: Dataset, path: Path, **settings: Any) -> Dataset:
-    """A dataset of all interactions of another, without warnings, as the first one had them."""
+    """Return a dataset of all interactions of another, without warnings, as the first one had
+    them."""
     pairs = dataset.all_interactions()
     columns = _ids_of(dataset, pairs)
     if pairs.position is not None:
@@ -248,7 +250,7 @@ def _prepare_all(dataset: Dataset, path: Path, **settings: Any) -> Dataset:
 
 
 def _ids_of(dataset: Dataset, pairs: Histories) -> dict[str, Any]:
-    """The columns of ids of these pairs."""
+    """Return the columns of ids of these pairs."""
     users, items = dataset.users.table["id"], dataset.items.table["id"]
     return {"user_id": users.take(pairs.row_index()), "item_id": items.take(pairs.item_index)}
 

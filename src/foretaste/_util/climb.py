@@ -15,7 +15,7 @@ def climb(
     ways: Iterable[Sequence[Callable[[Point], Point | None]]],
     least_gain: float = 1.0,
 ) -> tuple[Point, float]:
-    """The best point that was tried, and its value; ``value`` is the start's.
+    """Return the best point that was tried, and its value; ``value`` is the start's.
 
     A way has one direction or two opposite ones. A direction gives the next point, or None at its
     end, and the climb follows it while each step multiplies the value by more than

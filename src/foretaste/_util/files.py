@@ -35,7 +35,8 @@ SMALL_BYTES = 1 << 20
 
 
 def is_name_text(path: Path) -> bool:
-    """True for a path that is UTF-8 text without a NUL character; other libraries need that."""
+    """Return True for a path that is UTF-8 text without a NUL character; other libraries need
+    that."""
     try:
         return b"\0" not in str(path).encode()
     except UnicodeEncodeError:
@@ -43,13 +44,13 @@ def is_name_text(path: Path) -> bool:
 
 
 def real_path(path: Path | str) -> str:
-    """The absolute path, for DuckDB and Arrow."""
+    """Return the absolute path, for DuckDB and Arrow."""
     # They take parts of relative paths for a home folder or a protocol: ``~/a.csv``, ``file:/a``.
     return os.path.realpath(path)
 
 
 def resolve_links(path: Path) -> Path:
-    """The absolute path without links; OSError for links in a circle."""
+    """Return the absolute path without links; OSError for links in a circle."""
     with suppress(FileNotFoundError):
         # `stat` raises the OSError of a circle. `Path.resolve` raises RuntimeError or nothing, by
         # the version of Python.
@@ -58,13 +59,15 @@ def resolve_links(path: Path) -> Path:
 
 
 def without_links(path: Path) -> Path:
-    """The place to which a path leads now: absolute if the path has links, itself otherwise."""
+    """Return the place to which a path leads now: absolute if the path has links, itself
+    otherwise."""
     real = os.path.realpath(path)
     return path if real == os.path.abspath(path) else Path(real)  # noqa: PTH100
 
 
 def unwritable_message(error: OSError, elsewhere: str) -> str:
-    """The message about a path that cannot be written; ``elsewhere`` is the advice for another."""
+    """Return the message about a path that cannot be written; ``elsewhere`` is the advice for
+    another."""
     advice = f"make room, or {elsewhere}" if error.errno in NO_ROOM else elsewhere
     return f"cannot be written: {error.strerror or error}; {advice}"
 
@@ -85,13 +88,13 @@ def open_own(path: Path, mode: str) -> IO[bytes]:
 
 
 def read_document(path: Path) -> str:
-    """The UTF-8 text of a regular file, with its line ends unchanged."""
+    """Return the UTF-8 text of a regular file, with its line ends unchanged."""
     with open_regular(path) as file:
         return file.read().decode()
 
 
 def read_small(path: Path) -> bytes:
-    """The bytes of a regular file, which has at most `SMALL_BYTES`."""
+    """Return the bytes of a regular file, which has at most `SMALL_BYTES`."""
     with open_regular(path) as file:
         content = file.read(SMALL_BYTES + 1)
     if len(content) > SMALL_BYTES:
@@ -100,7 +103,7 @@ def read_small(path: Path) -> bytes:
 
 
 def cache_directory() -> Path:
-    """The cache folder: ``foretaste`` in ``XDG_CACHE_HOME``, by default in ``~/.cache``."""
+    """Return the cache folder: ``foretaste`` in ``XDG_CACHE_HOME``, by default in ``~/.cache``."""
     if named := os.environ.get("XDG_CACHE_HOME"):
         return Path(named) / "foretaste"
     try:
@@ -112,13 +115,13 @@ def cache_directory() -> Path:
 
 
 def file_sha256(path: Path) -> str:
-    """The sha256 of a regular file's bytes, in hexadecimal."""
+    """Return the sha256 of a regular file's bytes, in hexadecimal."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _regular(path: str, flags: int, more_flags: int = 0) -> int:
-    """A descriptor of a regular file, for `open`."""
+    """Return a descriptor of a regular file, for `open`."""
     # The descriptor is looked at, and not the name, which may lead elsewhere a moment later.
     with suppress(IsADirectoryError):
         descriptor = os.open(path, flags | more_flags | NO_WAIT, 0o666)
@@ -129,7 +132,7 @@ def _regular(path: str, flags: int, more_flags: int = 0) -> int:
 
 
 def locked_file(path: Path, *, without_locks: bool) -> int | None:
-    """A descriptor of the file at ``path``, created if needed and locked until it is closed.
+    """Return a descriptor of the file at ``path``, created if needed and locked until it is closed.
 
     None if another process has the lock, or removed the file or directory before it was locked.
     """
@@ -222,7 +225,7 @@ def make_folders(path: Path) -> None:
 
 
 def is_empty_directory(path: Path) -> bool:
-    """True for an empty directory, which another may replace."""
+    """Return True for an empty directory, which another may replace."""
     return path.is_dir() and not any(path.iterdir())
 
 

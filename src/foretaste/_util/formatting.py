@@ -18,31 +18,32 @@ _NUM_ENTRIES_READ = 10_000
 
 
 def pluralize(count: int, noun: str) -> str:
-    """A count with its noun: 1 user, 2,000 users."""
+    """Return a count with its noun: 1 user, 2,000 users."""
     return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def labelled_lines(heading: str, lines: Sequence[tuple[str, str]]) -> str:
-    """A heading and, below it, aligned labels and values."""
+    """Return a heading and, below it, aligned labels and values."""
     width = max(len(label) for label, _ in lines)
     return "\n".join([heading, *(f"  {label:{width}}  {value}" for label, value in lines)])
 
 
 def memory(num_bytes: float) -> str:
-    """An amount of memory, rounded: 4.4 GiB, 310 MiB."""
+    """Return an amount of memory, rounded: 4.4 GiB, 310 MiB."""
     mib = num_bytes / 2**20
     return f"{mib / 1024:,.1f} GiB" if mib >= 1000 else f"{max(mib, 1):,.0f} MiB"
 
 
 def duration(seconds: float | None) -> str:
-    """A time in hours, minutes and seconds: 0:01:20; -:--:-- if it is unknown or without end."""
+    """Return a time in hours, minutes and seconds: 0:01:20; -:--:-- if it is unknown or without
+    end."""
     if seconds is None or seconds > timedelta.max.total_seconds():
         return "-:--:--"
     return str(timedelta(seconds=round(seconds)))
 
 
 def compact(number: float) -> str:
-    """A number in three digits: 1.31 M, 12.1 k, 830."""
+    """Return a number in three digits: 1.31 M, 12.1 k, 830."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= 0.9995 * size:  # a smaller number rounds to 999 of the unit below
             return f"{number / size:.3g} {unit}"
@@ -66,14 +67,15 @@ _SECRETS = (
 
 
 def without_secrets(text: str) -> str:
-    """A message or the name of a source, without passwords, tokens and the parameters of URLs."""
+    """Return a message or the name of a source, without passwords, tokens and the parameters of
+    URLs."""
     for pattern, kept in _SECRETS if ":" in text or "=" in text else ():
         text = re.sub(pattern, kept, text, flags=re.IGNORECASE | re.DOTALL)
     return text
 
 
 def option_words(settings: Mapping[str, object]) -> list[str]:
-    """Settings as the words of command-line options; None is a default and has no option."""
+    """Return settings as the words of command-line options; None is a default and has no option."""
     words = []
     for name, value in settings.items():
         option = name.replace("_", "-")
@@ -89,7 +91,7 @@ def option_words(settings: Mapping[str, object]) -> list[str]:
 
 
 def short_repr(value: object) -> str:
-    """A value for a message: quoted, on one line, and cut if it is long."""
+    """Return a value for a message: quoted, on one line, and cut if it is long."""
     if isinstance(value, str) and len(value) > _LONGEST_SHOWN:
         return f"{value[:_LONGEST_SHOWN]!r}... ({len(value):,} characters)"
     text = repr(value)
@@ -101,14 +103,16 @@ def short_repr(value: object) -> str:
 def similar_names(
     name: str, names: Collection[str], most: int = 1, similarity: float = 0.6
 ) -> list[str]:
-    """The ``names`` with the most similar spelling to ``name``, ignoring case; the best first."""
+    """Return the ``names`` with the most similar spelling to ``name``, ignoring case; the best
+    first."""
     by_lower = {each.lower(): each for each in names}
     found = get_close_matches(name.lower(), by_lower, most, similarity)
     return [by_lower[lower] for lower in found]
 
 
 def did_you_mean(path: Path, *, holding: str = "") -> str:
-    """The suggestion ``; did you mean runs/vae?`` for a path that does not exist, or empty text.
+    """Return the suggestion ``; did you mean runs/vae?`` for a path that does not exist, or empty
+    text.
 
     It compares names in the folders on the path. With ``holding``, only directories that have a
     file of this name are suggested.
@@ -138,7 +142,7 @@ def _paths_like(path: Path) -> Iterator[Path]:
 def html_table(
     caption: str, headings: Sequence[str], rows: Iterable[Sequence[object]], note: str | None = None
 ) -> str:
-    """An HTML table for ``_repr_html_``, with all text escaped; ``note`` is below it."""
+    """Return an HTML table for ``_repr_html_``, with all text escaped; ``note`` is below it."""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     body = "".join(
         f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows

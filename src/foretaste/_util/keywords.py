@@ -43,7 +43,7 @@ def assign_settings(
 def _explain_misplaced(
     name: str, verb: str, known: Collection[str], kinds: Collection[type[Any]]
 ) -> str:
-    """The message about a setting that belongs to another verb, is misspelled or unknown."""
+    """Return the message about a setting that belongs to another verb, is misspelled or unknown."""
     begin = f"{verb} has no setting {name!r} here"
     if there := translate_name(name, known):
         return f"{begin}; did you mean {there}?"

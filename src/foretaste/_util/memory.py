@@ -23,7 +23,7 @@ def require_memory(needed: float, free: float, what: str, advice: str) -> None:
 
 
 def was_refused(error: BaseException) -> bool:
-    """True for an error by which any library reports that the system refused memory."""
+    """Return True for an error by which any library reports that the system refused memory."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return True
     return any(sign in str(error) for sign in _SIGNS_OF_REFUSAL)

@@ -76,6 +76,7 @@ OTHER_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def translate_name(name: str, known: Collection[str]) -> str | None:
-    """The name among ``known`` of what another library calls ``name``; None if there is none."""
+    """Return the name among ``known`` of what another library calls ``name``; None if there is
+    none."""
     ours = [meant for names in OTHER_NAMES.values() for meant in names.get(name, ())]
     return next((meant for meant in ours if meant in known), None)

@@ -23,7 +23,7 @@ class Pace:
         return (position - self.position) / max(now - self.since, 1e-9)
 
     def seconds_to(self, end: float, now: float, position: float) -> float | None:
-        """The time left until ``end``; None before anything is done."""
+        """Return the time left until ``end``; None before anything is done."""
         if position <= self.position:
             return None
         return (end - position) / self.per_s(now, position)
@@ -37,7 +37,7 @@ class PlainProgress:
         self._said_at = time.perf_counter()
 
     def is_due(self) -> bool:
-        """True once each half minute."""
+        """Return True once each half minute."""
         now = time.perf_counter()
         is_due = now - self._said_at >= EVERY_S
         if is_due:

@@ -52,7 +52,7 @@ class Range:
     at_most: float | None = None
 
     def _bounds(self) -> list[tuple[str, Callable[[float, float], bool], float]]:
-        """Words, comparison and value of each bound."""
+        """Return words, comparison and value of each bound."""
         bounds = (
             ("of at least", ge, self.at_least),
             ("above", gt, self.above),
@@ -62,7 +62,7 @@ class Range:
         return [(words, holds, bound) for words, holds, bound in bounds if bound is not None]
 
     def holds(self, number: float) -> bool:
-        """True for a number in the range."""
+        """Return True for a number in the range."""
         return all(holds(number, bound) for _, holds, bound in self._bounds())
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ class _UnfitError(Exception):
 
 
 def non_defaults(settings: Any) -> dict[str, Any]:
-    """The fields of a dataclass that differ from their defaults, with their values."""
+    """Return the fields of a dataclass that differ from their defaults, with their values."""
     defaults = asdict(type(settings)())
     return {name: value for name, value in asdict(settings).items() if value != defaults[name]}
 
@@ -116,17 +116,17 @@ def validate(name: str, value: object, hint: Any) -> Any:
 
 
 def setting_error(name: str, value: object, allowed: str) -> SettingError:
-    """The error of a setting, with its name, its value and the allowed values."""
+    """Return the error of a setting, with its name, its value and the allowed values."""
     return SettingError(f"{name} is {short_repr(value)}; it must be {allowed}")
 
 
 def given_or_default(name: str, given: Settings | None, kind: type[Settings]) -> Settings:
-    """The ``given`` settings, checked to be of class ``kind``; its defaults if None."""
+    """Return the ``given`` settings, checked to be of class ``kind``; its defaults if None."""
     return kind() if given is None else validate(name, given, kind)
 
 
 def from_document(kind: type[Settings], document: Mapping[str, object]) -> Settings:
-    """A dataclass, with nested ones, from a JSON object.
+    """Return a dataclass, with nested ones, from a JSON object.
 
     Raises SettingError for a value that is missing, unknown or does not fit its field.
     """
@@ -142,7 +142,8 @@ def from_document(kind: type[Settings], document: Mapping[str, object]) -> Setti
 
 
 def to_document(value: object) -> Any:
-    """Settings as JSON values: dataclasses as objects, paths as text, all text without secrets."""
+    """Return settings as JSON values: dataclasses as objects, paths as text, all text without
+    secrets."""
     if is_dataclass(value) and not isinstance(value, type):
         return {item.name: to_document(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
@@ -153,7 +154,7 @@ def to_document(value: object) -> Any:
 
 
 def fields_of(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of ``values`` that are fields of ``kind``."""
+    """Return the entries of ``values`` that are fields of ``kind``."""
     return {item.name: values[item.name] for item in fields(kind) if item.name in values}
 
 
@@ -217,7 +218,7 @@ def _range(annotated: tuple[object, ...], otherwise: Range) -> Range:
 
 
 def _members(value: object) -> list[object]:
-    """The members of a value that is given for a list; a set has no order and is refused."""
+    """Return the members of a value that is given for a list; a set has no order and is refused."""
     if isinstance(value, Real):
         return [value]
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping | Set):
@@ -247,7 +248,7 @@ _NAMES = {
 
 
 def _describe_allowed(hint: Any, allowed: Range, *, many: bool = False) -> str:
-    """The values that a hint allows, in words, without None, which means not given."""
+    """Return the values that a hint allows, in words, without None, which means not given."""
     origin, inner = get_origin(hint) or hint, get_args(hint)
     if origin is Annotated:
         return _describe_allowed(inner[0], _range(inner, allowed), many=many)

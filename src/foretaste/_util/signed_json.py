@@ -17,7 +17,8 @@ _ENDING = re.compile(rf'"{SHA256}": "([0-9a-f]{{64}})"\n?\}}\n\Z')
 
 
 def signed_text(document: Mapping[str, Json], *, indent: int | None = None) -> str:
-    """A JSON object as text, on one line or indented, with the key `SHA256` last and a newline."""
+    """Return a JSON object as text, on one line or indented, with the key `SHA256` last and a
+    newline."""
     unsigned = {**document, SHA256: ""}
     text = json.dumps(unsigned, indent=indent, ensure_ascii=False, allow_nan=False)
     body, mark, end = text.rpartition(f'"{SHA256}": "')
@@ -25,8 +26,8 @@ def signed_text(document: Mapping[str, Json], *, indent: int | None = None) -> s
 
 
 def check_signed(text: str) -> str:
-    """The digest at the end of ``text``; ValueError if ``text`` differs in any character from the
-    text of `signed_text`."""
+    """Return the digest at the end of ``text``; ValueError if ``text`` differs in any character
+    from the text of `signed_text`."""
     ending = _ENDING.search(text)
     if ending is None or ending[1] != _sha256(text[: ending.start()]):
         raise ValueError(f'its text does not match its "{SHA256}"')
@@ -34,8 +35,8 @@ def check_signed(text: str) -> str:
 
 
 def other_format(found: object, reads: int, again: str) -> str:
-    """The end of a message on a document in another format; ``again`` is the advice for an older
-    one."""
+    """Return the end of a message on a document in another format; ``again`` is the advice for an
+    older one."""
     is_newer = isinstance(found, int) and found > reads
     advice = "update foretaste" if is_newer else again
     return f"in format {short_repr(found)}, and this foretaste reads format {reads}; {advice}"

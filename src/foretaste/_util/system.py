@@ -111,7 +111,7 @@ def after_fork_in_child(act: Callable[[], None]) -> None:
 
 
 def free_bytes() -> int:
-    """Bytes of main memory that this process can still take; ``sys.maxsize`` if unknown.
+    """Return the bytes of main memory that this process can still take; ``sys.maxsize`` if unknown.
 
     It is the free memory of the machine, with swap, within the limits of the control group and of
     the process.
@@ -138,8 +138,8 @@ def free_bytes() -> int:
 
 
 def _address_space_left() -> int:
-    """Bytes of address space that this process may still map (``ulimit -v``); ``sys.maxsize``
-    without a limit."""
+    """Return the bytes of address space that this process may still map (``ulimit -v``);
+    ``sys.maxsize`` without a limit."""
     statm = Path("/proc/self/statm")
     if not statm.is_file():
         return sys.maxsize
@@ -152,7 +152,7 @@ def _address_space_left() -> int:
 
 
 def most_files() -> int:
-    """The number of files that this process may have open (``ulimit -n``)."""
+    """Return the number of files that this process may have open (``ulimit -n``)."""
     try:
         import resource
     except ImportError:  # Windows
@@ -171,7 +171,7 @@ def reset_peak_of_process() -> bool:
 
 
 def peak_of_process() -> int | None:
-    """Peak of resident bytes since the start or the last reset; None under Windows."""
+    """Return the peak of resident bytes since the start or the last reset; None under Windows."""
     try:
         import resource
     except ImportError:
@@ -181,12 +181,12 @@ def peak_of_process() -> int | None:
 
 
 def resident_bytes(name: str) -> int:
-    """Bytes in a line of Linux's status of this process, such as ``VmRSS``."""
+    """Return the bytes in a line of Linux's status of this process, such as ``VmRSS``."""
     return 1024 * _numbers(_STATUS)[f"{name}:"]
 
 
 def cpu_name() -> str:
-    """Name of the processor."""
+    """Return the name of the processor."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
         for line in cpuinfo.read_text().splitlines():
@@ -197,7 +197,8 @@ def cpu_name() -> str:
 
 
 def _numbers(path: Path) -> dict[str, int]:
-    """The first number of each line, by the name before it, of a file such as /proc/meminfo."""
+    """Return the first number of each line, by the name before it, of a file such as
+    /proc/meminfo."""
     lines = (line.split() for line in path.read_text().splitlines())
     return {words[0]: int(words[1]) for words in lines if words[1:] and words[1].isdecimal()}
 
@@ -267,7 +268,7 @@ class Launch:
 
 
 def launch() -> Launch:
-    """The rank of this process, from the environment.
+    """Return the rank of this process, from the environment.
 
     Raises RankError if a variable is missing or does not fit the others. It is also raised if
     another launcher started several processes, since each would do the whole work.
@@ -302,7 +303,7 @@ def _check_no_other() -> None:
 
 
 def _variable(name: str) -> int | None:
-    """The whole number in a variable; None if it is not set or empty."""
+    """Return the whole number in a variable; None if it is not set or empty."""
     text = os.environ.get(name, "").strip()
     if not text:
         return None

@@ -36,7 +36,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Each line of ``text`` as `printable`."""
+    """Return each line of ``text`` as `printable`."""
     return "\n".join(map(printable, text.split("\n")))
 
 
@@ -119,7 +119,7 @@ def exit_with_status() -> Iterator[None]:
 def _exit_status(
     error: BaseException, signal_number: int | None, prefix: str
 ) -> tuple[int, str | None]:
-    """The exit status of an error, and its message; None for a fault of foretaste."""
+    """Return the exit status of an error, and its message; None for a fault of foretaste."""
     if isinstance(error, Interrupted):
         return EXIT_SIGNALLED + error.signal_number, str(error)
     # An interrupted library may raise another error, as pandas does during its import.

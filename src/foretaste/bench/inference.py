@@ -74,8 +74,8 @@ def bench_inference(session: Session, options: InferenceBench) -> None:
 
 
 def pair_cases(model: NeuralModel, options: PairsBench) -> Iterator[Case]:
-    """One case per number of random pairs and precision. The reference's script timed these; for
-    the model a pair is a user with one candidate."""
+    """Yield one case per number of random pairs and precision. The reference's script timed these;
+    for the model a pair is a user with one candidate."""
     at_once = _PAIRS_AT_ONCE[model.device.type]
     for precision in ("fp32", half_precision(model.device)):
         scored = deepcopy(model).to(_DTYPES[precision])
@@ -112,7 +112,7 @@ def _scores_of_pairs(model: NeuralModel, user_index_C: Tensor, item_index_C: Ten
 def inference_cases(
     session: Session, model: NeuralModel, histories: Histories, options: InferenceBench
 ) -> Iterator[Case]:
-    """One case per batch size; each is measured before the next is made."""
+    """Yield one case per batch size; each is measured before the next is made."""
 
     def scores(user_index_B: Tensor, rows: HistoryTensors) -> Tensor:
         return model.score_catalogue(model.user_state(user_index_B, rows))

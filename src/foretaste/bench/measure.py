@@ -32,11 +32,11 @@ class Spread:
         return cls(tuple(values))
 
     def per_second(self, amount: float) -> Spread:
-        """Rates: ``amount`` divided by these seconds."""
+        """Return rates: ``amount`` divided by these seconds."""
         return Spread(tuple(amount / seconds for seconds in self.values))
 
     def as_dict(self) -> Document:
-        """Median, extremes and all measurements."""
+        """Return the median, extremes and all measurements."""
         return {
             "median": statistics.median(self.values),
             "min": min(self.values),
@@ -56,11 +56,11 @@ class Latency:
         return sum(map(len, self.turns))
 
     def averages(self) -> Spread:
-        """Mean seconds per call of each turn."""
+        """Return the mean seconds per call of each turn."""
         return Spread.of([statistics.fmean(turn) for turn in self.turns])
 
     def as_dict(self) -> dict[str, float]:
-        """Average and percentiles over all calls, in milliseconds."""
+        """Return the average and percentiles over all calls, in milliseconds."""
         calls_ms = [1e3 * seconds for turn in self.turns for seconds in turn]
         calls = torch.tensor(calls_ms, dtype=torch.float64)
         levels = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -69,7 +69,7 @@ class Latency:
 
 
 def time_call(call: Callable[[], object], device: torch.device) -> float:
-    """Seconds of one call; the device is idle at both ends."""
+    """Return the seconds of one call; the device is idle at both ends."""
 
     def wait() -> float:
         if device.type == "cuda":
@@ -89,7 +89,7 @@ def latencies(
     seconds: float,
     device: torch.device,
 ) -> dict[Side, Latency]:
-    """Latencies of each side's calls. The sides take turns of several calls.
+    """Return latencies of each side's calls. The sides take turns of several calls.
 
     Each turn begins with a call that does not count. A call gets its number, so that it can vary
     its input. ``num_calls`` and ``seconds`` are divided among the turns; a turn has at least one
@@ -153,7 +153,7 @@ class PeakMemory:
         return max(0.0, peak - self._before) / 2**20
 
     def as_numbers(self) -> Document:
-        """The entries of a row."""
+        """Return the entries of a row."""
         return {"peak_memory_mib": self.rise_mib(), "peak_memory_is": self.meaning}
 
 

@@ -38,7 +38,7 @@ def bench_recommend(session: Session, options: RecommendBench) -> None:
 
 
 def query_histories(session: Session, options: RecommendBench) -> Histories:
-    """Histories of the session's data, or random ones of the given length."""
+    """Return histories of the session's data, or random ones of the given length."""
     length = options.history_length
     if length is None:
         return session.histories()
@@ -67,8 +67,8 @@ def random_histories(shape: GenerateConfig, length: int, seed: int) -> Histories
 def recommend_cases(
     session: Session, model: NeuralModel, histories: Histories, options: RecommendBench
 ) -> Iterator[Case]:
-    """One case per batch size: with ids of known users for NeuMF, then with histories for both
-    models."""
+    """Yield one case per batch size: with ids of known users for NeuMF, then with histories for
+    both models."""
     sizes = options.batch_sizes or _BATCH_SIZES
     users = IdTable.from_ids("user", range(histories.num_users))
     items = IdTable.from_ids("item", range(histories.num_items))

@@ -96,7 +96,7 @@ class Row:
 
 
 def environment(device: torch.device) -> Document:
-    """Commit, versions, hardware and date, as JSON values."""
+    """Return the commit, versions, hardware and date, as JSON values."""
     versions: dict[str, str | None] = {
         "foretaste": foretaste.__version__,
         "python": platform.python_version(),
@@ -124,7 +124,7 @@ def environment(device: torch.device) -> Document:
 
 
 def _commit() -> str | None:
-    """The measured commit, with ``-dirty`` if files differ from it; None if unknown."""
+    """Return the measured commit, with ``-dirty`` if files differ from it; None if unknown."""
     if named := os.environ.get(COMMIT_VARIABLE):
         return named
     command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
@@ -145,14 +145,14 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
     def to_markdown(self) -> str:
-        """The table in Markdown, below its title."""
+        """Return the table in Markdown, below its title."""
         rule = ("---", *("---:" for _ in self.headings[1:]))
         lines = [f"| {' | '.join(row)} |" for row in (self.headings, rule, *self.rows)]
         return "\n".join([f"**{self.title}**", "", *lines])
 
 
 def table_of(rows: Sequence[Row]) -> Table:
-    """The table of the rows of one benchmark, in their order, without empty columns."""
+    """Return the table of the rows of one benchmark, in their order, without empty columns."""
     values = [{**row.case, **row.measured, **row.measured.get("latency_ms", {})} for row in rows]
     names = [name for name in HEADINGS if any(name in of_row for of_row in values)]
     return Table(
@@ -166,7 +166,7 @@ def table_of(rows: Sequence[Row]) -> Table:
 
 
 def cell(name: str, value: Any) -> str:
-    """The text of a value in column ``name``."""
+    """Return the text of a value in column ``name``."""
     if value is None:
         return ""
     if isinstance(value, Mapping):

@@ -71,7 +71,7 @@ _FILE_OPTIONS = ("output", "data_cache")
 
 
 def parse_shape(text: str, model: str) -> GenerateConfig:
-    """The shape of ``ml-20m``, ``ml-1m``, ``ml-100k`` or USERSxITEMSxINTERACTIONS.
+    """Return the shape of ``ml-20m``, ``ml-1m``, ``ml-100k`` or USERSxITEMSxINTERACTIONS.
 
     ``ml-20m`` is the training data of the reference of ``model``. SettingError for other texts.
     """
@@ -88,7 +88,7 @@ def parse_shape(text: str, model: str) -> GenerateConfig:
 
 
 def shape_of(num_users: int, num_items: int, num_interactions: int) -> GenerateConfig:
-    """Generated data of that size, with the number of MovieLens' genres if items suffice."""
+    """Return generated data of that size, with the number of MovieLens' genres if items suffice."""
     return GenerateConfig(
         num_users=num_users,
         num_items=num_items,
@@ -98,7 +98,7 @@ def shape_of(num_users: int, num_items: int, num_interactions: int) -> GenerateC
 
 
 def load_histories(shape: GenerateConfig, cache: Path | None = None) -> Histories:
-    """Generated histories of that shape, kept in the directory ``cache`` if given."""
+    """Return generated histories of that shape, kept in the directory ``cache`` if given."""
     if cache is None:
         return generate_histories(shape)
     name = f"{shape.num_users}x{shape.num_items}x{shape.num_interactions}-seed{shape.seed}.npz"
@@ -168,14 +168,14 @@ class Session:
             yield cls(benchmark, model, options, ranks=ranks, **more)
 
     def histories(self) -> Histories:
-        """Generated data of the session's shape."""
+        """Return generated data of the session's shape."""
         self.log(f"generating {self.shape.num_interactions:,} interactions")
         return load_histories(self.shape, self.options.data_cache)
 
     def build(
         self, histories: Histories, users: range | None = None, num_users: int | None = None
     ) -> NeuralModel:
-        """The untrained model on the device, with random weights.
+        """Return the untrained model on the device, with random weights.
 
         With ``users`` it is the part of these users out of ``num_users``; ``histories`` are theirs.
         """
@@ -189,7 +189,8 @@ class Session:
         return model.to(self.device)
 
     def plan(self, precision: str, batch_size: int, epochs: int, **settings: Any) -> TrainingPlan:
-        """The plan of a training with the reference's optimizer settings on the session's data."""
+        """Return the plan of a training with the reference's optimizer settings on the session's
+        data."""
         config = TrainingConfig(
             precision=precision,  # type: ignore[arg-type]
             batch_size=batch_size,

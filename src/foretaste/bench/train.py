@@ -81,7 +81,7 @@ Case = tuple[Histories, TrainingPlan]
 
 
 def training_cases(session: Session, options: TrainBench) -> Iterator[Case]:
-    """The data and plan of each batch size and precision, in turn."""
+    """Yield the data and plan of each batch size and precision, in turn."""
     histories = session.histories()
     for batch_size, precision in _cases(session, options):
         yield _training_case(session, options, histories, batch_size, precision)
@@ -104,14 +104,14 @@ def _training_case(
 
 
 def default_batch_size(session: Session) -> int:
-    """The reference's batch size on a GPU; on a CPU one that suits two cores."""
+    """Return the reference's batch size on a GPU; on a CPU one that suits two cores."""
     return _BATCH_SIZES[session.name, session.device.type]
 
 
 def needed_part(
     session: Session, histories: Histories, batch_size: int, steps: int | None
 ) -> Histories:
-    """A part of the data for ``steps`` updates; all data for None."""
+    """Return a part of the data for ``steps`` updates; all data for None."""
     model, seed = session.model, session.options.seed
     if steps is None:
         return histories
@@ -124,7 +124,8 @@ def needed_part(
 
 
 def keep_interactions(histories: Histories, num_interactions: int, seed: int) -> Histories:
-    """Histories with ``num_interactions``, of random users; the rows of other users are empty.
+    """Return histories with ``num_interactions``, of random users; the rows of other users are
+    empty.
 
     Users keep their indexes, so an epoch is short and the tables have full size. The last chosen
     user may lose the end of the history.
@@ -145,7 +146,7 @@ def keep_interactions(histories: Histories, num_interactions: int, seed: int) ->
 
 
 def keep_users(histories: Histories, num_users: int, seed: int) -> Histories:
-    """The histories of ``num_users`` random users, or of all if there are fewer."""
+    """Return the histories of ``num_users`` random users, or of all if there are fewer."""
     if num_users >= histories.num_users:
         return histories
     chosen = np.random.default_rng(seed).permutation(histories.num_users)[:num_users]
@@ -180,7 +181,7 @@ class Epochs:
             self.seconds.append(seconds)
 
     def as_numbers(self, unit: str) -> Document:
-        """The entries of a row."""
+        """Return the entries of a row."""
         seconds = Spread.of(self.seconds)
         return {
             f"{unit}_per_s": seconds.per_second(self.num_samples).as_dict(),
@@ -239,7 +240,7 @@ def measure_training(
 
 
 def _largest(memory: Document, ranks: Ranks) -> Document:
-    """The memory of the rank with the largest peak."""
+    """Return the memory of the rank with the largest peak."""
     own = memory["peak_memory_mib"]
     if ranks.size == 1 or own is None:
         return memory

@@ -57,14 +57,14 @@ class AnswerOptions:
             raise SettingError("--all needs --output FILE: lists of all users are not printed")
 
     def file(self) -> Output:
-        """The file to write; SettingError if it cannot be written."""
+        """Return the file to write; SettingError if it cannot be written."""
         from foretaste.recommend.export import Output
 
         assert self.output is not None, "lists are printed without --output"
         return Output(self.output, self.overwrite, self.spreadsheet_safe)
 
     def open(self, run: Run) -> Recommender:
-        """The recommender of a run; prints a note if the training is not finished."""
+        """Return the recommender of a run; prints a note if the training is not finished."""
         from foretaste.recommend import Recommender
 
         recommender = Recommender.open(run, self.device)

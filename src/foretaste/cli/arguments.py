@@ -47,7 +47,8 @@ def _short_name(field: FieldInfo, taken: frozenset[str]) -> str | None:
 
 
 def _format_default(default: object) -> str | None:
-    """A default in the form of the command line; None, which is not shown, for no default."""
+    """Return a default in the form of the command line; None, which is not shown, for no
+    default."""
     if isinstance(default, tuple):
         return " ".join(map(str, default)) or None
     return None if default is None else str(default)
@@ -86,7 +87,7 @@ since an id may contain a comma."""
 
 
 def join_skipped_columns(tokens: Sequence[str]) -> list[str]:
-    """The words of a command line, with ``--columns -,user_id`` as one word.
+    """Return the words of a command line, with ``--columns -,user_id`` as one word.
 
     The parser takes a word that begins with a hyphen for an option.
     """
@@ -130,7 +131,8 @@ _GIVEN = "_given"
 
 
 def unset(config: type[Any], *, without: Collection[str] = ()) -> Any:
-    """A class with the options of a config, None by default; help shows the config's defaults.
+    """Return a class with the options of a config, None by default; help shows the config's
+    defaults.
 
     So given options differ from defaults. The names in ``without`` are no options.
     """
@@ -165,20 +167,20 @@ def unset(config: type[Any], *, without: Collection[str] = ()) -> Any:
 
 
 def given_settings(options: object) -> dict[str, Any]:
-    """The given settings among options, by name; options of `unset` also if they are given as
-    none."""
+    """Return the given settings among options, by name; options of `unset` also if they are given
+    as none."""
     found = {} if options is None else vars(options)
     given = {name: one for name, one in found.items() if one is not None}
     return dict(found.get(_GIVEN, given))
 
 
 def types_in(hint: object) -> set[object]:
-    """The types and values in a hint: ``int | Literal["auto"]`` has int and auto."""
+    """Return the types and values in a hint: ``int | Literal["auto"]`` has int and auto."""
     return {hint}.union(*(types_in(inner) for inner in get_args(hint)))
 
 
 def explain_error(error: CycloptsError) -> str:
-    """The message for a command line that cannot be parsed, with the command for help."""
+    """Return the message for a command line that cannot be parsed, with the command for help."""
     words = ["foretaste", *(error.command_chain or ())]
     message = str(error)
     if isinstance(error, UnknownOptionError):
@@ -222,7 +224,7 @@ def explain_error(error: CycloptsError) -> str:
 
 
 def _options_of_preparing() -> set[str]:
-    """Options that say how data are read; not ``--seed``, which a training may have too."""
+    """Return options that say how data are read; not ``--seed``, which a training may have too."""
     from foretaste.data.config import PrepareConfig
 
     return {f"--{one.name.replace('_', '-')}" for one in fields(PrepareConfig)} - {"--seed"}

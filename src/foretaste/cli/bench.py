@@ -48,7 +48,7 @@ _OPTIONS = {
 
 
 def _command(name: str, model: str) -> Callable[..., None]:
-    """The command ``bench NAME MODEL``, with the options that act for it."""
+    """Return the command ``bench NAME MODEL``, with the options that act for it."""
     kind = config_class(model)
     options_class: Any = _OPTIONS[name, model]
 

@@ -37,12 +37,12 @@ class TerminalConsole(Console):
 
 
 def stdout_console(*, quiet: bool = False) -> Console:
-    """The console for results; with ``quiet`` it prints nothing."""
+    """Return the console for results; with ``quiet`` it prints nothing."""
     return _console(stderr=False, quiet=quiet)
 
 
 def stderr_console(*, quiet: bool = False) -> Console:
-    """The console for progress and notes; with ``quiet`` it prints nothing."""
+    """Return the console for progress and notes; with ``quiet`` it prints nothing."""
     return _console(stderr=True, quiet=quiet)
 
 

@@ -39,7 +39,7 @@ class MeasureOptions:
     """Print the result and nothing else: no progress, definitions or notes."""
 
     def request(self, config: EvaluationConfig) -> MeasureRequest:
-        """The request, with these settings of the evaluation."""
+        """Return the request, with these settings of the evaluation."""
         from foretaste.measure.request import MeasureRequest
 
         return MeasureRequest(
@@ -51,7 +51,7 @@ class MeasureOptions:
         )
 
     def counting(self) -> AbstractContextManager[Progress | None]:
-        """A progress bar, unless ``quiet``."""
+        """Return a progress bar, unless ``quiet``."""
         return counting(f"Ranking {self.split}", quiet=self.quiet)
 
 

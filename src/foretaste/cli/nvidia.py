@@ -132,7 +132,7 @@ _WHOLE_CATALOGUE = (
 
 
 def translate(tokens: Sequence[str]) -> Translation:
-    """The command line to run, with our options in place of the scripts', and notes.
+    """Return the command line to run, with our options in place of the scripts', and notes.
 
     Raises SettingError if two options contradict each other, or name a missing file.
     """
@@ -173,7 +173,7 @@ def translate(tokens: Sequence[str]) -> Translation:
 
 
 def _choose_verb(typed: str, model: str, rest: list[Word]) -> tuple[str, bool]:
-    """The command for the modes in ``rest``, and whether there were any; they are removed.
+    """Return the command for the modes in ``rest``, and whether there were any; they are removed.
 
     SettingError if no single command covers all modes.
     """
@@ -198,7 +198,7 @@ def _choose_verb(typed: str, model: str, rest: list[Word]) -> tuple[str, bool]:
 
 
 def _options(verb: str, model: str, *, is_test: bool) -> dict[str, tuple[Old, Rule]]:
-    """The options that a command takes, by name, each with its row and rule.
+    """Return the options that a command takes, by name, each with its row and rule.
 
     A training takes its script's options. A test and a benchmark take those of both scripts, and
     with ``is_test`` the options of training, which are ignored.
@@ -233,7 +233,7 @@ _IGNORED = {
 
 
 def _notes(line: Line) -> Iterator[str]:
-    """Notes on options that act here only, and on ignored options."""
+    """Yield notes on options that act here only, and on ignored options."""
     for old in (VAE if line.model in VAE_MODELS else NCF) if line.verb == "train" else ():
         names = old.names.split()
         given = line.given(old.train.split()[0] if isinstance(old.train, str) else names[-1])

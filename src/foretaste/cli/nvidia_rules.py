@@ -47,7 +47,7 @@ class Word(NamedTuple):
 
 
 def words_of(tokens: Sequence[str]) -> list[Word]:
-    """The words of a command line; ``--layers 256 128`` is one, and so is ``--k=5``."""
+    """Return the words of a command line; ``--layers 256 128`` is one, and so is ``--k=5``."""
     words, rest = [], list(tokens)
     while rest:
         token = rest.pop(0)
@@ -105,12 +105,12 @@ class Line:
         return next(places, None)
 
     def named_place(self) -> str | None:
-        """The dataset, run or source that the line names."""
+        """Return the dataset, run or source that the line names."""
         word = self._kept_place()
         return self.place if word is None or self.place else word.value
 
     def given(self, option: str) -> Word:
-        """The written option behind one of ours, and its value; empty if there is none."""
+        """Return the written option behind one of ours, and its value; empty if there is none."""
         kept = (word for word in self.kept if LONG_NAMES.get(word.name, word.name) == option)
         return self.added.get(option) or next(kept, Word("", "", ""))
 
@@ -143,7 +143,7 @@ class Line:
         return " ".join(f"{option} {value}" for option, value in missing.items())
 
     def tokens(self) -> list[str]:
-        """The whole command line."""
+        """Return the whole command line."""
         model = "" if self.verb == "evaluate" else self.model
         kept = chain.from_iterable(word.tokens for word in self.kept)
         added = chain.from_iterable((option, word.value) for option, word in self.added.items())
@@ -206,13 +206,13 @@ def prepared_in(line: Line, given: Word) -> None:
 
 
 def run_of(line: Line, path: str) -> str:
-    """The run of a checkpoint's path: RUN for ``RUN/model.ckpt``."""
+    """Return the run of a checkpoint's path: RUN for ``RUN/model.ckpt``."""
     checkpoint = Path(path)
     return str(checkpoint.parent) if ".ckpt" in checkpoint.name else path
 
 
 def dataset_in(line: Line, directory: str) -> str:
-    """The only dataset in a directory; for a training, the one that is named."""
+    """Return the only dataset in a directory; for a training, the one that is named."""
     root, name = Path(directory), line.place
     if name is None or line.verb != "train":
         missing = (
@@ -289,8 +289,8 @@ def replace_as_theirs(line: Line) -> None:
 
 
 def _only_dataset(roots: Sequence[Path], model: str, missing: str) -> str:
-    """The only dataset in the first of these folders with any, or the only one there with the
-    protocol of the model's script.
+    """Return the only dataset in the first of these folders with any, or the only one there with
+    the protocol of the model's script.
 
     SettingError, with the text ``missing``, if there is no such dataset, or several.
     """
@@ -309,18 +309,19 @@ def _only_dataset(roots: Sequence[Path], model: str, missing: str) -> str:
 
 
 def _datasets_below(root: Path) -> list[Path]:
-    """The datasets in a directory, down to two folders below it; hidden ones are left out."""
+    """Return the datasets in a directory, down to two folders below it; hidden ones are left
+    out."""
     found = chain.from_iterable(root.glob(depth + FILE_NAME) for depth in ("", "*/", "*/*/"))
     return [path.parent for path in found if "/." not in f"/{path.relative_to(root).as_posix()}"]
 
 
 def _place_in(root: Path, name: str) -> Path:
-    """The place of the dataset ``name`` in a directory, beside raw files of that name."""
+    """Return the place of the dataset ``name`` in a directory, beside raw files of that name."""
     place = root / name
     is_taken = place.is_dir() and not is_dataset(place)
     return place / "prepared" if is_taken else place
 
 
 def _protocol(model: str) -> str:
-    """The protocol of the data of a model's script."""
+    """Return the protocol of the data of a model's script."""
     return "held-out-users" if model in VAE_MODELS else "leave-one-out"

@@ -48,7 +48,7 @@ class SplitFiles:
     X.test.negative by itself."""
 
     def source(self, sources: tuple[str, ...]) -> Any:
-        """The input: ``sources``, or the given split of these files."""
+        """Return the input: ``sources``, or the given split of these files."""
         from foretaste.data import GivenSplit
 
         given = {name: value for name, value in vars(self).items() if value not in _NO_FILES}

@@ -65,7 +65,7 @@ class Request:
             )
 
     def look_up_users(self, run: Run, files: PairsConfig | None) -> AskedUsers:
-        """The users to answer, looked up in the run."""
+        """Return the users to answer, looked up in the run."""
         from foretaste.recommend.inputs import AskedUsers, read_ids
 
         if self.all:
@@ -124,7 +124,7 @@ class Lists:
     """Print below each item the nearest items of the history; in JSON as because."""
 
     def request(self, items: IdTable, files: PairsConfig | None) -> ListRequest:
-        """The request, for a run that has these items."""
+        """Return the request, for a run that has these items."""
         return ListRequest.of(
             ListRequest.k if self.k is None else self.k,
             exclude=_read_id_files(self.exclude, items, files),
@@ -183,7 +183,7 @@ def recommend(
 
 
 def _limits(texts: Sequence[str]) -> dict[str, int]:
-    """The limits by column, from texts such as ``brand=2``."""
+    """Return the limits by column, from texts such as ``brand=2``."""
     limits: dict[str, int] = {}
     for text in texts:
         column, sign, number = text.rpartition("=")
@@ -196,8 +196,8 @@ def _limits(texts: Sequence[str]) -> dict[str, int]:
 
 
 def _read_id_files(ids: Sequence[str], items: IdTable, files: PairsConfig | None) -> list[Id]:
-    """The given ids in the type of the run's, with a file's ids in place of each @FILE. An id
-    of the run may begin with @ too."""
+    """Return the given ids in the type of the run's, with a file's ids in place of each @FILE. An
+    id of the run may begin with @ too."""
     from foretaste.recommend import read_ids
 
     parts = (

@@ -40,7 +40,7 @@ train = App(name="train")
 
 
 def command_for(model: str) -> Callable[..., None]:
-    """The command that trains a model, with the options that act for it."""
+    """Return the command that trains a model, with the options that act for it."""
 
     def command(
         *dataset: Source,

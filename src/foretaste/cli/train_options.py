@@ -98,7 +98,7 @@ class RawData:
 
 
 def train_on_everything(run: Path, data: PrepareRequest) -> list[tuple[object, ...]]:
-    """The command that trains a run's model on all its raw files; none for a dataset."""
+    """Return the command that trains a run's model on all its raw files; none for a dataset."""
     if data.is_prepared:
         return []
     # Without --protocol, because the default of --like holds nothing out.
@@ -127,7 +127,7 @@ class Logs(LogConfig):
     """Print the directory of the run and nothing else."""
 
     def config(self) -> LogConfig:
-        """The files to write."""
+        """Return the files to write."""
         return LogConfig(**{item.name: getattr(self, item.name) for item in fields(LogConfig)})
 
 
@@ -156,7 +156,7 @@ class NewRun(Logs, Place):
     """Options of a new run."""
 
     def settings(self) -> dict[str, Any]:
-        """The keywords of a request."""
+        """Return the keywords of a request."""
         names = ("run", "overwrite", "start_from", "threads")
         return {name: getattr(self, name) for name in names} | {"logs": self.config()}
 
@@ -173,7 +173,8 @@ HIDDEN = ("eps", "warm_up_epochs", "evaluation_batch", "anneal_epochs")
 
 
 def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
-    """Types of the arguments of a model's ``train`` command, by name, with parameters for help."""
+    """Return types of the arguments of a model's ``train`` command, by name, with parameters for
+    help."""
     without = () if kind.has_epochs else ("trace", "verbose", "start_from")
     configs: dict[str, tuple[Any, bool]] = {
         "config": (unset(in_groups(TrainingConfig, lambda name: applies(name, kind))), True),
@@ -188,7 +189,8 @@ def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
 
 
 def in_groups(config: type[Any], takes: Callable[[str], bool] = lambda _: True) -> Any:
-    """A config with its settings in their groups, without those that the command does not take."""
+    """Return a config with its settings in their groups, without those that the command does not
+    take."""
     # Python alone has a schedule longer than the training; --like repeats it.
     return shown_as(
         config,
@@ -204,8 +206,8 @@ def in_groups(config: type[Any], takes: Callable[[str], bool] = lambda _: True) 
 
 
 def shown_as(config: type[Any], parameters: Mapping[str, Parameter]) -> type[Any]:
-    """A subclass of a config with ``parameters`` for some of its options; numbers that may be auto
-    are shown as INT|auto."""
+    """Return a subclass of a config with ``parameters`` for some of its options; numbers that may
+    be auto are shown as INT|auto."""
     hints, plain = get_type_hints(config, include_extras=True), get_type_hints(config)
     annotations = {
         item.name: Annotated[
@@ -218,7 +220,8 @@ def shown_as(config: type[Any], parameters: Mapping[str, Parameter]) -> type[Any
 
 
 def _metavar(hint: Any) -> Parameter:
-    """The metavar of a number that may be auto; empty for others, which cyclopts names itself."""
+    """Return the metavar of a number that may be auto; empty for others, which cyclopts names
+    itself."""
     kinds = types_in(hint)
     if "auto" not in kinds or not kinds & {int, float}:
         return Parameter()

@@ -28,7 +28,8 @@ tune = App(name="tune")
 
 
 def command_for(model: str) -> Callable[..., None]:
-    """The command that searches the settings of a model, with the options of its training."""
+    """Return the command that searches the settings of a model, with the options of its
+    training."""
 
     def command(
         *dataset: Source,
@@ -94,7 +95,7 @@ def command_for(model: str) -> Callable[..., None]:
 
 
 def _seconds(time: str) -> float:
-    """The seconds of a time such as 90s, 10m or 2h; SettingError for any other."""
+    """Return the seconds of a time such as 90s, 10m or 2h; SettingError for any other."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", time)
     if found is None:
         raise SettingError(f"--time is {time!r}; give a number and its unit: 90s, 10m or 2h")

@@ -407,8 +407,8 @@ class PrepareConfig(InputConfig):
         return given != (None, None, None) or any(self.weight_of_event.values())
 
     def content(self) -> Document:
-        """The settings that decide the content of the dataset, as JSON values. Memory and threads
-        are left out."""
+        """Return the settings that decide the content of the dataset, as JSON values. Memory and
+        threads are left out."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         content = {
             name: list(value) if isinstance(value, tuple) else value
@@ -426,7 +426,7 @@ class PrepareConfig(InputConfig):
 
 
 def _encoding(name: str) -> str:
-    """The canonical name of a text encoding; SettingError if there is no such encoding."""
+    """Return the canonical name of a text encoding; SettingError if there is no such encoding."""
     try:
         codec = codecs.lookup(name).name
         "".encode(codec)  # base64 and others encode no text
@@ -438,7 +438,7 @@ def _encoding(name: str) -> str:
 
 
 def memory_bytes(memory_limit: str) -> float:
-    """The number of bytes in a size such as 4GB or 500MiB; SettingError if it is no size."""
+    """Return the number of bytes in a size such as 4GB or 500MiB; SettingError if it is no size."""
     found = _MEMORY_LIMIT.fullmatch(memory_limit)
     if found is None:
         raise setting_error("memory_limit", memory_limit, "a size such as 500MB or 4GB")
@@ -460,8 +460,8 @@ _NOT_REPEATED = {
 
 
 def settings_to_repeat(content: Mapping[str, Any]) -> Document:
-    """The settings that a later preparation repeats, from ``content`` or its JSON: all that differ
-    from the defaults, except the split and the types of ids."""
+    """Return the settings that a later preparation repeats, from ``content`` or its JSON: all that
+    differ from the defaults, except the split and the types of ids."""
     settings = {
         name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
     }

@@ -102,12 +102,12 @@ class HeldOut:
         return self.num_users
 
     def read_by(self, num_items: int) -> HeldOut:
-        """The same users, with histories of the first ``num_items`` items, which the model
+        """Return the same users, with histories of the first ``num_items`` items, which the model
         reads."""
         return replace(self, history=self.history.within(num_items))
 
     def rows(self, index: NDArray[np.integer]) -> HeldOut:
-        """The given rows only, in the given order."""
+        """Return the given rows only, in the given order."""
         return replace(
             self,
             user_index=self.user_index[index],
@@ -136,7 +136,8 @@ class Dataset:
         return f"Dataset({str(self.path)!r}, {self.manifest.protocol})"
 
     def __str__(self) -> str:
-        """The summary that `foretaste prepare` prints: columns, notes, sizes, dropped rows."""
+        """Return the summary that `foretaste prepare` prints: columns, notes, sizes, dropped
+        rows."""
         return labelled_lines(f"Dataset: {self.path}", self.manifest.summary())
 
     def check(self) -> None:
@@ -151,7 +152,8 @@ class Dataset:
         return self._files.read_train(range(self.manifest.num_train_users))
 
     def train_part(self, users: range, *, order: bool = False) -> Histories:
-        """The training part of consecutive users: ``len(users)`` rows, the first user in row 0.
+        """Return the training part of consecutive users: ``len(users)`` rows, the first user in row
+        0.
 
         With ``order`` the rows have positions, if the data have an order. Only the row groups with
         these users are read, one at a time, so memory holds little more than the result. Raises
@@ -169,8 +171,8 @@ class Dataset:
         return self._files.read_train(users)
 
     def train_weights(self, users: range) -> NDArray[np.float32] | None:
-        """The weight of each interaction of `train_part`, divided by the mean of all weights.
-        None if the dataset has no weights. Raises DatasetError like ``train``."""
+        """Return the weight of each interaction of `train_part`, divided by the mean of all
+        weights. None if the dataset has no weights. Raises DatasetError like ``train``."""
         mean = self.manifest.mean_weight
         if mean is None:
             return None
@@ -178,8 +180,8 @@ class Dataset:
         return weight / np.float32(mean)
 
     def user_bounds(self, num_parts: int) -> list[int]:
-        """Bounds of contiguous parts with about equal numbers of interactions: the first training
-        user of each part, then the number of training users: [num_parts + 1].
+        """Return bounds of contiguous parts with about equal numbers of interactions: the first
+        training user of each part, then the number of training users: [num_parts + 1].
 
         Part ``r`` begins with the user of row ``N * r // num_parts`` of all ``N`` rows. A part may
         be empty. At most one row group is read for each part.
@@ -227,7 +229,8 @@ class Dataset:
         return self.pairs(SEEN_FILE) if SEEN_FILE in self.manifest.parts else None
 
     def pairs(self, name: str) -> Histories:
-        """The pairs of one file other than the training files, with one row for every user."""
+        """Return the pairs of one file other than the training files, with one row for every
+        user."""
         # Only held-out interactions have unlisted items.
         is_held_out = name != _candidates_file("test")
         return self._files.read_pairs(
@@ -239,13 +242,13 @@ class Dataset:
         )
 
     def has_split(self, split: Split) -> bool:
-        """True if anything was held out as ``validation`` or ``test``."""
+        """Return True if anything was held out as ``validation`` or ``test``."""
         validate("split", split, Split)
         return bool(self._target_files(split))
 
     def heldout(self, split: Split, users: range | None = None, *, order: bool = False) -> HeldOut:
-        """The users and held-out items of one split; DatasetError if the split does not exist,
-        NothingLeftError if protocol unseen found nothing to hold out.
+        """Return the users and held-out items of one split; DatasetError if the split does not
+        exist, NothingLeftError if protocol unseen found nothing to hold out.
 
         With ``order`` the histories have positions, if the data have an order. With ``users``, only
         the training interactions of these users are read. Other users then have no training items.
@@ -291,7 +294,7 @@ class Dataset:
         )
 
     def _missing_split_advice(self, split: Split) -> str:
-        """The end of the message about a missing split."""
+        """Return the end of the message about a missing split."""
         other: Split = "validation" if split == "test" else "test"
         if self.has_split(other):
             option = f"--split {other} (split={other!r} in Python)"
@@ -302,18 +305,18 @@ class Dataset:
         )
 
     def has_candidates(self, split: Split) -> bool:
-        """True if the data came with candidates for a split's targets."""
+        """Return True if the data came with candidates for a split's targets."""
         return _candidates_file(validate("split", split, Split)) in self.manifest.parts
 
     def all_interactions(self, users: range | None = None) -> Histories:
-        """All interactions of all or consecutive users, held-out ones too: one row per user, with
-        positions if the data have an order."""
+        """Return all interactions of all or consecutive users, held-out ones too: one row per user,
+        with positions if the data have an order."""
         users = range(self.manifest.num_users) if users is None else users
         parts = (self.pairs(name)[users.start : users.stop] for name in self._held_files())
         return reduce(Histories.union, parts, self._train_of(users, order=True))
 
     def in_training(self, everything: Histories, users: range | None = None) -> NDArray[np.bool_]:
-        """A mask over the entries of `all_interactions`: True for training interactions."""
+        """Return a mask over the entries of `all_interactions`: True for training interactions."""
         users = range(self.manifest.num_users) if users is None else users
         in_training = np.ones(everything.num_interactions, dtype=bool)
         if files := self._held_files():
@@ -322,7 +325,8 @@ class Dataset:
         return in_training
 
     def _train_of(self, users: range, *, order: bool = False) -> Histories:
-        """The training part of consecutive users; users outside of training have empty rows."""
+        """Return the training part of consecutive users; users outside of training have empty
+        rows."""
         end = self.manifest.num_train_users
         known = range(min(users.start, end), min(users.stop, end))
         return self.train_part(known, order=order).padded(len(users))
@@ -349,7 +353,7 @@ def _candidates_file(split: Split) -> str:
 
 
 def open_dataset(path: Path | str) -> Dataset:
-    """The dataset at ``path``, after a check of its version and of every file's digest.
+    """Return the dataset at ``path``, after a check of its version and of every file's digest.
 
     Raises DatasetError with the file that is missing, foreign or damaged.
     """

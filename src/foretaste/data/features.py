@@ -28,7 +28,7 @@ class Features:
 
     @classmethod
     def of_table(cls, table: pa.Table, num_items: int) -> Self:
-        """Features over the listed items, from the rows of `table`."""
+        """Return features over the listed items, from the rows of `table`."""
         columns, values, lists = (table[name].combine_chunks() for name in _COLUMNS)
         offsets = np.asarray(lists.offsets).astype(np.int64)
         return cls(
@@ -41,7 +41,7 @@ class Features:
         )
 
     def table(self) -> pa.Table:
-        """A row for each value: its column, the value, and its items as a list."""
+        """Return a row for each value: its column, the value, and its items as a list."""
         columns, values = zip(*self.names, strict=True)
         offsets = pa.array(self.histories.offsets, pa.int64())
         items = pa.LargeListArray.from_arrays(offsets, pa.array(self.histories.item_index))
@@ -49,8 +49,8 @@ class Features:
         return pa.table(dict(zip(_COLUMNS, rows, strict=True)))
 
     def as_lists(self, num_items: int) -> dict[str, pa.Array]:
-        """The values of each item by column, as lists for a table of ``num_items`` items, the
-        listed items first."""
+        """Return the values of each item by column, as lists for a table of ``num_items`` items,
+        the listed items first."""
         column_V, value_V = (np.array(one, dtype=object) for one in zip(*self.names, strict=True))
         rows, items = self.histories.row_index(), self.histories.item_index
         lists = {}

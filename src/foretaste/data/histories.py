@@ -42,7 +42,7 @@ class Histories:
         num_items: int,
         position: Indexes | None = None,
     ) -> Histories:
-        """Histories of (user, item) pairs in any order; repeated pairs count once, with the
+        """Return histories of (user, item) pairs in any order; repeated pairs count once, with the
         ``position`` of the last one.
 
         Indexes must lie in [0, num_users) and [0, num_items).
@@ -71,7 +71,7 @@ class Histories:
         num_items: int,
         position: Indexes | None = None,
     ) -> Histories:
-        """Histories of pairs that already ascend by user, then item, without repeats."""
+        """Return histories of pairs that already ascend by user, then item, without repeats."""
         offsets = np.zeros(num_users + 1, dtype=np.int64)
         np.cumsum(np.bincount(users, minlength=num_users), out=offsets[1:])
         return cls(
@@ -83,7 +83,7 @@ class Histories:
 
     @classmethod
     def empty(cls, *, num_users: int, num_items: int) -> Histories:
-        """Histories of users without any item."""
+        """Return histories of users without any item."""
         return cls(
             offsets=np.zeros(num_users + 1, dtype=np.int64),
             item_index=np.zeros(0, dtype=np.int32),
@@ -103,15 +103,15 @@ class Histories:
         return self.num_users
 
     def lengths(self) -> NDArray[np.int64]:
-        """Number of items in each row, int64 [num_users]."""
+        """Return the number of items in each row, int64 [num_users]."""
         return self.offsets[1:] - self.offsets[:-1]  # `np.diff` takes three times as long for one
 
     def row_index(self) -> NDArray[np.int32]:
-        """The row of each entry of ``item_index``, int32 [num_interactions]."""
+        """Return the row of each entry of ``item_index``, int32 [num_interactions]."""
         return np.repeat(np.arange(self.num_users, dtype=np.int32), self.lengths())
 
     def user_bounds(self, num_parts: int) -> list[int]:
-        """Bounds of contiguous parts with about equal numbers of interactions, like
+        """Return bounds of contiguous parts with about equal numbers of interactions, like
         `Dataset.user_bounds`: [num_parts + 1]."""
         first = self.num_interactions * np.arange(1, num_parts) // num_parts
         # The user whose row has that interaction: `right` passes over users without interactions.
@@ -119,14 +119,14 @@ class Histories:
         return [0, *inner.tolist(), self.num_users]
 
     def __getitem__(self, rows: slice) -> Histories:
-        """Consecutive rows, as views of the same arrays."""
+        """Return consecutive rows, as views of the same arrays."""
         start, stop, step = rows.indices(self.num_users)
         assert step == 1, "histories slice by consecutive rows only"
         offsets = self.offsets[start : max(start, stop) + 1]
         return self._entries(offsets - offsets[0], slice(offsets[0], offsets[-1]))
 
     def rows(self, index: Indexes) -> Histories:
-        """The given rows, in the given order; a row may be given more than once."""
+        """Return the given rows, in the given order; a row may be given more than once."""
         # Rows that follow one another, as in every batch of an evaluation, are views: no copy.
         if len(index) and np.array_equal(index, np.arange(index[0], index[0] + len(index))):
             return self[int(index[0]) : int(index[-1]) + 1]
@@ -140,14 +140,14 @@ class Histories:
     def _entries(
         self, offsets: NDArray[np.int64], entries: slice | NDArray[np.int64] | NDArray[np.bool_]
     ) -> Histories:
-        """Histories of some entries of ``item_index``."""
+        """Return histories of some entries of ``item_index``."""
         position = None if self.position is None else self.position[entries]
         return replace(
             self, offsets=offsets, item_index=self.item_index[entries], position=position
         )
 
     def oldest_first(self) -> NDArray[np.int64]:
-        """The entries of ``item_index``, row by row in the order of ``position``.
+        """Return the entries of ``item_index``, row by row in the order of ``position``.
 
         Without positions each row keeps the order of its items: [num_interactions].
         """
@@ -156,7 +156,8 @@ class Histories:
         return np.lexsort((self.position, self.row_index()))
 
     def padded(self, num_users: int, first: int = 0) -> Histories:
-        """These rows with ``first`` empty rows before them, and empty rows up to ``num_users``."""
+        """Return these rows with ``first`` empty rows before them, and empty rows up to
+        ``num_users``."""
         assert num_users >= first + self.num_users, "padding cannot take rows away"
         # Empty rows behind repeat the last offset.
         offsets = np.full(num_users + 1, self.offsets[-1])
@@ -165,20 +166,21 @@ class Histories:
         return replace(self, offsets=offsets)
 
     def within(self, num_items: int) -> Histories:
-        """These rows without the items at or above ``num_items``."""
+        """Return these rows without the items at or above ``num_items``."""
         if num_items >= self.num_items:
             return replace(self, num_items=num_items)
         return replace(self.where(self.item_index < num_items), num_items=num_items)
 
     def where(self, kept: NDArray[np.bool_]) -> Histories:
-        """These rows with only the entries that the mask ``kept``, [num_interactions], marks."""
+        """Return these rows with only the entries that the mask ``kept``, [num_interactions],
+        marks."""
         running = np.concatenate(([0], np.cumsum(kept, dtype=np.int64)))
         # The number of kept entries before an offset is the offset among kept entries.
         return self._entries(running[self.offsets], kept)
 
     def find(self, other: Histories) -> NDArray[np.int64]:
-        """The index in ``item_index`` of each entry of ``other``, searched in the same row; -1 if
-        the entry is absent. Both have the same number of rows. Fast if ``other`` is small."""
+        """Return the index in ``item_index`` of each entry of ``other``, searched in the same row;
+        -1 if the entry is absent. Both have the same number of rows. Fast if ``other`` is small."""
         assert self.num_users == other.num_users, "rows are searched one to one"
         if self.num_interactions == 0:
             return np.full(other.num_interactions, -1)
@@ -189,7 +191,7 @@ class Histories:
         return np.where(keys[entry] == wanted, entry, -1)
 
     def union(self, other: Histories) -> Histories:
-        """The items of both, row by row; both have the same number of rows.
+        """Return the items of both, row by row; both have the same number of rows.
 
         An item of both has its position of ``other``. The union has positions if both have
         them.
@@ -207,19 +209,19 @@ class Histories:
         )
 
     def followed_by(self, other: Histories) -> Histories:
-        """The `union`, with all items of ``other`` behind the items of these rows."""
+        """Return the `union`, with all items of ``other`` behind the items of these rows."""
         if self.position is None or other.position is None:
             return self.union(other)
         behind = 1 + self.position.max(initial=-1) - other.position.min(initial=0)
         return self.union(replace(other, position=other.position + behind))
 
     def _keys(self, num_items: int) -> NDArray[np.int64]:
-        """Each pair as one integer, in the order of the pairs."""
+        """Return each pair as one integer, in the order of the pairs."""
         return self.row_index().astype(np.int64) * num_items + self.item_index
 
 
 def is_strictly_sorted(users: Indexes, items: Indexes) -> bool:
-    """True if pairs ascend by user, then item, without repeats."""
+    """Return True if pairs ascend by user, then item, without repeats."""
     same_user = users[1:] == users[:-1]
     return bool(np.all((users[1:] > users[:-1]) | (same_user & (items[1:] > items[:-1]))))
 
@@ -227,7 +229,7 @@ def is_strictly_sorted(users: Indexes, items: Indexes) -> bool:
 def _deduplicate(
     keys: NDArray[np.int64], position: Indexes | None
 ) -> tuple[NDArray[np.int64], Indexes | None]:
-    """The distinct keys, ascending, and the last position of each."""
+    """Return the distinct keys, ascending, and the last position of each."""
     # A stable sort merges sorted runs without sorting them again. Keys are 0 or more, so the last
     # key always differs from the -1 behind it.
     if position is None:

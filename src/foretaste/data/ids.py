@@ -48,7 +48,8 @@ _FEW = 100
 
 
 def as_ids(name: str, ids: Ids, *, single: bool = True) -> list[Id]:
-    """The ids of any iterable (list, set, NumPy or Arrow array, pandas column), or of one id.
+    """Return the ids of any iterable (list, set, NumPy or Arrow array, pandas column), or of one
+    id.
 
     An id is text or an integer of 64 bits. Raises SettingError with the first element that is
     neither.
@@ -69,7 +70,7 @@ def as_ids(name: str, ids: Ids, *, single: bool = True) -> list[Id]:
 
 
 def as_list(values: Iterable[Any]) -> list[Any]:
-    """The values of any iterable as a list of Python objects."""
+    """Return the values of any iterable as a list of Python objects."""
     for to_list in ("tolist", "to_pylist"):
         if hasattr(values, to_list):
             found = getattr(values, to_list)()
@@ -78,7 +79,7 @@ def as_list(values: Iterable[Any]) -> list[Any]:
 
 
 def is_id(value: object) -> TypeGuard[Id]:
-    """True for text, and for an integer of 64 bits."""
+    """Return True for text, and for an integer of 64 bits."""
     if isinstance(value, str):
         return True
     if isinstance(value, bool) or not isinstance(value, _INTEGERS):  # bool is a kind of int
@@ -87,7 +88,7 @@ def is_id(value: object) -> TypeGuard[Id]:
 
 
 def _int64(values: Sequence[Id]) -> NDArray[np.int64]:
-    """An array of integers of 64 bits; SettingError with the first larger integer."""
+    """Return an array of integers of 64 bits; SettingError with the first larger integer."""
     try:
         return np.array(values, dtype=np.int64)
     except OverflowError:
@@ -135,7 +136,7 @@ def _refuse_frame(name: str, given: Any) -> None:
 
 
 def id_array(ids: Sequence[Id]) -> pa.Array:
-    """An Arrow column of ids: integers, or text if any of them is text."""
+    """Return an Arrow column of ids: integers, or text if any of them is text."""
     # One id with letters makes all ids of a column text, so the readers of events, histories and
     # files check the type.
     if not ids or any(isinstance(value, str) for value in ids):
@@ -155,7 +156,7 @@ class IdTable:
 
     @classmethod
     def from_ids(cls, kind: Kind, ids: Iterable[Id], **columns: Iterable[object]) -> IdTable:
-        """A table of ids and further columns. The ids are text if any of them is text."""
+        """Return a table of ids and further columns. The ids are text if any of them is text."""
         arrays = {"id": id_array(as_ids(f"{kind}_ids", ids))} | {
             name: pa.array(list(values)) for name, values in columns.items()
         }
@@ -163,7 +164,8 @@ class IdTable:
 
     @classmethod
     def read(cls, path: Path | str, content: pa.Buffer | None = None) -> IdTable:
-        """The table in the file at ``path``, or in ``content`` if its bytes were read already.
+        """Return the table in the file at ``path``, or in ``content`` if its bytes were read
+        already.
 
         Raises DatasetError if the file cannot be read or is no table of ids.
         """
@@ -184,7 +186,7 @@ class IdTable:
 
     @classmethod
     def of_rows(cls, rows: pa.Table) -> IdTable:
-        """The table of a file's rows, with ``<kind>_index`` first, then ``<kind>_id``."""
+        """Return the table of a file's rows, with ``<kind>_index`` first, then ``<kind>_id``."""
         index, _, *others = rows.column_names
         table = rows.drop_columns([index]).rename_columns(["id", *others])
         return cls(kind="user" if index == "user_index" else "item", table=table)
@@ -207,33 +209,34 @@ class IdTable:
         return bool(pa.types.is_integer(self.table.schema.field("id").type))
 
     def ids(self, index: Rows | None = None) -> list[Id]:
-        """The customer's ids of the given rows, or of all."""
+        """Return the customer's ids of the given rows, or of all."""
         return self._values("id", index)
 
     def has_column(self, name: str) -> bool:
         return name in self.table.column_names
 
     def column(self, name: str) -> list[Any]:
-        """The values of a further column, one per row; None for a missing value."""
+        """Return the values of a further column, one per row; None for a missing value."""
         return self._values(name, None)
 
     def titles(self, index: Rows | None = None) -> list[str | None] | None:
-        """Titles of the given rows, or of all; None if the table has no column of titles."""
+        """Return titles of the given rows, or of all; None if the table has no column of titles."""
         return self._values("title", index) if self.has_column("title") else None
 
     def as_kept(self, ids: Iterable[Id]) -> list[Id]:
-        """The given ids in the type of this table: ``"42"`` becomes 42 among integers. The ids need
-        not be in the table."""
+        """Return the given ids in the type of this table: ``"42"`` becomes 42 among integers. The
+        ids need not be in the table."""
         if self.is_integer:
             return [value if (kept := _as_integer(value)) is None else kept for value in ids]
         return [str(value) for value in ids]
 
     def of_another_type(self, ids: Iterable[Id]) -> list[Id]:
-        """The given ids that a table of this type cannot hold: text in a table of integers."""
+        """Return the given ids that a table of this type cannot hold: text in a table of
+        integers."""
         return [value for value in ids if self.is_integer and _as_integer(value) is None]
 
     def lookup(self, ids: Iterable[Id]) -> NDArray[np.int64]:
-        """The row of each id, int64, -1 if unknown; SettingError for a value that is no id.
+        """Return the row of each id, int64, -1 if unknown; SettingError for a value that is no id.
 
         Text that spells an integer exactly (``"42"``, not ``"042"``) finds that integer id. An
         integer finds the text id of its spelling. Unknown text finds the id of the same Unicode
@@ -242,7 +245,7 @@ class IdTable:
         return self.rows_of(as_ids("ids", ids, single=False))
 
     def rows_of(self, given: Sequence[Id]) -> NDArray[np.int64]:
-        """The rows of `lookup`, for ids that `as_ids` returned."""
+        """Return the rows of `lookup`, for ids that `as_ids` returned."""
         if not self.is_integer:
             found = [self._row_of_text.get(str(value), -1) for value in given]
             for place, row in enumerate(found):
@@ -302,7 +305,8 @@ class IdTable:
 
 
 def group_by_form(texts: Iterable[str]) -> dict[str, list[str]]:
-    """The texts by their Unicode form NFC, without ASCII texts, which have one form alone."""
+    """Return the texts by their Unicode form NFC, without ASCII texts, which have one form
+    alone."""
     groups: dict[str, list[str]] = {}
     for text in texts:
         if not text.isascii():
@@ -311,7 +315,7 @@ def group_by_form(texts: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _as_integer(value: Id) -> int | None:
-    """An integer, also from text that spells an integer exactly; None for other text."""
+    """Return an integer, also from text that spells an integer exactly; None for other text."""
     if isinstance(value, str):
         if not _EXACT_INTEGER.fullmatch(value):
             return None

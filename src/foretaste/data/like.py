@@ -55,7 +55,7 @@ class Like:
     def config(
         self, given: PrepareConfig, *, has_items: bool = True, takes_features: bool = True
     ) -> PrepareConfig:
-        """The settings ``given``, with the data's settings in place of defaults."""
+        """Return the settings ``given``, with the data's settings in place of defaults."""
         taken: Document = {**self.id_types, **(self.settings or {})}
         if not has_items:
             taken.pop("title_column", None)
@@ -71,7 +71,7 @@ class Like:
         )
 
     def notes(self, given: PrepareConfig) -> dict[str, str]:
-        """Notes on the repeated settings, and on the given settings that replace others."""
+        """Return notes on the repeated settings, and on the given settings that replace others."""
         if self.settings is None:
             note = (
                 f"{self.directory} was made before runs kept the settings of their data: give "
@@ -96,7 +96,7 @@ class Like:
 
 
 def _read_description(directory: Path) -> tuple[Document, Document | None]:
-    """The description of a run's dataset or of a dataset, and the settings to repeat."""
+    """Return the description of a run's dataset or of a dataset, and the settings to repeat."""
     document: Document = {}
     if (directory / FILE_NAME).is_file():
         with suppress(OSError, ValueError):

@@ -211,7 +211,7 @@ class Manifest:
         return self.counts.get(NUM_TIED, 0) > _MOST_TIED * self.counts.get("num_test_users", 0)
 
     def choices(self) -> list[tuple[str, str]]:
-        """Lines for a person, as (label, value): protocol, columns, notes."""
+        """Return lines for a person, as (label, value): protocol, columns, notes."""
         protocol = self.protocol
         # With a time column the protocol would be another.
         if protocol == RANDOM or (
@@ -237,13 +237,15 @@ class Manifest:
         ]
 
     def has_new_targets(self, split: str) -> bool:
-        """True if a part has held-out items that training never saw and that have a feature."""
+        """Return True if a part has held-out items that training never saw and that have a
+        feature."""
         unseen = f"num_{split}_targets_unseen"
         num_unseen = self.counts.get(f"{unseen}_in_training", 0)
         return num_unseen > self.counts.get(f"{unseen}_without_feature", num_unseen)
 
     def rows(self) -> str:
-        """A sentence with the numbers of read and kept rows, and of rows left out by reason."""
+        """Return a sentence with the numbers of read and kept rows, and of rows left out by
+        reason."""
         reasons: dict[str, int] = {}
         for name, reason in _LEFT_OUT.items():
             if count := self.counts.get(name, 0):
@@ -258,7 +260,7 @@ class Manifest:
         return any(self.counts.get(name, 0) for name in _LEFT_OUT.keys() - {_REPEATS})
 
     def summary(self) -> list[tuple[str, str]]:
-        """Lines for a person, as (label, value): `choices`, sizes, and dropped rows."""
+        """Return lines for a person, as (label, value): `choices`, sizes, and dropped rows."""
         counts = {
             name.removeprefix("num_").replace("_", " "): f"{count:,}"
             for name, count in self.counts.items()
@@ -278,7 +280,8 @@ class Manifest:
 
     @classmethod
     def read(cls, directory: Path) -> Manifest:
-        """The manifest of a dataset directory; DatasetError if it is missing or not foretaste's."""
+        """Return the manifest of a dataset directory; DatasetError if it is missing or not
+        foretaste's."""
         path = directory / FILE_NAME
         # `Path.is_file` may raise for odd names.
         if not os.path.isfile(path):  # noqa: PTH113
@@ -309,7 +312,7 @@ class Manifest:
 
 
 def is_dataset(directory: Path) -> bool:
-    """True for the directory of a dataset. Other programs write a manifest.json too."""
+    """Return True for the directory of a dataset. Other programs write a manifest.json too."""
     # `Path.is_file` may raise for odd names.
     return all(os.path.isfile(directory / name) for name in (FILE_NAME, "items.parquet"))  # noqa: PTH113
 
@@ -341,7 +344,7 @@ def check_output(output: Path, overwrite: bool) -> None:
 
 
 def holds_dataset(output: Path) -> bool:
-    """True for a prepared dataset, False for an empty directory or an unused path.
+    """Return True for a prepared dataset, False for an empty directory or an unused path.
 
     The leftovers of a killed preparation are removed or put back first. Raises DatasetError for
     anything else, and for a path that cannot be written.

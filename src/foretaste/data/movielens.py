@@ -114,7 +114,7 @@ NAMED_SETS = {
 
 
 def named_set(source: Any, source_dir: Path | str | None = None) -> NamedSet | None:
-    """The set that ``source`` names; None for a path or any other source.
+    """Return the set that ``source`` names; None for a path or any other source.
 
     A file or folder with the name of a set is taken in place of the set, unless it is the unpacked
     set itself. Raises SettingError if ``source_dir`` is given for another source, InputError for a
@@ -145,7 +145,7 @@ def named_set(source: Any, source_dir: Path | str | None = None) -> NamedSet | N
 def find_files(
     named: NamedSet, source_dir: Path | None, progress: Progress
 ) -> tuple[Path, Path | None]:
-    """The set's files of interactions and of items, downloaded and unpacked if needed.
+    """Return the set's files of interactions and of items, downloaded and unpacked if needed.
 
     With ``source_dir`` the files, or the archive, come from that folder without a download; the
     file of items may then be missing. Downloads are kept, unpacked, in
@@ -162,15 +162,15 @@ def find_files(
 
 
 def _unpacked_folders(named: NamedSet, *places: Path) -> list[Path]:
-    """The folders with a set's files: the places, and the folders into which NVIDIA's guide to
-    VAE-CF unpacks below them."""
+    """Return the folders with a set's files: the places, and the folders into which NVIDIA's guide
+    to VAE-CF unpacks below them."""
     folders = [folder for place in places for folder in (place, place / "extracted" / named.name)]
     return [folder for folder in folders if (folder / named.interactions).is_file()]
 
 
 def _unpack(named: NamedSet, source_dir: Path | None, progress: Progress) -> Path:
-    """The folder of the files in the cache. The files are unpacked first from an archive, which is
-    in the cache, in ``source_dir`` or downloaded."""
+    """Return the folder of the files in the cache. The files are unpacked first from an archive,
+    which is in the cache, in ``source_dir`` or downloaded."""
     if source_dir is not None and not (source_dir / named.archive).is_file():
         raise InputError(
             f"{source_dir}: has neither {named.archive} nor {named.interactions}; put one of them "
@@ -250,7 +250,7 @@ def download(url: str, target: Path, *, md5: str, otherwise: str, progress: Prog
 
 
 def _blocks(request: Request, otherwise: str) -> Iterator[bytes]:
-    """The blocks of the response; InputError if the download fails."""
+    """Yield the blocks of the response; InputError if the download fails."""
     try:
         with urlopen(request, timeout=SILENCE_S) as response:
             while block := response.read(BLOCK_BYTES):
@@ -264,7 +264,7 @@ def _blocks(request: Request, otherwise: str) -> Iterator[bytes]:
 
 
 def file_md5(path: Path) -> str:
-    """The md5 of a file's bytes, in hexadecimal."""
+    """Return the md5 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         # MD5 is the checksum published beside the archives: it shows damage, but no forgery.
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -69,12 +69,13 @@ class PartFiles:
             pass
 
     def read(self, name: str) -> pa.Table:
-        """A whole file; raises DatasetError like `check`."""
+        """Return a whole file; raises DatasetError like `check`."""
         with self._open_verified(name) as content, _parquet(content) as file:
             return file.read(use_threads=False)
 
     def read_pairs(self, name: str, *, num_users: int, num_items: int) -> Histories:
-        """The pairs of a file other than the training files; raises DatasetError like `check`."""
+        """Return the pairs of a file other than the training files; raises DatasetError like
+        `check`."""
         table = self.read(name)
         columns = {column: numbers(table[column]) for column in table.column_names}
         users, items = (columns[column] for column in PAIR_COLUMNS)
@@ -87,8 +88,8 @@ class PartFiles:
         )
 
     def read_train(self, users: range) -> Histories:
-        """The training pairs of these users, the first user in row 0. Memory holds the result and
-        one row group. Raises DatasetError like `check`.
+        """Return the training pairs of these users, the first user in row 0. Memory holds the
+        result and one row group. Raises DatasetError like `check`.
         """
         # Reading row group by row group takes less than half of the memory of whole tables. Parquet
         # is the only format: 19.8 million pairs load in 40 to 300 ms.
@@ -109,7 +110,7 @@ class PartFiles:
         )
 
     def read_column(self, name: str, users: range, dtype: type[_Number]) -> NDArray[_Number]:
-        """Another column of the pairs of `read_train`, read one row group at a time too."""
+        """Return another column of the pairs of `read_train`, read one row group at a time too."""
         found = self._allocate(users, dtype)
         num_found = 0
         for _, values in self._rows_of(users, [PAIR_COLUMNS[0], name]):
@@ -126,13 +127,13 @@ class PartFiles:
         ]
 
     def _allocate(self, users: range, dtype: type[_Number]) -> NDArray[_Number]:
-        """An empty array for one number per pair of these users, or somewhat larger."""
+        """Return an empty array for one number per pair of these users, or somewhat larger."""
         # The system allocates a page at the first write, so the surplus costs no memory.
         return np.empty(sum(group.num_rows for group in self._groups_of(users)), dtype=dtype)
 
     def _rows_of(self, users: range, columns: list[str]) -> Iterator[tuple[NDArray[np.int32], ...]]:
-        """The columns, users first, of these users' training pairs, one row group after the other;
-        empty row groups are left out."""
+        """Yield the columns, users first, of these users' training pairs, one row group after the
+        other; empty row groups are left out."""
         for name, groups_of_file in groupby(self._groups_of(users), lambda group: group.file):
             with self._open_verified(name) as content, _parquet(content) as file:
                 for group in groups_of_file:
@@ -144,7 +145,7 @@ class PartFiles:
                         yield tuple(array[kept] for array in arrays)
 
     def train_users_at(self, rows: Sequence[int]) -> list[int]:
-        """The user of each row; rows are counted over all training files."""
+        """Return the user of each row; rows are counted over all training files."""
         ends = list(accumulate(group.num_rows for group in self._groups))
         found = []
         for row in rows:
@@ -223,7 +224,7 @@ def _parquet(content: BufferedReader) -> pq.ParquetFile:
 
 
 def read_buffer(file: BufferedReader) -> pa.Buffer:
-    """The bytes of a newly opened file, in memory of Arrow."""
+    """Return the bytes of a newly opened file, in memory of Arrow."""
     # The bytes stay out of Python's memory for the reason in `_parquet`, and out of Arrow's default
     # pool, because that pool keeps freed memory.
     size = os.fstat(file.fileno()).st_size
@@ -232,7 +233,7 @@ def read_buffer(file: BufferedReader) -> pa.Buffer:
 
 
 def numbers(column: pa.ChunkedArray) -> NDArray[Any]:
-    """The values of a column of numbers without nulls."""
+    """Return the values of a column of numbers without nulls."""
     # `ChunkedArray.to_numpy` would import pandas, if installed.
     chunks = [np.from_dlpack(chunk) for chunk in column.chunks if len(chunk)]
     if len(chunks) == 1:

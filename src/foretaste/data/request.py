@@ -83,7 +83,7 @@ class PrepareRequest:
         return isinstance(self.source, Dataset)
 
     def open_prepared(self) -> Dataset:
-        """The source if it is a dataset, otherwise the dataset in its directory.
+        """Return the source if it is a dataset, otherwise the dataset in its directory.
 
         Raises SettingError if settings of preparation are given, and the errors of `open_dataset`.
         """
@@ -106,7 +106,7 @@ class PrepareRequest:
         return [_name_source(one) for one in _as_sequence(self.source)]
 
     def record(self, manifest: Manifest) -> Document:
-        """The request as JSON values, without passwords; ``manifest`` describes the dataset.
+        """Return the request as JSON values, without passwords; ``manifest`` describes the dataset.
 
         The record names a frame by its kind, and a query, which may have a password, by its digest.
         The digests of the sources come from the manifest, and so does the ``preparation`` that
@@ -127,7 +127,7 @@ class PrepareRequest:
 
 
 def take_data(source: Any, given: dict[str, Any]) -> PrepareRequest:
-    """The request of those keywords of a training that are about its data: `OF_DATA` and
+    """Return the request of those keywords of a training that are about its data: `OF_DATA` and
     ``preparation``, its config. They are taken out of ``given``."""
     config = given.pop("preparation", PrepareConfig())
     own = {name: given.pop(name) for name in OF_DATA if name in given}

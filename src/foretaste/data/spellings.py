@@ -79,8 +79,8 @@ _TYPE_IN_NAME = re.compile(r":(token|float)(_seq)?$")
 def find_spelling(
     columns: Sequence[str], role: str, where: str, advice: str | None = None
 ) -> str | None:
-    """The column with the best spelling of ``role``, or None; InputError, with ``advice``, if two
-    columns are equally good."""
+    """Return the column with the best spelling of ``role``, or None; InputError, with ``advice``,
+    if two columns are equally good."""
     for spelling in SPELLINGS[role]:
         matches = [column for column in columns if plain(column) == spelling]
         if len(matches) > 1:
@@ -94,12 +94,12 @@ def find_spelling(
 
 
 def flag(*options: str) -> str:
-    """Options in the spelling of the command line, then in Python's."""
+    """Return options in the spelling of the command line, then in Python's."""
     words = " and ".join(f"--{option.replace('_', '-')}" for option in options)
     return f"{words} ({', '.join(f'{option}=...' for option in options)} in Python)"
 
 
 def plain(name: str) -> str:
-    """The name without case, spaces, punctuation and type."""
+    """Return the name without case, spaces, punctuation and type."""
     name = _TYPE_IN_NAME.sub("", name)
     return re.sub(r"[\W_]", "", name).lower()

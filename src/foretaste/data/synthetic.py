@@ -79,7 +79,7 @@ class Generated:
 
 
 def generate(config: GenerateConfig) -> Generated:
-    """Interactions and items of the given shape; equal settings give equal tables."""
+    """Return interactions and items of the given shape; equal settings give equal tables."""
     catalogue = _Catalogue.draw(config)
     histories = _histories(catalogue)
     users = histories.row_index()
@@ -107,7 +107,7 @@ def generate(config: GenerateConfig) -> Generated:
 
 
 def generate_histories(config: GenerateConfig) -> Histories:
-    """The interactions of `generate` as arrays; indexes are the ids minus one."""
+    """Return the interactions of `generate` as arrays; indexes are the ids minus one."""
     return _histories(_Catalogue.draw(config))
 
 
@@ -201,7 +201,7 @@ def _histories(catalogue: _Catalogue) -> Histories:
 def _draw_users(
     catalogue: _Catalogue, lengths: NDArray[np.int64], rng: np.random.Generator
 ) -> NDArray[np.int32]:
-    """Distinct items of each user of a chunk, ascending within a user."""
+    """Return distinct items of each user of a chunk, ascending within a user."""
     config = catalogue.config
     user_vector_UD = rng.standard_normal((len(lengths), _WIDTH)) * (config.taste / np.sqrt(_WIDTH))
     chance_UC: NDArray[np.float64] = np.exp(user_vector_UD @ catalogue.cluster_vector_CD.T)
@@ -232,7 +232,7 @@ def _draw_pairs(
     num_draws: NDArray[np.int64],
     rng: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Keys ``user * I + item`` of independent draws, with repeats."""
+    """Return keys ``user * I + item`` of independent draws, with repeats."""
     (users,) = num_draws.nonzero()
     counts = rng.multinomial(num_draws[users], chance_UC[users])
     bounds = catalogue.cluster_bounds
@@ -248,18 +248,18 @@ def _draw_pairs(
 
 
 def _distinct(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The distinct keys, sorted."""
+    """Return the distinct keys, sorted."""
     keys.sort()
     return keys[np.diff(keys, prepend=-1) > 0]
 
 
 def _rng(config: GenerateConfig, purpose: str, *more: int) -> np.random.Generator:
-    """A generator for one purpose, independent of the generators for other purposes."""
+    """Return a generator for one purpose, independent of the generators for other purposes."""
     return np.random.default_rng([config.seed, *purpose.encode(), *more])
 
 
 def _titles(genre_of_item: NDArray[np.integer], rng: np.random.Generator) -> list[str]:
-    """One title for each item, such as ``The Quiet Harbour``; no two titles of a genre are
+    """Return one title for each item, such as ``The Quiet Harbour``; no two titles of a genre are
     equal."""
     order = rng.permutation(_NUM_TITLES)
     used: dict[int, int] = {}

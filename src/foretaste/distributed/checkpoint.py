@@ -59,7 +59,8 @@ class SharedCheckpoints(Checkpoints):
 
 
 def gather_rows(ranks: Ranks, tensors: Mapping[str, Tensor], rows_of: RowsOf) -> dict[str, Tensor]:
-    """Tensors with the rows of all ranks, on the first rank; the others get some of the tensors.
+    """Return tensors with the rows of all ranks, on the first rank; the others get some of the
+    tensors.
 
     All ranks call it. ``rows_of`` says which rows of a tensor a rank has.
     """
@@ -76,7 +77,8 @@ def gather_rows(ranks: Ranks, tensors: Mapping[str, Tensor], rows_of: RowsOf) ->
 
 
 def read_alike(ranks: Ranks, path: Path, read: Callable[[], SavedTensors]) -> SavedTensors:
-    """The tensors that each rank reads of a file; RunError on all if it was replaced meanwhile."""
+    """Return the tensors that each rank reads of a file; RunError on all if it was replaced
+    meanwhile."""
     found: list[SavedTensors] = []
 
     def digest() -> str:

@@ -97,7 +97,8 @@ class Ranks(Shards):
         return self.rank == 0
 
     def part_of(self, size: int) -> range:
-        """This rank's share of ``size`` things: consecutive; shares differ by one at most."""
+        """Return this rank's share of ``size`` things: consecutive; shares differ by one at
+        most."""
         return range(size * self.rank // self.size, size * (self.rank + 1) // self.size)
 
     def total(self, tensor: Tensor) -> Tensor:
@@ -144,7 +145,8 @@ class Ranks(Shards):
         return tensor
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
-        """The tensors of all ranks in their order; they may differ in their first size alone."""
+        """Return the tensors of all ranks in their order; they may differ in their first size
+        alone."""
         if self.size == 1:
             return [tensor]
         # Each rank fills in its own length, so a sum gives all of them to all.
@@ -162,7 +164,8 @@ class Ranks(Shards):
         return [part[:length] for part, length in zip(parts, lengths, strict=True)]
 
     def union(self, index: Tensor, size: int, at_most: int) -> Tensor:
-        """The distinct numbers among integers of all ranks in [0, size), ascending, int64 [N].
+        """Return the distinct numbers among integers of all ranks in [0, size), ascending, int64
+        [N].
 
         All ranks together have at most ``at_most`` of them, repeats included; it is the same on
         each. The numbers are sent, or one byte for each possible number, whichever is less.
@@ -204,7 +207,7 @@ class Ranks(Shards):
         self.sum_(torch.zeros(1))
 
     def broadcast(self, value: _Value) -> _Value:
-        """The JSON value of the first rank, on every rank."""
+        """Return the JSON value of the first rank, on every rank."""
         if self.size == 1:
             return value
         agreed: _Value = self._broadcast(value, None)
@@ -224,7 +227,8 @@ class Ranks(Shards):
         return json.loads(bytes(text.tolist()))
 
     def run_on_first(self, action: Callable[[], _Value]) -> _Value:
-        """The JSON value of ``action``, which the first rank alone does, however long it takes.
+        """Return the JSON value of ``action``, which the first rank alone does, however long it
+        takes.
 
         If the work raises, all ranks raise: the others a RankError, or Interrupted itself. A rank
         that waits acts on its own signal afterwards. The first gets the signal too and saves.
@@ -257,7 +261,7 @@ class Ranks(Shards):
         return value
 
     def run_on_each(self, action: Callable[[], _Value]) -> list[_Value]:
-        """The JSON values of ``action`` on all ranks, in their order.
+        """Return the JSON values of ``action`` on all ranks, in their order.
 
         If the work raises on one rank, all raise: the others a RankError.
         """
@@ -288,7 +292,7 @@ class Ranks(Shards):
             raise RankError(f"{different}. All ranks need the same")
 
     def device(self, name: str) -> torch.device:
-        """The device called ``name``; among ranks, ``auto`` and ``cuda`` are a GPU for each.
+        """Return the device called ``name``; among ranks, ``auto`` and ``cuda`` are a GPU for each.
 
         Raises SettingError if a machine has fewer GPUs than ranks, and for a GPU by number.
         """
@@ -339,17 +343,17 @@ def _explain_failures() -> Iterator[None]:
 
 
 def _repeat_error(message: str) -> RankError:
-    """The error of one rank, to be raised on the others; that one prints it."""
+    """Return the error of one rank, to be raised on the others; that one prints it."""
     return attach_report(RankError(message), Report(is_printed=True))
 
 
 def union_bytes(size: int, at_most: int) -> int:
-    """Bytes that `Ranks.union` communicates."""
+    """Return the bytes that `Ranks.union` communicates."""
     return min(size, 4 * at_most)
 
 
 def difference(facts: Sequence[Mapping[str, object]], names: Sequence[object]) -> str | None:
-    """Facts in which a rank differs from the first, for people; None if all are alike."""
+    """Return facts in which a rank differs from the first, for people; None if all are alike."""
     found = []
     for name, value in facts[0].items():
         for other, who in zip(facts, names, strict=True):

@@ -53,8 +53,8 @@ class SharedInterruption(Interruption):
         """Does nothing: ranks stop between updates only, in `poll`."""
 
     def poll(self, is_due: bool, *, at_once: bool) -> tuple[bool, int | None]:
-        """What the ranks agreed: True if the first rank's save is due, and a signal that came to
-        any.
+        """Return what the ranks agreed: True if the first rank's save is due, and a signal that
+        came to any.
 
         Between two agreements nothing is due.
         """

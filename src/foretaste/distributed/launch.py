@@ -199,7 +199,8 @@ def _wait(is_over: Callable[[], bool], limit_s: float) -> bool:
 
 
 def _store(started: Launch, timeout_s: float) -> Store:
-    """The store of the ranks: torchrun holds it or, if ranks were started by hand, the first."""
+    """Return the store of the ranks: torchrun holds it or, if ranks were started by hand, the
+    first."""
     host, port = started.address
     is_in_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
     is_here = started.rank == 0 and not is_in_agent
@@ -252,7 +253,8 @@ def _silent_stderr() -> Iterator[None]:
 
 
 def _seconds(variable: str, default: float) -> float:
-    """Seconds that an environment variable sets; RankError if it is no positive number."""
+    """Return the seconds that an environment variable sets; RankError if it is no positive
+    number."""
     text = os.environ.get(variable, "") or str(default)
     try:
         seconds = float(text)
@@ -275,7 +277,7 @@ def _check_backend() -> None:
 
 
 def _facts() -> dict[str, object]:
-    """Versions and settings of this process that all ranks must share."""
+    """Return versions and settings of this process that all ranks must share."""
     return {
         "foretaste": foretaste.__version__,
         "torch": torch.__version__,

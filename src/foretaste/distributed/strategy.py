@@ -66,7 +66,7 @@ def strategy_of_ranks() -> Iterator[Strategy]:
 
 
 def strategy_of(ranks: Ranks) -> Strategy:
-    """The strategy of these ranks; one rank has the strategy of a single process."""
+    """Return the strategy of these ranks; one rank has the strategy of a single process."""
     return ALONE if ranks.size == 1 else Shared(ranks)
 
 
@@ -98,7 +98,7 @@ class Shared(Strategy):
     def open_on_all(
         self, make: Callable[[], RunOrDataset], reopen: Callable[[str], RunOrDataset]
     ) -> RunOrDataset:
-        """The dataset or run that the first rank makes or opens; the others open its path.
+        """Return the dataset or run that the first rank makes or opens; the others open its path.
 
         Raises RankError with the rank and the path if a rank finds nothing there, or another.
         """

@@ -23,7 +23,7 @@ _MOST_DRAWS = 1 << 24
 
 
 def candidates_key(seed: int, split: str) -> int:
-    """The stream of a split's draws.
+    """Return the stream of a split's draws.
 
     Validation and test have different negatives, so the negatives that choose an epoch do not test
     it.
@@ -35,7 +35,7 @@ def candidates_key(seed: int, split: str) -> int:
 def draw_negatives(
     rule: CandidateRule, excluded: HistoryTensors, user_index_B: Tensor, key: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Items outside each user's ``excluded`` ones.
+    """Return items outside each user's ``excluded`` ones.
 
     Returns the items (int64 [B, N]), which of them count (bool [B, N]), and the users who had
     fewer than N to draw from (bool [B]).
@@ -98,7 +98,7 @@ def distinct_ranks(word_BN: Tensor, bound_B: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def repeats(value_BN: Tensor) -> Tensor:
-    """True for values that occurred before in their row, bool [B, N]."""
+    """Return True for values that occurred before in their row, bool [B, N]."""
     # Stable, so the first of equal values stays the first, and the later ones are the repeats.
     sorted_BN, order_BN = value_BN.sort(dim=1, stable=True)
     same_BN = torch.zeros_like(value_BN, dtype=torch.bool)
@@ -107,7 +107,8 @@ def repeats(value_BN: Tensor) -> Tensor:
 
 
 def choose_users(user_index: NDArray[np.integer], num_wanted: int, seed: int) -> NDArray[np.int64]:
-    """Positions in ``user_index`` of at most ``num_wanted`` users, ascending, chosen by hash."""
+    """Return positions in ``user_index`` of at most ``num_wanted`` users, ascending, chosen by
+    hash."""
     if len(user_index) <= num_wanted:
         return np.arange(len(user_index))
     counter = torch.tensor(user_index, dtype=torch.int64)

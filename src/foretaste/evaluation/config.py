@@ -71,12 +71,12 @@ class CandidateRule:
     """Number drawn for each user; 0 if none are drawn."""
 
     def num_draws(self, num_items: int) -> int:
-        """Number of draws from ``num_items`` items, which bound distinct draws."""
+        """Return the number of draws from ``num_items`` items, which bound distinct draws."""
         return min(self.num_negatives, num_items) if self.kind == "sampled" else self.num_negatives
 
     @classmethod
     def parse(cls, candidates: str) -> CandidateRule:
-        """The rule that ``candidates`` names; SettingError says which there are."""
+        """Return the rule that ``candidates`` names; SettingError says which there are."""
         candidates = validate("candidates", candidates, str)
         for whole in _WHOLE:
             if candidates == whole:
@@ -140,7 +140,8 @@ class EvaluationOptions(TypedDict, total=False):
 def validate_lengths(
     given: Iterable[int], name: str = "k", kind: str = "list length"
 ) -> tuple[int, ...]:
-    """The distinct lengths of a setting, ascending; SettingError if there are none or below 1."""
+    """Return the distinct lengths of a setting, ascending; SettingError if there are none or below
+    1."""
     lengths: tuple[int, ...] = validate(name, given, Lengths)
     if not lengths:
         raise setting_error(name, lengths, f"one {kind} or more, such as 10")
@@ -148,19 +149,19 @@ def validate_lengths(
 
 
 def default_metric(protocol: str) -> str:
-    """The metric that chooses the best epoch unless another is asked for."""
+    """Return the metric that chooses the best epoch unless another is asked for."""
     if protocol.startswith("new-items"):
         return "recall_all@20"
     return "ndcg@100" if protocol in ("held-out-users", "unseen") else "ndcg@10"
 
 
 def metric_name(kind: str, k: int) -> str:
-    """The name of a metric at a list length: ``ndcg@10``."""
+    """Return the name of a metric at a list length: ``ndcg@10``."""
     return f"{kind}@{k}"
 
 
 def parse_metric(name: str) -> tuple[str, int]:
-    """The kind and list length that a metric's name stands for: ``("ndcg", 10)``.
+    """Return the kind and list length that a metric's name stands for: ``("ndcg", 10)``.
 
     Raises SettingError naming the metrics there are.
     """
@@ -176,22 +177,22 @@ def parse_metric(name: str) -> tuple[str, int]:
 
 
 def canonical_metrics(names: Iterable[str]) -> tuple[str, ...]:
-    """The names as tables have them; SettingError names the metrics there are."""
+    """Return the names as tables have them; SettingError names the metrics there are."""
     return tuple(metric_name(*parse_metric(name)) for name in names)
 
 
 def measures_lists(names: Iterable[str]) -> bool:
-    """True where any of the metrics is of lists alone, and takes `more`."""
+    """Return True where any of the metrics is of lists alone, and takes `more`."""
     return any(parse_metric(name)[0] in LIST_METRICS for name in names)
 
 
 def lengths_of(names: Iterable[str]) -> tuple[int, ...]:
-    """The list lengths of metrics."""
+    """Return the list lengths of metrics."""
     return tuple(parse_metric(name)[1] for name in names)
 
 
 def describe_candidates(candidates: str, split: str) -> str:
-    """Candidates that a held-out item of ``split`` was ranked against, in words."""
+    """Return candidates that a held-out item of ``split`` was ranked against, in words."""
     rule = CandidateRule.parse(candidates)
     known = "training, fold-in and validation" if split == "test" else "training and fold-in"
     if rule.kind == "full":

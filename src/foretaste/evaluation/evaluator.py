@@ -68,7 +68,7 @@ def evaluate(
     ranking: Callable[..., Ranking] | None = None,
     **settings: Unpack[EvaluationOptions],
 ) -> Evaluation:
-    """Metrics of ``model`` on ``heldout``, computed on its device.
+    """Return metrics of ``model`` on ``heldout``, computed on its device.
 
     Args:
         model: a model of the training items of ``heldout``, or of its whole catalogue. Items that
@@ -153,7 +153,7 @@ def evaluate(
 def _select_measured(
     model: RecommenderModel, heldout: HeldOut, config: EvaluationConfig
 ) -> HeldOut:
-    """The users that metrics are means over; DatasetError if they cannot be measured."""
+    """Return the users that metrics are means over; DatasetError if they cannot be measured."""
     measured = new_targets(heldout) if config.rule.kind == "new" else heldout
     # A user without a target would have 0 / 0 and make every mean nan: left out, and counted.
     counted = measured.rows(np.flatnonzero(measured.target.lengths()))
@@ -162,7 +162,7 @@ def _select_measured(
 
 
 def _new_users(counted: HeldOut, config: EvaluationConfig) -> HeldOut:
-    """The users unseen in training; SettingError if history lengths are asked of none."""
+    """Return the users unseen in training; SettingError if history lengths are asked of none."""
     found = counted.rows(np.flatnonzero(counted.user_index >= counted.num_train_users))
     if config.history_lengths is not None and not found.num_users:
         raise SettingError(
@@ -174,15 +174,15 @@ def _new_users(counted: HeldOut, config: EvaluationConfig) -> HeldOut:
 
 
 def validation_rows(heldout: HeldOut, limit: int = 10_000) -> NDArray[np.int64]:
-    """Rows of ``heldout`` with a target, at most ``limit``, chosen by hash: to validate on, or to
-    show."""
+    """Return rows of ``heldout`` with a target, at most ``limit``, chosen by hash: to validate on,
+    or to show."""
     rows = np.flatnonzero(heldout.target.lengths())
     return rows[choose_users(heldout.user_index[rows], limit, heldout.seed)]
 
 
 def new_targets(heldout: HeldOut) -> HeldOut:
-    """The same users with those targets that training never saw; DatasetError if a list can have
-    none of these."""
+    """Return the same users with those targets that training never saw; DatasetError if a list can
+    have none of these."""
     found = replace(heldout, target=heldout.new_targets)
     if not found.target.within(heldout.num_items).num_interactions:
         raise no_new_targets(heldout.split)
@@ -190,7 +190,7 @@ def new_targets(heldout: HeldOut) -> HeldOut:
 
 
 def no_new_targets(split: str) -> DatasetError:
-    """The error for candidates ``new`` and a part without any."""
+    """Return the error for candidates ``new`` and a part without any."""
     return DatasetError(
         f"candidates is new, and the {split} part has no item that training never saw and that has "
         "a feature; use full, or prepare the dataset with --protocol new-items and --features"
@@ -311,7 +311,7 @@ class Ranking:
         return {metric_name("new_items", k): (first_U < k).astype(np.float64) for k in lengths}
 
     def coverages(self) -> dict[str, Metric]:
-        """The share of the catalogue in any user's list, by metric."""
+        """Return the share of the catalogue in any user's list, by metric."""
         best_I, found = self.best_rank_I.cpu().numpy(), {}
         for k in self._lengths:
             name, share = metric_name("coverage", k), float((best_I < k).mean())
@@ -322,21 +322,21 @@ class Ranking:
         """Called once the model is to score, before the first batch."""
 
     def batches(self) -> list[tuple[NDArray[np.int64], slice]]:
-        """Rows of ``heldout`` to score at once, and those among them to rank here."""
+        """Return rows of ``heldout`` to score at once, and those among them to rank here."""
         heldout = self._heldout
         whole = user_batches(heldout.user_index, heldout.num_train_users, self._at_once)
         return [(rows, slice(0, len(rows))) for rows in whole]
 
     def total(self, tensor: Tensor) -> Tensor:
-        """The sum of a tensor over all processes that rank."""
+        """Return the sum of a tensor over all processes that rank."""
         return tensor
 
     def minimum(self, tensor: Tensor) -> Tensor:
-        """The minimum of a tensor over all processes that rank."""
+        """Return the minimum of a tensor over all processes that rank."""
         return tensor
 
     def gather(self, rows: Tensor) -> Tensor:
-        """The rows of all processes that rank."""
+        """Return the rows of all processes that rank."""
         return rows
 
     def _rank(self, rows: NDArray[np.int64], own: slice) -> None:
@@ -402,7 +402,7 @@ class Ranking:
         )
 
     def _negatives(self, batch: HeldOut, own: slice) -> tuple[Tensor, Tensor]:
-        """Items [B, N] that came with the dataset or are drawn by the rule.
+        """Return items [B, N] that came with the dataset or are drawn by the rule.
 
         The second is which of them count, for the rows ``own`` alone.
         """
@@ -426,7 +426,8 @@ class Ranking:
         return item_BN, counts_BN
 
     def _finite(self, score_BC: Tensor) -> Tensor:
-        """The scores as float32; TrainingError if any is not finite, for such cannot be ranked."""
+        """Return the scores as float32; TrainingError if any is not finite, for such cannot be
+        ranked."""
         score_BC = score_BC.float()
         # A finite sum shows that all scores are finite, in a third of the time of their extremes.
         # An infinite one may also be an overflow, so then each is looked at.
@@ -441,7 +442,8 @@ class Ranking:
 
 
 def pad(histories: HistoryTensors) -> tuple[Tensor, Tensor]:
-    """Items as int64 [B, T], T the longest row, item 0 behind short rows; and which are real."""
+    """Return items as int64 [B, T], T the longest row, item 0 behind short rows; and which are
+    real."""
     length_B = histories.lengths()
     longest = int(length_B.max()) if len(histories) else 0  # sync
     is_item_BT = torch.arange(longest, device=histories.device) < length_B[:, None]

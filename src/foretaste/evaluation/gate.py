@@ -77,7 +77,7 @@ class Verdict:
         return "passed" if self.loss_seen <= _MOST_UNSEEN else "not seen"
 
     def numbers(self) -> str:
-        """The values of both models, and their difference with its interval."""
+        """Return the values of both models, and their difference with its interval."""
         return (
             f"{self.metric} {self.second:.4f} after {self.first:.4f}, "
             f"{self.second - self.first:+.4f} ({self.low:+.4f} to {self.high:+.4f}) on the same "
@@ -85,7 +85,7 @@ class Verdict:
         )
 
     def seen(self) -> str:
-        """The loss that could have been seen, in words."""
+        """Return the loss that could have been seen, in words."""
         if self.loss_seen > 1:
             return "no loss could have been seen"
         return f"a loss of {self.loss_seen:.0%} could have been seen"
@@ -98,7 +98,7 @@ def judge(
     *,
     has_seed: bool = False,
 ) -> Verdict:
-    """The verdict on the second model, from the metric of each user under both models.
+    """Return the verdict on the second model, from the metric of each user under both models.
 
     ``has_seed`` is true for models that are trained by steps: equal settings give other weights for
     another seed, and on data that differ by one row.
@@ -123,14 +123,16 @@ def judge(
 
 
 def student_t(freedom: int) -> float:
-    """The quantile of 97.5 % of Student's t: within 0.00002 for 19 degrees of freedom or more."""
+    """Return the quantile of 97.5 % of Student's t: within 0.00002 for 19 degrees of freedom or
+    more."""
     first, second, third = _TERMS_OF_T
     return _Z + (first + (second + third / freedom) / freedom) / freedom
 
 
 def _loss_seen(first_U: NDArray[np.float64], error: float, noise: float) -> float:
-    """The smallest share of the first model's mean whose loss exceeds ``noise`` by 2.8 standard
-    errors: ``error``, but at least the error of a model whose lists are worse for some users.
+    """Return the smallest share of the first model's mean whose loss exceeds ``noise`` by 2.8
+    standard errors: ``error``, but at least the error of a model whose lists are worse for some
+    users.
 
     A model that loses the share x of its hits v at random has the variance (x E[v²] - x² E[v]²) / n
     of its mean, and lists that are worse have twice that. Lists that are nearly equal have a small

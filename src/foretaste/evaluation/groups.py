@@ -110,7 +110,7 @@ def history_groups(
 
 
 def with_first_items(heldout: HeldOut, length: int) -> HeldOut:
-    """The same users with ``length`` items of each history, or all if there are fewer.
+    """Return the same users with ``length`` items of each history, or all if there are fewer.
 
     A hash of seed, user and item orders the items, so a longer cut has the items of a shorter one.
     Targets and known items stay.

@@ -35,7 +35,8 @@ the long tail beyond 80 % also in Abdollahpouri et al. 2017)."""
 
 
 def item_groups(count_I: Floats) -> Integers:
-    """The group of each item, by its number in `ITEM_GROUPS`, from the items' training users.
+    """Return the group of each item, by its number in `ITEM_GROUPS`, from the items' training
+    users.
 
     The head are the most popular items that hold 20 % of all interactions, the tail those outside
     the ones that hold 80 %. Items with as many users as the last of a group belong to it, so names
@@ -89,11 +90,11 @@ class ListMeasures:
         self._batches = [found[np.argsort(found[:, 0])]]
 
     def history_lengths(self) -> Integers:
-        """Number of items in the history of each user, [U]."""
+        """Return the number of items in the history of each user, [U]."""
         return self._batches[0][:, 1].astype(np.int64)
 
     def per_user(self) -> dict[str, Floats]:
-        """Values [U] of each measure at each length, by name.
+        """Return values [U] of each measure at each length, by name.
 
         An empty list counts as 0, and as a popularity lift of -1. There is no popularity lift where
         nobody has a history.
@@ -111,7 +112,7 @@ class ListMeasures:
         return measured
 
     def _measure(self, top: TopK) -> list[Floats]:
-        """The measures of the lists in the order of `LIST_METRICS`, each [B, L]. That of
+        """Return the measures of the lists in the order of `LIST_METRICS`, each [B, L]. That of
         popularity_lift is the popularity, which `per_user` divides."""
         is_item_BK = (top.score_BK != ABSENT).cpu().numpy()
         item_BK = top.candidate_BK.cpu().numpy()

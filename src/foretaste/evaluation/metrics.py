@@ -52,7 +52,7 @@ class TargetRanks:
 
 
 def user_metrics(ranks: TargetRanks, k: Sequence[int]) -> dict[str, Floats]:
-    """Values [U] in [0, 1] of HR, NDCG, Recall, plain recall and MRR at each list length.
+    """Return values [U] in [0, 1] of HR, NDCG, Recall, plain recall and MRR at each list length.
 
     - ``hr@k``: chance that any target is among the first k (He et al. 2017, arXiv 1708.05031)
     - ``ndcg@k``: DCG@k / ideal DCG over min(k, targets); DCG@k = sum of 1 / log2(1 + rank)
@@ -120,7 +120,7 @@ def _at_length(kind: str, scores: ArrayLike, targets: Sequence[ArrayLike], k: in
 
 
 def ranks_of_scores(scores: ArrayLike, targets: Sequence[ArrayLike]) -> TargetRanks:
-    """Ranks of each user's targets among the items of a row of scores.
+    """Return ranks of each user's targets among the items of a row of scores.
 
     Args:
         scores: [U, I], higher is better. Minus infinity hides an item, such as one of the user's
@@ -158,7 +158,7 @@ def ranks_of_scores(scores: ArrayLike, targets: Sequence[ArrayLike]) -> TargetRa
 
 
 def _expected_sum(ranks: TargetRanks, gain_to_rank: Floats, length: int) -> Floats:
-    """Expected gain [U] of all targets of a user; ``gain_to_rank[p]`` sums ranks 1..p.
+    """Return the expected gain [U] of all targets of a user; ``gain_to_rank[p]`` sums ranks 1..p.
 
     A target has each of its ``tied`` ranks with chance 1 / tied, so its expected gain is the sum of
     their gains over tied.

@@ -66,7 +66,8 @@ def check_ranking_fits(
 
 
 def users_at_once(num_candidates: int, device: torch.device) -> int:
-    """Number of users whose scores fit the memory reserved for one batch, on a CPU its cache."""
+    """Return the number of users whose scores fit the memory reserved for one batch, on a CPU its
+    cache."""
     row_bytes = 4 * max(1, num_candidates)
     at_once = min(_MAX_USERS, SCORE_BYTES.get(device.type, SCORE_BYTES["cpu"]) // row_bytes)
     if device.type == "cpu":
@@ -77,7 +78,7 @@ def users_at_once(num_candidates: int, device: torch.device) -> int:
 def user_batches(
     user_index: NDArray[np.integer], num_train_users: int, at_once: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Rows of ``user_index`` with users known from training, then rows with new ones.
+    """Yield rows of ``user_index`` with users known from training, then rows with new ones.
 
     No batch has both, because `state_of` takes either `user_state` or `fold_in`.
     """
@@ -94,7 +95,8 @@ def state_of(
     num_train_users: int,
     is_grown: NDArray[np.bool_] | None = None,
 ) -> UserState:
-    """State of one batch of `user_batches`: of known users, or folded in from their histories.
+    """Return the state of one batch of `user_batches`: of known users, or folded in from their
+    histories.
 
     ``is_grown`` is as in `HeldOut`.
     """
@@ -135,7 +137,8 @@ def to_device(histories: Histories, device: torch.device) -> HistoryTensors:
 
 
 def mask_items_(score_BI: Tensor, histories: HistoryTensors) -> Tensor:
-    """The scores, `ABSENT` for the items of each user's history; masked in place if contiguous."""
+    """Return the scores, `ABSENT` for the items of each user's history; masked in place if
+    contiguous."""
     # `view` needs one block of memory: other scores are copied, so callers use the result.
     score_BI = score_BI.contiguous()
     # Places in the flat scores take a third of the time of rows and columns.
@@ -154,7 +157,7 @@ class TopK:
 
 
 def top_k(score_BC: Tensor, k: int) -> TopK:
-    """The first min(k, C) candidates; `ABSENT` ones come last. Scores are never NaN."""
+    """Return the first min(k, C) candidates; `ABSENT` ones come last. Scores are never NaN."""
     k = min(k, score_BC.shape[1])
     # `Tensor.topk` returns equal scores in no order, so a list would differ by device and batch.
     # One more than k shows which lists are cut among equal scores. Only there are all candidates
@@ -205,7 +208,8 @@ def _largest(score_BC: Tensor, num: int) -> tuple[Tensor, Tensor]:
 
 
 def target_ranks(score_BC: Tensor, target_score_BT: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Candidates above each target, and candidates tied with it (itself included), int64 [B, T].
+    """Return candidates above each target, and candidates tied with it (itself included), int64 [B,
+    T].
 
     Exact where fewer than ``k`` are above. Other targets, and those that are `ABSENT`, get
     min(k, C) above and one tied. Scores are never NaN.
@@ -259,7 +263,7 @@ def target_ranks(score_BC: Tensor, target_score_BT: Tensor, k: int) -> tuple[Ten
 
 
 def _num_left(maximum_BG: Tensor, descending_BT: Tensor, k: int) -> Tensor:
-    """Number of targets of each row that fewer than ``k`` groups exceed, int64 [B].
+    """Return the number of targets of each row that fewer than ``k`` groups exceed, int64 [B].
 
     It is found by halving, so that fifty targets take six passes over the groups.
     """
@@ -279,7 +283,8 @@ def _num_left(maximum_BG: Tensor, descending_BT: Tensor, k: int) -> Tensor:
 
 
 def _compact_columns(is_chosen_RG: Tensor) -> tuple[Tensor, Tensor]:
-    """Columns that are True in each row, padded with 0 to the longest, and which are real."""
+    """Return columns that are True in each row, padded with 0 to the longest, and which are
+    real."""
     num_R = is_chosen_RG.sum(1)
     is_real_RW = torch.arange(int(num_R.max()), device=num_R.device) < num_R[:, None]  # sync
     column_RW = torch.zeros_like(is_real_RW, dtype=torch.int64)

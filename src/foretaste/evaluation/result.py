@@ -34,7 +34,8 @@ _MOST_UNKNOWN = 0.1
 
 
 def mean_interval(values: NDArray[np.float64]) -> Interval:
-    """Mean ± 1.96 standard errors of values of independent users; (None, None) below two."""
+    """Return the mean ± 1.96 standard errors of values of independent users; (None, None) below
+    two."""
     if len(values) < 2:
         return None, None
     mean = float(values.mean())
@@ -63,11 +64,11 @@ class Metric:
     high: float | None
 
     def text(self) -> str:
-        """The value as text."""
+        """Return the value as text."""
         return f"{self.value:.4f}"
 
     def interval(self) -> str:
-        """The interval as text, empty if there is none."""
+        """Return the interval as text, empty if there is none."""
         if self.low is None or self.high is None:
             return ""
         if parse_metric(self.name)[0] in LIST_METRICS:
@@ -83,7 +84,7 @@ class Metric:
 def mean_metrics(
     per_user: Mapping[str, NDArray[np.float64]], num_targets: NDArray[np.int64]
 ) -> dict[str, Metric]:
-    """Means over users with their intervals; Wilson's for HR where each has one target."""
+    """Return means over users with their intervals; Wilson's for HR where each has one target."""
     one_target = bool((num_targets == 1).all())
     means = {}
     for name, values in per_user.items():
@@ -150,7 +151,7 @@ class Matching:
     """Runs whose weights it began with; what those were trained on is not known here."""
 
     def lines(self) -> list[str]:
-        """Lines to print beside the numbers."""
+        """Return lines to print beside the numbers."""
         unknown = pluralize(self.num_users_without_history, "user")
         without = f"; {unknown} without any history: popularity order"
         lines = [
@@ -242,7 +243,8 @@ class Evaluation:
     """Content digest of the dataset that the users are of; not kept by `as_dict`."""
 
     def __getitem__(self, name: str) -> float:
-        """The value of a metric: ``evaluation["ndcg@10"]``; SettingError names those there are."""
+        """Return the value of a metric: ``evaluation["ndcg@10"]``; SettingError names those there
+        are."""
         if name not in self.metrics:
             lengths: dict[str, list[str]] = {}
             for measured in self.metrics:
@@ -253,7 +255,7 @@ class Evaluation:
         return self.metrics[name].value
 
     def __str__(self) -> str:
-        """Every number on a line of its own, below a heading for all."""
+        """Return every number on a line of its own, below a heading for all."""
         above, below = [self._about(), *self._as_trained("")], self._fallback("")
         return "\n".join([*above, *map(str, self.metrics.values()), *below])
 
@@ -268,7 +270,7 @@ class Evaluation:
         return html_table(self._about(), ["metric", "value", "95 % interval"], rows, note)
 
     def as_dict(self) -> Document:
-        """Everything but what only comparisons need, as plain JSON-safe values."""
+        """Return everything but what only comparisons need, as plain JSON-safe values."""
         kept = {name: getattr(self, name) for name in _JSON_FIELDS}
         if not self.num_new_targets:  # absent from the files of data without new items
             del kept["num_new_targets"]
@@ -281,7 +283,7 @@ class Evaluation:
 
     @classmethod
     def from_dict(cls, values: Document) -> Evaluation:
-        """The evaluation that `as_dict` wrote down; unknown entries are passed over."""
+        """Return the evaluation that `as_dict` wrote down; unknown entries are passed over."""
         kept = {name: values[name] for name in _JSON_FIELDS if name in values}
         matching = values["matching"] and Matching(**values["matching"])
         groups = tuple(
@@ -293,7 +295,7 @@ class Evaluation:
         )
 
     def speed(self) -> str:
-        """A line on how long it took."""
+        """Return a line on how long it took."""
         elapsed_s = max(self.elapsed_s, 1e-9)
         return (
             f"{pluralize(self.num_users, 'user')} ranked in {self.elapsed_s:.3g} s: "
@@ -312,7 +314,7 @@ class Evaluation:
         return self.share_unknown <= _MOST_UNKNOWN
 
     def _fallback(self, label: str) -> list[str]:
-        """A line on users who are answered in popularity order, if there are any."""
+        """Return a line on users who are answered in popularity order, if there are any."""
         if not self.num_users_unknown:
             return []
         users = f"{self.num_users_unknown:,} of {self.num_users:,} users ({self.share_unknown:.0%})"
@@ -329,7 +331,8 @@ class Evaluation:
         return [f"{start}{'' if self.is_mostly_measured else 'warning: '}{line}"]
 
     def definitions(self, metrics: Iterable[str] | None = None, label: str = "") -> list[str]:
-        """Lines to print beside the numbers: protocol, candidates, metrics and what was counted.
+        """Return lines to print beside the numbers: protocol, candidates, metrics and what was
+        counted.
 
         If ``metrics`` are given, only they are explained. ``label`` names the model in lines about
         it.
@@ -349,12 +352,14 @@ class Evaluation:
         return [*lines, *self._circumstances(label), *self._fallback(label)]
 
     def conditions(self, label: str = "") -> list[str]:
-        """The lines of `definitions` without what any evaluation of such metrics would say."""
+        """Return the lines of `definitions` without what any evaluation of such metrics would
+        say."""
         own = (self._as_trained(label), self._circumstances(label), self._fallback(label))
         return [self._about(), *chain.from_iterable(own)]
 
     def _as_trained(self, label: str) -> list[str]:
-        """A line on users whose validation items the model does not read, if there are any."""
+        """Return a line on users whose validation items the model does not read, if there are
+        any."""
         if not self.num_users_as_trained:
             return []
         users = pluralize(self.num_users_as_trained, "user")
@@ -390,7 +395,7 @@ class Evaluation:
 
 
 def _metrics_of(values: Document) -> dict[str, Metric]:
-    """The metrics that `as_dict` wrote down, of all users or of a group."""
+    """Return the metrics that `as_dict` wrote down, of all users or of a group."""
     return {name: Metric(**metric) for name, metric in values["metrics"].items()}
 
 
@@ -431,18 +436,19 @@ class Difference:
         return math.erfc(abs(self.value) / standard_error / math.sqrt(2.0))
 
     def text(self) -> str:
-        """The value as text, with a star if the interval leaves out zero."""
+        """Return the value as text, with a star if the interval leaves out zero."""
         return f"{self.value:+.4f}{' *' if self.is_clear else ''}"
 
     def interval(self) -> str:
-        """The interval as text, empty if there is none."""
+        """Return the interval as text, empty if there is none."""
         return "" if self.low is None else f"{self.low:+.4f} to {self.high:+.4f}"
 
 
 def paired_difference(
     name: str, first: NDArray[np.float64], second: NDArray[np.float64]
 ) -> Difference:
-    """Mean of ``second - first`` of the same users in the same order, ± 1.96 standard errors.
+    """Return the mean of ``second - first`` of the same users in the same order, ± 1.96 standard
+    errors.
 
     Paired, because users differ far more among themselves than models do on one user: two
     evaluations whose own intervals overlap may still differ clearly.
@@ -454,7 +460,7 @@ def paired_difference(
 
 
 def compare_evaluations(first: Evaluation, second: Evaluation) -> dict[str, Difference]:
-    """The difference in each metric both have per user, by name; coverage has none.
+    """Return the difference in each metric both have per user, by name; coverage has none.
 
     Raises SettingError unless both are of the same dataset, part, protocol, candidates and users.
     """

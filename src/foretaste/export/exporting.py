@@ -122,8 +122,8 @@ def _check_parity(
     directory: Path,
     progress: Callable[[int, int], None] | None,
 ) -> Parity:
-    """The parity of the lists of users, evenly spaced over the run; UnsupportedError if any list
-    differs by more than near-ties."""
+    """Return the parity of the lists of users, evenly spaced over the run; UnsupportedError if any
+    list differs by more than near-ties."""
     num_all = run.num_train_users if program.takes_users else len(run.users)
     users = np.unique(np.linspace(0, num_all - 1, min(_MOST_COMPARED, num_all)).astype(np.int64))
     histories = run.histories.within(model.num_items).rows(users)

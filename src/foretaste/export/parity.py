@@ -75,7 +75,7 @@ def compare_lists(
 
 
 def inputs_of(program: ListProgram, histories: Histories, user_index: NDArray[np.int64]) -> Inputs:
-    """The inputs of a program by name, for users with these histories."""
+    """Return the inputs of a program by name, for users with these histories."""
     items = histories.item_index[histories.oldest_first()].astype(np.int64)
     values = (items, histories.lengths(), user_index)
     return dict(zip(program.inputs, values, strict=False))
@@ -84,8 +84,8 @@ def inputs_of(program: ListProgram, histories: Histories, user_index: NDArray[np
 def _add_odd_rows(
     histories: Histories, user_index: NDArray[np.int64]
 ) -> tuple[Histories, NDArray[np.int64]]:
-    """The users, then the first user three times: with no item, with one, with all items. The
-    places of odd rows are turned round."""
+    """Return the users, then the first user three times: with no item, with one, with all items.
+    The places of odd rows are turned round."""
     num_items = histories.num_items
     items = np.concatenate([histories.item_index, [0], np.arange(num_items)]).astype(np.int32)
     lengths = np.concatenate([histories.lengths(), [0, 1, num_items]])
@@ -101,8 +101,8 @@ def _add_odd_rows(
 def _own_scores(
     model: RecommenderModel, histories: Histories, user_index: NDArray[np.int64] | None
 ) -> Tensor:
-    """The model's scores [B, I] of known users by index, or of new users; `ABSENT` for items of the
-    history."""
+    """Return the model's scores [B, I] of known users by index, or of new users; `ABSENT` for items
+    of the history."""
     tensors = to_device(histories, model.device)
     with scoring(model):
         if user_index is None:
@@ -113,7 +113,8 @@ def _own_scores(
 
 
 def _kinds(score_BI: Tensor, found_BK: Tensor, found_score_BK: Tensor) -> NDArray[np.int64]:
-    """The numbers of lists that are equal, that differ in near-ties only, and of all others."""
+    """Return the numbers of lists that are equal, that differ in near-ties only, and of all
+    others."""
     own = top_k(score_BI, found_BK.shape[1])
     own_BK = torch.where(own.score_BK == ABSENT, NO_ITEM, own.candidate_BK)
     candidate_BI = score_BI.masked_fill(score_BI == ABSENT, float("nan"))

@@ -47,11 +47,11 @@ class ListProgram(nn.Module):
         return INPUTS if self.takes_users else INPUTS[:2]
 
     def num_bytes(self) -> int:
-        """Number of bytes of the weights."""
+        """Return the number of bytes of the weights."""
         return sum(tensor.nbytes for tensor in self.state_dict().values())
 
     def example(self) -> tuple[Tensor, ...]:
-        """Example inputs for two users."""
+        """Return the example inputs for two users."""
         length_B = torch.tensor([1, min(2, self.num_items)])
         history_N = torch.arange(3) % self.num_items
         user_index_B = torch.arange(2) % self.num_users
@@ -60,7 +60,7 @@ class ListProgram(nn.Module):
     def forward(
         self, history_N: Tensor, history_length_B: Tensor, user_index_B: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Item indexes [B, K], int64, and scores [B, K], float32.
+        """Return the item indexes [B, K], int64, and scores [B, K], float32.
 
         Short lists end with `NO_ITEM` and minus infinity. All inputs are int64.
 

@@ -43,7 +43,8 @@ class _RowsInRun:
         return cls(run, run.users.lookup(user_ids), run.items.lookup(dataset.items.ids()))
 
     def renumber(self, pairs: Histories) -> Histories:
-        """Pairs of the dataset with the run's item indexes; unknown items get higher indexes."""
+        """Return pairs of the dataset with the run's item indexes; unknown items get higher
+        indexes."""
         num_own, num_here = len(self.run.items), len(self.item_row_I)
         number_I = np.where(self.item_row_I < 0, num_own + np.arange(num_here), self.item_row_I)
         return Histories.from_pairs(
@@ -55,13 +56,13 @@ class _RowsInRun:
         )
 
     def trained_pairs(self) -> Histories:
-        """The training pairs of these users in the run, with the run's item indexes."""
+        """Return the training pairs of these users in the run, with the run's item indexes."""
         nobody = len(self.run.users)
         pairs = self.run.trained_pairs.padded(nobody + 1)
         return pairs.rows(np.where(self.user_row_U < 0, nobody, self.user_row_U))
 
     def has_trained_on(self, pairs: Histories) -> NDArray[np.bool_]:
-        """A mask of the dataset's pairs: True for those in the run's training."""
+        """Return a mask of the dataset's pairs: True for those in the run's training."""
         trained, num_items = self.trained_pairs(), len(self.run.items)
         item_row = self.item_row_I[pairs.item_index]
         key = pairs.row_index().astype(np.int64) * num_items + item_row
@@ -71,7 +72,7 @@ class _RowsInRun:
     def match_users(
         self, dataset: Dataset, heldout: HeldOut, trained_on: NDArray[np.bool_]
     ) -> Matched:
-        """The held-out users with the run's indexes, without the pairs in training."""
+        """Return the held-out users with the run's indexes, without the pairs in training."""
         run, user_row_U = self.run, self.user_row_U
         # The same catalogue for all runs of a dataset, whether they list all of it or not.
         catalogue = run.config.dataset.num_listed_items
@@ -127,7 +128,7 @@ class _RowsInRun:
 
 
 def match(runs: Sequence[Run], dataset: Dataset, split: Split) -> Iterator[Matched]:
-    """The held-out users of ``dataset`` with the indexes of each of ``runs``, in turn.
+    """Yield the held-out users of ``dataset`` with the indexes of each of ``runs``, in turn.
 
     A user's history is the run's, then the dataset's. Under protocol unseen it is the dataset's
     alone, the same for all runs. Held-out pairs in

@@ -44,7 +44,7 @@ def evaluate_run(
     progress: Progress | None = None,
     **settings: Unpack[MeasureOptions],
 ) -> Evaluation:
-    """Metrics of a run's best weights on the held-out users of a dataset.
+    """Return metrics of a run's best weights on the held-out users of a dataset.
 
     Under torchrun each rank measures a part of the users, and each returns the metrics of all.
 
@@ -127,7 +127,7 @@ def measure_runs(
 
 
 def top_items(measured: Measured, rows: NDArray[np.int64], k: int) -> list[NDArray[np.int64]]:
-    """The k items that a run lists for each row of its held-out users, best first."""
+    """Return the k items that a run lists for each row of its held-out users, best first."""
     from foretaste.evaluation.ranking import (
         ABSENT,
         mask_items_,
@@ -177,7 +177,8 @@ class Comparison:
     """The reason why there is nothing to compare on, and so no evaluation; otherwise empty."""
 
     def verdict(self, metric: str) -> Verdict:
-        """The verdict on the last run, compared with the first by a metric of held-out items.
+        """Return the verdict on the last run, compared with the first by a metric of held-out
+        items.
 
         Raises SettingError if two runs have no difference in it.
         """
@@ -212,7 +213,7 @@ class Comparison:
         return start + by.format("not ")
 
     def notes(self, defined: Sequence[str] | None = None) -> list[str]:
-        """Lines to print below the metrics: the run of each label, and the conditions.
+        """Return lines to print below the metrics: the run of each label, and the conditions.
 
         They have the definitions of the metrics in ``defined``.
         """
@@ -241,7 +242,7 @@ class Comparison:
         )
 
     def rows(self) -> list[Document]:
-        """One flat record per run, metric and group, with the difference to the first run.
+        """Return one flat record per run, metric and group, with the difference to the first run.
 
         ``difference`` and its interval are None for the first run itself, for coverage, and for
         groups.
@@ -291,7 +292,7 @@ def compare_measured(
 
 
 def open_runs(runs: Sequence[Run | Path | str]) -> list[Run]:
-    """The runs, opened."""
+    """Return the runs, opened."""
     named = validate("runs", runs, list[Run | Path])
     if not named:
         raise setting_error("runs", runs, "a list of one run or more")
@@ -299,7 +300,7 @@ def open_runs(runs: Sequence[Run | Path | str]) -> list[Run]:
 
 
 def dataset_of_runs(runs: Sequence[Run], dataset: Dataset | Path | None) -> Dataset:
-    """The dataset of the measurement, by default the one of all runs."""
+    """Return the dataset of the measurement, by default the one of all runs."""
     first = runs[0]
     for run in runs[1:] if dataset is None else ():
         ours, theirs = first.config.dataset, run.config.dataset
@@ -318,7 +319,8 @@ def dataset_of_runs(runs: Sequence[Run], dataset: Dataset | Path | None) -> Data
 def side_by_side(
     runs: Sequence[Run], found: Sequence[Evaluation], nothing_left: str = ""
 ) -> Comparison:
-    """The comparison of runs from their evaluations; from none if there is ``nothing_left``."""
+    """Return the comparison of runs from their evaluations; from none if there is
+    ``nothing_left``."""
     labels = _labels(runs)
     evaluations = dict(zip(labels, found, strict=not nothing_left))
     return Comparison(
@@ -334,8 +336,8 @@ def side_by_side(
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
-    """The label of each run: the name of its directory, or its whole path if two names are equal.
-    A run that is given twice gets a number."""
+    """Return the label of each run: the name of its directory, or its whole path if two names are
+    equal. A run that is given twice gets a number."""
     names = [run.path.resolve().name for run in runs]
     labels = [
         name if names.count(name) == 1 else str(run.path)

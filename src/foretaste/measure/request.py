@@ -42,7 +42,7 @@ class MeasureRequest:
 
     @classmethod
     def of(cls, verb: str, **given: Any) -> MeasureRequest:
-        """The request of the keywords of ``verb``; settings of the evaluation override the
+        """Return the request of the keywords of ``verb``; settings of the evaluation override the
         settings of a given ``config``.
 
         SettingError for a keyword that ``verb`` has not, and for a value that does not fit.

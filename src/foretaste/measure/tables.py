@@ -34,8 +34,8 @@ LENGTHS = (1, 5, 10, 20, 50, 100)
 
 
 def shown_metrics(names: Sequence[str], protocol: str) -> tuple[str, ...]:
-    """The metrics of a comparison: ``names``, and before the default ones the metric that chooses
-    under the protocol."""
+    """Return the metrics of a comparison: ``names``, and before the default ones the metric that
+    chooses under the protocol."""
     chosen = default_metric(protocol)
     if tuple(names) != HEADLINE or chosen in HEADLINE:
         return tuple(names)
@@ -43,8 +43,8 @@ def shown_metrics(names: Sequence[str], protocol: str) -> tuple[str, ...]:
 
 
 def with_new_items(names: Sequence[str], evaluations: Iterable[Evaluation]) -> list[str]:
-    """The metrics, each recall followed by the share of lists with a new item if that share was
-    measured."""
+    """Return the metrics, each recall followed by the share of lists with a new item if that share
+    was measured."""
     measured = {name for found in evaluations for name in found.metrics}
     shown = []
     for name in names:
@@ -77,7 +77,7 @@ class Grid:
     """The label and the cells of each row."""
 
     def to_rich(self) -> Table:
-        """The table for a terminal, with intervals below their numbers."""
+        """Return the table for a terminal, with intervals below their numbers."""
         from rich import box
         from rich.table import Table
         from rich.text import Text
@@ -96,7 +96,7 @@ class Grid:
         return table
 
     def to_markdown(self) -> str:
-        """The table in Markdown, with intervals in brackets after their numbers."""
+        """Return the table in Markdown, with intervals in brackets after their numbers."""
         rule = ("---", *("---:" for _ in self.headings[1:]))
         rows = [(label, *map(str, cells)) for label, cells in self.rows]
         return "\n".join(f"| {' | '.join(row)} |" for row in (self.headings, rule, *rows))
@@ -109,11 +109,11 @@ class Tabular(ABC):
 
     @abstractmethod
     def grid(self) -> Grid:
-        """The table."""
+        """Return the table."""
 
     @abstractmethod
     def notes(self) -> list[str]:
-        """Lines to print below the table."""
+        """Return lines to print below the table."""
 
     def __str__(self) -> str:
         return "\n".join([self.grid().to_markdown(), "", *self.notes()])
@@ -125,7 +125,7 @@ class Tabular(ABC):
 
 
 def evaluation_grid(evaluation: Evaluation, lengths: Sequence[int] | None = None) -> Grid:
-    """A table of one evaluation: one row per kind of metric, one column per list length (by
+    """Return a table of one evaluation: one row per kind of metric, one column per list length (by
     default all)."""
     names = [parse_metric(name) for name in evaluation.metrics]
     shown = sorted({k for _, k in names if lengths is None or k in lengths})
@@ -138,7 +138,7 @@ def evaluation_grid(evaluation: Evaluation, lengths: Sequence[int] | None = None
 
 
 def comparison_grid(evaluations: Mapping[str, Evaluation], names: Sequence[str]) -> Grid:
-    """A table of evaluations: one row per label, one column per metric."""
+    """Return a table of evaluations: one row per label, one column per metric."""
     metrics = {label: evaluation.metrics for label, evaluation in evaluations.items()}
     return difference_grid(metrics, names)
 
@@ -146,8 +146,8 @@ def comparison_grid(evaluations: Mapping[str, Evaluation], names: Sequence[str])
 def difference_grid(
     numbers: Mapping[str, Mapping[str, Metric | Difference]], names: Sequence[str]
 ) -> Grid:
-    """A table of metrics or paired differences by label and name; a star marks differences whose
-    interval leaves out zero."""
+    """Return a table of metrics or paired differences by label and name; a star marks differences
+    whose interval leaves out zero."""
     rows = [
         (label, tuple(metric_cell(found.get(name)) for name in names))
         for label, found in numbers.items()
@@ -158,7 +158,7 @@ def difference_grid(
 def group_grids(
     evaluations: Mapping[str, Evaluation], metrics: Sequence[str] = HEADLINE
 ) -> list[tuple[str, Grid]]:
-    """A heading and a table for each kind of groups, with one column per group.
+    """Return a heading and a table for each kind of groups, with one column per group.
 
     The rows are the given metrics of held-out items, or the first two metrics of the groups if
     there are none. With several evaluations, each metric has one row per label.
@@ -197,7 +197,7 @@ def _group_grid(found: Mapping[str, Sequence[Group]], by: str, metrics: Sequence
 
 
 def metric_rows(run: Path, label: str, evaluation: Evaluation) -> list[Document]:
-    """One flat record per metric, for all users and for each group, with its conditions."""
+    """Return one flat record per metric, for all users and for each group, with its conditions."""
     whole = (None, None, evaluation.num_users, evaluation.metrics)
     groups = [(group.by, group.name, group.num_users, group.metrics) for group in evaluation.groups]
     return [
@@ -221,5 +221,5 @@ def metric_rows(run: Path, label: str, evaluation: Evaluation) -> list[Document]
 
 
 def metric_cell(number: Metric | Difference | None) -> Cell:
-    """The cell of a number with its interval; a dash for None."""
+    """Return the cell of a number with its interval; a dash for None."""
     return Cell("-") if number is None else Cell(number.text(), number.interval())

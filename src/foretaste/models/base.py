@@ -121,11 +121,11 @@ class RecommenderModel(nn.Module, ABC):
         return super().train(mode)
 
     def rows_of(self, name: str) -> range | None:
-        """The rows of a parameter that this part has; None if it has all."""
+        """Return the rows of a parameter that this part has; None if it has all."""
         return self.users if name in self.user_rows and self.is_part else None
 
     def rows_of_users(self, table_UD: Tensor, user_index_B: Tensor) -> Tensor:
-        """Rows [B, D] of a table of ``users``; zeros for users whose rows are not here."""
+        """Return rows [B, D] of a table of ``users``; zeros for users whose rows are not here."""
         if not self.is_part:
             return table_UD.index_select(0, user_index_B)
         is_here_B = (user_index_B >= self.users.start) & (user_index_B < self.users.stop)
@@ -134,11 +134,11 @@ class RecommenderModel(nn.Module, ABC):
         return row_BD
 
     def weight_bytes(self) -> int:
-        """Memory of its parameters and buffers."""
+        """Return memory of its parameters and buffers."""
         return _bytes_of(self.parameters()) + _bytes_of(self.buffers())
 
     def training_bytes(self, device: torch.device) -> int:
-        """Memory that training it takes on a device, without its batches."""
+        """Return memory that training it takes on a device, without its batches."""
         return self.weight_bytes()
 
     def expect(self, weights: Mapping[str, Tensor]) -> None:
@@ -154,7 +154,7 @@ class RecommenderModel(nn.Module, ABC):
             self.item_count_I[:] = parts.total(self.item_count_I)
 
     def popularity(self) -> Tensor:
-        """Scores [I] for users without a history: how many training users have each item."""
+        """Return scores [I] for users without a history: how many training users have each item."""
         return self.item_count_I
 
     def sync_shards(self, parts: Shards) -> None:
@@ -170,7 +170,7 @@ class RecommenderModel(nn.Module, ABC):
         histories: HistoryTensors,
         is_grown_B: Tensor | None = None,
     ) -> UserState:
-        """State of users known from training, row for row with their ``histories``.
+        """Return the state of users known from training, row for row with their ``histories``.
 
         ``is_grown_B`` is True for users whose history has items that the training did not have.
         """
@@ -179,24 +179,26 @@ class RecommenderModel(nn.Module, ABC):
         return UserState(self.knows(histories), self._known_users(user_index_B, histories))
 
     def fold_in(self, histories: HistoryTensors) -> UserState:
-        """State of users unseen in training, from their histories alone."""
+        """Return the state of users unseen in training, from their histories alone."""
         survive_forks()
         return UserState(self.knows(histories), self._new_users(histories))
 
     @torch.no_grad()
     def score_catalogue(self, state: UserState) -> Tensor:
-        """Scores [B, I] of the catalogue, in bounded memory; the caller may write over them."""
+        """Return scores [B, I] of the catalogue, in bounded memory; the caller may write over
+        them."""
         return self._popularity_without_history(state, self._score_catalogue(state), None)
 
     @torch.no_grad()
     def score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
-        """Scores [B, K] of the given items of each user."""
+        """Return scores [B, K] of the given items of each user."""
         scores_BK = self._score_candidates(state, item_index_BK)
         return self._popularity_without_history(state, scores_BK, item_index_BK)
 
     @torch.no_grad()
     def similarity(self, item_index_B: Tensor, item_index_C: Tensor | None = None) -> Tensor:
-        """Similarity [B, C] of items to others, or [B, I] to all: cosine of the item vectors.
+        """Return the similarity [B, C] of items to others, or [B, I] to all: cosine of the item
+        vectors.
 
         Models that can tell that two items are unrelated give -inf.
         """
@@ -205,32 +207,34 @@ class RecommenderModel(nn.Module, ABC):
         return unit(vectors_ID[item_index_B]) @ unit(others_CD).T
 
     def knows(self, histories: HistoryTensors) -> Tensor:
-        """True for histories [B] with an item that says something; users of others are answered in
-        popularity order."""
+        """Return True for histories [B] with an item that says something; users of others are
+        answered in popularity order."""
         return histories.lengths() > 0
 
     def known_items(self) -> Tensor:
-        """True for items [I] that say something: the model `knows` a history with one of them."""
+        """Return True for items [I] that say something: the model `knows` a history with one of
+        them."""
         item_I = torch.arange(self.num_items, dtype=torch.int32, device=self.device)
         offsets = torch.arange(self.num_items + 1, device=self.device)
         return self.knows(HistoryTensors(offsets, item_I, self.num_items))
 
     def history_weights(self, histories: HistoryTensors) -> Tensor | None:
-        """The weight [N] of each item of the histories in the scores, or None if each is 1."""
+        """Return the weight [N] of each item of the histories in the scores, or None if each is
+        1."""
         return None
 
     def optimize_for_small_batches(self) -> None:
         """Rearrange weights in memory for answers to few users at a time, if that is faster."""
 
     def item_vectors(self) -> Tensor:
-        """Learned vectors of the items, [I, D]."""
+        """Return learned vectors of the items, [I, D]."""
         raise UnsupportedError(
             f"{self.name} learns nothing about items that could be compared; "
             "train ials, neumf, vae or ease for similar items"
         )
 
     def user_vectors(self, state: UserState) -> Tensor:
-        """Vectors of users, [B, D]: the learned part of their state."""
+        """Return vectors of users, [B, D]: the learned part of their state."""
         parts = [part for part in state.parts if isinstance(part, Tensor)]
         if not parts:
             reason = f"{self.name} has no vectors of users; train ials, neumf or vae for them"
@@ -238,19 +242,21 @@ class RecommenderModel(nn.Module, ABC):
         return torch.cat(parts, dim=1)
 
     def index_vectors(self) -> Tensor:
-        """Vectors of the items, [I, D], whose inner product with a query vector is the score."""
+        """Return vectors of the items, [I, D], whose inner product with a query vector is the
+        score."""
         raise UnsupportedError(
             f"scores of {self.name} are no inner products of vectors; train ials, gmf, sasrec or "
             "vae for an index"
         )
 
     def query_vectors(self, state: UserState) -> Tensor:
-        """Vectors of users, [B, D], for a search in an index of `index_vectors`."""
+        """Return vectors of users, [B, D], for a search in an index of `index_vectors`."""
         self.index_vectors()  # raises UnsupportedError
         return self.user_vectors(state)
 
     def scorer(self, *, known_users: bool) -> BaseScorer:
-        """Plain module of its scores as it stands: of known users by index, or of any history."""
+        """Return a plain module of its scores as it stands: of known users by index, or of any
+        history."""
         raise UnsupportedError(f"{self.name} cannot be exported: it has no scorer")
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> StateParts:
@@ -286,7 +292,7 @@ class IterativeModel(RecommenderModel):
     @classmethod
     @abstractmethod
     def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Setting]:
-        """Values of those training settings that may be ``auto``, for data of a size and a
+        """Return values of those training settings that may be ``auto``, for data of a size and a
         `resolved` config."""
 
     @abstractmethod
@@ -299,7 +305,7 @@ class IterativeModel(RecommenderModel):
         padded: bool = False,
         parts: Shards = SINGLE,
     ) -> Batches:
-        """The batches that it learns from, or its part of each of them.
+        """Return the batches that it learns from, or its part of each of them.
 
         Args:
             histories: of ``users``. A part that has only their rows has their samples of each
@@ -313,7 +319,7 @@ class IterativeModel(RecommenderModel):
         """Fill the parameters as the model's paper does; the same for a seed on every device."""
 
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
-        """Values by name that change during training, at an update."""
+        """Return values by name that change during training, at an update."""
         return {}
 
     def choose_fold_in(
@@ -350,12 +356,12 @@ class NeuralModel(IterativeModel):
         """Earlier values of parameters, by name, for a training that compares with them."""
 
     def training_bytes(self, device: torch.device) -> int:
-        """Its weights, a gradient of each and Adam's two moments."""
+        """Return its weights, a gradient of each and Adam's two moments."""
         return 4 * _bytes_of(self.parameters()) + _bytes_of(self.buffers())
 
     def step_bytes(self, batches: Batches) -> int | None:
-        """Memory that the largest step takes at most, beside `training_bytes`; None if the model
-        does not know."""
+        """Return memory that the largest step takes at most, beside `training_bytes`; None if the
+        model does not know."""
         return None
 
     def train(self, mode: bool = True) -> Self:
@@ -365,18 +371,20 @@ class NeuralModel(IterativeModel):
         return super().train(mode)
 
     def waits_for_device(self, num_samples: int, implementation: Implementation) -> bool:
-        """True if a step with that many samples needs a shape that is computed on the device.
+        """Return True if a step with that many samples needs a shape that is computed on the
+        device.
 
         Then the host waits for the device in every step, and no CUDA graph can record it.
         """
         return False
 
     def kernel_dtypes(self) -> dict[str, torch.dtype]:
-        """The dtype of each operation that takes a Triton kernel, by its name in `checks.CASES`."""
+        """Return the dtype of each operation that takes a Triton kernel, by its name in
+        `checks.CASES`."""
         return {}
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Parameters by the name of the optimizer that updates them.
+        """Return parameters by the name of the optimizer that updates them.
 
         Tables with no rows are among them, tables with no columns are not.
         """
@@ -384,14 +392,16 @@ class NeuralModel(IterativeModel):
         return {"all": [one for one in learned if one.shape[1:].numel()]}
 
     def touched_items(self, batch: Batch) -> Tensor | None:
-        """Items of a batch, integers with repeats: gradients of other rows of `item_rows` are zero.
+        """Return items of a batch, integers with repeats: gradients of other rows of `item_rows`
+        are zero.
 
         None if all may have one.
         """
         return None
 
     def updated_by(self, batch: Batch) -> str | None:
-        """Name of the one group of parameters that a batch updates; None if it updates all.
+        """Return the name of the one group of parameters that a batch updates; None if it updates
+        all.
 
         With its batches and this, a model alternates between phases.
         """
@@ -414,7 +424,8 @@ class ClosedFormModel(RecommenderModel):
     if nobody fits again."""
 
     def fitting_note(self, histories: HistoryTensors) -> str | None:
-        """Work and memory of fitting to the training histories, for people; None if little."""
+        """Return work and memory of fitting to the training histories, for people; None if
+        little."""
         return None
 
     @abstractmethod
@@ -427,7 +438,7 @@ class ComposedModel(ClosedFormModel):
 
     @abstractmethod
     def run_paths(self) -> Sequence[str]:
-        """Directories of the runs."""
+        """Return directories of the runs."""
 
     @abstractmethod
     def compose(self, models: Sequence[RecommenderModel]) -> None:

@@ -24,11 +24,11 @@ class TensorBatch(Batch, Protocol):
     """A batch of tensors alone, whose step can be recorded and replayed for other ones."""
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Every tensor of the batch; padded full batches have the same shapes."""
+        """Return every tensor of the batch; padded full batches have the same shapes."""
         ...
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Self:
-        """This batch with other `tensors`."""
+        """Return this batch with other `tensors`."""
         ...
 
 
@@ -49,7 +49,7 @@ class Batches(Protocol):
         ...
 
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[Batch]:
-        """The batches of one epoch from ``first_batch`` on; the last holds the rest."""
+        """Return the batches of one epoch from ``first_batch`` on; the last holds the rest."""
         ...
 
 
@@ -71,5 +71,5 @@ class WholeData:
 
 
 def power_of_two(value: int, smallest: int, largest: int) -> int:
-    """The largest power of two that is at most ``value``, between bounds: a batch size."""
+    """Return the largest power of two that is at most ``value``, between bounds: a batch size."""
     return min(max((1 << max(0, value).bit_length()) >> 1, smallest), largest)

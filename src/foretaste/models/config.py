@@ -107,27 +107,27 @@ class ModelConfig:
         return {}
 
     def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
-        """The same settings, with a value for every ``auto`` that depends on the number of items or
-        on the mean number of items of a user."""
+        """Return the same settings, with a value for every ``auto`` that depends on the number of
+        items or on the mean number of items of a user."""
         return self
 
     def _by_rule(self, rule: Mapping[str, Setting]) -> Self:
-        """The same settings, with the values of ``rule`` in the place of ``auto``."""
+        """Return the same settings, with the values of ``rule`` in the place of ``auto``."""
         chosen = {name: value for name, value in rule.items() if getattr(self, name) == "auto"}
         return replace(self, **chosen)
 
     def without_features(self) -> Self:
-        """The same settings for data that have no features."""
+        """Return the same settings for data that have no features."""
         return self
 
     def num_listed(self, num_items: int, num_listed_items: int) -> int:
-        """Items that a model of these settings lists: the items of the training, or with features
-        all items that a dataset lists."""
+        """Return items that a model of these settings lists: the items of the training, or with
+        features all items that a dataset lists."""
         return num_listed_items if self.uses_features else num_items
 
     def candidates(self) -> Candidates:
-        """The values of each ``auto`` that are tried on the validation part. The search begins at
-        the values of this `resolved` config."""
+        """Return the values of each ``auto`` that are tried on the validation part. The search
+        begins at the values of this `resolved` config."""
         return []
 
     def __post_init__(self) -> None:

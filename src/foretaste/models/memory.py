@@ -14,7 +14,7 @@ _UNCOUNTABLE = 2**63
 
 
 def free_on(device: torch.device, num_processes: int | None = None) -> int:
-    """Bytes that could still be taken on a device, PyTorch's own cache included.
+    """Return the bytes that could still be taken on a device, PyTorch's own cache included.
 
     ``num_processes`` share the memory of the machine; by default all that a launcher started there.
     """
@@ -25,13 +25,13 @@ def free_on(device: torch.device, num_processes: int | None = None) -> int:
 
 
 def training_bytes(model: RecommenderModel, device: torch.device, has_average: bool) -> int:
-    """Memory of training a model, without batches; ``has_average`` adds an average of its
+    """Return memory of training a model, without batches; ``has_average`` adds an average of its
     weights."""
     return model.training_bytes(device) + (model.weight_bytes() if has_average else 0)
 
 
 def num_parameters(model: RecommenderModel) -> int:
-    """Numbers in the parameters, fixed ones and rows of other parts included."""
+    """Return how many numbers the parameters have, fixed ones and rows of other parts included."""
     return sum(
         parameter.shape[1:].numel()
         * (len(parameter) if model.rows_of(name) is None else model.num_users)

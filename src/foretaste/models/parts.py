@@ -16,23 +16,24 @@ class Shards:
     """
 
     def part_of(self, size: int) -> range:
-        """This part's share of ``size`` things: consecutive, about as many as any other part's."""
+        """Return this part's share of ``size`` things: consecutive, about as many as any other
+        part's."""
         return range(size)
 
     def total(self, tensor: Tensor) -> Tensor:
-        """A new tensor: the sum over the parts, with the same bits in each."""
+        """Return a new tensor: the sum over the parts, with the same bits in each."""
         return tensor.clone()
 
     def largest(self, tensor: Tensor) -> Tensor:
-        """A new tensor: the maximum over the parts."""
+        """Return a new tensor: the maximum over the parts."""
         return tensor.clone()
 
     def prefix_sum(self, tensor: Tensor) -> Tensor:
-        """A new tensor: the sum over the parts of the users before this one's."""
+        """Return a new tensor: the sum over the parts of the users before this one's."""
         return tensor.new_zeros(tensor.shape)
 
     def union(self, index_U: Tensor, size: int, at_most: int) -> Tensor:
-        """The distinct numbers in [0, size) of all parts, ascending, int64.
+        """Return the distinct numbers in [0, size) of all parts, ascending, int64.
 
         ``index_U`` are this part's, distinct and ascending. All parts have at most ``at_most``
         distinct numbers together.

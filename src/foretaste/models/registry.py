@@ -53,20 +53,20 @@ _COMPOSED = {
 
 
 def other_models() -> dict[str, EntryPoint]:
-    """The models of other packages by name, as their entry points name the classes."""
+    """Return the models of other packages by name, as their entry points name the classes."""
     from importlib.metadata import entry_points  # 20 ms, which help need not wait
 
     return {one.name: one for one in entry_points(group=_GROUP) if one.name not in MODELS}
 
 
 def config_class(name: str) -> type[ModelConfig]:
-    """The dataclass of the settings of model ``name``; SettingError for an unknown name."""
+    """Return the dataclass of the settings of model ``name``; SettingError for an unknown name."""
     kind: type[ModelConfig] = _load(name, 0)
     return kind
 
 
 def model_class(name: str) -> type[RecommenderModel]:
-    """The class of model ``name``, made of settings and the numbers of users and items."""
+    """Return the class of model ``name``, made of settings and the numbers of users and items."""
     kind: type[RecommenderModel] = _load(name, 1)
     return kind
 
@@ -83,7 +83,8 @@ class Definition(NamedTuple):
 def build_model(
     name: str, config: ModelConfig, num_users: int, num_items: int, users: range | None = None
 ) -> RecommenderModel:
-    """An untrained model ``name`` for that many training users and catalogue items, on the CPU.
+    """Return an untrained model ``name`` for that many training users and catalogue items, on the
+    CPU.
 
     ``config`` is an instance of ``config_class(name)``. With ``users``, it is a part of one, with
     the rows of these.

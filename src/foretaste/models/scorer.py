@@ -36,11 +36,12 @@ class ScorerInputs:
     """The number of items, the first ones, that a scorer reads and scores; None for all."""
 
     def within(self, num_items: int) -> ScorerInputs:
-        """The same users for a scorer of the first ``num_items`` items."""
+        """Return the same users for a scorer of the first ``num_items`` items."""
         return replace(self, num_read=num_items)
 
     def has_any(self, is_asked_I: Tensor) -> Tensor:
-        """True for users [B] whose history has one of the items that are True in a mask of all."""
+        """Return True for users [B] whose history has one of the items that are True in a mask of
+        all."""
         is_asked_N = is_asked_I[self.item_index_N]
         num_asked_B = torch.zeros_like(self.length_B)
         return num_asked_B.index_add(0, self._rows, is_asked_N.to(torch.int64)) > 0
@@ -53,7 +54,8 @@ class ScorerInputs:
         return known_BI[:, : self.num_read]
 
     def newest(self, num_places: int) -> tuple[Tensor, Tensor]:
-        """The newest items of each history, oldest first, [B, T], and how many there are [B].
+        """Return the newest items of each history, oldest first, [B, T], and how many there are
+        [B].
 
         An item that comes twice has its last place. Places behind the last item hold item 0.
         """
@@ -97,7 +99,8 @@ class BaseScorer(nn.Module, ABC):
 
     @abstractmethod
     def scores(self, users: ScorerInputs) -> Tensor:
-        """Scores [B, I], float32; of a user of whom the model `knows` nothing they mean nothing."""
+        """Return scores [B, I], float32; of a user of whom the model `knows` nothing they mean
+        nothing."""
 
 
 class Scorer(BaseScorer):
@@ -109,7 +112,7 @@ class Scorer(BaseScorer):
 
     @abstractmethod
     def forward(self, known_BI: Tensor, user_index_B: Tensor | None) -> Tensor:
-        """Scores [B, I], float32.
+        """Return scores [B, I], float32.
 
         Args:
             known_BI: the histories, float32 zeros and ones.
@@ -129,7 +132,7 @@ class OrderedScorer(BaseScorer):
 
     @abstractmethod
     def forward(self, item_index_BT: Tensor, length_B: Tensor) -> Tensor:
-        """Scores [B, I], float32.
+        """Return scores [B, I], float32.
 
         Args:
             item_index_BT: the newest ``max_length`` items of each history, oldest first, int64;

@@ -31,7 +31,7 @@ class Buffers:
     def empty(
         self, name: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device
     ) -> Tensor:
-        """A contiguous tensor whose values are undefined."""
+        """Return a contiguous tensor whose values are undefined."""
         if device.type != "cpu":
             return torch.empty(*shape, dtype=dtype, device=device)
         num_bytes = math.prod(shape) * dtype.itemsize

@@ -59,7 +59,8 @@ def improve_rows(
     ridge_R: Tensor,
     start_RD: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Vectors nearer to the solutions of `solve_rows` than ``start_RD``, and the loss of all.
+    """Return vectors nearer to the solutions of `solve_rows` than ``start_RD``, and the loss of
+    all.
 
     A row without items becomes zero. The loss is a float64 scalar.
 
@@ -109,15 +110,15 @@ class _Interactions:
         """Entries of the rows or, if there is one row alone, of its pieces."""
 
     def weighted(self, number_S: Tensor) -> Tensor:
-        """A number for each interaction, times its weight."""
+        """Return a number for each interaction, times its weight."""
         return number_S if self.weight_S is None else number_S * self.weight_S
 
     def of_rows(self, number_c: Tensor) -> Tensor:
-        """The number of each interaction's row, [S]."""
+        """Return the number of each interaction's row, [S]."""
         return torch.repeat_interleave(number_c, self.lengths_c, output_size=len(self.index_S))
 
     def products(self, vector_cD: Tensor) -> Tensor:
-        """The product of each interaction's fixed vector and its row's, [S]."""
+        """Return the product of each interaction's fixed vector and its row's, [S]."""
         if self.index_S.device.type == "cpu" and has_sampled_products():
             offsets = self.piece_offsets.to(self.index_S.dtype)
             vector_pD = vector_cD.expand(len(offsets) - 1, -1)
@@ -128,11 +129,11 @@ class _Interactions:
         return (self.table_ND[self.index_S] * vector_cD[row_S]).sum(1)
 
     def vector_sums(self, weight_S: Tensor) -> Tensor:
-        """Each row's sum of its fixed vectors times their weights, [c, D]."""
+        """Return each row's sum of its fixed vectors times their weights, [c, D]."""
         return self._by_row(sum_bags(self.table_ND, self.index_S, self.piece_offsets, weight_S))
 
     def sums(self, number_S: Tensor) -> Tensor:
-        """Each row's sum of a number for each interaction, [c]."""
+        """Return each row's sum of a number for each interaction, [c]."""
         sum_p = torch.segment_reduce(number_S, "sum", offsets=self.piece_offsets, initial=0.0)
         return self._by_row(sum_p)
 
@@ -143,7 +144,7 @@ class _Interactions:
 def _improve(
     interactions: _Interactions, diagonal_cD: Tensor, start_cD: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The vectors after the steps, and the loss of all."""
+    """Return the vectors after the steps, and the loss of all."""
     # The system of a row without items is C w = 0: it starts at its solution and stays there.
     vector_cD = start_cD * (interactions.lengths_c > 0)[:, None]
     # What each interaction's score lacks to 1. It is kept up to date below with the products that
@@ -172,7 +173,7 @@ def _improve(
 
 
 def _chunks(offsets: list[int], at_once: int) -> Iterator[_Chunk]:
-    """All rows, in turn, in chunks with at most that many interactions or one row."""
+    """Yield all rows, in turn, in chunks with at most that many interactions or one row."""
     start = 0
     while start < len(offsets) - 1:
         fitting = bisect_right(offsets, offsets[start] + at_once) - 1

@@ -153,7 +153,7 @@ def activate_(value: Tensor, activation: Activation | None) -> Tensor:
 
 
 def slope(upstream: Tensor, result: Tensor, activation: Activation | None) -> Tensor:
-    """The gradient of an activation's input, from the gradient of its ``result``.
+    """Return the gradient of an activation's input, from the gradient of its ``result``.
 
     It is new memory, except without an activation: then it is ``upstream`` itself.
     """
@@ -185,7 +185,7 @@ def linear(
 
 
 def fuses(tensor: Tensor) -> bool:
-    """True if oneDNN multiplies the tensor, with bias and activation in the same pass.
+    """Return True if oneDNN multiplies the tensor, with bias and activation in the same pass.
 
     Exported programs have public operations alone.
     """
@@ -211,7 +211,7 @@ def product_of_samples(left_SM: Tensor, right_SN: Tensor) -> Tensor:
 
 
 def sum_of_samples(rows_SM: Tensor, dtype: torch.dtype) -> Tensor:
-    """The sum of all rows [M] in ``dtype``, as gradients of biases are."""
+    """Return the sum of all rows [M] in ``dtype``, as gradients of biases are."""
     if rows_SM.device.type != "cpu" or rows_SM.dtype == dtype or len(rows_SM) <= _ROWS_OF_PIECE:
         return rows_SM.sum(0, dtype=dtype)
     # `sum(dtype=...)` would copy all rows into that dtype first. embedding_bag adds each piece up

@@ -32,7 +32,7 @@ def computing_with(threads: int | None) -> Iterator[None]:
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device called ``name``: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+    """Return the device called ``name``: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
 
     ``auto`` is the current CUDA GPU if this PyTorch was built for it, and the CPU otherwise; a
     warning says so if there is another GPU. CUDA devices always carry their index, so
@@ -58,7 +58,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def computes_tf32(device: torch.device) -> bool:
-    """True if a GPU computes float32 products in tf32 unless exact ones are asked for: from
+    """Return True if a GPU computes float32 products in tf32 unless exact ones are asked for: from
     compute capability 8.0 on, if NVIDIA's NVIDIA_TF32_OVERRIDE=0 does not forbid it."""
     return (
         device.type == "cuda"
@@ -80,7 +80,8 @@ def _cuda_device(index: int | None) -> torch.device:
 
 
 def _has_usable_gpu() -> bool:
-    """True if there is a current GPU and this build of PyTorch has code for it; warns if not."""
+    """Return True if there is a current GPU and this build of PyTorch has code for it; warns if
+    not."""
     if not torch.cuda.is_available():
         return False
     capability = torch.cuda.get_device_capability()
@@ -98,7 +99,7 @@ def _has_usable_gpu() -> bool:
 
 
 def _covers(architecture: str, capability: tuple[int, int]) -> bool:
-    """True if code for ``architecture`` runs on a GPU.
+    """Return True if code for ``architecture`` runs on a GPU.
 
     Code for ``sm_86`` runs on its major version from that minor on, ``compute_90`` also on newer.
     """

@@ -22,14 +22,15 @@ _SIGNS = 0x8000_8000_8000_8000 - (1 << 64)
 
 
 def drop_threshold(rate: float, num_bits: int = ACTIVATION_BITS) -> int:
-    """The least random number of ``num_bits`` bits that keeps: ``rate`` quantised, below 1."""
+    """Return the least random number of ``num_bits`` bits that keeps: ``rate`` quantised, below
+    1."""
     num_levels = 1 << num_bits
     # One level keeps at least, even at a rate of 0.999: what is kept is divided by the keep rate.
     return min(round(rate * num_levels), num_levels - 1)
 
 
 def keep_rate(rate: float, num_bits: int = ACTIVATION_BITS) -> float:
-    """The share that is kept once ``rate`` is quantised; kept values are divided by it."""
+    """Return the share that is kept once ``rate`` is quantised; kept values are divided by it."""
     return 1.0 - drop_threshold(rate, num_bits) / (1 << num_bits)
 
 
@@ -40,7 +41,7 @@ def keep_mask(
     rate: float,
     device: torch.device,
 ) -> Tensor:
-    """True for activations that stay, bool [num_samples, width].
+    """Return True for activations that stay, bool [num_samples, width].
 
     Column c of sample s is byte c % 8 of word ``s * 2**32 + c // 8`` of the stream ``key``.
     """
@@ -55,7 +56,7 @@ def keep_mask(
 
 
 def keep_entries(histories: HistoryTensors, rate: float, key: int | Tensor) -> Tensor:
-    """True for entries of histories that stay, bool [N].
+    """Return True for entries of histories that stay, bool [N].
 
     Entry n of row r goes by 16 bits of word ``r * 2**32 + n // 4``, lowest first.
     """
@@ -122,7 +123,7 @@ class LayerMasks:
         self._bits = torch.empty(most, dtype=_SIGNED[dtype.itemsize], device=device)
 
     def draw(self, first_sample: int, num_samples: int) -> list[Tensor]:
-        """Random bytes for `drop_`, a tensor for each layer; valid until the next call."""
+        """Return random bytes for `drop_`, a tensor for each layer; valid until the next call."""
         word_SW, spare_SW = self._word_SW[:num_samples], self._spare_SW[:num_samples]
         from_row(self.start_SW[:num_samples], first_sample, out=word_SW)
         mix_(word_SW, spare_SW)

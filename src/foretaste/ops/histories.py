@@ -66,7 +66,7 @@ class HistoryTensors:
         return self._entries(offsets - first, slice(first, last))
 
     def _entries(self, offsets: Tensor, entries: slice | Tensor) -> HistoryTensors:
-        """Rows of some entries of ``item_index``."""
+        """Return rows of some entries of ``item_index``."""
         weight = None if self.weight is None else self.weight[entries]
         position = None if self.position is None else self.position[entries]
         items = self.item_index[entries]
@@ -77,11 +77,12 @@ class HistoryTensors:
         return self.item_index.device
 
     def lengths(self) -> Tensor:
-        """Number of items of each row, int64 [B]."""
+        """Return the number of items of each row, int64 [B]."""
         return self.offsets.diff()
 
     def total_weights(self) -> Tensor:
-        """The weights of each row, added up, float64 [B]; without weights its number of items."""
+        """Return the weights of each row, added up, float64 [B]; without weights its number of
+        items."""
         lengths = self.lengths()
         if self.weight is None:
             return lengths.double()
@@ -90,12 +91,12 @@ class HistoryTensors:
         return torch.segment_reduce(self.weight.double(), "sum", lengths=lengths, unsafe=True)
 
     def row_index(self) -> Tensor:
-        """The row each entry of ``item_index`` belongs to, int64 [N]."""
+        """Return the row each entry of ``item_index`` belongs to, int64 [N]."""
         # Without `output_size` the host would wait for a GPU to add the lengths up.
         return torch.repeat_interleave(self.lengths(), output_size=self.item_index.numel())
 
     def rows(self, row_index_B: Tensor, num_entries: int | None = None) -> HistoryTensors:
-        """The given rows, in the given order; a row may be given more than once.
+        """Return the given rows, in the given order; a row may be given more than once.
 
         Waits for the device unless ``num_entries``, the number of all their entries, is given.
         """
@@ -110,14 +111,14 @@ class HistoryTensors:
         return self._entries(offsets, torch.arange(shift_N.numel(), device=self.device) + shift_N)
 
     def within(self, num_items: int) -> HistoryTensors:
-        """These rows without the items at or above ``num_items``."""
+        """Return these rows without the items at or above ``num_items``."""
         if num_items >= self.num_items:
             return replace(self, num_items=num_items)
         return replace(self._where(self.item_index < num_items), num_items=num_items)
 
     def newest(self, num_items: int) -> HistoryTensors:
-        """These rows with at most their newest ``num_items`` items; without an order as many by a
-        hash of the items."""
+        """Return these rows with at most their newest ``num_items`` items; without an order as many
+        by a hash of the items."""
         if not len(self) or self.lengths().max() <= num_items:
             return self
         ordered = self
@@ -131,7 +132,8 @@ class HistoryTensors:
         return self._entries(num_kept[self.offsets], is_kept_N)
 
     def followed_by(self, others: HistoryTensors) -> HistoryTensors:
-        """These rows and, behind them, rows over the same items, with weights and no positions."""
+        """Return these rows and, behind them, rows over the same items, with weights and no
+        positions."""
         weights = (
             torch.ones_like(rows.item_index, dtype=torch.float32)
             if rows.weight is None
@@ -146,7 +148,8 @@ class HistoryTensors:
         )
 
     def oldest_first(self) -> Tensor:
-        """The entries of ``item_index``, row by row in the order of ``position``: int64 [N]."""
+        """Return the entries of ``item_index``, row by row in the order of ``position``: int64
+        [N]."""
         assert self.position is not None, "these histories have no order"
         if len(self) == 1:
             return self.position.argsort()
@@ -154,14 +157,15 @@ class HistoryTensors:
         return torch.argsort((self.row_index() << 32) + self.position)
 
     def places_back(self) -> Tensor:
-        """The place of each entry from the end of its row, int64 [N]: 1 is the newest."""
+        """Return the place of each entry from the end of its row, int64 [N]: 1 is the newest."""
         order_N = self.oldest_first()
         entry_N = torch.arange(len(order_N), device=self.device)
         place_N = self.offsets[1:][self.row_index()] - entry_N
         return torch.empty_like(place_N).index_copy_(0, order_N, place_N)
 
     def transposed(self) -> HistoryTensors:
-        """Histories of the items: the rows that have each of them, as int32, without positions."""
+        """Return histories of the items: the rows that have each of them, as int32, without
+        positions."""
         # Stable, so that each item's rows ascend.
         order_N = torch.sort(self.item_index, stable=True).indices
         offsets = torch.zeros(self.num_items + 1, dtype=torch.int64, device=self.device)
@@ -171,7 +175,7 @@ class HistoryTensors:
         return HistoryTensors(offsets, self.row_index().int()[order_N], len(self), weight)
 
     def to_dense(self) -> Tensor:
-        """A float32 [B, I] matrix of weights, and zeros elsewhere; for small B only."""
+        """Return a float32 [B, I] matrix of weights, and zeros elsewhere; for small B only."""
         dense_BI = torch.zeros(len(self), self.num_items, device=self.device)
         weight = dense_BI.new_ones(()) if self.weight is None else self.weight
         dense_BI[self.row_index(), self.item_index.long()] = weight

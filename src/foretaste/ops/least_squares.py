@@ -57,8 +57,8 @@ class FixedVectors:
 
     @classmethod
     def of(cls, vector_ND: Tensor, others_MD: Tensor | None = None) -> FixedVectors:
-        """These vectors and behind them ``others_MD``, which are not in the Gramian; TrainingError
-        if they are not finite."""
+        """Return these vectors and behind them ``others_MD``, which are not in the Gramian;
+        TrainingError if they are not finite."""
         gramian_DD, device = gramian(vector_ND), vector_ND.device
         if not bool(gramian_DD.isfinite().all()):  # sync
             raise TrainingError("the weights became infinite or nan; raise --regularization")
@@ -100,7 +100,7 @@ def solve_rows(
     unobserved_weight: float,
     ridge_R: Tensor,
 ) -> Tensor:
-    """The solution of each row, [R, D] float32.
+    """Return the solution of each row, [R, D] float32.
 
     A row without items is zero. Raises TrainingError if a system cannot be factorized.
 
@@ -158,7 +158,7 @@ def _chunks(lengths: list[int], width: int, numbers: int) -> Iterator[_Chunk]:
 def _pad_items(
     histories: HistoryTensors, row_c: Tensor, length_c: Tensor, longest: int, padding: int
 ) -> Tensor:
-    """The items of some rows, [c, l], the shorter ones filled up by ``padding``."""
+    """Return the items of some rows, [c, l], the shorter ones filled up by ``padding``."""
     place_l = torch.arange(longest, device=row_c.device)
     position_cl = histories.offsets[row_c, None] + place_l
     # Places past a row's end are read from the next rows, or the last entry, and filled below.
@@ -170,7 +170,7 @@ def _pad_items(
 def _solve_by_items(
     vector_ND: Tensor, index_cl: Tensor, length_c: Tensor, diagonal_cD: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The solution, [c, D], and the failure of each row, by a system of its items."""
+    """Return the solution, [c, D], and the failure of each row, by a system of its items."""
     # Y = X C^-1/2 of the module's formula; the system is 1 + Y Y'.
     scale_cD = diagonal_cD.rsqrt().to(vector_ND.dtype)
     whitened_clD = _gather(vector_ND, index_cl).mul_(scale_cD[:, None])
@@ -212,8 +212,8 @@ def _gather(vector_ND: Tensor, index_cl: Tensor) -> Tensor:
 
 
 def solve_systems(system_css: Tensor, right_cs: Tensor) -> tuple[Tensor, Tensor]:
-    """The solutions of positive definite systems, and for each 0, or above 0 if it is not positive
-    definite.
+    """Return the solutions of positive definite systems, and for each 0, or above 0 if it is not
+    positive definite.
 
     Only the upper triangles are read. The systems may be overwritten.
     """

@@ -41,11 +41,12 @@ class Complement:
         return cls(key_N, histories.offsets, histories.num_items)
 
     def sizes(self) -> Tensor:
-        """Number of items each user does not have, int64 [B]."""
+        """Return the number of items each user does not have, int64 [B]."""
         return self.num_items - self.offsets.diff()
 
     def select(self, row_index: Tensor, rank: Tensor) -> Tensor:
-        """The ``rank``-th item (0-based, ascending) that row ``row_index`` does not have, int64.
+        """Return the ``rank``-th item (0-based, ascending) that row ``row_index`` does not have,
+        int64.
 
         Both broadcast together. Fastest in row order: neighbouring searches share their path.
         """
@@ -64,7 +65,7 @@ def sample_negatives(
     key: int,
     number_N: Tensor | None = None,
 ) -> Tensor:
-    """Verified negatives, int32 [N, K], drawn uniformly with replacement.
+    """Return verified negatives, int32 [N, K], drawn uniformly with replacement.
 
     Draw k of a row is word ``number * K + k`` of the stream ``key``; rows are numbered 0, 1...
     unless ``number_N``, int64, says otherwise. A row whose user has every item has no negative: it
@@ -87,7 +88,8 @@ def sample_items(
     key: int,
     number_N: Tensor | None = None,
 ) -> Tensor:
-    """Unverified negatives, int32 [N, K]: uniform over the catalogue, positives among them."""
+    """Return unverified negatives, int32 [N, K]: uniform over the catalogue, positives among
+    them."""
     items_NK = _room_for(row_index_N, num_negatives)
     for rows, word_NK in _words(key, number_N, items_NK):
         items_NK[rows] = bounded_integers(word_NK, num_items)
@@ -100,7 +102,7 @@ def _room_for(row_index_N: Tensor, num_negatives: int) -> Tensor:
 
 
 def _words(key: int, number_N: Tensor | None, draws_NK: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """The random words of all draws, in blocks of rows that bound the memory."""
+    """Yield the random words of all draws, in blocks of rows that bound the memory."""
     num_rows, num_draws = draws_NK.shape
     rows_at_once = max(1, LIMITS[draws_NK.device.type].draws // max(1, num_draws))
     draw_K = torch.arange(num_draws, device=draws_NK.device)

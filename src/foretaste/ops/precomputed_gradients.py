@@ -41,7 +41,7 @@ class _WithGradients(torch.autograd.Function):
 def with_gradients(
     value: Tensor, inputs: Sequence[Tensor], gradients: Sequence[Tensor | None]
 ) -> Tensor:
-    """The scalar ``value``, whose gradient for each of ``inputs`` is already known.
+    """Return the scalar ``value``, whose gradient for each of ``inputs`` is already known.
 
     Backward scales the gradients in place and hands them over without a copy, so it works once.
     Gradients of gigabytes are neither kept nor copied. A gradient may have a wider dtype than its

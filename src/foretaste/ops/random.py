@@ -42,8 +42,8 @@ class Purpose(IntEnum):
 
 
 def stream_key(seed: int, purpose: Purpose, *parts: int) -> int:
-    """The 64-bit key of one stream, as a signed integer; ``parts`` are epoch, step, layer and
-    more."""
+    """Return the 64-bit key of one stream, as a signed integer; ``parts`` are epoch, step, layer
+    and more."""
     key = seed
     for part in (int(purpose), *parts):
         key = _next_key(key, part)
@@ -70,7 +70,8 @@ def stream_keys(key: int | Tensor, purpose: Purpose, *parts: int | Tensor) -> Te
 
 
 def key_on_device(device: torch.device, key: int | Tensor) -> Tensor:
-    """A key as int64 [1] on the device: filled there, for copying it would wait for the device.
+    """Return a key as int64 [1] on the device: filled there, for copying it would wait for the
+    device.
 
     The tensor has memory of its own: kernels are compiled again for a pointer of another alignment.
     """
@@ -80,7 +81,7 @@ def key_on_device(device: torch.device, key: int | Tensor) -> Tensor:
 
 
 def from_row(key: Tensor, first_row: int | Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The key of a stream from ``first_row`` on, where row r begins at word ``r * 2**32``.
+    """Return the key of a stream from ``first_row`` on, where row r begins at word ``r * 2**32``.
 
     Its rows 0, 1... are the rows ``first_row``, ``first_row + 1``... of the stream.
     """
@@ -93,7 +94,8 @@ def from_row(key: Tensor, first_row: int | Tensor, *, out: Tensor | None = None)
 
 
 def hash_words(key: int | Tensor, counter: Tensor) -> Tensor:
-    """Random 64-bit words, int64 of ``counter``'s shape: word number ``counter`` of a stream.
+    """Return random 64-bit words, int64 of ``counter``'s shape: word number ``counter`` of a
+    stream.
 
     Args:
         key: from `stream_key`; an int64 tensor that broadcasts to ``counter``'s shape also serves.
@@ -133,7 +135,7 @@ def logical_shift_right(word: Tensor, bits: int, *, out: Tensor | None = None) -
 
 
 def bounded_integers(word: Tensor, bound: Tensor | int) -> Tensor:
-    """Integers in [0, bound), int64, from random words; ``bound`` at most 2**31.
+    """Return integers in [0, bound), int64, from random words; ``bound`` at most 2**31.
 
     Multiply and shift (Lemire 2019): the bias is below bound / 2**32.
     """
@@ -142,7 +144,8 @@ def bounded_integers(word: Tensor, bound: Tensor | int) -> Tensor:
 
 
 def normals(key: int | Tensor, counter: Tensor) -> Tensor:
-    """Two standard normal values of each word, float32 [*counter.shape, 2] (Box & Muller 1958)."""
+    """Return two standard normal values of each word, float32 [*counter.shape, 2] (Box & Muller
+    1958)."""
     word = hash_words(key, counter)
     # sqrt(-2 ln u) (cos(2 pi v), sin(2 pi v)), for u and v of the upper and the lower 32 bits.
     # The half keeps the logarithm finite; float32 rounds the last words up to 1, whose radius is 0.
@@ -209,7 +212,7 @@ class Permutation:
 
     @classmethod
     def keyed(cls, key: int, size: int, device: torch.device | str) -> Permutation:
-        """The permutation of a stream."""
+        """Return the permutation of a stream."""
         sides = _grid(size)
         # Pairs of positions are uniform but for a share of about size**-3; for the smallest sizes
         # it is 4**-15.
@@ -224,12 +227,12 @@ class Permutation:
         return cls(size, sides, rounds)
 
     def inverse(self) -> Permutation:
-        """The permutation that undoes this one."""
+        """Return the permutation that undoes this one."""
         rounds = [(side, -table % self.sides[side]) for side, table in reversed(self.rounds)]
         return Permutation(self.size, self.sides, rounds)
 
     def __call__(self, index: Tensor) -> Tensor:
-        """The values at ``index``, int64 of its shape."""
+        """Return the values at ``index``, int64 of its shape."""
         value = self._step(index)
         if self._landing.numel() == 0:
             return value
@@ -237,7 +240,7 @@ class Permutation:
         return torch.where(value < self.size, value, landing)
 
     def values(self) -> Tensor:
-        """The values at 0..size-1, int64 [size]; beside them, memory stays bounded."""
+        """Return the values at 0..size-1, int64 [size]; beside them, memory stays bounded."""
         values = torch.empty(self.size, dtype=torch.int64, device=self._landing.device)
         at_once = LIMITS[values.device.type].positions
         for start in range(0, self.size, at_once):
@@ -246,7 +249,7 @@ class Permutation:
         return values
 
     def _step(self, index: Tensor) -> Tensor:
-        """One pass of the network over points of the grid."""
+        """Run one pass of the network over points of the grid."""
         width = self.sides[1]
         point = [index // width, index % width]
         for side, table in self.rounds:
@@ -257,7 +260,8 @@ class Permutation:
 
 
 def _grid(size: int) -> tuple[int, int]:
-    """The sides of a grid of ``size`` points or a few more: at least 2, within a factor of 4."""
+    """Return the sides of a grid of ``size`` points or a few more: at least 2, within a factor of
+    4."""
     root = math.isqrt(max(size - 1, 0)) + 1
     heights = range(max(2, (root + 1) // 2), max(2, root) + 1)
     # `-size % height` points lie beyond ``size``. The fewest win, and of equal ones the highest

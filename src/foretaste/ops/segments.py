@@ -49,8 +49,8 @@ class Segments:
         buffers: Buffers | None = None,
         name: str = "sums",
     ) -> Tensor:
-        """The sum of the rows of each index, [I, D] of the rows' dtype, added up in float32 at
-        least.
+        """Return the sum of the rows of each index, [I, D] of the rows' dtype, added up in float32
+        at least.
 
         Args:
             rows_ND: the S summands, or rows that contain them.
@@ -82,7 +82,8 @@ class Segments:
 
 
 def _by_counting(index_S: Tensor, num_segments: int) -> tuple[Tensor, Tensor]:
-    """The order of the rows of all segments, and the offset at which each begins, then the end."""
+    """Return the order of the rows of all segments, and the offset at which each begins, then the
+    end."""
     # sorting by two bytes takes half as long as by four and a quarter of eight
     dtype = torch.int16 if num_segments < 1 << _DIGIT_BITS else torch.int32
     # What is in no segment may be any larger number; `num_segments` fits the narrow dtype.
@@ -102,7 +103,7 @@ def _by_searching(index_S: Tensor, num_segments: int) -> tuple[Tensor, Tensor]:
 
 
 def stable_order(index_S: Tensor, largest: int) -> Tensor:
-    """The positions that sort integers from 0 to ``largest`` on the CPU; equal ones stay in
+    """Return the positions that sort integers from 0 to ``largest`` on the CPU; equal ones stay in
     order."""
     if len(index_S) >= _FEW:
         return torch.sort(index_S, stable=True).indices
@@ -118,7 +119,8 @@ def stable_order(index_S: Tensor, largest: int) -> Tensor:
 def sum_bags(
     rows_ND: Tensor, index_S: Tensor, offsets: Tensor, weight_S: Tensor | None = None
 ) -> Tensor:
-    """The sum of the rows of each bag, bag b having rows ``index_S[offsets[b]:offsets[b + 1]]``.
+    """Return the sum of the rows of each bag, bag b having rows ``index_S[offsets[b]:offsets[b +
+    1]]``.
 
     [number of bags, D] of the rows' dtype; the last offset is the length of ``index_S``, and
     ``weight_S`` are factors of the summands.

@@ -16,7 +16,7 @@ _NOTHING = nullcontext()
 
 
 def span(name: str) -> AbstractContextManager[object]:
-    """Marks the block in what a profiler of this thread records."""
+    """Mark the block in what a profiler of this thread records."""
     # A mark costs 10 microseconds, so there is none without a profiler.
     return record_function(name) if is_profiled() else _NOTHING
 

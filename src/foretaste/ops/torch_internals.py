@@ -34,17 +34,17 @@ def compute_alone() -> None:
 
 
 def is_forked_from_cuda() -> bool:
-    """True in a child of a process that had used a GPU: CUDA works in no such child."""
+    """Return True in a child of a process that had used a GPU: CUDA works in no such child."""
     return bool(torch.cuda._is_in_bad_fork())
 
 
 def is_profiled() -> bool:
-    """True while a profiler of PyTorch records what this thread does."""
+    """Return True while a profiler of PyTorch records what this thread does."""
     return torch._C._autograd._profiler_enabled()
 
 
 def storage_use_count(storage: torch.UntypedStorage) -> int:
-    """Number of tensors and storages that use this memory."""
+    """Return the number of tensors and storages that use this memory."""
     uses: int = torch._C._storage_Use_Count(storage._cdata)
     return uses
 
@@ -61,7 +61,7 @@ def fused_linear(
 
 @cache
 def has_fused_linear(dtype: torch.dtype) -> bool:
-    """True if the fused product is there and this processor computes it in ``dtype``."""
+    """Return True if the fused product is there and this processor computes it in ``dtype``."""
     try:
         ones = torch.ones(2, 2, dtype=dtype)
         bias = torch.tensor([-3.0, -1.0], dtype=dtype)
@@ -94,7 +94,7 @@ def sampled_products(
 
 @cache
 def has_sampled_products() -> bool:
-    """True if products of rows with candidates in any order, repeats too, come out right."""
+    """Return True if products of rows with candidates in any order, repeats too, come out right."""
     offsets = torch.tensor([0, 3, 6], dtype=torch.int32)
     index_S = torch.tensor([2, 0, 2, 1, 1, 0], dtype=torch.int32)
     vector_BD, table_ID = torch.tensor([[1.0, 2.0], [3.0, 5.0]]), torch.eye(3, 2)
@@ -108,7 +108,7 @@ def has_sampled_products() -> bool:
 
 
 def relu_backward(gradient: Tensor, result: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The gradient where ``result`` of a relu is positive, zero elsewhere."""
+    """Return the gradient where ``result`` of a relu is positive, zero elsewhere."""
     if out is None:
         return cast(Tensor, torch.ops.aten.threshold_backward(gradient, result, 0.0))
     backward = torch.ops.aten.threshold_backward.grad_input

@@ -22,7 +22,7 @@ _POOLS: dict[tuple[int, int], ThreadPoolExecutor] = {}
 def parallel_map(
     work: Callable[[Chunk], Result], chunks: Sequence[Chunk], device: torch.device
 ) -> Iterator[Result]:
-    """The results of all chunks, in their order.
+    """Return the results of all chunks, in their order.
 
     On a CPU a thread has a chunk for itself: threads that share out each operation wait for each
     other at its end, thousands of times, on a busy machine for most of the time.
@@ -36,7 +36,7 @@ def parallel_map(
 
 
 def single_threaded(work: Callable[[], Result], device: torch.device) -> Result:
-    """The result of ``work``, on a CPU by one thread: for a call of many short operations.
+    """Return the result of ``work``, on a CPU by one thread: for a call of many short operations.
 
     The eigenvectors of a matrix of 128 take one thread 1.2 ms, and two threads 0.9 s of waiting for
     each other where other programs keep the cores busy.
@@ -54,6 +54,6 @@ def _compute_alone(work: Callable[..., Result], *chunk: object) -> Result:
 
 
 def _pool(num_threads: int) -> ThreadPoolExecutor:
-    """Threads that are kept for the process: a fork has none of them."""
+    """Return threads that are kept for the process: a fork has none of them."""
     pool = ThreadPoolExecutor(num_threads)  # none of them begins yet
     return _POOLS.setdefault((os.getpid(), num_threads), pool)

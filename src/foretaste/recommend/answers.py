@@ -34,16 +34,16 @@ class ConvertibleAnswers:
         raise NotImplementedError
 
     def to_arrow(self) -> pa.Table:
-        """An Arrow table."""
+        """Return an Arrow table."""
         return to_table(self._answers())
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A pandas DataFrame."""
+        """Return a pandas DataFrame."""
         frame: pandas.DataFrame = self.to_arrow().to_pandas()
         return frame
 
     def to_polars(self) -> polars.DataFrame:
-        """A Polars DataFrame."""
+        """Return a Polars DataFrame."""
         import polars
 
         return polars.DataFrame(self.to_arrow())
@@ -138,7 +138,8 @@ class Answers(list[Answer], ConvertibleAnswers):
 def make_answers(
     kind: Kind, ids: Sequence[Id | None] | None, top: TopItems, items: IdTable
 ) -> Answers:
-    """One answer per row of ``top`` and entry of ``ids``, with ids and titles of ``items``."""
+    """Return one answer per row of ``top`` and entry of ``ids``, with ids and titles of
+    ``items``."""
     filled = top.filled()
     index = top.item_index[filled]
     item_ids, scores, titles = items.ids(index), top.score[filled].tolist(), items.titles(index)
@@ -166,7 +167,7 @@ def _scored_items(top: TopItems, items: IdTable) -> list[list[ScoredItem]]:
 
 
 def to_table(answers: Sequence[Answer], first: int = 0) -> pa.Table:
-    """A table with one row per recommended item, in order; all answers must be of one kind.
+    """Return a table with one row per recommended item, in order; all answers must be of one kind.
 
     Columns: ``user_id``, ``rank`` from 1, ``item_id``, ``score`` and, if the run has titles,
     ``title``. In place of ``user_id`` histories have ``history``, their position counted from

@@ -124,7 +124,7 @@ class ItemColumns:
         return database
 
     def mask(self, what: str, condition: str) -> NDArray[np.bool_]:
-        """True for items that meet a condition, [num_items].
+        """Return True for items that meet a condition, [num_items].
 
         SettingError that begins with ``what`` for SQL that is no condition, or that takes longer
         than `DEADLINE_S`.
@@ -152,7 +152,8 @@ class ItemColumns:
         return is_met
 
     def _by_deadline(self, condition: str) -> tuple[str, Document]:
-        """The type of a condition and its values by item_index; TimeoutError if that takes long."""
+        """Return the type of a condition and its values by item_index; TimeoutError if that takes
+        long."""
         cursor = self._database.cursor()
         outcome: Future[tuple[str, Document]] = Future()
 
@@ -171,7 +172,7 @@ class ItemColumns:
             raise
 
     def _describe_columns(self) -> str:
-        """A phrase with the columns of the items and their types."""
+        """Return a phrase with the columns of the items and their types."""
         described = self._database.cursor().execute("DESCRIBE items").fetchall()
         columns = [
             f"{name} {kind}{self._notes.get(name, '') if kind == 'VARCHAR' else ''}"
@@ -187,7 +188,7 @@ def _query(condition: str) -> str:
 
 
 def _evaluate(cursor: duckdb.DuckDBPyConnection, condition: str) -> tuple[str, Document]:
-    """The type of a condition and its values by item_index, if its parse tree is allowed."""
+    """Return the type of a condition and its values by item_index, if its parse tree is allowed."""
     check_condition(cursor, condition)
     result = cursor.execute(_query(condition))
     return str(result.description[1][1]), result.fetchnumpy()
@@ -245,7 +246,8 @@ def _refuse(what: str) -> None:
 
 
 def _parse(cursor: duckdb.DuckDBPyConnection, condition: str) -> tuple[Any, Any]:
-    """The parse trees of a condition, and of the statement around it; nothing is bound or run."""
+    """Return the parse trees of a condition, and of the statement around it; nothing is bound or
+    run."""
     (text,) = cursor.execute("SELECT json_serialize_sql(?)", [_query(condition)]).fetchone()
     try:
         tree = json.loads(text, object_hook=_without_places)
@@ -261,12 +263,12 @@ def _parse(cursor: duckdb.DuckDBPyConnection, condition: str) -> tuple[Any, Any]
 
 
 def _without_places(node: Document) -> Document:
-    """A node of a parse tree without its position in the text."""
+    """Return a node of a parse tree without its position in the text."""
     return {name: value for name, value in node.items() if not name.startswith("query_location")}
 
 
 def _expressions(tree: Any) -> Iterator[Document]:
-    """All expressions of a parse tree."""
+    """Yield all expressions of a parse tree."""
     waiting = [tree]
     while waiting:
         one = waiting.pop()

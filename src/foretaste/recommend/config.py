@@ -86,7 +86,8 @@ class ListRequest:
 
     @classmethod
     def of(cls, k: int = k, **options: Unpack[ListOptions]) -> ListRequest:
-        """The request of keywords as a caller has them: any iterable of ids, a mapping of limits.
+        """Return the request of keywords as a caller has them: any iterable of ids, a mapping of
+        limits.
 
         SettingError for a keyword that there is not, and for a value that does not fit.
         """

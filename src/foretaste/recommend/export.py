@@ -41,7 +41,7 @@ class Output:
 
     @classmethod
     def of(cls, output: Path | str, *, overwrite: bool, spreadsheet_safe: bool) -> Output:
-        """The output at a path, which may be text."""
+        """Return the output at a path, which may be text."""
         return cls(validate("output", output, Path), overwrite, spreadsheet_safe)
 
     def __post_init__(self) -> None:
@@ -121,7 +121,8 @@ def _csv_writer(path: Path, schema: pa.Schema) -> Iterator[WriteTable]:
 
 
 def csv_text(table: pa.Table, *, with_header: bool, spreadsheet_safe: bool = False) -> str:
-    """A table as the text of a `.csv` file; ``with_header`` adds the line of column names."""
+    """Return a table as the text of a `.csv` file; ``with_header`` adds the line of column
+    names."""
     if spreadsheet_safe:
         table = without_formulas(table)
     import pyarrow.csv as pa_csv
@@ -132,7 +133,7 @@ def csv_text(table: pa.Table, *, with_header: bool, spreadsheet_safe: bool = Fal
 
 
 def without_formulas(table: pa.Table) -> pa.Table:
-    """The table with an apostrophe before text that a spreadsheet would compute.
+    """Return the table with an apostrophe before text that a spreadsheet would compute.
 
     That is text that begins with = + - @, a tab or a line end, or with the full-width forms of
     these signs, as in OWASP's advice on CSV injection.
@@ -186,7 +187,7 @@ class Export:
     """Seconds to make and write the lists."""
 
     def speed(self, kind: str) -> str:
-        """A line with the time and rate of the lists; ``kind`` is "user" or "item"."""
+        """Return a line with the time and rate of the lists; ``kind`` is "user" or "item"."""
         rate = compact(self.num_users / max(self.elapsed_s, 1e-9))
         return f"{pluralize(self.num_users, kind)} in {self.elapsed_s:.3g} s: {rate} {kind}s/s"
 
@@ -238,7 +239,7 @@ def write_lists(
 
 
 def _counts(top: TopItems, k: int) -> list[int]:
-    """The counts of some lists, in the order of `_COUNTS`."""
+    """Return the counts of some lists, in the order of `_COUNTS`."""
     is_known = top.num_known > 0
     has_remarks = np.array([bool(remarks) for remarks in top.remarks], dtype=bool)
     each = (top.length < k, ~is_known, is_known & has_remarks)
@@ -246,7 +247,7 @@ def _counts(top: TopItems, k: int) -> list[int]:
 
 
 def _lists_table(about: pa.Table, items: IdTable, top: TopItems, schema: pa.Schema) -> pa.Table:
-    """A table with one row per recommended item."""
+    """Return a table with one row per recommended item."""
     row, column = np.nonzero(top.filled())
     item_index = top.item_index[row, column]
     columns: list[pa.Array] = [

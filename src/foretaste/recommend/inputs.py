@@ -43,7 +43,7 @@ _NUM_EXAMPLES = 3
 
 
 def first_few(ids: Sequence[Id]) -> str:
-    """The first distinct ids, and the number of the others, for a message."""
+    """Return the first distinct ids, and the number of the others, for a message."""
     distinct = [*dict.fromkeys(ids)]
     text = ", ".join(map(repr, distinct[:_NUM_NAMED]))
     more = len(distinct) - _NUM_NAMED
@@ -77,7 +77,7 @@ class AskedUsers:
         return len(self.user_index)
 
     def __getitem__(self, rows: slice) -> AskedUsers:
-        """Some of the users, without the notes."""
+        """Return some of the users, without the notes."""
         return AskedUsers(
             kind=self.kind,
             ids=None if self.ids is None else self.ids[rows],
@@ -88,12 +88,13 @@ class AskedUsers:
 
     @classmethod
     def everyone(cls, users: IdTable) -> AskedUsers:
-        """All users of a run."""
+        """Return all users of a run."""
         return cls(ids=None, user_index=np.arange(len(users)))
 
     @classmethod
     def known(cls, users: IdTable, user_ids: Ids, unknown: Unknown) -> AskedUsers:
-        """Users by their ids; with ``unknown`` ``error``, UnknownIdError for unknown ones."""
+        """Return users by their ids; with ``unknown`` ``error``, UnknownIdError for unknown
+        ones."""
         validate("unknown", unknown, Unknown)
         ids = as_ids("user_ids", user_ids)
         if unknown == "error":
@@ -111,7 +112,7 @@ class AskedUsers:
 
     @classmethod
     def new(cls, users: IdTable, given: GivenHistories) -> AskedUsers:
-        """Users by their histories alone; names are not looked up in the run."""
+        """Return users by their histories alone; names are not looked up in the run."""
         names, histories = given_histories(given)
         user_index = np.full(len(histories), len(users))
         kind: Literal["user", "history"] = "history" if names is None else "user"
@@ -125,7 +126,7 @@ class AskedUsers:
         histories: Sequence[Sequence[Id] | None],
         disliked: Sequence[Sequence[Id]] = (),
     ) -> AskedUsers:
-        """Users by an id, a history or both, and what they disliked."""
+        """Return users by an id, a history or both, and what they disliked."""
         user_index = np.full(len(ids), len(users))
         first_few = [row for row, user_id in enumerate(ids) if user_id is not None]
         if first_few:
@@ -141,7 +142,7 @@ class AskedUsers:
 
 
 def lookup_all(table: IdTable, ids: Sequence[Id]) -> NDArray[np.int64]:
-    """The row of each id; UnknownIdError with the ids that are not in the table."""
+    """Return the row of each id; UnknownIdError with the ids that are not in the table."""
     index = table.lookup(ids)
     if (index >= 0).all():
         return index
@@ -155,7 +156,7 @@ def catalogue_index(
     item_ids: Ids,
     consequence: str = "nothing is known of what they are similar to",
 ) -> NDArray[np.int64]:
-    """Indexes of items in the catalogue, which is the first ``num_items`` items.
+    """Return indexes of items in the catalogue, which is the first ``num_items`` items.
 
     UnknownIdError, with the ``consequence``, for items that training never saw.
     """
@@ -181,14 +182,14 @@ def _unknown(
 
 
 def examples(table: IdTable) -> str:
-    """A phrase with examples of ids: ``the run's item ids are integers such as 1, 2, 3``."""
+    """Return a phrase with examples of ids: ``the run's item ids are integers such as 1, 2, 3``."""
     kind = "integers" if table.is_integer else "text"
     first = table.ids(np.arange(min(_NUM_EXAMPLES, len(table))))
     return f"the run's {table.kind} ids are {kind} such as {first_few(first)}"
 
 
 def given_histories(given: GivenHistories) -> tuple[list[Id] | None, list[list[Id]]]:
-    """The names, if any, and the histories of `GivenHistories`.
+    """Return the names, if any, and the histories of `GivenHistories`.
 
     SettingError for a table, for names that are not ids of one kind, and for a history that is no
     list.
@@ -219,7 +220,7 @@ def known_items(
     num_items: int,
     has_others: Sequence[bool] | NDArray[np.bool_],
 ) -> tuple[Histories, list[list[str]]]:
-    """Histories with catalogue items (the first ``num_items``) only, in the given order, and
+    """Return histories with catalogue items (the first ``num_items``) only, in the given order, and
     remarks on the items of each history that were left out.
 
     ``has_others`` is True for rows whose user has other known items.
@@ -246,7 +247,7 @@ def known_items(
 
 
 def _remarks(items: IdTable, ignored: Sequence[Id], has_others: bool) -> list[str]:
-    """The remarks on a history with ignored items."""
+    """Return the remarks on a history with ignored items."""
     if not ignored:
         return []
     if has_others:
@@ -256,7 +257,8 @@ def _remarks(items: IdTable, ignored: Sequence[Id], has_others: bool) -> list[st
 
 
 def read_ids(path: Path | str, table: IdTable, config: PairsConfig | None = None) -> list[Id]:
-    """The ids in a file, in order, with repeats; ``table`` has the users or items of the run.
+    """Return the ids in a file, in order, with repeats; ``table`` has the users or items of the
+    run.
 
     In ``.csv``, ``.tsv`` (also ``.gz``, ``.zst``) and ``.parquet`` files, and in the only table of
     a database (``sqlite:///shop.db``), the column is the one that ``config`` names, or one with a
@@ -305,7 +307,7 @@ def _from_file(path: Path, table: IdTable, config: PairsConfig) -> Sequence[Id]:
 def _column_of_ids(
     path: Path | str, columns: Sequence[str], table: IdTable, config: PairsConfig
 ) -> str:
-    """The column with the ids of a table's users or items; InputError if there is none."""
+    """Return the column with the ids of a table's users or items; InputError if there is none."""
     role, option = f"{table.kind}_id", f"{table.kind}_column"
     # Not an error if it is absent: the option may be meant for another file of the same command.
     if (asked := getattr(config, option)) in columns:
@@ -367,7 +369,7 @@ def _from_table(name: str, content: pa.Table, table: IdTable, config: PairsConfi
 
 
 def _text(path: Path, encoding: str) -> str:
-    """The text of a file without byte order mark, with line feeds as line ends."""
+    """Return the text of a file without byte order mark, with line feeds as line ends."""
     try:
         with_mark = "utf-8-sig" if encoding == "utf-8" else encoding
         with TextIOWrapper(open_regular(path), with_mark) as text:

@@ -59,8 +59,8 @@ class ItemFilter:
         condition: Condition | None = None,
         max_per: MaxPer | None = None,
     ) -> ItemFilter:
-        """The catalogue (the first ``num_items`` of ``items``), restricted to the candidates of a
-        request that meet the ``condition``, without what the request excludes.
+        """Return the catalogue (the first ``num_items`` of ``items``), restricted to the candidates
+        of a request that meet the ``condition``, without what the request excludes.
 
         Ids that are not in the catalogue are ignored, with a note.
         """
@@ -100,7 +100,7 @@ class ItemFilter:
 def _in_catalogue(
     items: IdTable, num_items: int, name: str, ids: Sequence[Id]
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """Indexes of the given ids that are in the catalogue, and a note on the others."""
+    """Return indexes of the given ids that are in the catalogue, and a note on the others."""
     if not ids:
         return np.zeros(0, dtype=np.int64), []
     index = items.rows_of(ids)

@@ -43,8 +43,8 @@ class MaxPer:
     def best(
         self, score_BC: Tensor, k: int, item_index_C: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Scores and columns of the taken items, both [B, k], best first; empty places have the
-        score `ABSENT`.
+        """Return scores and columns of the taken items, both [B, k], best first; empty places have
+        the score `ABSENT`.
 
         Columns are items, or positions in ``item_index_C``. The lists equal those of a walk
         through the whole ranking, but only its beginning is ordered.

@@ -80,8 +80,8 @@ class Recommender:
         self._all_seen = seen
 
     def __getstate__(self) -> dict[str, object]:
-        """All attributes with the histories, so that what is pickled answers without the run's
-        files."""
+        """Return all attributes with the histories, so that what is pickled answers without the
+        run's files."""
         return self.__dict__ | {
             name: rows() if callable(rows := getattr(self, name)) else rows
             for name in ("_all_histories", "_all_seen")
@@ -112,7 +112,7 @@ class Recommender:
         unknown: Unknown = "error",
         **options: Unpack[ListOptions],
     ) -> Answers:
-        """One answer per user, in the order asked; repeats are allowed.
+        """Return one answer per user, in the order asked; repeats are allowed.
 
         Users held out of training are answered from their histories.
 
@@ -143,7 +143,8 @@ class Recommender:
         k: int = ListRequest.k,
         **options: Unpack[ListOptions],
     ) -> Answers:
-        """One answer per history, which is a list of item ids; the run need not know the user.
+        """Return one answer per history, which is a list of item ids; the run need not know the
+        user.
 
         The last item is the newest, for a model that uses the order; an item that comes twice has
         its last place. A mapping names the users, ``{"anna": [1, 5]}``, and the answers have these
@@ -155,7 +156,7 @@ class Recommender:
         return self.answers(users, ListRequest.of(k, **options))
 
     def _without_matrix(self, histories: GivenHistories) -> GivenHistories:
-        """Histories without a matrix: its rows are lists of the columns with an entry."""
+        """Return histories without a matrix: its rows are lists of the columns with an entry."""
         if not hasattr(histories, "tocsr"):
             return histories
         if not self._is_of_matrix:
@@ -191,7 +192,7 @@ class Recommender:
         return answer_requests(self.model, self.item_rules, self._look_up(users), requests)
 
     def similar_items(self, item_ids: Ids, k: int = 10) -> Answers:
-        """The k items of the catalogue most similar to each given item, without that item.
+        """Return the k items of the catalogue most similar to each given item, without that item.
 
         Raises UnknownIdError for an item that training never saw, and UnsupportedError if the model
         cannot compare items.
@@ -202,7 +203,7 @@ class Recommender:
         return make_answers("item", self.items.ids(index), top, self.items)
 
     def score(self, user_ids: Ids, item_ids: Ids) -> NDArray[np.float32]:
-        """Scores of the given items for each given user, seen items too: [users, items].
+        """Return scores of the given items for each given user, seen items too: [users, items].
 
         Scores are comparable within one user only. Raises UnknownIdError for users unknown to the
         run and for items that training never saw.
@@ -211,13 +212,13 @@ class Recommender:
         return self._score(self.known_histories.rows(index), index, item_ids)
 
     def score_for(self, histories: GivenHistories, item_ids: Ids) -> NDArray[np.float32]:
-        """Scores of the given items for each history: [histories, items], as `score`."""
+        """Return scores of the given items for each history: [histories, items], as `score`."""
         _, given = given_histories(self._without_matrix(histories))
         known, _ = known_items(given, self.items, self.model.num_items, [False] * len(given))
         return self._score(known, np.full(len(known), self.model.num_users), item_ids)
 
     def user_vectors(self, user_ids: Ids | None = None) -> NDArray[np.float32]:
-        """Vectors [users, D] of the given users, or of all in the order of the run.
+        """Return vectors [users, D] of the given users, or of all in the order of the run.
 
         Users held out of training are folded in. Raises UnsupportedError if the model has none.
         """
@@ -229,7 +230,7 @@ class Recommender:
         )
 
     def item_vectors(self, item_ids: Ids | None = None) -> NDArray[np.float32]:
-        """Vectors [items, D] of the given items, or of the catalogue in its order.
+        """Return vectors [items, D] of the given items, or of the catalogue in its order.
 
         Raises UnsupportedError if the model has none.
         """
@@ -246,7 +247,8 @@ class Recommender:
         return vectors[catalogue_index(self.items, self.model.num_items, item_ids, reason)]
 
     def index_vectors(self, item_ids: Ids | None = None) -> NDArray[np.float32]:
-        """Vectors [items, D] of the given items, or of the catalogue in its order, for an index.
+        """Return vectors [items, D] of the given items, or of the catalogue in its order, for an
+        index.
 
         The inner product with a row of `query_vectors` is the score; a bias is a further column.
         Raises UnsupportedError if the model's scores are no inner products.
@@ -254,7 +256,8 @@ class Recommender:
         return self._select_items(self.model.index_vectors, item_ids)
 
     def query_vectors(self, user_ids: Ids | None = None) -> NDArray[np.float32]:
-        """Vectors [users, D] to look up in an index of `index_vectors`: of these users, or of all.
+        """Return vectors [users, D] to look up in an index of `index_vectors`: of these users, or
+        of all.
 
         A user whose history tells the model nothing has zeros; popularity order answers that user.
         Raises UnsupportedError as `index_vectors` does.
@@ -263,7 +266,7 @@ class Recommender:
         return self._queries(self.known_histories.rows(index), index)
 
     def query_vectors_for(self, histories: GivenHistories) -> NDArray[np.float32]:
-        """Vectors [histories, D] of new users, as `query_vectors`."""
+        """Return vectors [histories, D] of new users, as `query_vectors`."""
         _, given = given_histories(self._without_matrix(histories))
         known, _ = known_items(given, self.items, self.model.num_items, [False] * len(given))
         return self._queries(known, np.full(len(known), self.model.num_users))
@@ -378,7 +381,7 @@ class Recommender:
         return replace(export, notes=tuple(notes))
 
     def _subjects(self, users: AskedUsers) -> pa.Array | pa.ChunkedArray:
-        """The column with the user or history of each list."""
+        """Return the column with the user or history of each list."""
         if users.kind == "history":
             return pa.array(range(len(users)))
         if (users.user_index < len(self.users)).all():
@@ -425,7 +428,8 @@ class Recommender:
         return seen.within(self.model.num_items).padded(len(self.users) + 1)
 
     def _left_out(self, users: AskedUsers, histories: Histories) -> Histories | None:
-        """These histories with the items that the users disliked; None if they disliked none."""
+        """Return these histories with the items that the users disliked; None if they disliked
+        none."""
         left_out, num_items = histories, self.model.num_items
         if self._known_seen is not None:
             left_out = left_out.union(self._known_seen.rows(users.user_index))
@@ -436,7 +440,7 @@ class Recommender:
         return None if left_out.num_interactions == histories.num_interactions else left_out
 
     def _look_up(self, users: AskedUsers) -> UserHistories:
-        """The users with their histories from the run and the given items."""
+        """Return the users with their histories from the run and the given items."""
         user_index, given, num_items = users.user_index, users.histories, self.model.num_items
         if (user_index < len(self.users)).any():
             histories = self.known_histories.rows(user_index)

@@ -66,7 +66,7 @@ def _rank_with_one_filter(
     users: UserHistories,
     asked: Sequence[tuple[int, ListRequest]],
 ) -> list[TopItems]:
-    """The lists of requests with the same candidates, rules and limits."""
+    """Return the lists of requests with the same candidates, rules and limits."""
     requests = [request for _, request in asked]
     ends = [0, *accumulate(num_users for num_users, _ in asked)]
     first, left_out = requests[0], None  # the histories themselves
@@ -105,7 +105,7 @@ def _rank_with_one_filter(
 
 
 def _seen(users: UserHistories, rows: tuple[int, int]) -> str:
-    """What the lists of one request leave out; dislikes in other requests change no word."""
+    """Return what the lists of one request leave out; dislikes in other requests change no word."""
     first, end = rows
     known, left_out = users.histories, users.left_out or users.histories
     num_known, num_left_out = (one.offsets[end] - one.offsets[first] for one in (known, left_out))
@@ -115,8 +115,8 @@ def _seen(users: UserHistories, rows: tuple[int, int]) -> str:
 def _nearest(
     model: RecommenderModel, histories: Histories, row: int, top: TopItems, remarks: list[str]
 ) -> TopItems | None:
-    """The items of one history nearest to each item of one list. If there are none, the reason is
-    added to ``remarks``."""
+    """Return the items of one history nearest to each item of one list. If there are none, the
+    reason is added to ``remarks``."""
     history = histories[row : row + 1]
     if not top.num_known[0]:
         return None
@@ -130,7 +130,7 @@ def _nearest(
 def _add_excluded(
     left_out: Histories, request_index: NDArray[np.int64], excluded: Sequence[NDArray[np.int64]]
 ) -> Histories:
-    """The items left out of each row, with those that its request excludes."""
+    """Return the items left out of each row, with those that its request excludes."""
     each = [excluded[number] for number in request_index]
     if not any(map(len, each)):
         return left_out

@@ -60,7 +60,7 @@ class ItemRules:
         described: object,
         files: PairsConfig | None = None,
     ) -> ItemRules:
-        """The rules of a file, on the columns of ``items`` and of ``described``, a file or
+        """Return the rules of a file, on the columns of ``items`` and of ``described``, a file or
         frame of items whose columns replace columns of the same name.
 
         Raises InputError if one of them cannot be read, and SettingError as the class does.
@@ -79,8 +79,8 @@ class ItemRules:
         return [*self._masks]
 
     def missing(self, request: ListRequest) -> tuple[str, str] | None:
-        """The first field of a request that names what the items lack, and a message; None if all
-        its rules and columns are here."""
+        """Return the first field of a request that names what the items lack, and a message; None
+        if all its rules and columns are here."""
         for name in request.rules:
             if name not in self._masks:
                 known = (
@@ -96,7 +96,7 @@ class ItemRules:
         return None
 
     def filter(self, request: ListRequest) -> ItemFilter:
-        """The items that the lists of a request may hold, and the limits on them.
+        """Return the items that the lists of a request may hold, and the limits on them.
 
         SettingError for a rule or column that is `missing`, and for SQL that is no condition.
         """
@@ -114,7 +114,7 @@ class ItemRules:
         return ItemFilter.of(self._ids, len(self._items), request, condition, max_per)
 
     def _group(self, column: str) -> NDArray[np.int64]:
-        """Number of each item's value in a column; -1 for an item without a value."""
+        """Return the number of each item's value in a column; -1 for an item without a value."""
         if column not in self._groups:
             values = self._texts.column(column).combine_chunks().dictionary_encode()
             self._groups[column] = np.asarray(values.indices.fill_null(-1)).astype(np.int64)
@@ -137,7 +137,7 @@ class ItemRules:
 
 
 def _conditions(path: Path) -> dict[str, str]:
-    """The rules of a TOML file: SQL by name."""
+    """Return the rules of a TOML file: SQL by name."""
     try:
         rules = tomllib.loads(read_small(path).decode("utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -156,7 +156,7 @@ def _conditions(path: Path) -> dict[str, str]:
 def _join_descriptions(
     items: IdTable, num_items: int, described: object, files: PairsConfig | None
 ) -> pa.Table:
-    """The items with the columns of a file or frame added."""
+    """Return the items with the columns of a file or frame added."""
     from foretaste.data.preparation import read_items
 
     table = read_items(described, files)

@@ -109,7 +109,7 @@ class TopItems:
         self.length[rows] = np.count_nonzero(score != ABSENT, axis=1)
 
     def __getitem__(self, rows: slice) -> TopItems:
-        """Consecutive lists."""
+        """Return consecutive lists."""
         return TopItems(
             self.item_index[rows],
             self.score[rows],
@@ -119,11 +119,11 @@ class TopItems:
         )
 
     def first(self, k: int) -> TopItems:
-        """The first ``k`` items of each list."""
+        """Return the first ``k`` items of each list."""
         return replace(self, length=np.minimum(self.length, k))
 
     def filled(self) -> NDArray[np.bool_]:
-        """True for entries that hold an item, [B, K]."""
+        """Return True for entries that hold an item, [B, K]."""
         is_filled: NDArray[np.bool_] = np.arange(self.item_index.shape[1]) < self.length[:, None]
         return is_filled
 
@@ -141,7 +141,7 @@ class UserHistories(NamedTuple):
     """Items that lists leave out: the history and what a user disliked. None if nothing was."""
 
     def rows(self, rows: NDArray[np.int64]) -> UserHistories:
-        """Some of the users."""
+        """Return some of the users."""
         remarks = [self.remarks[row] for row in rows]
         left_out = None if self.left_out is None else self.left_out.rows(rows)
         return UserHistories(self.user_index[rows], self.histories.rows(rows), remarks, left_out)
@@ -172,7 +172,8 @@ def list_reasons(
     notes: Sequence[str],
     missing: str,
 ) -> list[list[str]]:
-    """The reasons of each list of ``k`` out of ``size`` items; ``contents`` describes the items.
+    """Return the reasons of each list of ``k`` out of ``size`` items; ``contents`` describes the
+    items.
 
     ``notes`` are added to all lists. ``missing`` describes the items that are left out of lists.
     """
@@ -209,7 +210,7 @@ class UserRanker(_Ranker):
                 self._penalty_I = torch.from_numpy(penalty).to(model.device)
 
     def rank(self, users: UserHistories, left_out: Histories | None = None) -> TopItems:
-        """Lists for users.
+        """Return lists for users.
 
         Unless the request includes seen items, each list is without the user's history and what
         the user disliked; ``left_out`` replaces these.
@@ -235,8 +236,8 @@ class UserRanker(_Ranker):
         return top
 
     def _score(self, state: UserState, left_out: HistoryTensors) -> Tensor:
-        """Scores of the catalogue, or of the allowed items if these are few; `ABSENT` for items
-        that are left out."""
+        """Return scores of the catalogue, or of the allowed items if these are few; `ABSENT` for
+        items that are left out."""
         item_index_C = self._item_index_C
         if item_index_C is None:
             score_BI = self.model.score_catalogue(state)
@@ -265,7 +266,7 @@ class SimilarItemRanker(_Ranker):
         super().__init__(model, k, model.num_items - 1)
 
     def rank(self, item_index: NDArray[np.int64]) -> TopItems:
-        """Lists for items of the catalogue."""
+        """Return lists for items of the catalogue."""
         num_rows, device = len(item_index), self.model.device
         top = TopItems.empty(self._length, np.ones(num_rows, dtype=np.int64), [()] * num_rows)
         for rows in self.batches(num_rows):
@@ -276,7 +277,7 @@ class SimilarItemRanker(_Ranker):
         return top
 
     def with_reasons(self, top: TopItems) -> TopItems:
-        """The lists with their complete reasons."""
+        """Return the lists with their complete reasons."""
         contents, missing = "other item{s} in the catalogue", "without a relation to it"
         reasons = list_reasons(top, self.k, self._size, contents, (), missing)
         return replace(top, remarks=reasons)
@@ -323,7 +324,7 @@ def per_user(
     compute: Callable[[UserState], Tensor],
     num_values: int = 0,
 ) -> NDArray[np.float32]:
-    """Values [B, num_values] computed from the state of each user, batch by batch.
+    """Return values [B, num_values] computed from the state of each user, batch by batch.
 
     Users beyond the model's rows are folded in. ``num_values`` is needed only without users.
     """

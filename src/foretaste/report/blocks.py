@@ -54,7 +54,7 @@ def figure(
     is_keyed: bool = False,
     numbers: str = "the tables of this section",
 ) -> Figure:
-    """Plots of runs; ``is_keyed`` adds a key, for plots that do not name the runs.
+    """Return plots of runs; ``is_keyed`` adds a key, for plots that do not name the runs.
 
     ``numbers`` names the place of the plotted numbers, for the alternative text.
     """

@@ -96,8 +96,8 @@ class RunsReport:
 
 
 def check_output(output: Path | str, *, overwrite: bool = False) -> Path:
-    """The path of a report; SettingError if it cannot be written, MissingExtraError if a package
-    for its plots is not installed."""
+    """Return the path of a report; SettingError if it cannot be written, MissingExtraError if a
+    package for its plots is not installed."""
     path = validate("output", output, Path)
     validate("overwrite", overwrite, bool)
     if path.suffix != ".html":
@@ -184,7 +184,7 @@ def report_measured(
 
 
 def _combine(progress: Progress, num_rankings: int) -> Progress:
-    """A progress of one ranking that adds up to the progress of all rankings in turn."""
+    """Return a progress of one ranking that adds up to the progress of all rankings in turn."""
     num_over = 0
 
     def report_one(num_done: int, num_users: int) -> None:
@@ -222,7 +222,7 @@ class _Sample:
         self._lists.append(lists)
 
     def people(self, labels: Sequence[str]) -> list[Person]:
-        """The users of the sample, with the lists of the runs of these labels."""
+        """Return the users of the sample, with the lists of the runs of these labels."""
         assert self._rows is not None, "a run was added"
         people, items = self._heldout.rows(self._rows), self._dataset.items
         count_I = np.bincount(self._dataset.train.item_index, minlength=len(items))
@@ -251,12 +251,12 @@ class _Sample:
 
 
 def _each(histories: Histories) -> list[NDArray[np.int32]]:
-    """The items of each row."""
+    """Return the items of each row."""
     return [histories.item_index[start:end] for start, end in pairwise(histories.offsets)]
 
 
 def _titles(items: IdTable, index: NDArray[np.integer]) -> list[str]:
-    """Titles of items; the id of an item without a title."""
+    """Return titles of items; the id of an item without a title."""
     ids = items.ids(index)
     titles = items.titles(index) or [None] * len(ids)
     return [str(id) if title is None else title for id, title in zip(ids, titles, strict=True)]

@@ -46,7 +46,7 @@ def write_page(report: RunsReport, path: Path, *, overwrite: bool) -> None:
 
 
 def _sections(report: RunsReport) -> list[Section]:
-    """The sections with figures or tables, in the order of the page."""
+    """Return the sections with figures or tables, in the order of the page."""
     comparison, runs, focus = report.comparison, report.runs, report.focus
     evaluations = comparison.evaluations
     found = (
@@ -64,12 +64,13 @@ def _sections(report: RunsReport) -> list[Section]:
 
 
 def _inline(chart: alt.LayerChart, alternative: str) -> Markup:
-    """The SVG of a plot inside a page, which scales with the page."""
+    """Return the SVG of a plot inside a page, which scales with the page."""
     head, rest = plots.svg(chart).split(">", 1)
     head = re.sub(r' (?:width|height)="[^"]*"', "", head)
     return Markup(f'{head} role="img" aria-label="{html.escape(printable(alternative))}">{rest}')
 
 
 def _safe(value: object) -> object:
-    """A value for a page; unsafe characters in text, such as in names and titles, are escaped."""
+    """Return a value for a page; unsafe characters in text, such as in names and titles, are
+    escaped."""
     return printable(value) if type(value) is str else value

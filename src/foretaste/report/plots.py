@@ -55,26 +55,26 @@ _DIGITS = re.compile(r"(\.\d\d)\d+")
 
 
 def shade(number: int) -> int:
-    """The number of a colour, from 1, for the number of a run or part, from 0."""
+    """Return the number of a colour, from 1, for the number of a run or part, from 0."""
     return number % len(SHAPES) + 1
 
 
 def shape(number: int) -> str:
-    """The shape of a run by its number; runs of the same colour have different shapes."""
+    """Return the shape of a run by its number; runs of the same colour have different shapes."""
     shapes = [*SHAPES]
     return shapes[(number + number // len(shapes)) % len(shapes)]
 
 
 def symbol(number: int) -> str:
-    """The character for the `shape` of a run."""
+    """Return the character for the `shape` of a run."""
     return SHAPES[shape(number)]
 
 
 def dots(
     title: str, rows: Sequence[Row], labels: Sequence[str], reference: float | None = None
 ) -> alt.LayerChart:
-    """A plot with one row per run, its ``value`` and the interval ``low`` to ``high``, and a line
-    at the ``reference``."""
+    """Return a plot with one row per run, its ``value`` and the interval ``low`` to ``high``, and a
+    line at the ``reference``."""
     height = 24 * len(labels) + 48
     shown = {row["run"] for row in rows}
     base = _base(rows, height).encode(
@@ -100,7 +100,8 @@ def dots(
 def lines(
     x_title: str, title: str, rows: Sequence[Row], labels: Sequence[str], *, is_log: bool = False
 ) -> alt.LayerChart:
-    """A plot with one line per run through its values at each ``x``, with intervals if given."""
+    """Return a plot with one line per run through its values at each ``x``, with intervals if
+    given."""
     values = sorted({row["x"] for row in rows})
     axis = alt.Axis(values=values, format="d") if is_log else alt.Axis(tickMinStep=1)
     scale = alt.Scale(type="log" if is_log else "linear", zero=False, nice=False)
@@ -117,7 +118,7 @@ def lines(
 
 
 def groups(x_title: str, title: str, rows: Sequence[Row], labels: Sequence[str]) -> alt.LayerChart:
-    """A plot of the values and intervals of the runs, side by side in each ``group``."""
+    """Return a plot of the values and intervals of the runs, side by side in each ``group``."""
     base = _base(rows).encode(
         x=alt.X("group:N", title=x_title, sort=None, axis=alt.Axis(labelAngle=0)),
         xOffset=alt.XOffset("run:N", scale=alt.Scale(domain=list(labels))),
@@ -130,7 +131,7 @@ def groups(x_title: str, title: str, rows: Sequence[Row], labels: Sequence[str])
 def bars(
     title: str, rows: Sequence[Row], labels: Sequence[str], parts: Sequence[str]
 ) -> alt.LayerChart:
-    """A plot with one bar per run, stacked from the ``value`` of each ``part``."""
+    """Return a plot with one bar per run, stacked from the ``value`` of each ``part``."""
     numbered = [{**row, "order": parts.index(row["part"])} for row in rows]
     bar = _base(numbered, 24 * len(labels) + 48).mark_bar()
     return alt.layer(
@@ -144,7 +145,7 @@ def bars(
 
 
 def svg(chart: alt.LayerChart) -> str:
-    """The SVG of one plot."""
+    """Return the SVG of one plot."""
     return _draw(chart.to_dict() | {"autosize": {"type": "fit", "contains": "padding"}})
 
 
@@ -175,7 +176,7 @@ def _draw(spec: Document) -> str:
 
 
 def _printable(value: Any) -> Any:
-    """A part of a Vega-Lite specification with its texts escaped."""
+    """Return a part of a Vega-Lite specification with its texts escaped."""
     # A control character or U+FFFE in a text makes vl-convert abort the process.
     match value:
         case str():

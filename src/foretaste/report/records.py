@@ -103,7 +103,8 @@ def origin(runs: Mapping[str, Run]) -> Section:
 
 
 def _facts(heading: str, by_run: Mapping[str, Mapping[str, str]]) -> tuple[Table, ...]:
-    """A table of the facts that differ between runs, one column per run, and one of the others."""
+    """Return a table of the facts that differ between runs, one column per run, and one of the
+    others."""
     differing, same = [], []
     for name in dict.fromkeys(name for found in by_run.values() for name in found):
         shown = [found.get(name) for found in by_run.values()]
@@ -121,7 +122,8 @@ def _facts(heading: str, by_run: Mapping[str, Mapping[str, str]]) -> tuple[Table
 
 
 def seconds(run: Run) -> dict[str, float]:
-    """Seconds of a training by `TIME_PARTS`; of an unfinished one its epochs' seconds so far.
+    """Return the seconds of a training by `TIME_PARTS`; of an unfinished one its epochs' seconds so
+    far.
 
     ``other`` is absent for an unfinished training, and for one that was interrupted.
     """
@@ -145,7 +147,7 @@ def seconds(run: Run) -> dict[str, float]:
 
 
 def _training_grid(runs: Mapping[str, Run], evaluations: Mapping[str, Evaluation]) -> Grid:
-    """Epochs, seconds by part, memory and speed of each run."""
+    """Return epochs, seconds by part, memory and speed of each run."""
     headings = ("", "epochs", "best epoch", *(f"{part}, s" for part in TIME_PARTS))
     rows = []
     for label, run in runs.items():
@@ -163,7 +165,7 @@ def _training_grid(runs: Mapping[str, Run], evaluations: Mapping[str, Evaluation
 
 
 def _validation_curves(runs: Mapping[str, Run]) -> dict[str, list[Document]]:
-    """The values of the metric that chose the epoch, at each evaluated epoch, by metric."""
+    """Return the values of the metric that chose the epoch, at each evaluated epoch, by metric."""
     curves: dict[str, list[Document]] = {}
     for label, run in runs.items():
         selected = run.config.resolved.get("select_by")
@@ -193,12 +195,12 @@ def _origin_of(run: Run) -> dict[str, str]:
 
 
 def _value(value: object) -> str:
-    """A setting as text; lists and mappings as JSON."""
+    """Return a setting as text; lists and mappings as JSON."""
     if value is None:
         return "-"
     return json.dumps(value) if isinstance(value, Mapping | list | tuple | bool) else str(value)
 
 
 def _last_event(events: Sequence[Document], kind: str) -> Document:
-    """The last event of a kind; empty if there is none."""
+    """Return the last event of a kind; empty if there is none."""
     return next((event for event in reversed(events) if event["event"] == kind), {})

@@ -31,7 +31,7 @@ _LIST_LENGTH = 10
 
 
 def summary(dataset: Dataset, comparison: Comparison, focus: str) -> list[str]:
-    """Sentences on the conditions, and on the run with the highest value of ``focus``."""
+    """Return sentences on the conditions, and on the run with the highest value of ``focus``."""
     evaluations = comparison.evaluations
     baseline, first = next(iter(evaluations.items()))
     lines = [f"{dataset.path.name}: {first.conditions()[0]}."]
@@ -185,7 +185,7 @@ def lists(evaluations: Mapping[str, Evaluation], dataset: Dataset) -> Section:
 
 
 def _measured(evaluations: Mapping[str, Evaluation], name: str) -> bool:
-    """True if every run has the metric."""
+    """Return True if every run has the metric."""
     return all(name in found.metrics for found in evaluations.values())
 
 

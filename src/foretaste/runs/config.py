@@ -31,7 +31,7 @@ Settings = TypeVar("Settings")
 
 
 def installed_versions() -> dict[str, str]:
-    """Versions of the programs that affect the numbers of a run."""
+    """Return versions of the programs that affect the numbers of a run."""
     return {
         "foretaste": foretaste.__version__,
         "python": platform.python_version(),
@@ -112,7 +112,7 @@ class WrittenFile:
         return cls(num_bytes=path.stat().st_size, sha256=file_sha256(path))
 
     def is_at(self, path: Path) -> bool:
-        """True if the file at ``path`` is unchanged; OSError if it cannot be read."""
+        """Return True if the file at ``path`` is unchanged; OSError if it cannot be read."""
         return path.stat().st_size == self.num_bytes and file_sha256(path) == self.sha256
 
 
@@ -168,8 +168,8 @@ class RunConfig:
         return any(entry.get("read_as") == MATRIX for entry in read)
 
     def digest(self) -> str:
-        """The sha256 of the entries that change the result: equal runs have equal digests in every
-        place and for every name of their data."""
+        """Return the sha256 of the entries that change the result: equal runs have equal digests in
+        every place and for every name of their data."""
         document = self._document()
         # Weights and states carry this digest, and equal runs have equal files.
         del document["created"], document["dataset"]["name"], document["dataset"]["path"]
@@ -184,7 +184,7 @@ class RunConfig:
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
     def to_json(self) -> str:
-        """The text of ``config.json``."""
+        """Return the text of ``config.json``."""
         document = {"format": FORMAT, "format_version": FORMAT_VERSION, **self._document()}
         return signed_text(document, indent=2)
 
@@ -222,7 +222,8 @@ def read_run_config(path: Path) -> RunConfig:
 
 
 def read_settings(kind: type[Settings], values: Mapping[str, Any], path: Path) -> Settings:
-    """Settings of class ``kind``, from the entries of ``values`` with the names of its fields.
+    """Return settings of class ``kind``, from the entries of ``values`` with the names of its
+    fields.
 
     RunError with ``path``, the file of the values, if they do not fit the class.
     """

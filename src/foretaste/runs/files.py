@@ -84,8 +84,8 @@ def writing(path: Path) -> Iterator[None]:
 def read_tensors(
     path: Path, owner: Mapping[str, Any], rows_of: RowsOf | None = None
 ) -> SavedTensors:
-    """The tensors of ``path``, copied into memory, so later changes of the file do not reach them.
-    Tensors that do not fit into memory stay mapped from the file.
+    """Return the tensors of ``path``, copied into memory, so later changes of the file do not reach
+    them. Tensors that do not fit into memory stay mapped from the file.
 
     With ``rows_of``, only some rows of each. Raises RunError if the file is missing, torn or
     changed, or if its note differs from ``owner``.

@@ -80,12 +80,12 @@ UNITS = {
 
 
 def first_line() -> str:
-    """The line that declares names and units."""
+    """Return the line that declares names and units."""
     return _as_line({"event": "schema", "not finite": "null", "units": UNITS})
 
 
 def is_first_line(line: str) -> bool:
-    """True for the first line of a log."""
+    """Return True for the first line of a log."""
     with suppress(ValueError):
         values = json.loads(line)
         return isinstance(values, dict) and values.get("event") == "schema"
@@ -93,7 +93,8 @@ def is_first_line(line: str) -> bool:
 
 
 def line_of(event: str, **values: Any) -> str:
-    """The line of an event with the present time; numbers that are not finite become null."""
+    """Return the line of an event with the present time; numbers that are not finite become
+    null."""
     undeclared = values.keys() - UNITS.keys()
     assert not undeclared, f"declare in UNITS first: {sorted(undeclared)}"
     time = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -105,7 +106,7 @@ def _as_line(values: Mapping[str, Any]) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """A JSON value with null in place of every number that JSON cannot write."""
+    """Return a JSON value with null in place of every number that JSON cannot write."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -181,11 +182,12 @@ class MetricsLog:
             return os.fstat(file.fileno()).st_size
 
     def lines(self) -> list[str]:
-        """All lines; the first declares names and units. RunError for a line that is no event."""
+        """Return all lines; the first declares names and units. RunError for a line that is no
+        event."""
         return [line for line, _ in self._read()]
 
     def lines_until(self, num_bytes: int) -> list[str]:
-        """The lines in the first ``num_bytes`` bytes; RunError if no line ends there."""
+        """Return the lines in the first ``num_bytes`` bytes; RunError if no line ends there."""
         lines: list[str] = []
         length, found = 0, self._read()
         while length < num_bytes and (line := next(found, None)):
@@ -205,7 +207,7 @@ class MetricsLog:
             temporary.write_bytes("".join(lines).encode())
 
     def read(self) -> list[dict[str, Any]]:
-        """All events, the declaration first.
+        """Return all events, the declaration first.
 
         RunError for a line that is no event, and for a summary that does not sign the lines before
         it and the run's config.
@@ -249,7 +251,8 @@ def _sha256(lines: Iterable[str]) -> str:
 
 
 def history_of(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The epochs of a training in order, each a dict of its numbers and of its evaluation's."""
+    """Return the epochs of a training in order, each a dict of its numbers and of its
+    evaluation's."""
     epochs: dict[int | None, dict[str, Any]] = {}
     for event in events:
         if event["event"] == "epoch":
@@ -264,12 +267,13 @@ def history_of(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def summary_of(events: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The last event of a finished training; None for an unfinished one."""
+    """Return the last event of a finished training; None for an unfinished one."""
     return events[-1] if events and events[-1]["event"] == "summary" else None
 
 
 def final_evaluation(events: Sequence[dict[str, Any]]) -> Evaluation | None:
-    """The evaluation of a finished training's best weights, on the test part if there is one."""
+    """Return the evaluation of a finished training's best weights, on the test part if there is
+    one."""
     from foretaste.evaluation.result import Evaluation
 
     summary = summary_of(events)

@@ -44,12 +44,12 @@ _NUM_TRIES, _PAUSE_S = 25, 0.01
 
 
 def resume_command(path: Path) -> str:
-    """The command that resumes the training of the run at ``path``."""
+    """Return the command that resumes the training of the run at ``path``."""
     return shlex.join(["foretaste", "train", "--resume", str(path)])
 
 
 def has_tensorflow(path: Path) -> bool:
-    """True for a directory with checkpoints of TensorFlow and no run."""
+    """Return True for a directory with checkpoints of TensorFlow and no run."""
     return any(path.glob("*.ckpt*.index")) and not (path / CONFIG).exists()
 
 
@@ -143,7 +143,8 @@ def place_to_train(path: Path, *, overwrite: bool) -> Path:
 
 
 def _asked_name(path: Path) -> str | None:
-    """The name that the run at ``path`` was asked for; None if it has none, or there is no run."""
+    """Return the name that the run at ``path`` was asked for; None if it has none, or there is no
+    run."""
     with suppress(RunError):
         asked = read_run_config(path / CONFIG).request.get("beside", {}).get("run")
         return asked and Path(asked).name
@@ -212,7 +213,7 @@ def training_lock(run_path: Path) -> Iterator[None]:
 
 
 def lock_holder(run_path: Path) -> str | None:
-    """The process that trains a run, as ``process 123 on host``; None if there is none."""
+    """Return the process that trains a run, as ``process 123 on host``; None if there is none."""
     try:
         with open_own(run_path / LOCK, "rb") as file:
             return None if try_lock(file.fileno()) else _read_name(file)
@@ -221,7 +222,7 @@ def lock_holder(run_path: Path) -> str | None:
 
 
 def _acquire(path: Path) -> IO[bytes]:
-    """The lock file, open and locked."""
+    """Return the lock file, open and locked."""
     # The kernel releases the lock when the process dies, so a kill leaves no stale lock.
     while True:
         file = open_own(path, "a+b")
@@ -247,7 +248,7 @@ def _acquire(path: Path) -> IO[bytes]:
 
 
 def _is_the_only(file: IO[bytes], path: Path) -> bool:
-    """True if the open file is the one at ``path``, and has no other name."""
+    """Return True if the open file is the one at ``path``, and has no other name."""
     status = os.fstat(file.fileno())
     # The holder before may have removed the file between `open` and the lock: then this lock is on
     # a file that no other process finds. A second name is a hard link to somebody's file.
@@ -304,7 +305,8 @@ class ListedRun:
 
 
 def list_runs(folder: Path | str) -> list[ListedRun]:
-    """The runs in a folder, oldest first and unreadable last; of a run's own directory that run.
+    """Return the runs in a folder, oldest first and unreadable last; of a run's own directory that
+    run.
 
     Raises RunError if there is no such folder.
     """
@@ -349,7 +351,8 @@ def _describe_run(path: Path) -> ListedRun:
 
 
 def _results(config: RunConfig, *events: dict[str, Any]) -> dict[str, Any]:
-    """The numbers of a finished training, whose log ends with the test part and the summary."""
+    """Return the numbers of a finished training, whose log ends with the test part and the
+    summary."""
     summary, evaluation = events[-1], events[0].get("evaluation")
     metric = summary.get("select_by") or default_metric(config.dataset.protocol)
     test = None

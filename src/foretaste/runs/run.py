@@ -140,7 +140,8 @@ class Run:
 
     @classmethod
     def unfinished(cls, path: Path) -> Run | None:
-        """The run at ``path`` if its training is not finished; None if it is, or is no run."""
+        """Return the run at ``path`` if its training is not finished; None if it is, or is no
+        run."""
         with suppress(RunError):
             run = cls.open(path)
             return None if run.is_finished else run
@@ -148,7 +149,8 @@ class Run:
 
     @classmethod
     def next(cls, place: Path) -> Run | None:
-        """The run in ``NAME.next`` that is to replace the one at ``place``; None without one."""
+        """Return the run in ``NAME.next`` that is to replace the one at ``place``; None without
+        one."""
         with suppress(RunError):
             run = cls.open(next_to(place))
             if run.place != place:
@@ -161,7 +163,8 @@ class Run:
 
     @classmethod
     def to_resume(cls, path: Path | str) -> Run:
-        """The run for `resume`: the one that is to replace the run at ``path``, else that run."""
+        """Return the run for `resume`: the one that is to replace the run at ``path``, else that
+        run."""
         path = named_path(validate("run", path, Path))
         return cls.next(path) or cls.open(path)
 
@@ -290,7 +293,7 @@ class Run:
         return self.log.summary is not None
 
     def why_unfinished(self) -> str:
-        """The reason why a training is not finished, and what to do, for people."""
+        """Return the reason why a training is not finished, and what to do, for people."""
         last = self.log.read()[-1]
         if last["event"] == "failed":
             return f"the training failed: {last['stopped_because']}"
@@ -306,11 +309,12 @@ class Run:
         save_tensors(self.path / WEIGHTS, state_dict, self._of_weights, {"epoch": epoch})
 
     def load_weights(self) -> dict[str, Tensor]:
-        """The best weights, on the CPU; RunError if they are absent, torn or of another run."""
+        """Return the best weights, on the CPU; RunError if they are absent, torn or of another
+        run."""
         return self.open_weights().tensors
 
     def open_weights(self, rows_of: RowsOf | None = None) -> SavedTensors:
-        """The best weights, with note and digest; RunError as `load_weights`.
+        """Return the best weights, with note and digest; RunError as `load_weights`.
 
         They are one complete version, even while the training replaces them. With ``rows_of``, only
         some rows of each tensor.
@@ -377,7 +381,7 @@ class Run:
         save_tensors(self.path / STATE, tensors, self._of_state, note)
 
     def load_state(self, rows_of: RowsOf | None = None) -> SavedTensors | None:
-        """The saved training state; None if there is none. The log is not cut.
+        """Return the saved training state; None if there is none. The log is not cut.
 
         The note has ``position`` and ``log_bytes``, the length of the log when it was saved.
 
@@ -410,8 +414,8 @@ class Run:
             raise self._changed(name)
 
     def _content(self, name: str) -> pa.Buffer:
-        """The bytes of a file that was written with the run, checked again: the run may have been
-        opened long ago."""
+        """Return the bytes of a file that was written with the run, checked again: the run may have
+        been opened long ago."""
         with reading(self.path / name), open_regular(self.path / name) as file:
             content = read_buffer(file)
         if hashlib.sha256(content).hexdigest() != self.config.files[name].sha256:
@@ -433,15 +437,15 @@ class Run:
 
 
 def read_config(path: Path) -> RunConfig:
-    """The config of the run at ``path``, before its other files are checked; RunError if it is torn
-    or if there is no run."""
+    """Return the config of the run at ``path``, before its other files are checked; RunError if it
+    is torn or if there is no run."""
     if not os.path.lexists(path / CONFIG):
         raise missing_run_error(path)
     return read_run_config(path / CONFIG)
 
 
 def missing_run_error(path: Path) -> RunError:
-    """The error for a path without a run's config; it says what is there instead."""
+    """Return the error for a path without a run's config; it says what is there instead."""
     if path.is_file() or os.path.lexists(path / FILE_NAME):
         kind = "file" if path.is_file() else "dataset"
         return RunError(
@@ -462,8 +466,8 @@ def missing_run_error(path: Path) -> RunError:
 
 
 def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset:
-    """The dataset of a run: ``dataset`` or its directory; by default the one at the path that the
-    run was given.
+    """Return the dataset of a run: ``dataset`` or its directory; by default the one at the path
+    that the run was given.
 
     Raises DatasetError if it is not there, or if it holds other data. Equal numbers of users and
     items are not enough, because their ids may differ.
@@ -487,7 +491,7 @@ def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset
 
 
 def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderModel:
-    """The trained model of a run on ``device``, ready to answer (not to train).
+    """Return the trained model of a run on ``device``, ready to answer (not to train).
 
     Its weights are a copy in memory, so later changes of the file do not reach them.
 
@@ -513,7 +517,7 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
 
 
 def empty_model(run: Run) -> RecommenderModel:
-    """The model of a run without its weights, whose parameters take no memory."""
+    """Return the model of a run without its weights, whose parameters take no memory."""
     import torch
 
     from foretaste.ops.histories import HistoryTensors
@@ -530,7 +534,7 @@ def empty_model(run: Run) -> RecommenderModel:
 
 
 def model_config(config: RunConfig, path: Path) -> Any:
-    """The settings of a run's model, an instance of its config class.
+    """Return the settings of a run's model, an instance of its config class.
 
     RunError with ``path``, the file of the settings, if they do not fit the model.
     """
@@ -599,8 +603,8 @@ def write_histories(path: Path, dataset: Dataset) -> None:
 def read_histories(
     content: pa.Buffer, *, num_users: int, num_items: int, order: bool
 ) -> tuple[Histories, NDArray[np.bool_]]:
-    """The histories in the bytes of their file, and a mask of the pairs that were in training.
-    With ``order`` they have positions, if the file has them."""
+    """Return the histories in the bytes of their file, and a mask of the pairs that were in
+    training. With ``order`` they have positions, if the file has them."""
     with pq.ParquetFile(pa.BufferReader(content)) as file:
         names = [name for name in file.schema_arrow.names if order or name != POSITION_COLUMN]
         table = file.read(names, use_threads=False)

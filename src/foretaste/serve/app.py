@@ -129,7 +129,7 @@ class Service:
         return starlette
 
     def app(self) -> ASGIApp:
-        """The application, with checks of token and Host, and with metrics."""
+        """Return the application, with checks of token and Host, and with metrics."""
         counted = Telemetry(self._guard, self.metrics, access_log=self.config.access_log)
 
         async def with_lifespan(scope: Scope, receive: Receive, send: Send) -> None:
@@ -198,7 +198,8 @@ class Service:
         return _response({"withdrawn": num_withdrawn, "not_kept": len(ids) - num_by_id})
 
     def _writable_events(self) -> EventStore:
-        """The store of events; ServiceError without --events, or if too many wait to be written."""
+        """Return the store of events; ServiceError without --events, or if too many wait to be
+        written."""
         store = self.event_store
         if store is None:
             raise ServiceError(404, "no_events", "no events are kept here: start with --events")
@@ -301,7 +302,7 @@ class Service:
         return Response(self._openapi, media_type=_JSON)
 
     async def _read(self, request: Request, kind: type[_Body]) -> _Body:
-        """The body of a request; ServiceError if it is too long or invalid."""
+        """Return the body of a request; ServiceError if it is too long or invalid."""
         _check_json(request)
         coding = request.headers.get("content-encoding", "identity")
         if coding.lower() != "identity":
@@ -337,7 +338,7 @@ class Service:
         asked: _Asked,
         num_users: int = 1,
     ) -> _Answered:
-        """The answer of a run to one request, which is answered in a batch with others."""
+        """Return the answer of a run to one request, which is answered in a batch with others."""
         request.scope["foretaste"].update(model=served.name, digest=served.digest, users=num_users)
         answered: _Answered = await self.batcher.submit(
             Job(
@@ -352,7 +353,7 @@ class Service:
 
 
 async def _in_daemon(work: Callable[[], _Result]) -> _Result:
-    """The result of ``work``, which runs on a daemon thread of its own.
+    """Return the result of ``work``, which runs on a daemon thread of its own.
 
     `asyncio.to_thread` would join the thread when the service ends, and an SQL condition or a file
     system may take for ever.

@@ -113,7 +113,7 @@ class Batcher:
             self._wake.wait(timeout_s)
 
     def _take(self) -> list[Job]:
-        """The jobs of the next batch, without cancelled and expired ones."""
+        """Return the jobs of the next batch, without cancelled and expired ones."""
         jobs: list[Job] = []
         num_users, now = 0, monotonic()
         while self._queue and num_users < self._batch_users:
@@ -126,7 +126,7 @@ class Batcher:
         return jobs
 
     def _answer_jobs(self, jobs: Sequence[Job]) -> list[Any]:
-        """The answer to each job, or its exception."""
+        """Return the answer to each job, or its exception."""
         groups: dict[Hashable, list[int]] = {}
         for number, job in enumerate(jobs):
             groups.setdefault(job.group, []).append(number)
@@ -140,8 +140,8 @@ class Batcher:
 
 
 def _answers_of(answer: Callable[[Sequence[Any]], Sequence[Any]], bodies: list[Any]) -> list[Any]:
-    """The answers or exceptions. If the bodies fail together, each is answered alone, so that one
-    wrong request fails no other."""
+    """Return the answers or exceptions. If the bodies fail together, each is answered alone, so
+    that one wrong request fails no other."""
     try:
         return list(answer(bodies))
     except Exception as error:

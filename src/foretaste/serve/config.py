@@ -88,7 +88,8 @@ class ServeConfig:
                 )
 
     def token(self) -> bytes | None:
-        """The token of ``token_file``; SettingError if the file has no token of enough length."""
+        """Return the token of ``token_file``; SettingError if the file has no token of enough
+        length."""
         if self.token_file is None:
             return None
         try:
@@ -106,7 +107,7 @@ class ServeConfig:
 
 
 def is_loopback(host: str) -> bool:
-    """True for an address that only this machine can reach."""
+    """Return True for an address that only this machine can reach."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -33,7 +33,7 @@ class ServiceError(Exception):
 
     @classmethod
     def invalid(cls, error: ValidationError) -> ServiceError:
-        """The first problem of a body, without the values of the body."""
+        """Return the first problem of a body, without the values of the body."""
         found = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, found["loc"]))
         message = found["msg"]
@@ -42,7 +42,7 @@ class ServiceError(Exception):
         return cls(422, "invalid", message, place[:_MAX_FIELD] or None)
 
     def response(self) -> Response:
-        """The response with this error."""
+        """Return the response with this error."""
         # `json` escapes all but ASCII: the name of a field may have a lone surrogate, which is no
         # UTF-8.
         error = {"code": self.code, "message": str(self)[:_MAX_MESSAGE], "field": self.field}
@@ -64,7 +64,7 @@ def events_unavailable() -> ServiceError:
 
 
 async def respond(request: Request, error: Exception) -> Response:
-    """The response to an exception of a route."""
+    """Return the response to an exception of a route."""
     if isinstance(error, ServiceError):
         return error.response()
     if isinstance(error, ForetasteError):

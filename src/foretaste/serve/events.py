@@ -229,7 +229,7 @@ class EventStore:
                 time.sleep(0.1)
 
     def _has_other_table(self) -> bool:
-        """True if there is a view events, or a table events whose columns are not ours."""
+        """Return True if there is a view events, or a table events whose columns are not ours."""
         with suppress(SQLAlchemyError):
             found = inspect(self.engine)
             columns = {column["name"] for column in found.get_columns(EVENTS.name)}
@@ -298,8 +298,8 @@ class EventStore:
         return waiting.num_done
 
     def events_of(self, user_ids: Iterable[str]) -> dict[str, EventsOfUser]:
-        """The items of these users by the events stored until now, in the order of each item's
-        last event: by time, then by arrival; for one thread only."""
+        """Return the items of these users by the events stored until now, in the order of each
+        item's last event: by time, then by arrival; for one thread only."""
 
         def read() -> dict[str, EventsOfUser]:
             self.check_file()
@@ -383,7 +383,8 @@ class EventStore:
             request.num_done.set_exception(error)
 
     def _in_transaction(self, write: Callable[[Connection], _Found]) -> _Found:
-        """What ``write`` returns, once its transaction is on the disk; ServiceError if it fails."""
+        """Return what ``write`` returns, once its transaction is on the disk; ServiceError if it
+        fails."""
 
         def write_all() -> _Found:
             self.check_file()
@@ -413,7 +414,7 @@ class EventStore:
 
 
 def _group_by_type(last_type_of: Mapping[str, str | None]) -> EventsOfUser:
-    """The items of one user by the type of each item's last event."""
+    """Return the items of one user by the type of each item's last event."""
     types = last_type_of.items()
     return EventsOfUser(
         [item for item, last_type in types if last_type != DISLIKE],
@@ -422,7 +423,7 @@ def _group_by_type(last_type_of: Mapping[str, str | None]) -> EventsOfUser:
 
 
 def _engine(place: str) -> Engine:
-    """A pool of connections; none is open yet."""
+    """Return a pool of connections; none is open yet."""
     try:
         is_url = "://" in place or is_database(place)
         url = make_url(place) if is_url else URL.create("sqlite", database=place)
@@ -468,7 +469,7 @@ def _engine(place: str) -> Engine:
 
 
 def _retry(work: Callable[[], _Found], tries: int = 2) -> _Found:
-    """The result of ``work``, which is tried again if the server had closed the connection.
+    """Return the result of ``work``, which is tried again if the server had closed the connection.
 
     Raises ServiceError if it fails; the log has the reason.
     """
@@ -486,6 +487,6 @@ def _sqlstate(error: Exception) -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of the database's message."""
+    """Return the first line of the database's message."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     return str(cause).partition("\n")[0]

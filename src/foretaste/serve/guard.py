@@ -60,7 +60,7 @@ class Guard:
             log("token")
 
     def _state_of_token(self) -> object:
-        """The state of the token file; None if there is none."""
+        """Return the state of the token file; None if there is none."""
         with suppress(OSError):
             if self._config.token_file is not None:
                 found = self._config.token_file.stat()
@@ -99,7 +99,7 @@ class Guard:
         return response
 
     def _is_ours(self, host: str) -> bool:
-        """True for an IP address, which no other site can give as its name, and for allowed
+        """Return True for an IP address, which no other site can give as its name, and for allowed
         names."""
         if self._names is None:
             return True

@@ -35,8 +35,8 @@ class WrittenList(NamedTuple):
 def cache_key(
     request: ListRequest, user_id: Id | None, history: Sequence[Id], disliked: Sequence[Id]
 ) -> CacheKey | None:
-    """The key of a list in the cache; None for a list that is not cached, since it depends on more
-    than the run and its rules."""
+    """Return the key of a list in the cache; None for a list that is not cached, since it depends
+    on more than the run and its rules."""
     has_options = request.exclude or request.candidates is not None or request.include_seen
     if user_id is None or history or disliked or has_options or request.reasons:
         return None
@@ -70,7 +70,7 @@ class ListWriter:
     def write(
         self, top: TopItems, user_ids: Sequence[Id | None], is_known: Sequence[bool]
     ) -> list[WrittenList]:
-        """The JSON of a `UserAnswer` for each list and user."""
+        """Return the JSON of a `UserAnswer` for each list and user."""
         is_popularity = (top.num_known == 0).tolist()
         because = top.because or [None] * len(user_ids)
         written = []
@@ -111,7 +111,7 @@ class ListCache:
         self._lists: OrderedDict[CacheKey, WrittenList] = OrderedDict()
 
     def get(self, key: CacheKey | None) -> WrittenList | None:
-        """The cached list; None if there is none, or no key."""
+        """Return the cached list; None if there is none, or no key."""
         found = self._lists.get(key) if key else None
         if key and found:
             self._lists.move_to_end(key)
@@ -130,5 +130,5 @@ class ListCache:
 
 
 def _size(key: CacheKey, written: WrittenList) -> int:
-    """Bytes of a cache entry."""
+    """Return the bytes of a cache entry."""
     return len(written.content) + _BYTES_OF_ENTRY

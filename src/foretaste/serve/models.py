@@ -85,7 +85,7 @@ class ServedModel:
         return served
 
     def with_rules(self, rules_file: Path | None, items: str | Path | None) -> ServedModel:
-        """A copy of this run with the rules and columns of items now in these files."""
+        """Return a copy of this run with the rules and columns of items now in these files."""
         served, served.recommender = copy(self), copy(self.recommender)
         served.recommender.read_rules(rules_file, items)
         # The lists cached before were made by other rules.
@@ -93,13 +93,13 @@ class ServedModel:
         return served
 
     def is_of(self, run: Run) -> bool:
-        """True if a run has the same weights, ids, titles and histories."""
+        """Return True if a run has the same weights, ids, titles and histories."""
         own = self.recommender.run
         is_same = own is not None and own.config == run.config
         return is_same and run.open_weights().digest.startswith(self.digest)
 
     def describe(self) -> dict[str, Json]:
-        """The fields of its `ModelInfo`."""
+        """Return the fields of its `ModelInfo`."""
         run = self.recommender.run
         assert run is not None
         return {
@@ -113,8 +113,8 @@ class ServedModel:
         }
 
     def look_up(self, body: RecommendBody) -> Asked:
-        """The users and the request of a body; ServiceError if this run lacks its rules or columns,
-        or has ids of another type."""
+        """Return the users and the request of a body; ServiceError if this run lacks its rules or
+        columns, or has ids of another type."""
         self.check_types(body)
         request = body.request()
         if missing := self.recommender.item_rules.missing(request):
@@ -125,7 +125,7 @@ class ServedModel:
     def recommend(
         self, bodies: Sequence[Asked], events: EventStore | None = None
     ) -> list[tuple[bytes, list[WrittenList]] | ServiceError]:
-        """The response to each body, with its lists; all bodies are scored together.
+        """Return the response to each body, with its lists; all bodies are scored together.
 
         Histories are the users' items in the run, then those in ``events``, then those given. If
         the events cannot be read, bodies with user ids get that ServiceError in place of a
@@ -161,7 +161,7 @@ class ServedModel:
         requests: Sequence[ListRequest],
         asked: Sequence[Sequence[AskedUser]],
     ) -> list[list[WrittenList]]:
-        """The lists of the users of each request, from the cache or scored together."""
+        """Return the lists of the users of each request, from the cache or scored together."""
         keys = [
             [cache_key(request, *user) for user in users]
             for request, users in zip(requests, asked, strict=True)
@@ -194,7 +194,7 @@ class ServedModel:
         ]
 
     def count_unknown(self, item_ids: Sequence[int | str]) -> int:
-        """The number of items that training never saw."""
+        """Return the number of items that training never saw."""
         return self._are_known(item_ids).count(False)
 
     def check_types(self, body: RecommendBody | SimilarBody | EventsBody) -> None:
@@ -210,7 +210,7 @@ class ServedModel:
                 raise ServiceError(422, "invalid", message, field)
 
     def similar(self, bodies: Sequence[SimilarBody]) -> list[bytes]:
-        """The response to each body; UnsupportedError if the model cannot compare items."""
+        """Return the response to each body; UnsupportedError if the model cannot compare items."""
         responses = []
         for body in bodies:
             is_known = self._are_known(body.item_ids)
@@ -231,7 +231,8 @@ class ServedModel:
         return responses
 
     def items(self, queries: Sequence[SearchQuery]) -> list[bytes]:
-        """The response to each query: items whose id or title contains its text, ignoring case."""
+        """Return the response to each query: items whose id or title contains its text, ignoring
+        case."""
         order, texts = self.items_by_popularity, self.searched_texts
         return [
             self._response(items=self._titled(order[_has_text(texts, query)[order]][: query.k]))
@@ -241,7 +242,7 @@ class ServedModel:
     def history(
         self, queries: Sequence[HistoryQuery], events: EventStore | None = None
     ) -> list[bytes]:
-        """The response to each query: the user's items in the run and in ``events``.
+        """Return the response to each query: the user's items in the run and in ``events``.
 
         The newest come first if the run's histories have an order, otherwise the most popular.
         """
@@ -265,7 +266,8 @@ class ServedModel:
         return responses
 
     def _in_order(self, kept: Histories, added: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The catalogue items of one history and those added behind it, as they are shown."""
+        """Return the catalogue items of one history and those added behind it, as they are
+        shown."""
         if kept.position is None:
             order = self.items_by_popularity
             return order[np.isin(order, [*kept.item_index, *added])]
@@ -274,7 +276,7 @@ class ServedModel:
         return np.array([*dict.fromkeys(reversed(oldest_first))], dtype=np.int64)
 
     def _are_known(self, item_ids: Sequence[int | str]) -> list[bool]:
-        """True for each item that training saw."""
+        """Return True for each item that training saw."""
         index = self.recommender.items.lookup(item_ids)
         flags: list[bool] = ((index >= 0) & (index < self.recommender.model.num_items)).tolist()
         return flags
@@ -283,7 +285,7 @@ class ServedModel:
         return to_json({"model": self.name, "digest": self.digest, **content})
 
     def _titled(self, index: NDArray[np.integer]) -> list[dict[str, Json]]:
-        """Ids and titles of items."""
+        """Return ids and titles of items."""
         items = self.recommender.items
         ids, titles = items.ids(index), items.titles(index)
         if titles is None:
@@ -318,7 +320,7 @@ class ServedModel:
 
 
 def _has_text(texts: Sequence[pa.ChunkedArray], query: SearchQuery) -> NDArray[np.bool_]:
-    """True for each row with a text that contains the query's, ignoring case."""
+    """Return True for each row with a text that contains the query's, ignoring case."""
     if not query.query:
         return np.ones(len(texts[0]), dtype=bool)
     has_text = np.zeros(len(texts[0]), dtype=bool)

@@ -109,7 +109,7 @@ ENDPOINTS = {
 
 
 def document(runs: Sequence[str]) -> Document:
-    """The OpenAPI document of a service with runs of these names."""
+    """Return the OpenAPI document of a service with runs of these names."""
     described: list[tuple[type[BaseModel], Any]] = [(schemas.ErrorResponse, "serialization")]
     for endpoint in ENDPOINTS.values():
         described.append((endpoint.response, "serialization"))

@@ -47,7 +47,7 @@ _AHEAD_S = 86_400
 
 
 def _as_one(union: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-    """The schema of an id, with one error message for both of its types."""
+    """Return the schema of an id, with one error message for both of its types."""
     # pydantic's error for a union shows the first branch: text that is too long would be called no
     # valid integer.
     message = f"an id is an integer of 64 bits or text of at most {_MAX_ID:,} characters"
@@ -167,14 +167,14 @@ class RecommendBody(_Body):
     ] = False
 
     def ids(self) -> Iterator[FieldIds]:
-        """The ids of each field that a run may know."""
+        """Yield the ids of each field that a run may know."""
         for number, user in enumerate(self.users):
             yield f"users.{number}.history", "item", user.history
         yield "exclude", "item", self.exclude
         yield "candidates", "item", self.candidates or ()
 
     def request(self) -> ListRequest:
-        """What the lists of all users hold."""
+        """Return what the lists of all users hold."""
         return ListRequest(
             k=self.k,
             exclude=tuple(self.exclude),
@@ -194,7 +194,7 @@ class SimilarBody(_Body):
     k: _K = 10
 
     def ids(self) -> Iterator[FieldIds]:
-        """The ids of each field that a run may know."""
+        """Yield the ids of each field that a run may know."""
         yield "item_ids", "item", self.item_ids
 
 
@@ -242,7 +242,7 @@ class EventsBody(_Body):
     events: Annotated[list[EventBody], Field(min_length=1)]
 
     def ids(self) -> Iterator[FieldIds]:
-        """The ids of each field that a run may know: all users, then all items."""
+        """Yield the ids of each field that a run may know: all users, then all items."""
         for number, event in enumerate(self.events):
             yield f"events.{number}.user_id", "user", (event.user_id,)
         for number, event in enumerate(self.events):

@@ -59,7 +59,7 @@ class ModelStore:
         return list(self._models.values())
 
     def get(self, name: str | None) -> ServedModel:
-        """The run of a name, by default the first; ServiceError if there is none."""
+        """Return the run of a name, by default the first; ServiceError if there is none."""
         # Read once, because a reload may swap it between two lines.
         models = self._models
         if name is None:
@@ -72,8 +72,8 @@ class ModelStore:
         return models[name]
 
     def _files(self) -> Sequence[object]:
-        """The states of the files of rules and items: inode, size and time; None for a missing
-        file."""
+        """Return the states of the files of rules and items: inode, size and time; None for a
+        missing file."""
         states: list[object] = []
         for path in (self._rules_file, self._items):
             if path is not None:
@@ -85,8 +85,8 @@ class ModelStore:
         return states
 
     def find_changes(self) -> Sequence[object]:
-        """The states of all files that differ from the loaded ones: of runs whose path leads to
-        another run that is not being trained, and of rules and items. Empty if nothing
+        """Return the states of all files that differ from the loaded ones: of runs whose path leads
+        to another run that is not being trained, and of rules and items. Empty if nothing
         changed."""
         files = self._files()
         found: list[object] = [] if files == self._files_read else [*files]

@@ -95,7 +95,7 @@ class Metrics:
             self.events.labels(outcome).inc(count)
 
     def text(self) -> bytes:
-        """All metrics in Prometheus's text format."""
+        """Return all metrics in Prometheus's text format."""
         return generate_latest(self._registry)
 
 
@@ -164,7 +164,8 @@ class Telemetry:
 
 
 def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The id in a request's headers, or a new one if there is none or it has odd characters."""
+    """Return the id in a request's headers, or a new one if there is none or it has odd
+    characters."""
     for name, value in headers:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return value

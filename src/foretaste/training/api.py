@@ -185,8 +185,8 @@ def _place_of(request: TrainRequest) -> tuple[str | None, list[str]]:
 
 
 def _same_of(begun: Sequence[str], request: TrainRequest, dataset: Dataset) -> str | None:
-    """The first of these runs that was begun by the same request; None without one. RunError if a
-    run of another request may not be replaced."""
+    """Return the first of these runs that was begun by the same request; None without one. RunError
+    if a run of another request may not be replaced."""
     for run in map(Run.open, begun):
         if (difference := _difference(run, request, dataset)) is None:
             return str(run.path)
@@ -200,7 +200,8 @@ def _same_of(begun: Sequence[str], request: TrainRequest, dataset: Dataset) -> s
 
 
 def open_data(request: PrepareRequest, callback: Callback) -> Dataset:
-    """The dataset of a request; raw interactions are prepared first, and the callback is told."""
+    """Return the dataset of a request; raw interactions are prepared first, and the callback is
+    told."""
     if request.is_prepared:
         return request.open_prepared()
     from foretaste.data.preparation import prepare_dataset  # which a prepared dataset needs not
@@ -217,7 +218,7 @@ def _begin(
     display: Callback,
     strategy: Strategy,
 ) -> tuple[Trainer, Run]:
-    """A new run, at ``path`` or with a new name, and its trainer."""
+    """Return a new run, at ``path`` or with a new name, and its trainer."""
     device = strategy.device(request.config.device)
     check_order(request.model, request.model_config, dataset)
     check_features(request.model_config, dataset, request.needs_features)
@@ -253,7 +254,7 @@ def _record(
     start: Mapping[str, Any],
     search: Mapping[str, Any],
 ) -> RunConfig:
-    """The config of a run: the request, and the settings as they are."""
+    """Return the config of a run: the request, and the settings as they are."""
     kind, given = type(request.model_config), asdict(request.model_config)
     own, chosen = asdict(trainer.model.config), asdict(trainer.request.config)
     by_size = {name: value for name, value in own.items() if value != given[name]}
@@ -341,7 +342,7 @@ def _resume(
 
 
 def _options_of_another(run: Run, request: TrainRequest) -> str:
-    """The options of a new training with what a run has."""
+    """Return the options of a new training with what a run has."""
     place = shlex.quote(str(run.path))
     has_epochs = request.model_config.has_epochs
     return f"--from {place}" if has_epochs else f"--like {place} DATASET"
@@ -371,7 +372,7 @@ def _resume_run(
 def show_training(
     callback: Callback | None, asked: TrainingConfig, searched: Mapping[str, Any] | None = None
 ) -> AbstractContextManager[Callback]:
-    """A context with ``callback`` or, without one, a display of the training on stderr.
+    """Return a context with ``callback`` or, without one, a display of the training on stderr.
 
     ``searched`` are the settings that a search chose.
     """
@@ -387,12 +388,12 @@ def show_training(
 
 
 def _lock(run: Run, strategy: Strategy) -> AbstractContextManager[None]:
-    """The run's lock, where this process writes."""
+    """Return the run's lock, where this process writes."""
     return run.in_training() if strategy.is_main else nullcontext()
 
 
 def _made_run(config: RunConfig, dataset: Dataset, request: TrainRequest, path: Path | None) -> Run:
-    """A new run at ``path``, or with a new name."""
+    """Return a new run at ``path``, or with a new name."""
     if path is not None:
         return Run.create(path, config=config, dataset=dataset, overwrite=request.overwrite)
     name = default_run_name(config.model, dataset.path.name, datetime.now())
@@ -407,7 +408,8 @@ def _made_run(config: RunConfig, dataset: Dataset, request: TrainRequest, path: 
 
 
 def _difference(begun: Run, request: TrainRequest, dataset: Dataset) -> str | None:
-    """The first difference between the request of a run and another; None if they are the same."""
+    """Return the first difference between the request of a run and another; None if they are the
+    same."""
     there = TrainRequest.of_run(begun).settings()
     there |= {
         "the dataset": begun.config.dataset.digest[:12],

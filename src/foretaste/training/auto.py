@@ -46,7 +46,7 @@ class TrainingPlan(TrainingConfig):
     kernels: Implementation
 
     def evaluates(self, epoch: int) -> bool:
-        """True of an epoch, counted from 1, that ends with an evaluation."""
+        """Return True of an epoch, counted from 1, that ends with an evaluation."""
         is_due = epoch > self.eval_after and epoch % self.eval_every == 0
         return is_due or epoch == self.epochs
 
@@ -73,7 +73,8 @@ def resolve(
     model_config: ModelConfig,
     device: str,
 ) -> TrainingPlan:
-    """The plan for ``config`` and a model on data of that size; ``device`` is the one found."""
+    """Return the plan for ``config`` and a model on data of that size; ``device`` is the one
+    found."""
     chosen: dict[str, Any] = {"ema": 0.0, "learning_rate_schedule": "constant"}
     chosen["kernels"] = "chunked"
     if config.batch_size != "auto":
@@ -109,7 +110,7 @@ def resolve(
 
 
 def selected_metric(config: TrainingConfig, protocol: str) -> str:
-    """The metric that chooses the best epoch: from ``config``, else by the protocol."""
+    """Return the metric that chooses the best epoch: from ``config``, else by the protocol."""
     if config.select_by == "auto":
         return default_metric(protocol)
     kind, length = parse_metric(config.select_by)
@@ -142,8 +143,8 @@ def check_candidates(dataset: Dataset, candidates: str) -> None:
 
 
 def resolve_config(request: TrainRequest, dataset: Dataset, device: str) -> TrainingConfig:
-    """The settings of the training with the device that was found; of a model with epochs, its
-    `TrainingPlan`."""
+    """Return the settings of the training with the device that was found; of a model with epochs,
+    its `TrainingPlan`."""
     asked, manifest = request.config, dataset.manifest
     holds_out = dataset.has_split("validation") or dataset.has_split("test")
     if asked.target is not None and not holds_out:
@@ -161,7 +162,7 @@ def resolve_config(request: TrainRequest, dataset: Dataset, device: str) -> Trai
 
 
 def training_size(manifest: Manifest) -> TrainingSize:
-    """The size of a dataset's training part."""
+    """Return the size of a dataset's training part."""
     return TrainingSize(
         num_interactions=manifest.num_interactions,
         num_users=manifest.num_train_users,
@@ -171,7 +172,8 @@ def training_size(manifest: Manifest) -> TrainingSize:
 
 
 def resolve_sizes(asked: ModelConfig, dataset: Dataset) -> ModelConfig:
-    """Settings of a model with a value for each ``auto`` that depends on the size of the data."""
+    """Return settings of a model with a value for each ``auto`` that depends on the size of the
+    data."""
     manifest = dataset.manifest
     if not manifest.feature_columns:
         asked = asked.without_features()
@@ -183,7 +185,7 @@ def resolve_sizes(asked: ModelConfig, dataset: Dataset) -> ModelConfig:
 
 
 def derived_settings(model: RecommenderModel) -> dict[str, Any]:
-    """The settings of a model that the user left open, with the values that they took."""
+    """Return the settings of a model that the user left open, with the values that they took."""
     given, found = asdict(model.config), model.config.resolved_settings
     if isinstance(model, IterativeModel):
         by_data = {name: v for name, v in model.schedule(0, 1).items() if given.get(name) == "auto"}
@@ -192,8 +194,8 @@ def derived_settings(model: RecommenderModel) -> dict[str, Any]:
 
 
 def make_resumed_request(request: TrainRequest, run: Run, device: str) -> TrainRequest:
-    """The request of a run that was begun, with the values that it began with in place of ``auto``,
-    on ``device``. Settings that change no result are those of the request."""
+    """Return the request of a run that was begun, with the values that it began with in place of
+    ``auto``, on ``device``. Settings that change no result are those of the request."""
     config = request.config
     if request.model_config.has_epochs:
         own = {name: getattr(config, name) for name in CHANGE_NO_RESULT}

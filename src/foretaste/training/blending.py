@@ -109,7 +109,8 @@ def blend_weights(
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[float, ...]:
-    """The weights of a blend with the best metric on the validation part, as a search finds them.
+    """Return the weights of a blend with the best metric on the validation part, as a search finds
+    them.
 
     It begins with equal shares, and moves shares from one run to another as long as the metric
     grows. The steps are tenths, then twentieths. Models score once, and their scores are kept
@@ -172,7 +173,7 @@ class _Remembering(Blend):
         self._batch = 0
 
     def _weighted_models(self) -> Iterator[tuple[RecommenderModel, float]]:
-        """The models that have a weight and must score this batch."""
+        """Yield the models that have a weight and must score this batch."""
         for number in self._missing():
             model = self.members[number]
             assert isinstance(model, RecommenderModel)
@@ -200,7 +201,7 @@ class _Remembering(Blend):
 
 
 def _open_blendable(runs: Sequence[Run | Path | str]) -> list[Run]:
-    """The runs, of which a blend can be made."""
+    """Return the runs, of which a blend can be made."""
     opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
     if len(opened) < 2:
         raise SettingError(f"blend needs two runs or more, got {len(opened)}")
@@ -238,7 +239,7 @@ def _config(runs: Sequence[Run], weights: Sequence[float]) -> BlendConfig:
 
 
 def chosen_weights(num_weights: int, value_of: Callable[[Weights], float]) -> Weights:
-    """Weights with a sum of 1 and a high value.
+    """Return weights with a sum of 1 and a high value.
 
     A climb from equal weights that moves shares between all pairs, also to those without a share.
     Nothing pulls them back to equal weights. On ten splits of ml-100k, MovieLens small, steam and

@@ -136,7 +136,7 @@ class TrainingSummary:
     it."""
 
     def as_event(self) -> dict[str, Any]:
-        """Entries of the metrics log; evaluations are events of their own."""
+        """Return entries of the metrics log; evaluations are events of their own."""
         names = [item.name for item in fields(self) if item.name not in ("validation", "test")]
         popularity = {} if self.popularity is None else asdict(self.popularity)
         return {name: getattr(self, name) for name in names} | {"popularity": popularity}

@@ -22,7 +22,8 @@ LOSSES = "losses"
 
 
 def hardware_of(device: torch.device) -> dict[str, Any]:
-    """Hardware that decides a training's last digits: the GPU, or the threads of a CPU's sums."""
+    """Return hardware that decides a training's last digits: the GPU, or the threads of a CPU's
+    sums."""
     if device.type == "cuda":
         return {"gpu": torch.cuda.get_device_name(device)}
     return {"num_threads": torch.get_num_threads()}
@@ -40,7 +41,7 @@ class Checkpoints:
     _saved_at: float = field(default_factory=lambda: time.monotonic(), init=False)
 
     def is_due(self) -> bool:
-        """True if the last save is as long ago as the plan says."""
+        """Return True if the last save is as long ago as the plan says."""
         return time.monotonic() - self._saved_at >= self.state.plan.checkpoint_every_s
 
     def save(self) -> None:
@@ -81,7 +82,7 @@ class Checkpoints:
         self.run.save_state(tensors, position)
 
     def read_state(self) -> SavedTensors | None:
-        """The saved state; None if there is none."""
+        """Return the saved state; None if there is none."""
         return self.run.load_state()
 
     def begin_log(self, saved: SavedTensors) -> None:
@@ -99,5 +100,5 @@ class Checkpoints:
         self.run.save_weights(model.state_dict(), epoch)
 
     def read_weights(self, model: RecommenderModel) -> dict[str, Tensor]:
-        """The best weights, for a model."""
+        """Return the best weights, for a model."""
         return self.run.load_weights()

@@ -153,7 +153,7 @@ need epochs alone."""
 
 
 def applies(name: str, kind: type[ModelConfig]) -> bool:
-    """True for a setting of the training that acts on models of a kind."""
+    """Return True for a setting of the training that acts on models of a kind."""
     if name == "search" or (name == "select_by" and not kind.has_epochs):
         return kind.has_candidates
     need = _NEEDS.get(name, "has_epochs")

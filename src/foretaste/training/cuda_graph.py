@@ -40,7 +40,8 @@ class CudaGraphRecorder:
         return result
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """A function that does the work at every call; RuntimeError if it cannot be recorded."""
+        """Return a function that does the work at every call; RuntimeError if it cannot be
+        recorded."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=self.stream):
             work()
@@ -128,7 +129,7 @@ class RecordedStep(Step):
         return loss
 
     def _snapshot(self) -> dict[str, Tensor]:
-        """All that changes from update to update, on the host, which has more memory."""
+        """Return all that changes from update to update, on the host, which has more memory."""
         return {name: value.to("cpu", copy=True) for name, value in self.state_dict().items()}
 
     @torch.no_grad()

@@ -319,7 +319,7 @@ class TrainingDisplay(Callback):
         self._say_labelled("note", note)
 
     def _shown_metrics(self) -> list[str]:
-        """The metric that chooses the epoch, and HR and NDCG at its list length."""
+        """Return the metric that chooses the epoch, and HR and NDCG at its list length."""
         if self.start.plan is None or self.start.selection_split is None:
             return []
         selected = self.start.plan.select_by
@@ -354,7 +354,8 @@ class TrainingDisplay(Callback):
 
 
 def _on_all_data(metric: str, sample: Mapping[str, Any]) -> str | None:
-    """What the settings that a sample chose have on all data; None if they are the rule's."""
+    """Return what the settings that a sample chose have on all data; None if they are the
+    rule's."""
     if "settings" not in sample:
         return None
     words, by_rule = shlex.join(option_words(sample["settings"])), sample["value_by_rule"]
@@ -365,7 +366,7 @@ def _on_all_data(metric: str, sample: Mapping[str, Any]) -> str | None:
 
 
 def _features_line(search: Mapping[str, Any]) -> str | None:
-    """What features change on the validation part; None without them."""
+    """Return what features change on the validation part; None without them."""
     features, parts = search.get("features", {}), []
     if "gain" in features:
         interval = f"{features['low']:+.4f} to {features['high']:+.4f}"

@@ -40,6 +40,6 @@ def check_features(config: ModelConfig, dataset: Dataset, needed: Sequence[str])
 
 
 def _column(asked: str) -> str:
-    """The column of a feature that was asked for, maybe with a sign behind it: ``genres|``. Data
-    with lists in that column are asked for without one."""
+    """Return the column of a feature that was asked for, maybe with a sign behind it: ``genres|``.
+    Data with lists in that column are asked for without one."""
     return asked if asked[-1].isalnum() else asked[:-1]

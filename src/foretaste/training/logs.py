@@ -168,7 +168,7 @@ def check_results_dir(directory: Path, *, overwrite: bool = False) -> None:
 
 
 def existing_results(directory: Path) -> list[str]:
-    """The names of the results that are there."""
+    """Return the names of the results that are there."""
     return [name for name in (_ARGS, _METRICS) if (directory / name).is_file()]
 
 

@@ -34,7 +34,7 @@ class GroupOptimizer(NamedTuple):
 
 
 def adam(parameters: Iterable[Tensor], plan: TrainingPlan) -> torch.optim.Optimizer:
-    """The optimizer of a plan: Adam, each step in one fused pass."""
+    """Return the optimizer of a plan: Adam, each step in one fused pass."""
     rate: float | Tensor = plan.learning_rate
     if plan.learning_rate_schedule != "constant":
         rate = torch.tensor(rate, device=plan.device)  # which a recorded step reads again
@@ -51,7 +51,7 @@ def adam(parameters: Iterable[Tensor], plan: TrainingPlan) -> torch.optim.Optimi
 
 
 def optimizers_of(model: NeuralModel, plan: TrainingPlan) -> list[GroupOptimizer]:
-    """The optimizers of each of the model's groups of parameters.
+    """Return the optimizers of each of the model's groups of parameters.
 
     Tables with a part of the users have an optimizer of their own: it need not wait for the sums of
     gradients over the ranks.
@@ -67,7 +67,7 @@ def optimizers_of(model: NeuralModel, plan: TrainingPlan) -> list[GroupOptimizer
 
 
 def parameters_of(optimizers: Iterable[torch.optim.Optimizer]) -> list[Tensor]:
-    """The parameters that they update, in their order."""
+    """Return the parameters that they update, in their order."""
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     return [parameter for group in groups for parameter in group["params"]]
 
@@ -113,7 +113,7 @@ class WeightAverage:
         self.model.clear_cache()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The average by parameter, and its number of updates."""
+        """Return the average by parameter, and its number of updates."""
         return {"num_updates": self.num_updates, **self.average}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -123,7 +123,7 @@ class WeightAverage:
 
 
 def average_of(model: NeuralModel, plan: TrainingPlan) -> WeightAverage | None:
-    """The average that a plan asks for, or None."""
+    """Return the average that a plan asks for, or None."""
     return WeightAverage(model, plan.ema) if plan.ema else None
 
 
@@ -137,7 +137,7 @@ class Scaler:
     """A step depends on all gradients at once."""
 
     def scale(self, loss: Tensor) -> Tensor:
-        """The loss whose ``backward`` is called."""
+        """Return the loss whose ``backward`` is called."""
         return loss
 
     def step(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
@@ -146,14 +146,14 @@ class Scaler:
             optimizer.step()
 
     def as_event(self) -> dict[str, float]:
-        """Its entries of the metrics log; waits for the device."""
+        """Return its entries of the metrics log; waits for the device."""
         return {}
 
     def check_updates(self, num_updates: int) -> None:
         """TrainingError if no update of the last ``num_updates`` changed a weight, nor will one."""
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All that resuming needs."""
+        """Return all that resuming needs."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:

@@ -83,7 +83,7 @@ class PrecisionPolicy:
             yield
 
     def scaler(self) -> Scaler:
-        """A new `LossScaler` for fp16, else a `Scaler`."""
+        """Return a new `LossScaler` for fp16, else a `Scaler`."""
         if self.precision == "fp16":
             return LossScaler(self.device, self.loss_scale)
         return Scaler()

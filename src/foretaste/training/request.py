@@ -86,7 +86,8 @@ class TrainRequest:
 
     @classmethod
     def of(cls, model: str, dataset: Any, *, verb: str = "train", **keywords: Any) -> TrainRequest:
-        """The request of the keywords of `train`: fields of the request, and settings by name.
+        """Return the request of the keywords of `train`: fields of the request, and settings by
+        name.
 
         Settings of the model are by default the settings of the run ``start_from``. ``verb`` is the
         name for messages. Raises SettingError for a setting that is unknown, out of range, or does
@@ -115,7 +116,7 @@ class TrainRequest:
 
     @classmethod
     def of_run(cls, run: Run) -> TrainRequest:
-        """The request that a run was made for: its settings as they were asked for, ``auto``
+        """Return the request that a run was made for: its settings as they were asked for, ``auto``
         included, on its dataset where that was."""
         config, path = run.config, run.path / CONFIG
         found = model_config(config, path)
@@ -131,7 +132,7 @@ class TrainRequest:
         )
 
     def with_settings(self, **settings: Any) -> TrainRequest:
-        """The same request with other settings of the model or the training."""
+        """Return the same request with other settings of the model or the training."""
         of_training = {name: one for name, one in settings.items() if hasattr(self.config, name)}
         of_model = {name: one for name, one in settings.items() if hasattr(self.model_config, name)}
         return replace(
@@ -141,7 +142,7 @@ class TrainRequest:
         )
 
     def settings(self) -> dict[str, Any]:
-        """The settings of the model and of the training that change the result, by name."""
+        """Return the settings of the model and of the training that change the result, by name."""
         kind, training = type(self.model_config), vars(self.config)
         named = {name: one for name, one in training.items() if applies(name, kind)}
         for name in CHANGE_NO_RESULT:
@@ -150,7 +151,7 @@ class TrainRequest:
         return {"model": self.model, **whole}
 
     def record(self, manifest: Manifest) -> dict[str, Any]:
-        """What ``config.json`` has of the request beside its settings and its start, without
+        """Return what ``config.json`` has of the request beside its settings and its start, without
         passwords. ``beside`` has what changes no result; ``manifest`` is that of the dataset."""
         beside = {name: to_document(getattr(self, name)) for name in _BESIDE}
         beside |= {name: getattr(self.config, name) for name in CHANGE_NO_RESULT}
@@ -161,8 +162,8 @@ class TrainRequest:
         }
 
     def starts(self) -> dict[str, Path]:
-        """The runs whose weights the training begins with, by role: ``from``, or the pretrained
-        parts."""
+        """Return the runs whose weights the training begins with, by role: ``from``, or the
+        pretrained parts."""
         if self.start_from is not None:
             return {SAME: self.start_from}
         if self.pretraining is None:
@@ -199,7 +200,7 @@ class TrainRequest:
 
 
 def rerun_request(run: Run) -> TrainRequest:
-    """The request that repeats a run, for as many epochs as its best one took.
+    """Return the request that repeats a run, for as many epochs as its best one took.
 
     Kept are the training's values that ``auto`` chose, the warm start, and the settings of the
     fold-in that validation chose. A schedule falls over as many epochs as it did. Found again are
@@ -236,7 +237,7 @@ def rerun_request(run: Run) -> TrainRequest:
 
 
 def start_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request behind the record of a warm start."""
+    """Return the fields of a request behind the record of a warm start."""
     paths = {role: Path(run["path"]) for role, run in record.items() if role != "alpha"}
     pretraining = None
     if "alpha" in record:

@@ -92,7 +92,8 @@ def chosen_settings(
     device: torch.device,
     progress: FitProgress,
 ) -> Chosen:
-    """Values that the validation part chooses for settings of the model that are ``auto``."""
+    """Return values that the validation part chooses for settings of the model that are
+    ``auto``."""
     search = Search(request, dataset, device, progress)
     is_open = search.candidates or search.feature_settings
     if not (request.config.search and is_open and dataset.has_split("validation")):
@@ -183,7 +184,7 @@ class Search:
     def _step(
         self, name: str, values: float | tuple[Any, ...], way: int, settings: dict[str, Any]
     ) -> dict[str, Any] | None:
-        """The settings with the next value of one, up or down; None if there is none."""
+        """Return the settings with the next value of one, up or down; None if there is none."""
         value = self.values[name]
         if isinstance(values, float):
             other = float(f"{value * values**way:.3g}")
@@ -222,7 +223,7 @@ class Search:
         return found
 
     def value_of(self, settings: dict[str, Any]) -> float:
-        """The metric with some settings. They are kept if they are the best so far."""
+        """Return the metric with some settings. They are kept if they are the best so far."""
         most_fits = MOST_FITS + len(self.feature_settings)
         self.progress("choosing settings", self.num_fits, most_fits)
         config = resolve_sizes(replace(self.asked, **settings), self.dataset)
@@ -263,7 +264,7 @@ class Search:
         return Chosen(record=record, fitted=kept if is_trained else None)
 
     def measure(self, config: ModelConfig, part: Part) -> Fit | None:
-        """A model of these settings and its best evaluation; None if it cannot be fitted."""
+        """Return a model of these settings and its best evaluation; None if it cannot be fitted."""
         self.num_fits += 1
         found: list[Evaluation] = []
         began, fit_s = time.perf_counter(), 0.0
@@ -291,7 +292,7 @@ class Search:
         )
 
     def _fit(self, config: ModelConfig, part: Part) -> Iterator[RecommenderModel]:
-        """A model of these settings, for each evaluation."""
+        """Yield a model of these settings, for each evaluation."""
         manifest, histories = self.dataset.manifest, part.histories
         num_items = config.num_listed(manifest.num_items, manifest.num_listed_items)
         counted = {name: getattr(config, name) * part.share for name in config.counted_in_users}

@@ -73,7 +73,8 @@ class Clock:
         return evaluation
 
     def times(self, num_samples: int, num_warm_up: int) -> dict[str, Any]:
-        """The entries of a `TrainingSummary` about time, with ``num_samples`` in an epoch."""
+        """Return the entries of a `TrainingSummary` about time, with ``num_samples`` in an
+        epoch."""
         averaged = self.averaged_epochs(num_warm_up)
         epoch_s = [self.epoch_s[epoch - 1] for epoch in averaged]
         evaluation_s = [
@@ -97,7 +98,7 @@ class Clock:
         }
 
     def averaged_epochs(self, num_warm_up: int) -> list[int]:
-        """The epochs, counted from 1, in averages.
+        """Return the epochs, counted from 1, in averages.
 
         They are neither cold nor among the first ``num_warm_up``. If there are none of that kind,
         it is the last epoch.
@@ -109,8 +110,8 @@ class Clock:
         return warm or [last]
 
     def elapsed_until(self, epoch: int) -> float:
-        """Seconds from the start to the end of an epoch's evaluation: compiling, training and
-        evaluating."""
+        """Return the seconds from the start to the end of an epoch's evaluation: compiling,
+        training and evaluating."""
         epochs = range(1, epoch + 1)
         evaluate_s = sum(self.evaluate_s.get(str(epoch), 0.0) for epoch in epochs)
         return self.compile_s + sum(self.epoch_s[:epoch]) + evaluate_s
@@ -181,7 +182,7 @@ class TrainingState:
         return self.losses().sum().item() / self.num_samples  # sync
 
     def losses(self) -> Tensor:
-        """The summed loss of each update of this epoch so far."""
+        """Return the summed loss of each update of this epoch so far."""
         return self.total(self.loss_S[: self.num_done])
 
     def check_finite(self, model: IterativeModel) -> None:
@@ -207,11 +208,11 @@ class TrainingState:
             raise self._divergence_error("the weights became infinite or nan", self.num_done, model)
 
     def where(self) -> str:
-        """The position, for people."""
+        """Return the position, for people."""
         return f"epoch {self.epoch}, step {self.num_done} of {self.num_steps_per_epoch}"
 
     def describe_progress(self) -> str:
-        """The updates before that position, for people, from the first update."""
+        """Return the updates before that position, for people, from the first update."""
         if self.num_done == 0:
             return f"after epoch {self.epoch - 1}"
         return f"in epoch {self.epoch}, after step {self.num_done} of {self.num_steps_per_epoch}"
@@ -242,7 +243,7 @@ class TrainingState:
         )
 
     def position(self) -> dict[str, Any]:
-        """The state without the losses, as JSON values."""
+        """Return the state without the losses, as JSON values."""
         return {
             "epoch": self.epoch,
             "num_done": self.num_done,

@@ -47,7 +47,7 @@ class Step:
         self.scaler = precision.scaler()
 
     def __call__(self, batch: Batch) -> Tensor:
-        """The loss of the batch, on the device, as it was before the update.
+        """Return the loss of the batch, on the device, as it was before the update.
 
         It is valid until the next call: a replayed step overwrites it.
         """
@@ -94,7 +94,7 @@ class Step:
         return self.model.device.type == "cuda"
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All that changes from update to update, by name; resuming needs it."""
+        """Return all that changes from update to update, by name; resuming needs it."""
         self.finish()
         state = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         if isinstance(self.model, NeuralModel):
@@ -110,7 +110,7 @@ class Step:
         return state | {f"scaler.{n}": value for n, value in self.scaler.state_dict().items()}
 
     def rows_of(self, name: str) -> range | None:
-        """The rows of an entry of a `state_dict` that are here; None for all."""
+        """Return the rows of an entry of a `state_dict` that are here; None for all."""
         owner, _, parameter = name.partition(".")
         if owner == "optimizer":
             parameter = parameter.partition(".")[2]
@@ -203,7 +203,7 @@ def make_step(
 
 
 def is_recorded(model: IterativeModel, plan: TrainingPlan, num_samples: int) -> bool:
-    """True if the step of a full batch, of ``num_samples``, becomes a CUDA graph."""
+    """Return True if the step of a full batch, of ``num_samples``, becomes a CUDA graph."""
     if not (plan.cuda_graphs and model.device.type == "cuda" and isinstance(model, NeuralModel)):
         return False
     # With several optimizers, equal shapes may be steps of different ones.
@@ -213,6 +213,6 @@ def is_recorded(model: IterativeModel, plan: TrainingPlan, num_samples: int) -> 
 
 
 def _strip_prefix(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The entries of ``state`` under a prefix, named without it."""
+    """Return the entries of ``state`` under a prefix, named without it."""
     dotted = f"{prefix}."
     return {name.removeprefix(dotted): v for name, v in state.items() if name.startswith(dotted)}

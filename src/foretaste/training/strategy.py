@@ -53,30 +53,30 @@ class Strategy:
     """Processes of this training that share the memory of this machine."""
 
     def device(self, name: str) -> torch.device:
-        """The device called ``name``; SettingError if it is not there."""
+        """Return the device called ``name``; SettingError if it is not there."""
         return resolve_device(name)
 
     def recorded_device(self, name: str) -> torch.device:
-        """The device of a resumed training that began on the one called ``name``."""
+        """Return the device of a resumed training that began on the one called ``name``."""
         return resolve_device(name)
 
     def check_alike(self, facts: Mapping[str, Any]) -> None:
         """RankError where JSON values differ among those who train."""
 
     def on_main(self, action: Callable[[], Value]) -> Value:
-        """The JSON value of ``action``, which one of the ranks does."""
+        """Return the JSON value of ``action``, which one of the ranks does."""
         return action()
 
     def open_on_all(
         self, make: Callable[[], RunOrDataset], reopen: Callable[[str], RunOrDataset]
     ) -> RunOrDataset:
-        """A dataset or run that one of the ranks makes, and the others open by its path."""
+        """Return a dataset or run that one of the ranks makes, and the others open by its path."""
         return make()
 
     def users(
         self, parallel: Sharing | None, bounds: Callable[[int], Sequence[int]]
     ) -> range | None:
-        """The users whose interactions and rows are here, if they are a part of all.
+        """Return the users whose interactions and rows are here, if they are a part of all.
 
         ``bounds(n)`` gives the n + 1 user numbers that cut the data into n equal parts.
         """
@@ -85,7 +85,8 @@ class Strategy:
     def batches_and_step(
         self, model: IterativeModel, histories: HistoryTensors, plan: TrainingPlan
     ) -> tuple[Batches, Step]:
-        """The batches of a plan, and the update by one; gives ``model`` its first weights."""
+        """Return the batches of a plan, and the update by one; gives ``model`` its first
+        weights."""
         # Asked before the batches are made, which it pads, and again once the size is known that a
         # full batch has.
         padded = is_recorded(model, plan, plan.batch_size)
@@ -103,17 +104,17 @@ class Strategy:
         """Wait until all who train have come here."""
 
     def broadcast(self, value: float) -> float:
-        """The value that decides for all ranks."""
+        """Return the value that decides for all ranks."""
         return value
 
     def checkpoints(
         self, run: Run, step: Step, state: TrainingState, hardware: Mapping[str, Any]
     ) -> Checkpoints:
-        """The object that saves and loads the weights and the state of a run."""
+        """Return the object that saves and loads the weights and the state of a run."""
         return Checkpoints(run, step, state, hardware)
 
     def interruption(self, run_path: Path) -> Interruption:
-        """Notes signals while a training runs."""
+        """Note signals while a training runs."""
         return Interruption(run_path)
 
 
@@ -121,7 +122,7 @@ ALONE: Strategy = Strategy()
 
 
 def strategy_here() -> AbstractContextManager[Strategy]:
-    """The strategy for a training: for the processes of `torchrun` if it started them.
+    """Return the strategy for a training: for the processes of `torchrun` if it started them.
 
     Raises what `foretaste.distributed.launch.join_ranks` raises.
     """

@@ -47,8 +47,9 @@ from foretaste.training.warm_start import take_first_weights
 def make_trainer(
     request: TrainRequest, dataset: Dataset, strategy: Strategy, fitted: Fit | None = None
 ) -> Trainer:
-    """The trainer of a request without ``auto``, whose config is a `TrainingPlan` if the model has
-    epochs; with ``fitted``, a model of these settings that is fitted to the training part already.
+    """Return the trainer of a request without ``auto``, whose config is a `TrainingPlan` if the
+    model has epochs; with ``fitted``, a model of these settings that is fitted to the training part
+    already.
 
     Raises TrainingError where there is nothing to learn from, UnsupportedError where the model
     would not fit the machine, SettingError where the device is not there, RankError where ranks
@@ -126,7 +127,7 @@ class Trainer(ABC):
         return {}
 
     def file_bytes(self) -> int:
-        """The most bytes of the run's files, about: ids and histories take as much as the
+        """Return the most bytes of the run's files, about: ids and histories take as much as the
         dataset's."""
         weights = max(self.model.weight_bytes(), 4 * num_parameters(self.model))
         files = sum(file.stat().st_size for file in self.dataset.path.iterdir() if file.is_file())
@@ -166,7 +167,7 @@ class Trainer(ABC):
             yield validation, callbacks, interruption
 
     def _start(self, run: Run, validation: Validation, **own: Any) -> TrainingStart:
-        """The event of a training that begins; the peak of memory is counted from here."""
+        """Return the event of a training that begins; the peak of memory is counted from here."""
         reset_peak_of_process()
         if self.model.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.model.device)
@@ -189,7 +190,8 @@ class Trainer(ABC):
         )
 
     def _order(self, histories: HistoryTensors) -> str | None:
-        """A line on what the order cannot tell; None if the model ignores it, or it tells all."""
+        """Return a line on what the order cannot tell; None if the model ignores it, or it tells
+        all."""
         if not self.model.config.uses_order:
             return None
         doubts = [self.dataset.manifest.notes.get("ties")]
@@ -198,7 +200,7 @@ class Trainer(ABC):
         return "; ".join(filter(None, doubts)) or None
 
     def _new_items(self) -> str | None:
-        """A line on the items that nobody has touched; None if the data have none."""
+        """Return a line on the items that nobody has touched; None if the data have none."""
         manifest = self.dataset.manifest
         if not (num_new := manifest.num_listed_items - manifest.num_items):
             return None
@@ -207,7 +209,7 @@ class Trainer(ABC):
         return f"{num_new:,}, in no list: {self.model.name} does not learn from features"
 
     def _weights(self) -> str | None:
-        """A line on the weights of the data; None if they have none."""
+        """Return a line on the weights of the data; None if they have none."""
         mean_weight = self.dataset.manifest.mean_weight
         if mean_weight is None:
             return None
@@ -227,7 +229,7 @@ class Trainer(ABC):
         num_warm_up: int = 0,
         **own: Any,
     ) -> TrainingSummary:
-        """The final numbers, once the weights kept are evaluated on the test part."""
+        """Return the final numbers, once the weights kept are evaluated on the test part."""
         self.model.eval()
         test = validation.final
         if test is None and (test := validation.test()) is not None:
@@ -277,7 +279,7 @@ class EpochTrainer(Trainer):
         )
 
     def _memory(self) -> str | None:
-        """A line on the memory that it takes at most; None if it is unknown.
+        """Return a line on the memory that it takes at most; None if it is unknown.
 
         Raises UnsupportedError if it would not fit.
         """
@@ -475,6 +477,6 @@ class OnePassTrainer(Trainer):
 
 
 def peak_memory_mib(device: torch.device) -> float | None:
-    """Peak of this process in MiB, or of the GPU's allocator; None if it is unknown."""
+    """Return the peak of this process in MiB, or of the GPU's allocator; None if it is unknown."""
     peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_of_process()
     return None if peak is None else peak / 2**20

@@ -96,7 +96,7 @@ class Validation:
         return self.selection_split == "test" and self.config.candidates != "full"
 
     def test(self) -> Evaluation | None:
-        """The final numbers, over every held-out user; None if nothing is held out.
+        """Return the final numbers, over every held-out user; None if nothing is held out.
 
         The list length of the metric that chooses is among them.
         """
@@ -106,9 +106,9 @@ class Validation:
         return self._evaluate(self._test_part, lengths, coverage=True)
 
     def beside_popularity(self, test: Evaluation | None) -> BesidePopularity | None:
-        """The model beside popularity, on the users who choose the epoch; on at most as many users
-        of the test part if nothing chooses. None for popularity itself, if nothing is held out, or
-        for a metric without values of users."""
+        """Return the model beside popularity, on the users who choose the epoch; on at most as many
+        users of the test part if nothing chooses. None for popularity itself, if nothing is held
+        out, or for a metric without values of users."""
         model, (kind, length) = self.model, parse_metric(self.metric)
         if isinstance(model, Popularity) or kind == "coverage":
             return None
@@ -156,7 +156,7 @@ class Validation:
         return chosen, found[best] if best > best_value else None
 
     def _has_new_users(self) -> bool:
-        """True if there is a validation part, and it has new users with a history."""
+        """Return True if there is a validation part, and it has new users with a history."""
         if self.selection_split != "validation":
             return False
         users = self._validation_part
@@ -180,7 +180,7 @@ class Validation:
         return self._heldout("test")
 
     def _heldout(self, split: Split) -> HeldOut:
-        """A held-out part, with what the users of the model have in training."""
+        """Return a held-out part, with what the users of the model have in training."""
         order = self.model.config.uses_order
         return self.dataset.heldout(split, self.model.users, order=order)
 

@@ -168,7 +168,7 @@ class Origin:
                 parameter[new_row] = weight[old_row].to(model.device)
 
     def _match(self, model: IterativeModel, name: str) -> Match | None:
-        """The match of a parameter's rows; None where they are no users, items or values."""
+        """Return the match of a parameter's rows; None where they are no users, items or values."""
         kinds = [kind for kind, names in _rows_by_kind(model).items() if name in names]
         return self.matches[kinds[0]] if kinds else None
 
@@ -210,7 +210,7 @@ def take_first_weights(
 
 
 def _record(request: TrainRequest, digests: Mapping[str, str]) -> dict[str, Any]:
-    """The record for ``config.json``: the runs, and the digests of their weights."""
+    """Return the record for ``config.json``: the runs, and the digests of their weights."""
     record: dict[str, Any] = {
         role: {"path": str(path.resolve()), "weights_sha256": digests[role]}
         for role, path in request.starts().items()
@@ -221,13 +221,14 @@ def _record(request: TrainRequest, digests: Mapping[str, str]) -> dict[str, Any]
 
 
 def record_of_start(request: TrainRequest) -> dict[str, Any]:
-    """The record of the first weights of a request, as they are now."""
+    """Return the record of the first weights of a request, as they are now."""
     starts = request.starts().items()
     return _record(request, {role: Run.open(path).open_weights().digest for role, path in starts})
 
 
 def weights_of_start(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What a record of first weights is compared by: the weights, wherever their runs are."""
+    """Return what a record of first weights is compared by: the weights, wherever their runs
+    are."""
     return {
         f"the start ({role})": one["weights_sha256"][:12] if isinstance(one, Mapping) else one
         for role, one in record.items()
@@ -235,17 +236,17 @@ def weights_of_start(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rows_by_kind(model: IterativeModel) -> dict[str, tuple[str, ...]]:
-    """The parameters with rows of users, items and feature values."""
+    """Return the parameters with rows of users, items and feature values."""
     return {"users": model.user_rows, "items": model.item_rows, "values": model.value_rows}
 
 
 def _prefixes(model: IterativeModel, role: str) -> tuple[str, ...]:
-    """The beginnings of the names of the parameters that a role provides."""
+    """Return the beginnings of the names of the parameters that a role provides."""
     return ("",) if role == SAME else model.config_class.pretrained_parts[role]
 
 
 def _differing(sizes: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    """Words for each size, of a run and of a model, that is not the same in both."""
+    """Return words for each size, of a run and of a model, that is not the same in both."""
     return [
         f"{name} is {_format_sizes(there)} there and {_format_sizes(here)} here"
         for name, (there, here) in sizes.items()
@@ -254,5 +255,5 @@ def _differing(sizes: Mapping[str, tuple[Any, Any]]) -> list[str]:
 
 
 def _format_sizes(value: Any) -> str:
-    """A size as the command line has it: ``256 128``."""
+    """Return a size as the command line has it: ``256 128``."""
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -137,14 +137,14 @@ class CompeteRequest:
 
     @classmethod
     def of(cls, dataset: Any, **keywords: Any) -> CompeteRequest:
-        """The request of the keywords of `compete`."""
+        """Return the request of the keywords of `compete`."""
         names = [item.name for item in fields(cls) if item.name not in ("data", "config")]
         parts: dict[str, type[Any]] = {"config": TrainingConfig, "preparation": PrepareConfig}
         given = assign_settings("compete", keywords, (*names, *OF_DATA), parts)
         return cls(data=take_data(dataset, given), **given)
 
     def training(self, model: str, name: str, **settings: Any) -> TrainRequest:
-        """The training of a model with these settings, for the run of a name."""
+        """Return the training of a model with these settings, for the run of a name."""
         assert self.output is not None
         return TrainRequest(
             model=model,
@@ -217,8 +217,8 @@ def _announce(callback: Callback | None, line: str) -> None:
 def _train_models(
     request: CompeteRequest, callback: Callback | None
 ) -> tuple[dict[str, Run], list[Entry]]:
-    """The finished runs by model, in the given order, and an entry for each model that failed. If
-    all failed, the first error is raised."""
+    """Return the finished runs by model, in the given order, and an entry for each model that
+    failed. If all failed, the first error is raised."""
     names = [name for name in request.models if name != BLEND]
     runs: dict[str, Run] = {}
     reasons, errors = [], []
@@ -242,7 +242,7 @@ def _train_models(
 
 
 def _run_of(model: str, request: CompeteRequest, callback: Callback | None) -> Run:
-    """The run of a model: of its default settings, or the best of its trials."""
+    """Return the run of a model: of its default settings, or the best of its trials."""
     training = request.training(model, model)
     if not request.tune or not config_class(model).search_space:
         return finished_run(training, callback)
@@ -259,8 +259,8 @@ def _evaluate_without_weights(
     evaluation: EvaluationConfig,
     callback: Callback | None,
 ) -> dict[str, Evaluation]:
-    """Models that take the weights of the interactions, trained without them. Nothing without
-    weights or with trials, which try both."""
+    """Return models that take the weights of the interactions, trained without them. Nothing
+    without weights or with trials, which try both."""
     if data.manifest.mean_weight is None or request.tune:
         return {}
     takers = [model for model in models if hasattr(config_class(model), "ignore_weights")]
@@ -275,14 +275,14 @@ def _evaluate_without_weights(
 
 
 def _is_slow(model: str) -> bool:
-    """True for a model that is trained by gradient steps."""
+    """Return True for a model that is trained by gradient steps."""
     kind = config_class(model)
     return kind.has_epochs and kind.has_steps
 
 
 def _failed_entry(model: str, error: Exception) -> Entry:
-    """The entry of a model that failed by its own fault; other errors, such as a full disk, are
-    raised."""
+    """Return the entry of a model that failed by its own fault; other errors, such as a full disk,
+    are raised."""
     is_own = isinstance(error, TrainingError | UnsupportedError | SettingError)
     if not is_own and not was_refused(error):
         raise error
@@ -290,7 +290,7 @@ def _failed_entry(model: str, error: Exception) -> Entry:
 
 
 def elapsed_s(log: Sequence[Mapping[str, Any]]) -> float:
-    """Seconds of a training: its search, compiling, training and all evaluations."""
+    """Return the seconds of a training: its search, compiling, training and all evaluations."""
     evaluations = [one["evaluation"] for one in log if one["event"] == "evaluation"]
     evaluation_s = sum(float(one["elapsed_s"]) for one in evaluations)
     return evaluation_s + sum(float(log[-1][name]) for name in ("search_s", "compile_s", "train_s"))
@@ -299,7 +299,7 @@ def elapsed_s(log: Sequence[Mapping[str, Any]]) -> float:
 def _rank_entries(
     runs: Mapping[str, Run], found: Mapping[str, Evaluation], select_by: str
 ) -> list[Entry]:
-    """The entries of finished runs, best first; equal ones are in the given order."""
+    """Return the entries of finished runs, best first; equal ones are in the given order."""
     order = sorted(runs, key=lambda model: -found[model][select_by])
     best = found[order[0]]
     entries = []
@@ -323,7 +323,7 @@ def _rank_entries(
 
 
 def _chose_on_test(log: Sequence[Mapping[str, Any]]) -> bool:
-    """True for the log of a run whose epoch was chosen, among several, on the test part."""
+    """Return True for the log of a run whose epoch was chosen, among several, on the test part."""
     epochs = {one["epoch"] for one in log if one["event"] == "evaluation"}
     return log[-1]["selection_split"] == "test" and len(epochs) > 1
 
@@ -335,7 +335,7 @@ def _blend_trained(
     evaluation: EvaluationConfig,
     select_by: str,
 ) -> Entry:
-    """The entry of a blend of the trained models; ``entries`` has the best of them first."""
+    """Return the entry of a blend of the trained models; ``entries`` has the best of them first."""
     config = request.config
     members = [one for one in entries if one.run is not None]
     if len(members) < 2 or not dataset.has_split("validation"):

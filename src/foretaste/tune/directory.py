@@ -76,7 +76,8 @@ def _check_same(path: Path, asked: Mapping[str, Any]) -> None:
 
 
 def finished_run(request: TrainRequest, callback: Callback | None) -> Run:
-    """The run of a request, trained to its end; an unfinished run at its place is resumed."""
+    """Return the run of a request, trained to its end; an unfinished run at its place is
+    resumed."""
     assert request.run is not None
     run = Run.open(request.run) if (request.run / CONFIG).exists() else None
     if run is None or not run.is_finished:

@@ -39,7 +39,7 @@ class Entry:
     reason: str | None = None
 
     def recipe(self) -> str:
-        """The models of a blend, each after its share, as text."""
+        """Return the models of a blend, each after its share, as text."""
         return ", ".join(f"{weight:g} {model}" for model, weight in self.members)
 
     @property
@@ -49,7 +49,7 @@ class Entry:
         return None if found is None else found.num_users / max(found.elapsed_s, 1e-9)
 
     def as_dict(self, metrics: Sequence[str]) -> dict[str, Any]:
-        """A flat record with the same names in every entry; None for a missing number."""
+        """Return a flat record with the same names in every entry; None for a missing number."""
         record: dict[str, Any] = {
             "model": self.model,
             "run": None if self.run is None else str(self.run),
@@ -104,7 +104,7 @@ class Leaderboard(Tabular):
         return self.entries[0]
 
     def clear(self) -> set[str]:
-        """Models that differ from the best beyond chance, corrected for all pairs of models.
+        """Return models that differ from the best beyond chance, corrected for all pairs of models.
 
         A model is in the set if its p-value is at most `LEVEL` divided by the number of pairs
         (Bonferroni).
@@ -117,7 +117,7 @@ class Leaderboard(Tabular):
         return {model for model, p_value in p_values.items() if p_value <= LEVEL / num_pairs}
 
     def clearly_worse(self) -> set[str]:
-        """The models of `clear` that are worse; a blend may be better."""
+        """Return the models of `clear` that are worse; a blend may be better."""
         clear = self.clear()
         return {
             one.model
@@ -126,7 +126,8 @@ class Leaderboard(Tabular):
         }
 
     def grid(self) -> Grid:
-        """The table: metrics with intervals, difference to the best, time, speed and memory."""
+        """Return the table: metrics with intervals, difference to the best, time, speed and
+        memory."""
         headings = (*self.metrics, f"{self.select_by} to best", "training", "users/s", "memory")
         clear = self.clear()
         rows = [(entry.model, self._cells(entry, clear)) for entry in self.entries]
@@ -148,7 +149,7 @@ class Leaderboard(Tabular):
         )
 
     def notes(self) -> list[str]:
-        """Lines to print below the table; the advice is last."""
+        """Return lines to print below the table; the advice is last."""
         failed = [f"{one.model} has no numbers: {one.reason}" for one in self.entries if one.reason]
         settings = "default settings"
         if self.trials:
@@ -174,7 +175,8 @@ class Leaderboard(Tabular):
         ]
 
     def _flattery(self) -> list[str]:
-        """A note on models whose epochs were chosen on the test part; empty if there are none."""
+        """Return a note on models whose epochs were chosen on the test part; empty if there are
+        none."""
         named = ", ".join(one.model for one in self.entries if one.epoch_of_test)
         if not named:
             return []
@@ -184,7 +186,7 @@ class Leaderboard(Tabular):
         ]
 
     def advice(self) -> str:
-        """A sentence with the model to take."""
+        """Return a sentence with the model to take."""
         best, name = self.best, self.select_by
         value = best.evaluation and best.evaluation.metrics[name]
         num_measured = len(self._single())
@@ -219,7 +221,7 @@ class Leaderboard(Tabular):
         return text
 
     def rows(self) -> list[dict[str, Any]]:
-        """One flat record per model."""
+        """Return one flat record per model."""
         worse = self.clearly_worse()
         return [
             entry.as_dict(self.metrics) | {"is_clearly_worse": entry.model in worse}
@@ -227,12 +229,12 @@ class Leaderboard(Tabular):
         ]
 
     def _single(self) -> list[Entry]:
-        """The models with metrics, without the blend."""
+        """Return the models with metrics, without the blend."""
         return [one for one in self.entries if one.evaluation and one.model != BLEND]
 
 
 def _lists_new_items(entry: Entry) -> bool:
-    """True if a list of the model holds an item that training never saw."""
+    """Return True if a list of the model holds an item that training never saw."""
     found = {} if entry.evaluation is None else entry.evaluation.metrics
     return any(name.startswith("new_items@") and one.value > 0 for name, one in found.items())
 

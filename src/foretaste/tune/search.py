@@ -117,7 +117,7 @@ class TuneRequest:
 
     @classmethod
     def of(cls, model: str, dataset: Any, **keywords: Any) -> TuneRequest:
-        """The request of the keywords of `tune_model`."""
+        """Return the request of the keywords of `tune_model`."""
         names = ("trials", "time_s", "output")
         own = {name: keywords.pop(name) for name in names if name in keywords}
         train = TrainRequest.of(model, dataset, verb="tune_model", **keywords)
@@ -187,7 +187,7 @@ def check_validation(data: Dataset) -> None:
 
 
 def _given_settings(request: TrainRequest) -> dict[str, Any]:
-    """The settings that differ from their defaults and have an effect."""
+    """Return the settings that differ from their defaults and have an effect."""
     kind = type(request.model_config)
     return {**non_defaults(acting(request.config, kind)), **non_defaults(request.model_config)}
 
@@ -195,8 +195,9 @@ def _given_settings(request: TrainRequest) -> dict[str, Any]:
 def _first_settings(
     request: TrainRequest, data: Dataset, space: SearchSpace, callback: Callback | None
 ) -> dict[str, Any]:
-    """The settings of the first trial, as `train` chooses them: by a few fits on the validation
-    part, and by rules. They are those of ``space``, and others that these fits choose."""
+    """Return the settings of the first trial, as `train` chooses them: by a few fits on the
+    validation part, and by rules. They are those of ``space``, and others that these fits
+    choose."""
     device = resolve_device(request.config.device)
     with show_training(callback, request.config) as shown:
         search = chosen_settings(request, data, device, shown.fitting)
@@ -208,8 +209,9 @@ def _first_settings(
 
 
 def _space(request: TrainRequest, data: Dataset, given: Mapping[str, Any]) -> SearchSpace:
-    """The settings to search: ranges that act beside the given settings, and choices that fit
-    them. If the model has ``ignore_weights`` and the interactions have weights, it is among them.
+    """Return the settings to search: ranges that act beside the given settings, and choices that
+    fit them. If the model has ``ignore_weights`` and the interactions have weights, it is among
+    them.
 
     Raises SettingError if there are none.
     """
@@ -274,7 +276,7 @@ def _try_next(
 
 
 def _value(run: Run, data: Dataset, config: TrainingConfig, select_by: str) -> float:
-    """The validation metric of a run's weights."""
+    """Return the validation metric of a run's weights."""
     value = run.log.read()[-1]["best_value"]
     if value is not None:
         return float(value)
@@ -291,7 +293,7 @@ def _value(run: Run, data: Dataset, config: TrainingConfig, select_by: str) -> f
 
 
 def _result(study: Study, request: TrainRequest, data: Dataset, given: Mapping[str, Any]) -> Search:
-    """The finished trials."""
+    """Return the finished trials."""
     return Search(
         path=request.runs_root,
         model=request.model,

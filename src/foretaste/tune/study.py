@@ -92,7 +92,8 @@ class Study:
         return [one for one in self._complete_trials() if one.state.is_finished()]
 
     def _complete_trials(self) -> list[FrozenTrial]:
-        """The trials with all settings; a killed process may leave one with a part of them."""
+        """Return the trials with all settings; a killed process may leave one with a part of
+        them."""
         trials = self._study.get_trials(deepcopy=False)
         return [one for one in trials if one.params.keys() == self._space.keys()]
 
@@ -103,7 +104,7 @@ class Study:
         return number
 
     def next_trial(self) -> OptunaTrial:
-        """The trial that an earlier process left running, or a new one."""
+        """Return the trial that an earlier process left running, or a new one."""
         whole = {one.number for one in self._complete_trials()}
         running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         for one in running:
@@ -124,7 +125,7 @@ class Study:
         return self._study.ask(self._distributions)
 
     def settings(self, trial: OptunaTrial | FrozenTrial) -> dict[str, Any]:
-        """The settings of a trial by name."""
+        """Return the settings of a trial by name."""
         if trial.number == self._first_number:  # values may have no place in their ranges
             return {name: self.first[name] for name in self._space}
         found: dict[str, Any] = {}
@@ -149,7 +150,7 @@ class Study:
         self._storage.set_trial_state_values(self._id(trial), state, values or None)
 
     def _id(self, trial: OptunaTrial | FrozenTrial) -> int:
-        """The storage's number of a trial."""
+        """Return the storage's number of a trial."""
         study_id = self._storage.get_study_id_from_name(_NAME)
         found: int = self._storage.get_trial_id_from_study_id_trial_number(study_id, trial.number)
         return found

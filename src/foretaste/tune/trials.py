@@ -48,12 +48,13 @@ class Search(Tabular):
         return max(complete, key=lambda one: one.value or 0.0)
 
     def command(self) -> str:
-        """The command line of a training with the settings of the best trial."""
+        """Return the command line of a training with the settings of the best trial."""
         words = option_words({**self.fixed, **self.best.settings})
         return shlex.join(["foretaste", "train", self.model, str(self.dataset), *words])
 
     def grid(self) -> Grid:
-        """A table with one row per trial, and columns for the searched settings and the metric."""
+        """Return a table with one row per trial, and columns for the searched settings and the
+        metric."""
         names = self._names()
         rows = [
             (str(one.number), (*(_cell(one.settings.get(name)) for name in names), *_end(one)))
@@ -62,11 +63,11 @@ class Search(Tabular):
         return Grid(headings=("trial", *names, self.select_by, ""), rows=tuple(rows))
 
     def _names(self) -> list[str]:
-        """The settings that any trial has."""
+        """Return the settings that any trial has."""
         return list(dict.fromkeys(name for one in self.trials for name in one.settings))
 
     def notes(self) -> list[str]:
-        """Lines to print below the table."""
+        """Return lines to print below the table."""
         best = self.best
         failed = [f"trial {one.number} failed: {one.reason}" for one in self.trials if one.reason]
         return [
@@ -78,7 +79,7 @@ class Search(Tabular):
         ]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One flat record per trial."""
+        """Return one flat record per trial."""
         return [
             {
                 "trial": one.number,

@@ -128,7 +128,7 @@ def prepare_dataset(request: PrepareRequest, progress: Progress | None = None) -
 
 
 def open_or_prepare(request: PrepareRequest, progress: Progress | None = None) -> Dataset:
-    """The dataset of a request, whose source may also be a Dataset or its directory.
+    """Return the dataset of a request, whose source may also be a Dataset or its directory.
 
     Raw interactions are prepared once, under ``root/<name>-<digest of source and settings>``, and
     opened there the next time. Raises SettingError if settings of preparation are given for a
@@ -140,8 +140,8 @@ def open_or_prepare(request: PrepareRequest, progress: Progress | None = None) -
 
 
 def _dataset_of(request: PrepareRequest, progress: Progress | None) -> Dataset:
-    """The dataset at the request's ``output``, by default at the place of its digest: opened if it
-    exists, otherwise prepared."""
+    """Return the dataset at the request's ``output``, by default at the place of its digest: opened
+    if it exists, otherwise prepared."""
     report = progress or (lambda step: None)
     with _spark(request.config) as spark:
         inputs = Inputs.open(request, report, None if spark is None else spark.open_named)
@@ -173,8 +173,8 @@ def issue_warnings(dataset: Dataset) -> None:
 def read_histories(
     source: object, config: PairsConfig | None = None
 ) -> dict[int | str, list[int | str]]:
-    """The items of each user in rows of users and items, oldest first and without repeats, by
-    sorted user.
+    """Return the items of each user in rows of users and items, oldest first and without repeats,
+    by sorted user.
 
     ``source`` is any source of `prepare`: files of delimited text or Parquet, folders and patterns
     of them, frames, sparse matrices. Only the columns of users, items and times are read. Times
@@ -207,7 +207,7 @@ def read_histories(
 
 
 def read_items(source: object, config: PairsConfig | None = None) -> pa.Table:
-    """The columns of items in a file or frame as a table of text: one row per item,
+    """Return the columns of items in a file or frame as a table of text: one row per item,
     ``described_id`` first.
 
     ``source`` is the same as ``items`` of `prepare`, with the same rules for its columns. Raises
@@ -233,7 +233,7 @@ def read_items(source: object, config: PairsConfig | None = None) -> pa.Table:
 def _open_or_prepare(
     inputs: Inputs, output: Path, progress: Progress, spark: Spark | None
 ) -> Dataset:
-    """The dataset at ``output``: opened if it exists, otherwise prepared."""
+    """Return the dataset at ``output``: opened if it exists, otherwise prepared."""
     if not output.exists():
         try:
             return _prepare(inputs, output, progress, spark, overwrite=False)
@@ -279,7 +279,7 @@ def _spark(config: PrepareConfig) -> Iterator[Spark | None]:
 
 
 def _engine(spark: Spark | None, config: PrepareConfig, scratch: Path) -> Engine:
-    """The engine of the settings, without an import of the other engine."""
+    """Return the engine of the settings, without an import of the other engine."""
     if spark is None:
         from foretaste.data.preparation.duckdb_engine import DuckDBEngine
 

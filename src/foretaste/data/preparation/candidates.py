@@ -27,8 +27,8 @@ _NCF_LINE = r"\(([^(),\t]+),([^(),\t]+)\)(\t[^\t]+)+\t?"
 def open_candidates(
     source: object, config: PrepareConfig, items: Source | None, opener: Opener | None
 ) -> list[Source]:
-    """Files of (user, item) rows, or of the lines of a ``.negative`` file from the NCF paper.
-    ``items`` may have the column of ``item_column``, see `find_columns`."""
+    """Return files of (user, item) rows, or of the lines of a ``.negative`` file from the NCF
+    paper. ``items`` may have the column of ``item_column``, see `find_columns`."""
     format = config.file_format
     if isinstance(source, str | Path):
         name = str(source).lower()

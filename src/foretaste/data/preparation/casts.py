@@ -144,5 +144,5 @@ def _finite(real: str) -> str:
 
 
 def literals(texts: Iterable[str]) -> str:
-    """Texts as a list of SQL literals."""
+    """Return texts as a list of SQL literals."""
     return ", ".join(map(sql_literal, texts))

@@ -52,8 +52,8 @@ def find_columns(
     roles: Sequence[str] = PAIR,
     items: Source | None = None,
 ) -> dict[str, str]:
-    """The columns of a source by role, for every role with a column. If ``item_column`` is a column
-    of ``items`` alone, the spelling decides the source's own column.
+    """Return the columns of a source by role, for every role with a column. If ``item_column`` is a
+    column of ``items`` alone, the spelling decides the source's own column.
 
     Raises InputError if users or items are not found, SettingError if settings give one column two
     roles.
@@ -136,8 +136,9 @@ def describe_unused(
     has_weights: bool = False,
     matrix: Any = None,
 ) -> dict[str, str]:
-    """Notes on the columns that are not read; empty if all are read. The column of titles counts as
-    read if ``items`` reads it. ``matrix`` is the SciPy matrix behind the columns, if any."""
+    """Return notes on the columns that are not read; empty if all are read. The column of titles
+    counts as read if ``items`` reads it. ``matrix`` is the SciPy matrix behind the columns, if
+    any."""
     read = {*used, None if items is None else items.title}
     unused = list(dict.fromkeys(name for name in columns if name not in read))
     if not unused:
@@ -163,7 +164,7 @@ def describe_unused(
 
 
 def find_time_like(source: Source) -> str | None:
-    """The first column that looks like times by its type or name; None if there is none."""
+    """Return the first column that looks like times by its type or name; None if there is none."""
     for name, column in source.columns.items():
         if column.storage in TIMES or _TIME_LIKE.search(name):
             return name
@@ -171,7 +172,8 @@ def find_time_like(source: Source) -> str | None:
 
 
 def is_rank(name: str) -> bool:
-    """True for a column of times whose name says rank: it orders the interactions of one user."""
+    """Return True for a column of times whose name says rank: it orders the interactions of one
+    user."""
     return plain(name).endswith("rank")
 
 
@@ -261,7 +263,7 @@ class ItemDescriptions:
         return [f"described.{sql}" for sql in self._columns]
 
     def describe_ids(self, engine: Engine) -> dict[str, str]:
-        """Notes on ids of the source that another program changed."""
+        """Return notes on ids of the source that another program changed."""
         ids = "SELECT described_id AS id, 1 AS num_rows FROM described"
         problems = problems_of(engine, f"({ids} WHERE described_id IS NOT NULL)")
         return {f"ids of {Path(self.source.name).name}": "; ".join(problems)} if problems else {}
@@ -340,7 +342,7 @@ class ItemDescriptions:
             )
 
     def describe_titles(self, engine: Engine) -> str:
-        """A note on the column of the titles, with the number of items with a title."""
+        """Return a note on the column of the titles, with the number of items with a title."""
         # The note omits the file's folder, which differs from machine to machine.
         file = Path(self.source.name).name
         if self.title is None:
@@ -378,8 +380,8 @@ def respell(
 
 
 def spellings_of_filtered(engine: Engine) -> list[str]:
-    """The ids of the items file that spell, in another Unicode form, an id of filtered rows that
-    the file lacks."""
+    """Return the ids of the items file that spell, in another Unicode form, an id of filtered rows
+    that the file lacks."""
     is_ascii = engine.sql.matches.format(text="described_id", pattern=r"[\x00-\x7F]*")
     lacking, others = (
         engine.run(
@@ -395,8 +397,8 @@ def spellings_of_filtered(engine: Engine) -> list[str]:
 def _missing_columns_error(
     source: Source, absent: Mapping[str, str], missing: Sequence[str], *, looks_for_time: bool
 ) -> str:
-    """The message about all missing columns. With one message for each column, a user with a table
-    in another language would have to try again and again."""
+    """Return the message about all missing columns. With one message for each column, a user with a
+    table in another language would have to try again and again."""
     hint = _header_hint(source) + _index_hint(source)
     if not missing:
         return has_no_column(source, absent, hint)
@@ -410,7 +412,7 @@ def _missing_columns_error(
 
 
 def has_no_column(source: Source, absent: Mapping[str, str], hint: str = "") -> str:
-    """The message about columns that options name and a source lacks."""
+    """Return the message about columns that options name and a source lacks."""
     columns = _names(source)
     asked = ", nor ".join(
         f"{short_repr(name)}, asked for with {flag(option)}" for option, name in absent.items()
@@ -423,7 +425,7 @@ def has_no_column(source: Source, absent: Mapping[str, str], hint: str = "") -> 
 
 
 def _names(source: Source) -> list[str]:
-    """The names of a source's columns, also names that several columns share."""
+    """Return the names of a source's columns, also names that several columns share."""
     return [*source.columns, *filter(None, source.repeated)]
 
 
@@ -432,8 +434,8 @@ def _explain_missing_role(columns: Sequence[str], role: str, where: str) -> str:
 
 
 def _header_hint(source: Source) -> str:
-    """A sentence on files without a header, if the first line has a value, or has no known name and
-    looks like the second line."""
+    """Return a sentence on files without a header, if the first line has a value, or has no known
+    name and looks like the second line."""
     if not isinstance(source, TextFile) or source.format.columns is not None:
         return ""
     _, second = next(source.rows(), (0, []))
@@ -453,7 +455,7 @@ def _header_hint(source: Source) -> str:
 
 
 def _index_hint(source: Source) -> str:
-    """A sentence on the named index of a frame, which is not read."""
+    """Return a sentence on the named index of a frame, which is not read."""
     if not isinstance(source, Frame) or not source.index_names:
         return ""
     names = _join_names(source.index_names)
@@ -461,12 +463,12 @@ def _index_hint(source: Source) -> str:
 
 
 def _join_names(names: Sequence[str], most: int = 20) -> str:
-    """Names; if there are many, the first names and the number of the others."""
+    """Return names; if there are many, the first names and the number of the others."""
     if len(names) <= most + 1:  # the last name takes no more room than "and 1 more"
         return ", ".join(map(short_repr, names))
     return f"{', '.join(map(short_repr, names[:most]))} and {len(names) - most} more"
 
 
 def _abbreviate(names: Sequence[str]) -> str:
-    """Names for a line of a summary."""
+    """Return names for a line of a summary."""
     return _join_names(names, 5)

@@ -47,7 +47,8 @@ class Engine(ABC):
 
     @abstractmethod
     def register(self, sources: Sequence[Source]) -> list[Source]:
-        """The sources in the form that this engine reads; files of one format may become one.
+        """Return the sources in the form that this engine reads; files of one format may become
+        one.
 
         Raises InputError for a column of a type that cannot be read, and for a line of a file that
         is too long.
@@ -55,7 +56,7 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, sql: str) -> list[Row]:
-        """The rows of a query; their order is not defined, even with ORDER BY.
+        """Return the rows of a query; their order is not defined, even with ORDER BY.
 
         Raises InputError for malformed input, SettingError if the memory limit is too low, OSError
         if the disk is full.
@@ -63,12 +64,12 @@ class Engine(ABC):
 
     @abstractmethod
     def find_rows(self, source: Source, where: str, value: str) -> Found:
-        """The kept rows of a source that meet ``where``, with the SQL ``value`` of the first
+        """Return the kept rows of a source that meet ``where``, with the SQL ``value`` of the first
         row."""
 
     def find_value(self, sources: Sequence[Source], name: str, kind: Kind, value: str) -> Found:
-        """The rows of the first source that has the SQL ``value`` in column ``name``, read as
-        ``kind``."""
+        """Return the rows of the first source that has the SQL ``value`` in column ``name``, read
+        as ``kind``."""
         for source in sources:
             column = source.columns[name]
             is_value = f"{cast(self.sql, column, kind)} = {value}"
@@ -101,10 +102,10 @@ class Engine(ABC):
         """Write the training pairs into a directory; returns the names of their files, in order."""
 
     def row(self, sql: str) -> Row:
-        """The one row that a query returns."""
+        """Return the one row that a query returns."""
         (row,) = self.run(sql)
         return row
 
     def count(self, relation: str) -> int:
-        """The number of rows of a table."""
+        """Return the number of rows of a table."""
         return int(self.row(f"SELECT count(*) FROM {relation}")[0])

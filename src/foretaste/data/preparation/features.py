@@ -50,8 +50,8 @@ class _Feature:
     """The sign between several values of a text; empty without a sign."""
 
     def rows(self, engine: Engine, source: Source, item_id: str) -> tuple[str, Column]:
-        """The text after FROM in a query of ids, ``described_id``, and single values, and the
-        column of these values."""
+        """Return the text after FROM in a query of ids, ``described_id``, and single values, and
+        the column of these values."""
         column = source.columns[self.name]
         values, value = column.values, column.sql
         if self.mark:
@@ -120,8 +120,8 @@ class ItemFeatures:
         )
 
     def _category(self, engine: Engine, rows: str, column: Column, name: str) -> Column:
-        """The column whose text is the category: ``column``, or its numbers if a file without types
-        has numbers such as 3.0. Pandas writes integers so if some are missing."""
+        """Return the column whose text is the category: ``column``, or its numbers if a file
+        without types has numbers such as 3.0. Pandas writes integers so if some are missing."""
         is_real = column.storage in ("real", "decimal")
         value = column.sql
         if isinstance(self._source, TextFile | Database):
@@ -152,7 +152,7 @@ class ItemFeatures:
         return column
 
     def _bands(self, name: str) -> str:
-        """The advice to make a category of a column of real numbers."""
+        """Return the advice to make a category of a column of real numbers."""
         if type(self._source) is Frame:
             return (
                 f"frame['{name}_band'] = pandas.qcut(frame[{name!r}], 10, labels=False) makes one"
@@ -194,7 +194,7 @@ class ItemFeatures:
         return self._describe(engine, most) | self._describe_new(engine)
 
     def _describe(self, engine: Engine, most: int) -> dict[str, str]:
-        """A note on each column; FeaturesError for a column without a value that two items
+        """Return a note on each column; FeaturesError for a column without a value that two items
         share."""
         sizes = {number: found for number, *found in engine.run(steps.SIZES_OF_COLUMNS)}
         num_with: dict[int, int] = dict(engine.run(steps.ITEMS_WITH_VALUE))
@@ -228,7 +228,7 @@ class ItemFeatures:
         return notes
 
     def _describe_new(self, engine: Engine) -> dict[str, str]:
-        """Notes on the file's items that no row of the source has."""
+        """Return notes on the file's items that no row of the source has."""
         num_new, num_listed, num_misfits, misfit = engine.row(steps.COUNTS_OF_NEW)
         if not num_new:
             return {}
@@ -251,7 +251,7 @@ class ItemFeatures:
         return notes
 
     def queries(self) -> dict[str, str]:
-        """The contents of the files, by their names."""
+        """Return the contents of the files, by their names."""
         cases = " ".join(
             f"WHEN {number} THEN {sql_literal(feature.name)}"
             for number, feature in enumerate(self._features)
@@ -261,7 +261,8 @@ class ItemFeatures:
 
 
 def _find_feature(source: Source, text: str) -> _Feature:
-    """The column that ``text`` names, with the sign between its values if ``text`` has one."""
+    """Return the column that ``text`` names, with the sign between its values if ``text`` has
+    one."""
     columns = [*source.columns, *source.repeated]
     if text not in columns and text[:-1] in columns and not text[-1].isalnum():
         name, mark = text[:-1], text[-1]

@@ -91,7 +91,7 @@ class GivenSplit:
                 )
 
     def parts(self) -> dict[str, object]:
-        """The sources by the names of their parts in the dataset; training first."""
+        """Return the sources by the names of their parts in the dataset; training first."""
         found = {"train": self.train}
         for split in ("validation", "test"):
             fold_in, target = getattr(self, f"{split}_fold_in"), getattr(self, split)
@@ -107,7 +107,8 @@ def _flag(part: str) -> str:
 
 
 def as_given_split(source: object) -> GivenSplit | None:
-    """The given split that ``source`` is or names; None for a source that the protocol splits.
+    """Return the given split that ``source`` is or names; None for a source that the protocol
+    splits.
 
     ``X.train.rating`` names the NCF paper's split, with ``X.test.rating`` and, if it exists,
     ``X.test.negative``.
@@ -229,7 +230,7 @@ class Inputs:
         return root / f"{name}-{digest[:12]}"
 
     def is_prepared_in(self, directory: Path) -> bool:
-        """True for a dataset of the same content and settings."""
+        """Return True for a dataset of the same content and settings."""
         with suppress(DatasetError):
             manifest = Manifest.read(directory)
             key = _key(manifest.source, manifest.config)
@@ -247,8 +248,8 @@ class Inputs:
 def _open_parts(
     source: object, split: GivenSplit | None, config: PrepareConfig, opener: Opener | None
 ) -> tuple[list[Source], tuple[str, ...]]:
-    """The sources of all interactions, and the names of their parts; no names if the protocol
-    splits the source, or if protocol none trains on all parts."""
+    """Return the sources of all interactions, and the names of their parts; no names if the
+    protocol splits the source, or if protocol none trains on all parts."""
     named = {"interactions": source} if split is None else split.parts()
     opened = [
         replace(found, part_number=number)
@@ -261,7 +262,7 @@ def _open_parts(
 
 
 def _files_of_run(run: Path | None) -> dict[str, Source]:
-    """The files of a run with its training pairs, by their names.
+    """Return the files of a run with its training pairs, by their names.
 
     Raises SettingError without a run.
     """
@@ -277,14 +278,15 @@ def _files_of_run(run: Path | None) -> dict[str, Source]:
 
 
 def _name_of(source: Source) -> str:
-    """The name of a dataset: a file's name without suffixes, a table's name with its schema."""
+    """Return the name of a dataset: a file's name without suffixes, a table's name with its
+    schema."""
     if source.name.startswith(TABLE):
         return Path(source.name.removeprefix(TABLE)).name
     return Path(source.name).name.split(".")[0]
 
 
 def _key(source: Sequence[Document], settings: Document) -> str:
-    """The content and settings that decide a dataset, as text."""
+    """Return the content and settings that decide a dataset, as text."""
     key = {
         "format_version": FORMAT_VERSION,
         "source": sorted(

@@ -30,9 +30,9 @@ def count_empty_lists(
     registered: Sequence[Source],
     empty_values: Sequence[str],
 ) -> int:
-    """The number of users without items in ``sources``; the engine reads them as ``registered``.
-    Raises InputError if two lines of a part have the same user. Empty ids and ``empty_values`` are
-    no users."""
+    """Return the number of users without items in ``sources``; the engine reads them as
+    ``registered``. Raises InputError if two lines of a part have the same user. Empty ids and
+    ``empty_values`` are no users."""
     with prefix_errors(sources):
         lines = "\nUNION ALL ".join(
             f"SELECT {source.part_number} AS part, user_id, line FROM {source.users}"
@@ -54,7 +54,7 @@ def count_empty_lists(
 
 
 def _places_of(sources: Sequence[Source], user_id: str) -> list[str]:
-    """The first two lines of this user in one part; none if Spark alone reads the files."""
+    """Return the first two lines of this user in one part; none if Spark alone reads the files."""
     found: dict[int, list[str]] = {}
     for source in sources:
         for line, (first, *_) in source.lists() if isinstance(source, ListsFile) else ():

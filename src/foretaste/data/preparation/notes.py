@@ -54,7 +54,7 @@ _MAY_NOT_BE_NFC = r"(?s).*[\p{M}\x{1100}-\x{11FF}\x{2126}-\x{212B}\x{F900}-\x{FA
 def describe_ids(
     engine: Engine, raw: Raw, columns: Mapping[str, str], config: PrepareConfig
 ) -> dict[str, str]:
-    """Notes on the ids in table ``raw``; empty without problems."""
+    """Return notes on the ids in table ``raw``; empty without problems."""
     notes: dict[str, str] = {}
     for role, label in _LABELS.items():
         if raw.kinds[role] != "text":
@@ -72,7 +72,7 @@ def describe_ids(
 
 
 def problems_of(engine: Engine, ids: str) -> list[str]:
-    """The problems of the ids in column ``id``, which is text, of a table with their
+    """Return the problems of the ids in column ``id``, which is text, of a table with their
     ``num_rows``."""
     selected = []
     for pattern in _PROBLEMS:
@@ -92,7 +92,7 @@ def problems_of(engine: Engine, ids: str) -> list[str]:
 
 
 def _odd_ids(engine: Engine, raw: Raw, column: str) -> list[str]:
-    """The note on the few ids that alone make a column text, if any."""
+    """Return the note on the few ids that alone make a column text, if any."""
     integer = cast(engine.sql, Column(sql="id", storage="text", type_name="text"), "integer")
     num_rows = engine.count("raw")
     num_odd, num_ids, first = engine.row(
@@ -110,8 +110,8 @@ def _odd_ids(engine: Engine, raw: Raw, column: str) -> list[str]:
 
 
 def describe_most_active(engine: Engine) -> dict[str, str]:
-    """Notes on a user who may mean many people or nobody, and on users with long histories; empty
-    without both."""
+    """Return notes on a user who may mean many people or nobody, and on users with long histories;
+    empty without both."""
     num_users, num_rows, most, num_long = engine.row(
         "SELECT count(*), sum(num_rows), max(num_rows), "
         f"count(CASE WHEN num_rows > {LONG_HISTORY} THEN 1 END) FROM user_codes"
@@ -140,7 +140,7 @@ def describe_most_active(engine: Engine) -> dict[str, str]:
 
 
 def _describe_spelled_twice(engine: Engine) -> list[str]:
-    """The note on ids that differ in their Unicode form alone, if any."""
+    """Return the note on ids that differ in their Unicode form alone, if any."""
     where = engine.sql.matches.format(text="id", pattern=_MAY_NOT_BE_NFC)
     spellings = group_by_form(id for (id,) in engine.run(f"SELECT id FROM seen WHERE {where}"))
     forms = list(spellings)

@@ -153,7 +153,7 @@ class Pipeline:
         return self._manifest(raw.kinds, *written, mean_weight)
 
     def _held_queries(self) -> dict[str, str]:
-        """The queries of the files of all pairs except the training pairs."""
+        """Return the queries of the files of all pairs except the training pairs."""
         rows = {
             part: (f"(SELECT * FROM held WHERE part = '{part}')", self._position)
             for part in self._plan.held_parts
@@ -435,7 +435,7 @@ class Pipeline:
             )
 
     def times_problem(self, times: Times) -> str:
-        """The reason why times in table ``raw`` cannot compare users; empty if they can."""
+        """Return the reason why times in table ``raw`` cannot compare users; empty if they can."""
         if times.first == times.last:
             time = times.date_of(times.first) if times.per_second else times.first
             return f"all times are one, {time}"
@@ -449,7 +449,7 @@ class Pipeline:
         return ""
 
     def half_life(self, times: Times | None) -> float | None:
-        """The half-life in the unit of the times; None without one.
+        """Return the half-life in the unit of the times; None without one.
 
         Raises SettingError if times are ranks, InputError if times have several units.
         """
@@ -585,7 +585,7 @@ class Pipeline:
         )
 
     def _num_heldout_users(self, num_eligible: int) -> int:
-        """The number of users in each held-out part: the setting, or a tenth of the eligible
+        """Return the number of users in each held-out part: the setting, or a tenth of the eligible
         users."""
         num_parts = 1 + self._plan.has_validation
         num_users = self._config.num_heldout_users or max(1, num_eligible // 10)

@@ -160,7 +160,8 @@ def make_plan(
 
 
 def _split(config: PrepareConfig, parts: tuple[str, ...], *, has_order: bool) -> tuple[str, bool]:
-    """The protocol without ``auto``, and True if a part is held out to choose the best epoch.
+    """Return the protocol without ``auto``, and True if a part is held out to choose the best
+    epoch.
 
     Raises SettingError for a setting that contradicts a given split.
     """

@@ -194,7 +194,8 @@ def _kinds_of_sample(
     columns: Mapping[str, str],
     chains: Mapping[str, Sequence[Sequence[Kind]]],
 ) -> dict[str, Kind]:
-    """The kinds that the first rows suggest; all rows decide, because a later value may not fit."""
+    """Return the kinds that the first rows suggest; all rows decide, because a later value may not
+    fit."""
     limit = f"LIMIT {_SAMPLE_ROWS}"
     starts = (
         replace(source, relation=f"(SELECT * FROM {source.rows_kept} {limit})", condition="")
@@ -245,7 +246,7 @@ def prefix_errors(sources: Sequence[Source]) -> Iterator[None]:
 def _without_empty_ids(
     engine: Engine, sources: Sequence[Source], columns: dict[str, str], empty_values: Sequence[str]
 ) -> tuple[list[Source], int]:
-    """The sources without the rows with an empty id, and the number of these rows."""
+    """Return the sources without the rows with an empty id, and the number of these rows."""
     kept, num_dropped, num_rows = [], 0, 0
     for source in sources:
         is_whole = " AND ".join(
@@ -299,7 +300,7 @@ def check_storage(engine: Engine, sources: Sequence[Source], columns: dict[str, 
 
 
 def _type_advice(role: str, name: str, column: Column) -> str:
-    """The advice for a column of a type that its role cannot have."""
+    """Return the advice for a column of a type that its role cannot have."""
     if role == "time":
         return ""
     if column.storage == "truth" and not role.endswith("_id"):
@@ -377,8 +378,9 @@ def _fitting(
     tried: Kind | None = None,
     num_fitting: int = 0,
 ) -> tuple[Kind, int]:
-    """The kind that most values of column ``name`` fit, and their number. Among equal kinds the
-    first wins if it fits all values, otherwise the widest, in the chain of ``tried`` if possible.
+    """Return the kind that most values of column ``name`` fit, and their number. Among equal kinds
+    the first wins if it fits all values, otherwise the widest, in the chain of ``tried`` if
+    possible.
 
     ``num_fitting`` values are known to fit ``tried``, and therefore the kinds after it in its
     chain. No other kind fits these values.
@@ -412,7 +414,7 @@ def _bad_value(
     kind: Kind,
     config: PrepareConfig | None,
 ) -> InputError:
-    """The error for the first value of column ``name`` that does not fit ``kind``."""
+    """Return the error for the first value of column ``name`` that does not fit ``kind``."""
     for source in sources:
         column = source.columns[name]
         text = f"nullif({column.stored_text}, '')"
@@ -450,7 +452,7 @@ def _bad_value(
 
 
 def error_at(found: Found, name: str, problem: str, advice: str = "") -> InputError:
-    """The error for the first of the found rows, whose column ``name`` has a problem."""
+    """Return the error for the first of the found rows, whose column ``name`` has a problem."""
     rows = pluralize(found.count, "row")
     return InputError(
         f"{found.place}: {problem} (column {short_repr(name)}, {rows} like it){advice}"
@@ -458,7 +460,7 @@ def error_at(found: Found, name: str, problem: str, advice: str = "") -> InputEr
 
 
 def _advice(role: str, name: str, column: Column, kind: Kind, example: str) -> str:
-    """The advice for a value that fits no kind of its role."""
+    """Return the advice for a value that fits no kind of its role."""
     if role.endswith("_id") and example in EMPTY_IDS:
         return _DROP_EMPTY
     if role == "event" or (role.endswith("_id") and kind == "text"):
@@ -477,7 +479,7 @@ def _advice(role: str, name: str, column: Column, kind: Kind, example: str) -> s
 
 
 def _advice_on_comma(number: str) -> str:
-    """The advice for a number with commas, which separate decimals or thousands."""
+    """Return the advice for a number with commas, which separate decimals or thousands."""
     plain, decimal = number.replace(",", ""), number.replace(",", ".")
     if not _THOUSANDS.fullmatch(number):
         return f"; write decimals with a point: {decimal}"
@@ -487,7 +489,7 @@ def _advice_on_comma(number: str) -> str:
 
 
 def _truth_advice(name: str, word: str) -> str:
-    """The advice for a column of true and false, which writes true as ``word``."""
+    """Return the advice for a column of true and false, which writes true as ``word``."""
     return word and (
         f"; --event-column {shlex.quote(name)} --events {word} keeps the rows with {word} "
         f"(event_column={name!r}, events=[{word!r}] in Python)"

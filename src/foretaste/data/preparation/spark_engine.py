@@ -150,7 +150,7 @@ class SparkEngine(Engine):
 
 
 def _files_in(directory: Path) -> list[Path]:
-    """The files that Spark wrote, in the order of its partitions; at least one."""
+    """Return the files that Spark wrote, in the order of its partitions; at least one."""
     files = sorted(directory.glob("part-*.parquet"))
     if not files:
         raise DatasetError(

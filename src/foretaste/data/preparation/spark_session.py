@@ -87,7 +87,7 @@ class Spark:
         return session
 
     def open_named(self, name: str, format: FileFormat) -> Source:
-        """The source of this name in Spark; InputError if Spark has none."""
+        """Return the source of this name in Spark; InputError if Spark has none."""
         try:
             with translate_errors():
                 return open_named(self.session, name, format)
@@ -118,7 +118,8 @@ class Spark:
 
 
 def _start_settings(config: PrepareConfig) -> dict[str, str]:
-    """Settings of a Spark that this process starts. Spark's own files decide all other settings."""
+    """Return settings of a Spark that this process starts. Spark's own files decide all other
+    settings."""
     settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF"}
     if config.spark_master is not None:
         settings["spark.master"] = config.spark_master
@@ -177,6 +178,6 @@ def translate_errors() -> Iterator[None]:
 
 
 def _reason(message: str) -> str:
-    """The first line of Java's innermost error, which has the reason."""
+    """Return the first line of Java's innermost error, which has the reason."""
     causes = re.findall(r"^(?:Caused by)?: [\w.$]+: (.+)$", message, re.MULTILINE)
     return str(causes[-1] if causes else message.strip().splitlines()[0])[:300]

@@ -84,7 +84,7 @@ class View(Source):
         return self.name
 
     def place_in(self, path: str) -> str:
-        """The name of the file at ``path``; the source's name if the path is empty."""
+        """Return the name of the file at ``path``; the source's name if the path is empty."""
         if not path:
             return self.name
         file = self.files.get(path)
@@ -92,8 +92,8 @@ class View(Source):
 
 
 def register_views(session: SparkSession, sources: Sequence[Source]) -> list[Source]:
-    """Views of the sources. All local files of one format share a view, because each view takes
-    Spark jobs of its own.
+    """Return views of the sources. All local files of one format share a view, because each view
+    takes Spark jobs of its own.
 
     Raises InputError for a file of text, and for a file that Spark would ignore.
     """
@@ -111,7 +111,7 @@ def register_views(session: SparkSession, sources: Sequence[Source]) -> list[Sou
 
 
 def _layout(source: Source) -> Hashable:
-    """All properties of a source that decide its reading."""
+    """Return all properties of a source that decide its reading."""
     columns = [
         (name, column.sql, column.storage, column.type_name)
         for name, column in source.columns.items()
@@ -120,7 +120,7 @@ def _layout(source: Source) -> Hashable:
 
 
 def _view_of_files(session: SparkSession, sources: Sequence[Source]) -> View:
-    """The view of local files of one format."""
+    """Return the view of local files of one format."""
     for source in sources:
         assert source.path is not None
         if source.path.name.startswith(("_", ".")):
@@ -152,7 +152,7 @@ def _view_of_files(session: SparkSession, sources: Sequence[Source]) -> View:
 
 
 def _lists_in(session: SparkSession, name: str, format: FileFormat, *paths: str) -> View:
-    """The view of files of lists; InputError if their encoding is not UTF-8."""
+    """Return the view of files of lists; InputError if their encoding is not UTF-8."""
     if format.encoding != "utf-8":
         raise InputError(
             f"{name}: is read by engine spark as UTF-8 alone, and encoding is {format.encoding}; "
@@ -174,26 +174,27 @@ def _lists_in(session: SparkSession, name: str, format: FileFormat, *paths: str)
 
 
 def _reader_of(session: SparkSession) -> DataFrameReader:
-    """A reader of all files below a folder, without Spark's columns from folder names, because
-    these would make Spark leave some files out."""
+    """Return a reader of all files below a folder, without Spark's columns from folder names,
+    because these would make Spark leave some files out."""
     return session.read.option("recursiveFileLookup", True)
 
 
 def _view_of(rows: DataFrame) -> str:
-    """The name of a new temporary view of these rows."""
+    """Return the name of a new temporary view of these rows."""
     name = f"source_{uuid4().hex}"
     rows.createOrReplaceTempView(name)
     return name
 
 
 def _literal(path: str) -> str:
-    """A path with escapes, so that Spark does not read it as a pattern."""
+    """Return a path with escapes, so that Spark does not read it as a pattern."""
     return "".join(f"\\{char}" if char in "*?[]{}\\" else char for char in path)
 
 
 def open_named(session: SparkSession, name: str, format: FileFormat | None = None) -> View:
-    """The table or the files of a name such as ``table:shop.plays`` or ``s3a://bucket/plays``; a
-    folder includes the files in its folders. The files are Parquet, or lists by their ``format``.
+    """Return the table or the files of a name such as ``table:shop.plays`` or
+    ``s3a://bucket/plays``; a folder includes the files in its folders. The files are Parquet, or
+    lists by their ``format``.
 
     Raises InputError if the name has no files, or if they cannot be read.
     """
@@ -228,7 +229,7 @@ def _refuse_table(session: SparkSession, name: str) -> None:
 def _make_view(
     session: SparkSession, name: str, rows: DataFrame, listed: list[tuple[str, int, str]]
 ) -> View:
-    """The source of a DataFrame's rows."""
+    """Return the source of a DataFrame's rows."""
     columns = {
         field.name: Column(
             sql=identifier(field.name),
@@ -246,7 +247,7 @@ def _make_view(
 
 
 def _lists_of(field: StructField) -> dict[str, Any]:
-    """The settings of a `Column` for lists; empty for other columns."""
+    """Return the settings of a `Column` for lists; empty for other columns."""
     if not isinstance(field.dataType, ArrayType):
         return {}
     element = _STORAGE.get(field.dataType.elementType.typeName(), "other")
@@ -254,14 +255,14 @@ def _lists_of(field: StructField) -> dict[str, Any]:
 
 
 def _state_of(listed: list[tuple[str, int, str]]) -> tuple[int, str]:
-    """The bytes of the files, and a digest of their names, sizes and times of change."""
+    """Return the bytes of the files, and a digest of their names, sizes and times of change."""
     return sum(size for _, size, _ in listed), hashlib.sha256(
         json.dumps(listed).encode()
     ).hexdigest()
 
 
 def _list_files(session: SparkSession, name: str) -> list[tuple[str, int, str]]:
-    """Path, size and time of change of the files of a name, in order."""
+    """Return path, size and time of change of the files of a name, in order."""
     files = _reader_of(session).format("binaryFile").load(name)
     rows = files.selectExpr("path", "length", "CAST(modificationTime AS STRING)").collect()
     if not rows:
@@ -270,8 +271,8 @@ def _list_files(session: SparkSession, name: str) -> list[tuple[str, int, str]]:
 
 
 def _checksum_rows(name: str, rows: DataFrame) -> list[tuple[str, int, str]]:
-    """A table's name, and a checksum of its rows. The files cannot replace the rows: a view, or a
-    table with versions, may change without a change of its files."""
+    """Return a table's name, and a checksum of its rows. The files cannot replace the rows: a view,
+    or a table with versions, may change without a change of its files."""
     # The hash includes the column names, because a NULL adds nothing to a hash: a value and a NULL
     # beside it could change places unnoticed. Values are hashed as text, because a map has no hash.
     values = ", ".join(

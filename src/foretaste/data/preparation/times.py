@@ -115,8 +115,8 @@ class Times:
         return int(10 ** _UNITS.get(unit, 6))
 
     def describe(self) -> dict[str, str]:
-        """The first and last time; a note on several units, on days written as numbers, and on
-        times before 1995 or after the next month."""
+        """Return the first and last time; a note on several units, on days written as numbers, and
+        on times before 1995 or after the next month."""
         ends = f"{_format_number(self.first)} to {_format_number(self.last)}"
         if self.per_second is None:
             if self.num_of_unit:
@@ -131,8 +131,8 @@ class Times:
         return {"times": dates + (read_as and f", read as {read_as}")} | self._outlying()
 
     def format_of_days(self) -> str | None:
-        """The format of times that are days in eight digits, not numbers; None if some times are no
-        days."""
+        """Return the format of times that are days in eight digits, not numbers; None if some times
+        are no days."""
         is_format = [
             f"{year} BETWEEN {_FIRST_YEAR} AND 2100 AND {month} BETWEEN 1 AND 12 "
             f"AND {day} BETWEEN 1 AND 31"
@@ -143,8 +143,8 @@ class Times:
         return next((one for one, n in zip(_DAYS, found, strict=True) if n == num_rows), None)
 
     def unit_problem(self) -> str:
-        """The message about times in several units, with the first time in the rarest unit of the
-        source with most units."""
+        """Return the message about times in several units, with the first time in the rarest unit
+        of the source with most units."""
         columns = [source.columns[self.column] for source in self.sources]
         times = [cast(self.engine.sql, column, self.kind) for column in columns]
         units = [
@@ -165,7 +165,7 @@ class Times:
         )
 
     def example(self, query: str) -> str:
-        """Text, day and place of the time that a query returns, for a note."""
+        """Return text, day and place of the time that a query returns, for a note."""
         (time,) = self.engine.row(query)
         found = self.engine.find_value(self.sources, self.column, self.kind, f"({query})")
         text = f"{short_repr(found.value)}, " if found.value else ""
@@ -173,7 +173,7 @@ class Times:
         return f"{text}{self.date_of(time)} ({Path(found.place).name})"
 
     def _outlying(self) -> dict[str, str]:
-        """A note on times before 1995 or after the next month; empty without them."""
+        """Return a note on times before 1995 or after the next month; empty without them."""
         assert self.per_second is not None
         years, months = divmod(_months_now() + 2, 12)
         begin, end = datetime(_FIRST_YEAR, 1, 1), datetime(years, months + 1, 1)
@@ -197,7 +197,7 @@ class Times:
         }
 
     def date_of(self, time: float) -> str:
-        """The day of a time, in UTC; the year if it is out of the calendar."""
+        """Return the day of a time, in UTC; the year if it is out of the calendar."""
         assert self.per_second is not None
         seconds = float(time) / self.per_second
         try:
@@ -207,7 +207,7 @@ class Times:
 
 
 def _months_now() -> int:
-    """The number of whole months since the year 0."""
+    """Return the number of whole months since the year 0."""
     now = datetime.now(UTC)
     return now.year * 12 + now.month - 1
 
@@ -217,7 +217,7 @@ def _format_number(number: float) -> str:
 
 
 def _units_in(engine: Engine, relation: str) -> dict[str, int]:
-    """The number of times of a relation in each unit that occurs."""
+    """Return the number of times of a relation in each unit that occurs."""
     found = engine.row(f"SELECT {_NUM_OF_UNITS} FROM {relation}")
     return {unit: num_times for unit, num_times in zip(_UNITS, found, strict=True) if num_times}
 
@@ -225,8 +225,9 @@ def _units_in(engine: Engine, relation: str) -> dict[str, int]:
 def with_own_units(
     engine: Engine, sources: Sequence[Source], name: str, kind: Kind
 ) -> tuple[list[Source], str] | None:
-    """The sources with the numbers of each file in microseconds, as kind ``real``, and the old
-    units in words; None if table ``raw`` has one unit, or if a file has no unit or several units.
+    """Return the sources with the numbers of each file in microseconds, as kind ``real``, and the
+    old units in words; None if table ``raw`` has one unit, or if a file has no unit or several
+    units.
     """
     if len(_units_in(engine, "raw")) < 2:
         return None
@@ -268,7 +269,7 @@ def with_own_units(
 def with_time_format(
     engine: Engine, sources: Sequence[Source], name: str, format: str
 ) -> list[Source]:
-    """The sources, with column ``name`` read by ``format`` if it is text.
+    """Return the sources, with column ``name`` read by ``format`` if it is text.
 
     Raises SettingError for a format that DuckDB's strptime cannot read, and for a column that no
     source has as text.
@@ -303,7 +304,8 @@ def with_time_format(
 
 
 def with_clock(engine: Engine, sources: Sequence[Source], date: str, clock: str) -> list[Source]:
-    """The sources, with both columns as text in column ``date``: a date, a blank and a clock.
+    """Return the sources, with both columns as text in column ``date``: a date, a blank and a
+    clock.
 
     Raises SettingError for an engine that reads no times from text.
     """
@@ -326,7 +328,7 @@ def with_clock(engine: Engine, sources: Sequence[Source], date: str, clock: str)
 def describe_misfit(
     engine: Engine, sources: Sequence[Source], source: Source, name: str, kind: Kind, example: str
 ) -> tuple[str, str]:
-    """The problem of a time of ``source`` that does not fit ``kind``, and the advice."""
+    """Return the problem of a time of ``source`` that does not fit ``kind``, and the advice."""
     column, problem = source.columns[name], _UNFIT
     if column.time_format is not None:
         problem = f"is not written as {short_repr(column.time_format)} says"
@@ -357,7 +359,7 @@ def describe_misfit(
 
 
 def _formats_of(engine: Engine, sources: Sequence[Source], name: str, example: str) -> list[str]:
-    """The formats that read every time of the sources, all text such as ``example``."""
+    """Return the formats that read every time of the sources, all text such as ``example``."""
     formats = list(dict.fromkeys(_likely_formats(example)))
     for source in sources:
         column = source.columns[name]
@@ -377,7 +379,7 @@ def _formats_of(engine: Engine, sources: Sequence[Source], name: str, example: s
 
 
 def _likely_formats(example: str) -> Iterator[str]:
-    """The possible formats of a time, days before months."""
+    """Yield the possible formats of a time, days before months."""
     text = _CLOCK.sub(_format_of_clock, example.replace("%", "%%"), count=1)
     text = _DIGITS.sub(lambda found: f"{found[1]}{found[2]}%H%M" + "%S" * (len(found[3]) > 4), text)
     text = _ZONE.sub(" %Z", _OFFSET.sub(r"\1%z", text))

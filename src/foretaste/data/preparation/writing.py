@@ -46,7 +46,7 @@ def write_parts(
 
 
 def queries_of_ids(kinds: Mapping[str, Kind], item_columns: Sequence[str]) -> dict[str, str]:
-    """The queries of the files of users and items."""
+    """Return the queries of the files of users and items."""
     # Files have integer ids of 64 bits, even if 32 bits were enough during the preparation.
     ids = {
         role: f"CAST({role} AS BIGINT)" if kind == "integer" else role
@@ -61,7 +61,7 @@ def queries_of_ids(kinds: Mapping[str, Kind], item_columns: Sequence[str]) -> di
 
 
 def _describe_files(directory: Path, *names: str) -> dict[str, Part]:
-    """The descriptions of the files of one part, by name."""
+    """Return the descriptions of the files of one part, by name."""
     files = [directory / name for name in names]
     # DuckDB returned rows of an ORDER BY unsorted (so far not in a COPY), and readers rely on
     # order.
@@ -78,7 +78,7 @@ def _describe_files(directory: Path, *names: str) -> dict[str, Part]:
 
 
 def is_in_order(*files: Path) -> bool:
-    """True if pairs ascend by both columns, without repeats, or if an index is 0, 1, ..."""
+    """Return True if pairs ascend by both columns, without repeats, or if an index is 0, 1, ..."""
     names = pq.read_schema(real_path(files[0])).names
     if names[:2] in (PAIR_COLUMNS, FEATURE_COLUMNS):
         last = (-1, -1)
@@ -96,8 +96,8 @@ def is_in_order(*files: Path) -> bool:
 
 
 def content_digest(*files: Path) -> str:
-    """A sha256 of column names and values in row order; several files count as one file. One file
-    is open at a time."""
+    """Return a sha256 of column names and values in row order; several files count as one file. One
+    file is open at a time."""
     # The bytes are left out: Parquet files contain the writer's name and version.
     sha256 = hashlib.sha256()
     schema = pq.read_schema(real_path(files[0]))
@@ -120,7 +120,7 @@ def content_digest(*files: Path) -> str:
 
 
 def _open_each(files: Iterable[Path]) -> Iterator[pq.ParquetFile]:
-    """Each file, closed before the next is opened."""
+    """Yield each file, closed before the next is opened."""
     # Spark may write a training part of thousands of files, more than a process may have open.
     for file in files:
         with pq.ParquetFile(real_path(file)) as opened:
@@ -128,7 +128,8 @@ def _open_each(files: Iterable[Path]) -> Iterator[pq.ParquetFile]:
 
 
 def _values(files: Iterable[Path], name: str) -> Iterator[pa.Array]:
-    """The values of a column of numbers, one array per row group; empty row groups are left out."""
+    """Yield the values of a column of numbers, one array per row group; empty row groups are left
+    out."""
     for file in _open_each(files):
         for group in range(file.num_row_groups):
             if file.metadata.row_group(group).num_rows:

@@ -41,8 +41,8 @@ Opener = Callable[[str, FileFormat], Source]
 def open_sources(
     source: object, format: FileFormat, table: str = "table", opener: Opener | None = None
 ) -> list[Source]:
-    """The files of a path, a folder, a pattern or a sequence of these; the rows of a database; or a
-    frame.
+    """Return the files of a path, a folder, a pattern or a sequence of these; the rows of a
+    database; or a frame.
 
     ``format`` has the format of text files and the query of a database. `Frame.open` defines the
     frames; errors call them ``table``. ``opener`` gets a name of Spark's that is no file here.
@@ -69,7 +69,7 @@ def open_sources(
 
 
 def open_lines(path: Path, name: str, format: FileFormat) -> Source:
-    """A text file with whole lines as its only column, ``name``."""
+    """Return a text file with whole lines as its only column, ``name``."""
     if not os.path.isfile(path):  # noqa: PTH113
         raise InputError(f"{path}: there is no such file{did_you_mean(path)}")
     refuse_by_signature(path)
@@ -77,8 +77,8 @@ def open_lines(path: Path, name: str, format: FileFormat) -> Source:
 
 
 def open_items(source: object, format: FileFormat, opener: Opener | None = None) -> Source:
-    """The one file, table or frame that describes items, with all columns; InputError if ``source``
-    names several."""
+    """Return the one file, table or frame that describes items, with all columns; InputError if
+    ``source`` names several."""
     opened = open_sources(source, format, "items table", opener)
     if len(opened) > 1:
         raise InputError(f"items must be one file, and {source} names {len(opened)}")
@@ -104,14 +104,14 @@ def check_format_acts(format: FileFormat, sources: Sequence[Source], items: Sour
 
 
 def _open_files(name: Path, format: FileFormat) -> list[Source]:
-    """The files of a path, a folder or a pattern."""
+    """Return the files of a path, a folder or a pattern."""
     files, left_out = list_files(name)
     first, *others = each_once([_open_file(path, format) for path in files])
     return [replace(first, left_out=tuple(map(str, left_out))), *others]
 
 
 def each_once(sources: Sequence[Source]) -> list[Source]:
-    """The sources with each file or frame once, and its other names."""
+    """Return the sources with each file or frame once, and its other names."""
     found: dict[Hashable, Source] = {}
     for source in sources:
         first = found.setdefault(source.identity, source)
@@ -123,7 +123,7 @@ def each_once(sources: Sequence[Source]) -> list[Source]:
 
 
 def describe_files(sources: Sequence[Source]) -> dict[str, str]:
-    """A note on files named twice, and on unread files of a folder."""
+    """Return a note on files named twice, and on unread files of a folder."""
     again = [(name, source.name) for source in sources for name in source.other_names]
     left_out = sorted({name for source in sources for name in source.left_out})
     notes = []
@@ -164,7 +164,7 @@ def _open_file(path: Path, format: FileFormat) -> Source:
 
 
 def _suffix_of(path: Path) -> str:
-    """The ending of a name before the ending of its compression."""
+    """Return the ending of a name before the ending of its compression."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in READ_COMPRESSIONS:
         suffixes.pop()

@@ -34,7 +34,7 @@ _SOURCES = (
 
 
 def open_parquet(path: Path) -> Source:
-    """A Parquet file; InputError if the file cannot be read as Parquet."""
+    """Return a Parquet file; InputError if the file cannot be read as Parquet."""
     size, modified_ns = file_state(path)
     try:
         schema = pq.read_schema(real_path(path))
@@ -71,7 +71,7 @@ class Frame(Source):
 
     @classmethod
     def open(cls, source: object, name: str) -> Frame:
-        """The source of a frame or a sparse matrix; errors call it ``name``.
+        """Return the source of a frame or a sparse matrix; errors call it ``name``.
 
         In a SciPy sparse matrix the row number is ``user_id``, the column number ``item_id``, and
         the value ``rating``. Every stored entry is a row: zeros count, and an entry stored
@@ -109,7 +109,7 @@ class Frame(Source):
         )  # fmt: skip
 
     def _convert(self, name: str) -> tuple[pa.ChunkedArray, str]:
-        """The named column, and its type before; InputError if Arrow cannot represent its
+        """Return the named column, and its type before; InputError if Arrow cannot represent its
         values."""
         try:
             column = self.convert(name).column(0)
@@ -134,8 +134,8 @@ class Frame(Source):
         return super().provenance() | ({"read_as": MATRIX} if is_matrix else {})
 
     def sha256(self) -> str:
-        """The checksum of the Arrow stream. Unequal frames have different checksums; equal frames
-        may."""
+        """Return the checksum of the Arrow stream. Unequal frames have different checksums; equal
+        frames may."""
         sink = _HashSink()
         with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), self.table.schema) as writer:
             writer.write_table(self.table)
@@ -160,7 +160,7 @@ def _index_names(source: Any) -> tuple[str, ...]:
 
 
 def _frame_advice(source: object) -> str:
-    """The advice to make a frame from rows, or from columns by name."""
+    """Return the advice to make a frame from rows, or from columns by name."""
     if not isinstance(source, Sequence | Mapping | np.ndarray):
         return ""
     columns = "" if isinstance(source, Mapping) else ", columns=['user_id', 'item_id']"
@@ -168,7 +168,7 @@ def _frame_advice(source: object) -> str:
 
 
 def _names_and_columns(source: Any) -> tuple[list[str], Callable[[str], pa.Table]]:
-    """The names of a frame's columns, and a function that makes a table of one column."""
+    """Return the names of a frame's columns, and a function that makes a table of one column."""
     if hasattr(source, "iloc") and hasattr(source, "columns"):
         names = list(map(str, source.columns))
 
@@ -239,7 +239,7 @@ def _to_arrow(source: Any) -> pa.Table:
 
 
 def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column in a type that DuckDB reads."""
+    """Return a column in a type that DuckDB reads."""
     if pa.types.is_dictionary(column.type):
         kind = column.type.value_type
         # Arrow cannot decode a dictionary of string views, which Polars gives.
@@ -258,8 +258,8 @@ def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def number_columns(names: Sequence[str], types: Sequence[pa.DataType]) -> dict[str, Column]:
-    """Columns called c0, c1, ... in a query, because an unread column may have any name and DuckDB
-    ignores case in names. Names that several columns share are left out."""
+    """Return columns called c0, c1, ... in a query, because an unread column may have any name and
+    DuckDB ignores case in names. Names that several columns share are left out."""
     repeated = repeated_names(names)
     return {
         name: _column(f"c{position}", kind)

@@ -107,7 +107,7 @@ class Database(Frame):
 
     @classmethod
     def read(cls, url: str, query: str | None) -> Database:
-        """The rows of ``query``; if it is None, of table ``events`` or of the only table.
+        """Return the rows of ``query``; if it is None, of table ``events`` or of the only table.
 
         Raises InputError if the database cannot be reached or the query cannot be run,
         MissingExtraError if ADBC is not installed.
@@ -137,7 +137,8 @@ class Database(Frame):
         )  # fmt: skip
 
     def reading(self, names: Iterable[str]) -> Self:
-        """The result of `Frame.reading`; InputError for a column with bytes that are no text."""
+        """Return the result of `Frame.reading`; InputError for a column with bytes that are no
+        text."""
         for name in (names := list(names)):
             try:
                 self.table[self.columns[name].sql].validate(full=True)
@@ -159,12 +160,12 @@ class Database(Frame):
 
 
 def is_database(source: str) -> bool:
-    """True for the URL of any database, even if foretaste cannot read it."""
+    """Return True for the URL of any database, even if foretaste cannot read it."""
     return _LIKE_URL.fullmatch(source) is not None and not os.path.exists(source)  # noqa: PTH110
 
 
 def default_table(tables: Sequence[str], name: str) -> str:
-    """The table that is read without a query; InputError if several tables are possible."""
+    """Return the table that is read without a query; InputError if several tables are possible."""
     if _EVENTS in tables:
         return _EVENTS
     if len(tables) == 1:
@@ -186,7 +187,8 @@ def _refuse_repeats(names: Sequence[str], where: str) -> None:
 
 
 def _spool(batches: pa.RecordBatchReader) -> pa.Table:
-    """The rows in a mapped temporary file without a name, so the rows need not fit into memory.
+    """Return the rows in a mapped temporary file without a name, so the rows need not fit into
+    memory.
 
     Empty text is NULL, as in a CSV file.
     """
@@ -276,8 +278,8 @@ def _place(url: str, driver: ModuleType) -> Iterator[str]:
 
 
 def _without_secret_quotes(problem: str, url: str) -> str:
-    """A driver's message without quotes of the URL's password and parameters. libpq quotes any part
-    of a URL that libpq cannot parse."""
+    """Return a driver's message without quotes of the URL's password and parameters. libpq quotes
+    any part of a URL that libpq cannot parse."""
     told = without_secrets(url)
 
     def mask(quoted: re.Match[str]) -> str:

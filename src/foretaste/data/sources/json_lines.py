@@ -27,7 +27,8 @@ class JsonLinesFile(TextFile):
 
     @classmethod
     def open(cls, path: Path, format: FileFormat) -> TextFile:
-        """The file; InputError if it is empty or no text, or if an early line is no object."""
+        """Return the file; InputError if it is empty or no text, or if an early line is no
+        object."""
         lines = super().open(path, whole_lines(format, "line"))
         start = start_of_text(path, lines.format)
         first = start.split("\n")
@@ -66,7 +67,8 @@ class JsonLinesFile(TextFile):
         return "JSON lines"
 
     def place(self, row: int, num_rows: int) -> str:
-        """The name of the file and the line of a row; InputError if the line is no object."""
+        """Return the name of the file and the line of a row; InputError if the line is no
+        object."""
         self.check_unchanged()
         lines = ((number, line) for number, (line,) in self.rows() if line.strip())
         try:
@@ -86,8 +88,8 @@ class JsonLinesFile(TextFile):
 
 
 def _keys_beside(usual: Sequence[str], lines: TextFile) -> list[str]:
-    """The keys of all lines except lines with the ``usual`` keys; empty if a line cannot be read,
-    or if DuckDB lacks the encoding."""
+    """Return the keys of all lines except lines with the ``usual`` keys; empty if a line cannot be
+    read, or if DuckDB lacks the encoding."""
     import duckdb
 
     # A comparison of two lists of keys takes a third of the time of unpacking one list.
@@ -104,7 +106,7 @@ def _keys_beside(usual: Sequence[str], lines: TextFile) -> list[str]:
 
 
 def _objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Json]]]:
-    """Every object with the number of its line; InputError for a line that is no object."""
+    """Yield every object with the number of its line; InputError for a line that is no object."""
     for number, line in lines:
         if not line.strip():
             continue

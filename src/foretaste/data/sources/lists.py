@@ -57,7 +57,7 @@ class ListsFile(TextFile):
 
     @classmethod
     def open(cls, path: Path, format: FileFormat) -> TextFile:
-        """The file; InputError if it is empty or no text."""
+        """Return the file; InputError if it is empty or no text."""
         opened = super().open(path, whole_lines(format, "line"))
         # A byte of another encoding becomes up to three bytes of UTF-8.
         longest = longest_line(path) * (1 if format.encoding == "utf-8" else 3)
@@ -75,7 +75,7 @@ class ListsFile(TextFile):
         """Do nothing: a line may have any length."""
 
     def place(self, row: int, num_rows: int) -> str:
-        """The name of the file and the line of an item. Items are counted from 1."""
+        """Return the name of the file and the line of an item. Items are counted from 1."""
         for line, (_, *items) in self.lists():
             row -= len(items)
             if row <= 0:
@@ -83,7 +83,7 @@ class ListsFile(TextFile):
         raise AssertionError("the file has fewer items than were read")
 
     def lists(self) -> Iterator[tuple[int, list[str]]]:
-        """The fields of every line, with its number."""
+        """Yield the fields of every line, with its number."""
         for number, (line,) in self.rows():
             if fields := fields_of(line):
                 yield number, fields

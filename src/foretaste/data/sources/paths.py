@@ -23,7 +23,8 @@ TABLE_LOGS = (
 
 
 def list_files(path: Path) -> tuple[list[Path], list[Path]]:
-    """The files of a path, a folder or a pattern, and the files of a folder that are no data.
+    """Return the files of a path, a folder or a pattern, and the files of a folder that are no
+    data.
 
     Raises InputError if no file is found, for a link that leads nowhere, and for the files of a
     table whose log says which files count.
@@ -59,8 +60,8 @@ def _by_depth(name: Path) -> tuple[int, str]:
 
 
 def _is_hidden(found: Path, pattern: Path) -> bool:
-    """True for a name that begins with ``_``, such as ``_SUCCESS``, unless the pattern has the
-    ``_``."""
+    """Return True for a name that begins with ``_``, such as ``_SUCCESS``, unless the pattern has
+    the ``_``."""
     first = next(at for at, part in enumerate(pattern.parts) if glob.has_magic(part))
     own, asked = found.parts[first:], pattern.parts[first:]
     return any(part.startswith("_") for part in own) and not any(
@@ -69,7 +70,7 @@ def _is_hidden(found: Path, pattern: Path) -> bool:
 
 
 def _only_existing(names: Iterable[Path]) -> list[Path]:
-    """The names that are files; InputError for a link that leads nowhere."""
+    """Return the names that are files; InputError for a link that leads nowhere."""
     files = []
     for name in names:
         if os.path.isfile(name):  # noqa: PTH113
@@ -81,8 +82,8 @@ def _only_existing(names: Iterable[Path]) -> list[Path]:
 
 
 def _files_within(folder: Path) -> tuple[list[Path], list[Path]]:
-    """All data files of a folder and its folders, without hidden names (``.`` or ``_`` first, as in
-    ``_SUCCESS``), prepared datasets and runs; then the files that are no data."""
+    """Return all data files of a folder and its folders, without hidden names (``.`` or ``_``
+    first, as in ``_SUCCESS``), prepared datasets and runs; then the files that are no data."""
     if is_dataset(folder):
         raise InputError(f"{folder}: is a prepared dataset, not raw data; train on it as it is")
     if _is_run(folder):
@@ -96,8 +97,8 @@ def _files_within(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _without_other_files(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """The files with names of data, and the other files. All files count as data if no name is a
-    name of data."""
+    """Return the files with names of data, and the other files. All files count as data if no name
+    is a name of data."""
     data = [file for file in files if not _is_leftover(file)]
     # The names in a folder of part-00000 have no endings.
     data = [file for file in data if file.suffix] or data or [*files]
@@ -105,8 +106,8 @@ def _without_other_files(files: Sequence[Path]) -> tuple[list[Path], list[Path]]
 
 
 def _walk_folder(folder: Path, outputs: list[Path]) -> Iterator[Path]:
-    """The files below a folder. The walk follows links, and visits each folder once; ``outputs``
-    gets prepared datasets and runs."""
+    """Yield the files below a folder. The walk follows links, and visits each folder once;
+    ``outputs`` gets prepared datasets and runs."""
 
     def refuse(error: OSError) -> None:
         raise unreadable(str(error.filename), error)
@@ -130,8 +131,8 @@ def _is_run(folder: Path) -> bool:
 
 
 def _is_leftover(file: Path) -> bool:
-    """True for copies left by editors and broken writers, and for the logs and lists of files that
-    programs write beside their data."""
+    """Return True for copies left by editors and broken writers, and for the logs and lists of
+    files that programs write beside their data."""
     is_log = file.name in ("manifest.json", "metrics.jsonl")
     return is_log or file.name.endswith("~") or file.suffix.lower() in _LEFTOVERS
 

@@ -16,14 +16,14 @@ _NUM_CHARACTERS_SEEN = 1 << 14
 
 
 def fields_of(line: str) -> list[str]:
-    """The ids in a line."""
+    """Return the ids in a line."""
     text = line.lstrip(" ").rstrip(" ,\t\r\n")
     return re.split(SEPARATOR, text) if text else []
 
 
 def hint_lists(error: InputError, path: Path, text: str) -> InputError:
-    """The error about the fields of a text file, or an error that names the layout if ``text``, the
-    start of the file, looks like lists."""
+    """Return the error about the fields of a text file, or an error that names the layout if
+    ``text``, the start of the file, looks like lists."""
     lines = [line for line in text[:_NUM_CHARACTERS_SEEN].splitlines() if line.strip(" ,\t")]
     if len(lines) > 1 and len(text) > _NUM_CHARACTERS_SEEN:
         lines.pop()

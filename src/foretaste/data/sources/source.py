@@ -122,7 +122,7 @@ class Source:
         return id(self) if self.path is None else file_identity(self.path)
 
     def reading(self, names: Iterable[str]) -> Self:
-        """The source, ready for a read of these columns.
+        """Return the source, ready for a read of these columns.
 
         Raises InputError for a column whose values have no common type.
         """
@@ -138,8 +138,8 @@ class Source:
         )
 
     def place(self, row: int, num_rows: int) -> str:
-        """The place of a row, ``file, line 3``; the file alone if it has no lines. The first row is
-        1, and ``num_rows`` is the number of all rows.
+        """Return the place of a row, ``file, line 3``; the file alone if it has no lines. The first
+        row is 1, and ``num_rows`` is the number of all rows.
 
         Raises InputError if the file cannot be read again.
         """
@@ -149,12 +149,12 @@ class Source:
         """Raise InputError for the first unreadable row, if the engine names none."""
 
     def sha256(self) -> str:
-        """The checksum of the content."""
+        """Return the checksum of the content."""
         assert self.path is not None
         return file_sha256(self.path)
 
     def provenance(self) -> dict[str, Json]:
-        """The source's name, size and checksum, and the format of text."""
+        """Return the source's name, size and checksum, and the format of text."""
         try:
             sha256 = self.sha256()
         except OSError as error:
@@ -171,13 +171,14 @@ class Source:
 
 
 def names_of(sources: Sequence[Source]) -> str:
-    """The names of the sources in an error about all sources."""
+    """Return the names of the sources in an error about all sources."""
     first = ", ".join(source.name for source in sources[:3])
     return first if len(sources) <= 3 else f"{first} and {len(sources) - 3} more"
 
 
 def file_state(path: Path) -> tuple[int, int]:
-    """Size and time of the last change of a file; if both are equal, the file is unchanged."""
+    """Return the size and time of the last change of a file; if both are equal, the file is
+    unchanged."""
     try:
         status = path.stat()
     except OSError as error:
@@ -186,7 +187,8 @@ def file_state(path: Path) -> tuple[int, int]:
 
 
 def file_identity(path: Path) -> tuple[int, int]:
-    """A value that is equal for two names of one file, such as a path, a longer path and a link."""
+    """Return a value that is equal for two names of one file, such as a path, a longer path and a
+    link."""
     status = path.stat()
     return status.st_dev, status.st_ino
 
@@ -211,22 +213,22 @@ def refuse_nul(names: Iterable[str], where: str) -> None:
 
 
 def repeated_names(names: Iterable[str]) -> tuple[str, ...]:
-    """The names that appear more than once."""
+    """Return the names that appear more than once."""
     return tuple(name for name, count in Counter(names).items() if count > 1)
 
 
 def sql_literal(text: str) -> str:
-    """Text as a SQL literal."""
+    """Return text as a SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def identifier(name: str) -> str:
-    """A column name as SQL."""
+    """Return a column name as SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def path_literal(path: Path) -> str:
-    """A path as a SQL literal with escapes, so that DuckDB does not read it as a pattern."""
+    """Return a path as a SQL literal with escapes, so that DuckDB does not read it as a pattern."""
     plain = "".join(f"[{char}]" if char in "*?[" else char for char in real_path(path))
     # DuckDB reads a backslash as a slash in patterns, but not in plain paths.
     if "[" in plain and "\\" in plain:

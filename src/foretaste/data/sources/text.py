@@ -86,7 +86,7 @@ class TextFile(Source):
 
     @classmethod
     def open(cls, path: Path, format: FileFormat) -> TextFile:
-        """The file in the given ``format``, completed from the first row.
+        """Return the file in the given ``format``, completed from the first row.
 
         Raises InputError if the file is empty or no text, or if its first row contradicts
         ``format``.
@@ -159,7 +159,7 @@ class TextFile(Source):
             raise unreadable(self.name, error) from None
 
     def line_of(self, row: int, num_rows: int) -> int:
-        """The number of the line that ends a row. The first row is 1."""
+        """Return the number of the line that ends a row. The first row is 1."""
         # A count of line ends takes a tenth of the time of a parse of rows (20 million in 5 s).
         with _open_text(self.path, self.format, newline=None) as file:
             num_lines, end = 0, "\n"
@@ -171,7 +171,7 @@ class TextFile(Source):
         return next(islice(self.rows(), row - 1, None))[0]
 
     def rows(self, *, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
-        """Every row below the header with the number of its last line, without blank lines.
+        """Yield every row below the header with the number of its last line, without blank lines.
 
         With ``strict``, raises csv.Error for a misplaced quote.
         """
@@ -209,13 +209,13 @@ class TextFile(Source):
             raise unreadable(self.name, error) from None
 
     def _first_line_below(self, line: int) -> tuple[int, str]:
-        """The first line below ``line`` that is not blank, with its number."""
+        """Return the first line below ``line`` that is not blank, with its number."""
         with _open_text(self.path, self.format) as file:
             lines = islice(enumerate(file, start=1), line, None)
             return next((number, text.strip()) for number, text in lines if text.strip())
 
     def _problem_of(self, row: list[str]) -> str | None:
-        """The fault of a row, for a message; None for a good row."""
+        """Return the fault of a row, for a message; None for a good row."""
         text = self.delimiter.join(row)
         if len(text) > self.longest_row:
             return _TOO_LONG
@@ -231,7 +231,7 @@ class TextFile(Source):
         return None
 
     def readable(self, copy: Path) -> TextFile:
-        """The file itself, or its copy in UTF-8 at ``copy`` if DuckDB cannot read the file.
+        """Return the file itself, or its copy in UTF-8 at ``copy`` if DuckDB cannot read the file.
 
         Raises InputError with the line that is not in the encoding.
         """
@@ -272,12 +272,13 @@ class TextFile(Source):
 
 
 def whole_lines(format: FileFormat, name: str) -> FileFormat:
-    """The format of a text whose only column, ``name``, has whole lines."""
+    """Return the format of a text whose only column, ``name``, has whole lines."""
     return replace(format, delimiter="\x01", columns=(name,), quote="none")
 
 
 def start_of_text(path: Path, format: FileFormat) -> str:
-    """The first 2 MB of a file; InputError if its first line is empty, too long or no text."""
+    """Return the first 2 MB of a file; InputError if its first line is empty, too long or no
+    text."""
     try:
         with _open_bytes(path) as stream:
             mark = stream.read(2)
@@ -310,7 +311,7 @@ def start_of_text(path: Path, format: FileFormat) -> str:
 def rewrite_command(
     path: Path, format: FileFormat, delimiter: str, *, has_header: bool = True
 ) -> str:
-    """The advice for an unreadable file of items: a command that writes another file."""
+    """Return the advice for an unreadable file of items: a command that writes another file."""
     encoding = format.encoding
     if encoding == "utf-8" and _encoding_of_bytes(path) is None:
         encoding = "latin-1"
@@ -327,12 +328,12 @@ def rewrite_command(
 
 
 def _rewrite_hint(path: Path, format: FileFormat, delimiter: str) -> str:
-    """The advice for a file of items with an unreadable row, after a semicolon."""
+    """Return the advice for a file of items with an unreadable row, after a semicolon."""
     return f"; {rewrite_command(path, format, delimiter)}" if format.is_items else ""
 
 
 def encoding_error(format: FileFormat) -> str:
-    """The message about a file that is not in the encoding of ``format``."""
+    """Return the message about a file that is not in the encoding of ``format``."""
     return (
         f"is not {format.encoding.upper()} text; give its encoding with --encoding (such as "
         "cp1252, latin-1 or utf-16), or convert it, for example with iconv -t UTF-8"
@@ -340,7 +341,7 @@ def encoding_error(format: FileFormat) -> str:
 
 
 def quote_advice(text: str, format: FileFormat) -> str:
-    """The advice for a text whose quotes do not fit ``format``, after a semicolon."""
+    """Return the advice for a text whose quotes do not fit ``format``, after a semicolon."""
     if format.is_items:
         return ""
     if format.quote == "double" and '\\"' in text:
@@ -360,18 +361,18 @@ def _compression(path: Path) -> str | None:
 
 
 def _open_bytes(path: Path) -> pa.NativeFile:
-    """The bytes of a file, decompressed by the ending of its name."""
+    """Return the bytes of a file, decompressed by the ending of its name."""
     return pa.input_stream(real_path(path), compression=_compression(path), buffer_size=1 << 20)
 
 
 def _open_text(path: Path, format: FileFormat, newline: str | None = "") -> io.TextIOWrapper:
-    """The text of a file, without a byte order mark; undecodable bytes become U+FFFD."""
+    """Return the text of a file, without a byte order mark; undecodable bytes become U+FFFD."""
     codec = "utf-8-sig" if format.encoding == "utf-8" else format.encoding
     return io.TextIOWrapper(_open_bytes(path), encoding=codec, errors="replace", newline=newline)
 
 
 def _encoding_of_items(path: Path, encoding: str) -> str:
-    """The encoding that the bytes of a file show, otherwise ``encoding``."""
+    """Return the encoding that the bytes of a file show, otherwise ``encoding``."""
     try:
         with _open_bytes(path) as stream:
             mark = stream.read(2)
@@ -404,7 +405,7 @@ def _encoding_of_bytes(path: Path) -> str | None:
 def _number_rows(
     lines: io.TextIOBase, delimiter: str, quote: Quote, *, strict: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
-    """The fields of every row with the number of its last line.
+    """Yield the fields of every row with the number of its last line.
 
     With ``strict``, raises csv.Error for a misplaced quote.
     """
@@ -424,7 +425,8 @@ def _number_rows(
 
 
 def longest_line(path: Path) -> int:
-    """The number of bytes in the longest line of a file, with its line end; at least 2 MB."""
+    """Return the number of bytes in the longest line of a file, with its line end; at least 2
+    MB."""
     longest, length = _LONG_LINE_BYTES, 0
     with _open_bytes(path) as stream:
         while block := stream.read(1 << 20):
@@ -435,8 +437,9 @@ def longest_line(path: Path) -> int:
 
 
 def _likely_delimiter(text: str, format: FileFormat) -> str:
-    """The common delimiter that makes one field per column, otherwise the delimiter with most
-    fields; a blank for items without a common delimiter, such as LightGCN's ``item_list.txt``."""
+    """Return the common delimiter that makes one field per column, otherwise the delimiter with
+    most fields; a blank for items without a common delimiter, such as LightGCN's
+    ``item_list.txt``."""
     line, columns = _first_line(text), format.columns
     if format.is_items and " " in line and not any(one in line for one in _DELIMITERS):
         return " "

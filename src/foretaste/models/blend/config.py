@@ -35,7 +35,7 @@ class Member:
         check_settings(self)
 
     def model_config(self) -> ModelConfig:
-        """Its settings, an instance of its model's config class."""
+        """Return its settings, an instance of its model's config class."""
         return from_document(config_class(self.model), self.settings)
 
 

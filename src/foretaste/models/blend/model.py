@@ -80,8 +80,8 @@ class Blend(ComposedModel):
 
     @torch.no_grad()
     def similarity(self, item_index_B: Tensor, item_index_C: Tensor | None = None) -> Tensor:
-        """Similarity [B, C], or [B, I]: the weighted sum of the models' similarities, each in
-        standard deviations; -inf if no model finds a relation."""
+        """Return the similarity [B, C], or [B, I]: the weighted sum of the models' similarities,
+        each in standard deviations; -inf if no model finds a relation."""
         found, is_related_BI = [], torch.zeros(1, dtype=torch.bool, device=self.device)
         for model, weight in self._weighted_models():
             is_own_B = item_index_B < model.num_items
@@ -110,7 +110,7 @@ class Blend(ComposedModel):
         return is_known_B
 
     def history_weights(self, histories: HistoryTensors) -> Tensor | None:
-        """The mean weight of each item over the models, by how much each model counts."""
+        """Return the mean weight of each item over the models, by how much each model counts."""
         found = [
             (model.history_weights(histories), weight) for model, weight in self._weighted_models()
         ]
@@ -139,7 +139,7 @@ class Blend(ComposedModel):
         return _BlendScorer(scorers)
 
     def _weighted_models(self) -> Iterator[tuple[RecommenderModel, float]]:
-        """The models that have a weight, with it."""
+        """Yield the models that have a weight, with it."""
         for model, member in zip(self.members, self.config.members.values(), strict=True):
             assert isinstance(model, RecommenderModel)
             if member.weight > 0.0:
@@ -253,7 +253,8 @@ class _BlendScorer(BaseScorer):
 
 
 def _with_others(scores_BI: Tensor, lowest_B1: Tensor, num_items: int) -> Tensor:
-    """Scores of a model's items and, behind these, its lowest for each other item of a blend."""
+    """Return scores of a model's items and, behind these, its lowest for each other item of a
+    blend."""
     num_others = num_items - scores_BI.shape[1]
     if not num_others:
         return scores_BI
@@ -261,7 +262,7 @@ def _with_others(scores_BI: Tensor, lowest_B1: Tensor, num_items: int) -> Tensor
 
 
 def _statistics(scores_BI: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation [B, 1] of each row; a deviation of 0 is given as 1."""
+    """Return the mean and standard deviation [B, 1] of each row; a deviation of 0 is given as 1."""
     # Divided by I, not I - 1: the catalogue is no sample.
     deviation_B1, mean_B1 = torch.std_mean(scores_BI, dim=1, correction=0, keepdim=True)
     return mean_B1, torch.where(deviation_B1 > 0.0, deviation_B1, 1.0)

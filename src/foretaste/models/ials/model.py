@@ -104,7 +104,7 @@ class IALS(SweepModel):
         return BothSides(histories, everything.transposed(), features)
 
     def training_bytes(self, device: torch.device) -> int:
-        """Its weights and, of a half-sweep, one side's vectors and the other's solutions."""
+        """Return its weights and, of a half-sweep, one side's vectors and the other's solutions."""
         factors: int = self.config.factors
         return self.weight_bytes() + 4 * factors * (self.num_users + self.num_items)
 
@@ -116,7 +116,7 @@ class IALS(SweepModel):
             fill_normal_(parameter, stream_key(seed, Purpose.INITIALISE, number), std)
 
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
-        """The weights that may have been ``auto``; they stay as they are."""
+        """Return the weights that may have been ``auto``; they stay as they are."""
         return {
             "unobserved_weight": self.unobserved_weight,
             "regularization": self.regularization,
@@ -166,7 +166,8 @@ class IALS(SweepModel):
     def _ridges(
         self, histories: HistoryTensors, num_pairs: int, unobserved_weight: float, ridge: float
     ) -> Tensor:
-        """Weight of each row's squared vector, float64 [R], for rows of ``num_pairs`` pairs."""
+        """Return the weight of each row's squared vector, float64 [R], for rows of ``num_pairs``
+        pairs."""
         # n of the docstring: a row's c and a times its pairs (Rendle et al. 2022, exponent 1).
         return ridge * (histories.total_weights() + unobserved_weight * num_pairs)
 
@@ -208,7 +209,7 @@ class IALS(SweepModel):
         return (solve_rows(items, histories, weight, ridge_B),)
 
     def _for_new_users(self) -> tuple[FixedVectors, float, float]:
-        """The items as they stand, `unobserved_weight` and `regularization`.
+        """Return the items as they stand, `unobserved_weight` and `regularization`.
 
         Kept until the mode is set or weights are loaded.
         """

@@ -90,7 +90,7 @@ class FoldInScorer(Scorer):
 
 
 def _steps(condition: float) -> int:
-    """Steps after which ``2 ((root - 1) / (root + 1))^steps`` is below the tolerance."""
+    """Return steps after which ``2 ((root - 1) / (root + 1))^steps`` is below the tolerance."""
     root = math.sqrt(condition)
     if root == 1.0:
         return 1

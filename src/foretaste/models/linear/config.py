@@ -34,7 +34,7 @@ class _LinearConfig(ModelConfig):
     has_candidates = True
 
     def rule(self, num_items: int, items_per_user: float) -> dict[str, Setting]:
-        """The values in the place of ``auto``."""
+        """Return the values in the place of ``auto``."""
         raise NotImplementedError
 
     def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:

@@ -65,7 +65,8 @@ class Strength(NamedTuple):
 
 
 def _compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """A loop that is compiled when it is first called; later processes read it from a cache."""
+    """Return a loop that is compiled when it is first called; later processes read it from a
+    cache."""
     plain: Callable[_P, _R] = njit(nogil=True)(function)
     try:
         cached: Callable[_P, _R] = njit(nogil=True, cache=True)(function)
@@ -82,7 +83,7 @@ def _compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _inner(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """A part of other loops, compiled with each of them."""
+    """Return a part of other loops, compiled with each of them."""
     compiled: Callable[_P, _R] = njit(nogil=True)(function)
     return compiled
 
@@ -130,7 +131,7 @@ def _add_pairs(
 
 @_inner
 def _last_product(end: int, window: int, entry: int, other_entry: int) -> int:
-    """The column of `Entries.product_WW` that has the sum over all sources of both entries.
+    """Return the column of `Entries.product_WW` that has the sum over all sources of both entries.
 
     Below 0 if no source has both. (The loops hand no tuple to it: that would count references.)
     """

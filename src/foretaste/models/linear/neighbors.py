@@ -27,8 +27,8 @@ class NeighborsModel(LinearModel):
 
     @abstractmethod
     def formula(self, histories: HistoryTensors) -> tuple[Entries, Numbers, Numbers, float]:
-        """What is counted; and the two numbers [I] of the sources and of the targets whose product,
-        with the last number added, divides the sum of a pair."""
+        """Return what is counted; and the two numbers [I] of the sources and of the targets whose
+        product, with the last number added, divides the sum of a pair."""
 
     def fitting_note(self, histories: HistoryTensors) -> str:
         return (

@@ -44,8 +44,8 @@ NUM_CHUNKS = 256
 
 
 def user_weights(histories: HistoryTensors, power: float) -> Numbers:
-    """Weights [U] of users with n items: ``n ** -power``, scaled so that the items' mean number of
-    users is unchanged (DAN: Park et al. 2025, arXiv 2504.05805)."""
+    """Return weights [U] of users with n items: ``n ** -power``, scaled so that the items' mean
+    number of users is unchanged (DAN: Park et al. 2025, arXiv 2504.05805)."""
     length_U = histories.lengths().cpu().double().numpy()
     weight_U: Numbers = np.maximum(length_U, 1.0) ** -power
     if total := float(length_U @ weight_U):
@@ -54,7 +54,7 @@ def user_weights(histories: HistoryTensors, power: float) -> Numbers:
 
 
 def entry_weights(histories: HistoryTensors) -> Numbers:
-    """The weights of the entries [N]."""
+    """Return the weights of the entries [N]."""
     if histories.weight is None:
         return np.ones(histories.item_index.numel())
     return histories.weight.cpu().double().numpy()
@@ -63,7 +63,7 @@ def entry_weights(histories: HistoryTensors) -> Numbers:
 def entries_of(
     histories: HistoryTensors, weight_U: Numbers, value_N: Numbers, decay_W: Numbers = NO_ORDER
 ) -> Entries:
-    """Histories as the loops over pairs read them.
+    """Return histories as the loops over pairs read them.
 
     Args:
         histories: of all users.
@@ -94,7 +94,8 @@ def entries_of(
 def entries_of_features(
     features: HistoryTensors | None, num_items: int, weight: float = 0.0, power: float = 0.0
 ) -> Entries:
-    """Feature values as users: a value with n items has the weight ``weight * n ** -power``."""
+    """Return feature values as users: a value with n items has the weight ``weight * n **
+    -power``."""
     if features is None:
         nothing = torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int32)
         features = HistoryTensors(*nothing, num_items)
@@ -113,8 +114,8 @@ def _products(decay_W: Numbers) -> Numbers:
 
 
 def gram_diagonal(entries: Entries) -> Numbers:
-    """The diagonal [I] of G: the weights of each item's users, and with an order the diagonal of
-    S'S."""
+    """Return the diagonal [I] of G: the weights of each item's users, and with an order the
+    diagonal of S'S."""
     user_N = np.repeat(np.arange(len(entries.weight_U)), np.diff(entries.offset_U))
     term_N = entries.weight_U[user_N] * np.square(entries.value_N)
     if window := len(entries.decay_W):
@@ -166,7 +167,7 @@ def find_neighbors(
     *,
     keeps_sums: bool = False,
 ) -> Neighbors:
-    """The strongest others of each item, and their strength.
+    """Return the strongest others of each item, and their strength.
 
     With ``keeps_sums``, A of each pair in place of the strength, without the features that have
     found some of them, and G of the popular pairs, without features too.
@@ -194,7 +195,7 @@ def find_neighbors(
 
 
 def _chunks(*each: Entries) -> Iterator[slice]:
-    """Consecutive items, together all."""
+    """Yield consecutive items, together all."""
     # An item without users costs something too.
     before_I = np.arange(len(each[0].first_I))
     for entries in each:

@@ -91,11 +91,11 @@ class RidgeModel(LinearModel):
 
     @abstractmethod
     def entries(self, histories: HistoryTensors) -> Entries:
-        """The histories whose pairs make G and A."""
+        """Return the histories whose pairs make G and A."""
 
     @abstractmethod
     def penalties(self, diagonal_I: Numbers) -> Numbers:
-        """What is added to the diagonal [I] of G."""
+        """Return what is added to the diagonal [I] of G."""
 
     def training_bytes(self, device: torch.device) -> int:
         if self.has_all_pairs:
@@ -138,18 +138,18 @@ class RidgeModel(LinearModel):
             ) from error
 
     def _target_factors(self) -> Tensor:
-        """What the weights towards each item are multiplied by, float32 [I]: scores are sums of
-        these weights."""
+        """Return what the weights towards each item are multiplied by, float32 [I]: scores are sums
+        of these weights."""
         one_I = torch.ones_like(self.item_count_I)
         return one_I.masked_fill_(self.item_count_I == 0, self.config.new_item_factor)
 
     def _weigh_features(self, features: HistoryTensors | None, factor: float = 1.0) -> Entries:
-        """Feature values as users, with their weights times a factor."""
+        """Return feature values as users, with their weights times a factor."""
         weight, power = factor * self.config.feature_weight, self.config.feature_power
         return entries_of_features(features, self.num_items, weight, power)
 
     def _reuse_counts(self, key: Hashable, count: Callable[[], _Counts]) -> _Counts:
-        """The counts of an earlier fit whose settings for them were the same, else new ones.
+        """Return the counts of an earlier fit whose settings for them were the same, else new ones.
 
         The last fit's counts alone are kept. Counts of a few neighbours belong to one
         ``set_weight``: counting takes 3 to 12 % of the fit, and writing the sums of all pairs down,
@@ -181,7 +181,7 @@ class RidgeModel(LinearModel):
     def neighbor_weights(
         self, entries: Entries, num_neighbors: int, progress: FitProgress
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """The neighbours [I, K] of each item, -1 if there are fewer, and their weights."""
+        """Return the neighbours [I, K] of each item, -1 if there are fewer, and their weights."""
         from foretaste.models.linear.kernels import Strength
 
         entries = entries._replace(weight_U=self.set_weight * entries.weight_U)
@@ -282,7 +282,7 @@ def solve_neighbors(
 
 
 def _chunks(size_I: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Items of about the same number of neighbours, the most first; not those without any."""
+    """Yield items of about the same number of neighbours, the most first; not those without any."""
     item_I = np.argsort(-size_I, kind="stable")[: int((size_I > 0).sum())]
     start = 0
     while start < len(item_I):

@@ -56,7 +56,7 @@ class Slist(RidgeModel):
         return np.full(len(diagonal_I), float(self.config.l2))
 
     def history_weights(self, histories: HistoryTensors) -> Tensor:
-        """The source of each history: zero for items that lie behind the window."""
+        """Return the source of each history: zero for items that lie behind the window."""
         return _recent(histories.places_back(), self.config)
 
     def scorer(self, *, known_users: bool) -> BaseScorer:
@@ -81,7 +81,8 @@ class _RecentScorer(OrderedScorer):
 
 
 def _recent(place: Tensor, config: Any) -> Tensor:
-    """The weights in a source of items at places from the end, 1 for the newest and 0 for none."""
+    """Return the weights in a source of items at places from the end, 1 for the newest and 0 for
+    none."""
     place = place.to(torch.float32)
     is_recent = (place > 0) & (place <= config.window)
     return place.clamp(min=1.0).pow(-config.recency).where(is_recent, 0.0)

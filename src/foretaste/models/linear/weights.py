@@ -79,14 +79,15 @@ class LinearModel(ClosedFormModel):
         self.register_buffer("weight_M", torch.zeros(size))
 
     def training_bytes(self, device: torch.device) -> int:
-        """Memory of fitting, beside the histories and the entries that are made of them."""
+        """Return memory of fitting, beside the histories and the entries that are made of them."""
         rows = _BYTES_PER_ITEM * torch.get_num_threads() * self.num_items
         # Each neighbour has an index and a weight, again in the model.
         found = 0 if self.has_all_pairs else 8 * self.num_items * self.num_neighbors
         return self.weight_bytes() + _COMPILER_BYTES + rows + found
 
     def fitting_needs(self, histories: HistoryTensors) -> str:
-        """The memory of fitting beside the histories, and what is left out of them, in words."""
+        """Return the memory of fitting beside the histories, and what is left out of them, in
+        words."""
         entries = _BYTES_PER_INTERACTION * histories.item_index.numel()
         needs = f"which takes about {memory(self.training_bytes(self.device) + entries)} of memory"
         if num_long := int((histories.lengths() > MOST_COUNTED).sum()):
@@ -121,8 +122,9 @@ class LinearModel(ClosedFormModel):
 
     @torch.no_grad()
     def similarity(self, item_index_B: Tensor, item_index_C: Tensor | None = None) -> Tensor:
-        """Similarity [B, C], or [B, I]: the learned weight of an item towards another, -inf if it
-        is not above 0. An item that nobody has is similar to those with a weight towards it."""
+        """Return the similarity [B, C], or [B, I]: the learned weight of an item towards another,
+        -inf if it is not above 0. An item that nobody has is similar to those with a weight towards
+        it."""
         offsets = torch.arange(item_index_B.numel() + 1, device=self.device)
         single = HistoryTensors(offsets, item_index_B.int(), self.num_items)
         weight_BI = self._sum_weights(single, None)
@@ -133,7 +135,7 @@ class LinearModel(ClosedFormModel):
         return weight_BI if item_index_C is None else weight_BI[:, item_index_C]
 
     def _sum_weights(self, histories: HistoryTensors, factor_N: Tensor | None) -> Tensor:
-        """The weights [B, I] of the items of each history towards every item, added up."""
+        """Return the weights [B, I] of the items of each history towards every item, added up."""
         if self.has_all_pairs:
             return sum_bags(self.weight_II, histories.item_index, histories.offsets, factor_N)
         # In float64, so that the order of a history's items does not show.
@@ -155,7 +157,7 @@ class LinearModel(ClosedFormModel):
         return score_BI.float()
 
     def knows(self, histories: HistoryTensors) -> Tensor:
-        """True for histories [B] with an item that training saw or that has a weight towards
+        """Return True for histories [B] with an item that training saw or that has a weight towards
         another: of a few neighbours, no new item has one."""
         if self.has_all_pairs:
             return super().knows(histories)
@@ -166,7 +168,7 @@ class LinearModel(ClosedFormModel):
         return num_said[histories.offsets].diff() > 0
 
     def weights_towards(self, item_index_B: Tensor) -> Tensor:
-        """The weights [B, I] of every item towards the given ones."""
+        """Return the weights [B, I] of every item towards the given ones."""
         if self.has_all_pairs:
             return self.weight_II[:, item_index_B].T
         item_C, place_B = torch.unique(item_index_B, return_inverse=True)
@@ -181,7 +183,7 @@ class LinearModel(ClosedFormModel):
         return weight_CI[place_B]
 
     def unrelated_scores(self) -> Tensor:
-        """Scores [I] of items of which the history says nothing."""
+        """Return scores [I] of items of which the history says nothing."""
         # -1 / (1 + n) rises with n and stays below 0.
         return (1 + self.item_count_I).reciprocal_().mul_(-self.unrelated_scale)
 
@@ -209,7 +211,7 @@ class LinearModel(ClosedFormModel):
         return self.weight_scorer()
 
     def weight_scorer(self) -> Scorer:
-        """The scores of histories of ones, or of other weights of their items."""
+        """Return the scores of histories of ones, or of other weights of their items."""
         if self.has_all_pairs:
             return _WeightScorer(self.weight_II, self.unrelated_scores())
         source_M = torch.repeat_interleave(self.first_target_I.diff())
@@ -226,7 +228,7 @@ class LinearModel(ClosedFormModel):
 
 
 def _blocks(length_N: Tensor) -> Iterator[slice]:
-    """Consecutive entries with at most that many pairs together, or one entry with more."""
+    """Yield consecutive entries with at most that many pairs together, or one entry with more."""
     before_N = F.pad(length_N.cumsum(0), (1, 0)).cpu()
     start = 0
     while start < len(length_N):

@@ -52,11 +52,11 @@ class InteractionBatch:
     """Rows of the whole batch before this one's, int64 []."""
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Every tensor, in the order of the fields."""
+        """Return every tensor, in the order of the fields."""
         return tuple(value for value in vars(self).values() if isinstance(value, Tensor))
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> InteractionBatch:
-        """This batch with other `tensors`."""
+        """Return this batch with other `tensors`."""
         return InteractionBatch(self.num_samples, *tensors)
 
 
@@ -131,7 +131,7 @@ class InteractionBatches:
             yield InteractionBatch(num_samples, *samples, keys[batch], first_rows[batch])
 
     def _draw(self, rows: tuple[Tensor, ...], key: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Users, items and labels of each batch of an epoch.
+        """Yield users, items and labels of each batch of an epoch.
 
         Negatives belong to a row and not to a batch, so batches may be drawn together.
         """
@@ -149,7 +149,8 @@ class InteractionBatches:
             )
 
     def _rows(self, number: int) -> tuple[Tensor, Tensor]:
-        """The rows of this part, batch after batch of an epoch, and how many each batch has; int64.
+        """Return the rows of this part, batch after batch of an epoch, and how many each batch has;
+        int64.
 
         The rows of a batch ascend.
         """
@@ -170,7 +171,7 @@ class InteractionBatches:
         return _counting_sort(batch_N, num_rows), num_rows
 
     def _negatives(self, user_B: Tensor, key: int, number_B: Tensor, num_each: int) -> Tensor:
-        """Draws of some rows, int32 [B, num_each], by their numbers among all."""
+        """Return draws of some rows, int32 [B, num_each], by their numbers among all."""
         # Draws follow a row's number among all: a rank draws what one process would.
         drawn = user_B, num_each, key, number_B
         if self.config.verified_negatives:
@@ -178,14 +179,15 @@ class InteractionBatches:
         return sample_items(self.complement.num_items, *drawn)
 
     def _group_samples(self, row_B: Tensor, key: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Users, items and labels: an interaction in column 0, its negatives beside it."""
+        """Return users, items and labels: an interaction in column 0, its negatives beside it."""
         user_B, number_B = self.user_index_N[row_B], self.first_interaction + row_B
         negatives_BK = self._negatives(user_B, key, number_B, self.config.num_negatives)
         items_BK = torch.cat([self.item_index_N[row_B, None], negatives_BK], dim=1)
         return user_B, items_BK, self.label_K
 
     def _shuffle_samples(self, row_B: Tensor, key: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Samples alone: sample s is candidate s % g of interaction s // g, in groups of g."""
+        """Return single samples: sample s is candidate s % g of interaction s // g, in groups of
+        g."""
         interaction_B, candidate_B = row_B // self.group_size, row_B % self.group_size
         user_B, number_B = self.user_index_N[interaction_B], self.first_interaction + interaction_B
         # The word that `_group_samples` has for this draw: both layouts have the same negatives.
@@ -205,7 +207,7 @@ class InteractionBatches:
 
 
 def _counting_sort(group_N: Tensor, num_members: Tensor) -> Tensor:
-    """The stable order that sorts N numbers of groups, int64, in bounded memory beside it.
+    """Return the stable order that sorts N numbers of groups, int64, in bounded memory beside it.
 
     Each block is sorted on its own, and its members go behind the members of earlier blocks.
     """

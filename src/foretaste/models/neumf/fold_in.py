@@ -66,7 +66,7 @@ class UserPrior:
         weight: float = 1.0,
         parts: Shards = SINGLE,
     ) -> UserPrior:
-        """The mean and deviation of each table's rows.
+        """Return the mean and deviation of each table's rows.
 
         The tables may have a part of the ``num_users`` rows; the bits are the same for any parts.
         """
@@ -81,7 +81,7 @@ class UserPrior:
         return cls(means, deviations, weight)
 
     def rows(self, standardized: Sequence[Tensor]) -> list[Tensor]:
-        """Rows of the tables, [B, width], given in deviations from the mean."""
+        """Return rows of the tables, [B, width], given in deviations from the mean."""
         return [
             mean + deviation * row
             for mean, deviation, row in zip(self.means, self.deviations, standardized, strict=True)
@@ -91,7 +91,7 @@ class UserPrior:
 def _mean_of_rows(
     table_UD: Tensor, num_rows: int, parts: Shards, squared_from: Tensor | None = None
 ) -> Tensor:
-    """The mean of all ``num_rows`` rows, or of their squared distances: float64 [D].
+    """Return the mean of all ``num_rows`` rows, or of their squared distances: float64 [D].
 
     The terms are rounded to multiples of a power of two and added up as integers. That is exact,
     and so the same in any order and for any parts.
@@ -139,7 +139,7 @@ class UserFit:
 
     @torch.no_grad()
     def rows(self, histories: HistoryTensors) -> tuple[Tensor, ...]:
-        """A row of each user table, [B, width], fitted to the histories."""
+        """Return a row of each user table, [B, width], fitted to the histories."""
         prior, num_negatives, parts = self.prior, self.num_negatives, []
         for start, stop in _shares(histories, max(1, SAMPLES_AT_ONCE // (1 + num_negatives))):
             part = histories[start:stop]
@@ -156,8 +156,8 @@ class UserFit:
     def _rows(
         self, histories: HistoryTensors, strength_B1: Tensor, turns: Sequence[Samples]
     ) -> tuple[Tensor, ...]:
-        """Rows by Adam, written out: PyTorch's and autograd take several times as long for one
-        user."""
+        """Return rows by Adam, written out: PyTorch's and autograd take several times as long for
+        one user."""
         standardized = [mean.new_zeros(len(histories), mean.shape[1]) for mean in self.prior.means]
         if histories.item_index.numel() == 0:
             return tuple(self.prior.rows(standardized))
@@ -201,7 +201,7 @@ class UserFit:
 def sampled_turns(
     histories: HistoryTensors, objective: Objective, num_negatives: int, num_drawn: int
 ) -> list[Samples]:
-    """Each item with some of the negatives drawn for it, which the steps take in turn.
+    """Return each item with some of the negatives drawn for it, which the steps take in turn.
 
     With bce a step takes a quarter of them: sums over a history even out the noise of a quarter.
     Softmax takes all, because it compares an item with all of them and was worse with a quarter. A
@@ -246,7 +246,7 @@ def sampled_turns(
 
 
 def _shares(histories: HistoryTensors, interactions_at_once: int) -> Iterator[tuple[int, int]]:
-    """Consecutive users whose interactions together stay within the memory for them."""
+    """Yield consecutive users whose interactions together stay within the memory for them."""
     ends = histories.offsets[1:].cpu()
     start = 0
     while start < len(ends):

@@ -156,7 +156,7 @@ class NeuMF(NeuralModel):
     def choose_fold_in(
         self, value: Callable[[], float], best: float
     ) -> tuple[dict[str, Setting], float]:
-        """The weight of the prior of new users, unless one was given.
+        """Return the weight of the prior of new users, unless one was given.
 
         A climb from the weight of training, in factors of 0.3.
         """
@@ -201,7 +201,7 @@ class NeuMF(NeuralModel):
                 fill_uniform_(parameter, key, math.sqrt(6.0 / sum(parameter.shape)))
 
     def forward(self, batch: InteractionBatch) -> Tensor:
-        """The batch's loss: weighted sum over its samples."""
+        """Return the batch's loss: weighted sum over its samples."""
         item_index_BK = batch.item_index_BK
         items = None
         if self.waits_for_device(batch.num_samples, self.implementation):
@@ -226,7 +226,8 @@ class NeuMF(NeuralModel):
         )
 
     def waits_for_device(self, num_samples: int, implementation: Implementation) -> bool:
-        """True for fewer samples than items: only the distinct items among them are projected."""
+        """Return True for fewer samples than items: only the distinct items among them are
+        projected."""
         return num_samples < self.num_items
 
     def kernel_dtypes(self) -> dict[str, torch.dtype]:
@@ -259,7 +260,8 @@ class NeuMF(NeuralModel):
     def _inputs(
         self, user_rows: list[Tensor], item_rows: list[Tensor], dtype: torch.dtype | None = None
     ) -> InteractionInputs:
-        """The inputs of the operations, from gathered rows: the tower's first layer is split."""
+        """Return the inputs of the operations, from gathered rows: the tower's first layer is
+        split."""
         # W [u ; i] + b = W_u u + (W_i i + b): each user and each item is projected once.
         user_product_BF, user_tower_BH = self._project_users(user_rows, dtype)
         item_product_IF = self._factors(item_rows[0])
@@ -283,7 +285,7 @@ class NeuMF(NeuralModel):
     def _adjust_logits(
         self, inputs: InteractionInputs, items: Tensor | None = None
     ) -> InteractionInputs:
-        """The inputs of a loss; with ``logit_adjustment`` scores have log popularity added.
+        """Return the inputs of a loss; with ``logit_adjustment`` scores have log popularity added.
 
         Only the loss has it. Lists are made without, and lean away from popular items (Menon et
         al. 2021, equation 10).
@@ -297,7 +299,7 @@ class NeuMF(NeuralModel):
     def _project_users(
         self, rows: Sequence[Tensor], dtype: torch.dtype | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Rows of the user tables to the users' sides of the product and of the tower."""
+        """Return rows of the user tables to the users' sides of the product and of the tower."""
         product_BF = self._factors(rows[0])
         if not self.tower:
             return product_BF, rows[1]
@@ -307,7 +309,7 @@ class NeuMF(NeuralModel):
     def _project_back(
         self, rows: Sequence[Tensor], gradients: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Gradients by both sides of `_project_users` to those by its rows."""
+        """Return gradients by both sides of `_project_users` to those by its rows."""
         by_product_BF, by_tower_BH = gradients
         if self.config.scores_cosines:
             length_B1 = rows[0].norm(dim=1, keepdim=True).clamp_(min=1e-12)
@@ -320,7 +322,7 @@ class NeuMF(NeuralModel):
         return by_product_BF, by_tower_BH
 
     def _factors(self, rows_BF: Tensor) -> Tensor:
-        """Rows of factors as they are multiplied: of length one for cosines."""
+        """Return rows of factors as they are multiplied: of length one for cosines."""
         return F.normalize(rows_BF) if self.config.scores_cosines else rows_BF
 
     def _layers(self) -> list[nn.Linear]:
@@ -342,7 +344,7 @@ class NeuMF(NeuralModel):
         return fit.rows(histories)
 
     def _prior(self) -> UserPrior:
-        """The prior of new users from the trained rows; kept as `_freeze_items` is."""
+        """Return the prior of new users from the trained rows; kept as `_freeze_items` is."""
         prior = self._user_prior
         if prior is None or self.training or prior.means[0].device != self.device:
             assert not self.is_part, "the prior is of all users: see `sync_shards`"
@@ -366,13 +368,13 @@ class NeuMF(NeuralModel):
 
     @torch.no_grad()
     def _state_inputs(self, state: UserState) -> InteractionInputs:
-        """The frozen items, and the users of a state projected."""
+        """Return the frozen items, and the users of a state projected."""
         rows = [part for part in state.parts if isinstance(part, Tensor)]
         return with_users(self._freeze_items(), *self._project_users(rows))
 
     @torch.no_grad()
     def _freeze_items(self) -> InteractionInputs:
-        """All items projected and all weights, detached, without users.
+        """Return all items projected and all weights, detached, without users.
 
         It is kept until the mode is set or weights are loaded, and never in training.
         """

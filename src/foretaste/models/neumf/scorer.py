@@ -58,7 +58,7 @@ class InteractionScorer(Scorer):
         return torch.stack(parts).sum(0) + self.output_bias_1
 
     def _tower(self, tower_BH: Tensor, items: slice) -> Tensor:
-        """The tower's part of the logits of some items, [B, c]."""
+        """Return the tower's part of the logits of some items, [B, c]."""
         value_BcD = F.relu(tower_BH[:, None] + self.item_tower_IH[items])
         for weight, bias in zip(self.layers[::2], self.layers[1::2], strict=True):
             value_BcD = F.relu(F.linear(value_BcD, weight, bias))

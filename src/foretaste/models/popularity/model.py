@@ -32,7 +32,7 @@ class Popularity(ClosedFormModel):
             self.weight_I = torch.zeros_like(self.item_count_I)
 
     def popularity(self) -> Tensor:
-        """Scores of the items, for everyone, [I]."""
+        """Return scores of the items, for everyone, [I]."""
         return self.item_count_I if self.weight_I is None else self.weight_I
 
     def fit(self, histories: HistoryTensors, progress: FitProgress) -> None:

@@ -48,8 +48,8 @@ class HistoryAutoencoder(NeuralModel):
         return HistoryBatches(histories, batch_size, seed, padded=padded, parts=parts)
 
     def waits_for_device(self, num_samples: int, implementation: Implementation) -> bool:
-        """True without the Triton kernels, which alone take batches padded to one size, and with
-        ``sampled_softmax``, because the items of the batch decide shapes."""
+        """Return True without the Triton kernels, which alone take batches padded to one size, and
+        with ``sampled_softmax``, because the items of the batch decide shapes."""
         return self.config.sampled_softmax is not None or implementation != "triton"
 
     def kernel_dtypes(self) -> dict[str, torch.dtype]:
@@ -80,14 +80,15 @@ class HistoryAutoencoder(NeuralModel):
     def _encode(
         self, histories: HistoryTensors, dropout: float = 0.0, key: int | Tensor = 0
     ) -> Tensor:
-        """The code of each history: the latent vectors' means in its first L columns."""
+        """Return the code of each history: the latent vectors' means in its first L columns."""
 
     @abstractmethod
     def code_of(self, first_BH: Tensor) -> Tensor:
         """As `_encode`, from the summed and normalised table rows of the histories."""
 
     def _decode(self, latent_BL: Tensor) -> Tensor:
-        """The last hidden layer [B, D]. The output layer is applied where logits are needed."""
+        """Return the last hidden layer [B, D]. The output layer is applied where logits are
+        needed."""
         return latent_BL
 
     def _bag(
@@ -97,7 +98,7 @@ class HistoryAutoencoder(NeuralModel):
         dropout: float = 0.0,
         key: int | Tensor = 0,
     ) -> Tensor:
-        """Summed table rows [B, H] of the histories' items, normalised and dropped."""
+        """Return summed table rows [B, H] of the histories' items, normalised and dropped."""
         return embedding_bag.encode(
             table_IH,
             histories,
@@ -121,8 +122,8 @@ class HistoryAutoencoder(NeuralModel):
         return noise_BW2.flatten(1)[:, : self.config.latent]
 
     def _kl_weights(self, batch: HistoryBatch, weight: float, dtype: torch.dtype) -> Tensor:
-        """Weights [B] of the users' KL terms, by the length of the history (Shenbin et al. 2020,
-        section 3.5), as parts of a mean over the batch's users."""
+        """Return weights [B] of the users' KL terms, by the length of the history (Shenbin et al.
+        2020, section 3.5), as parts of a mean over the batch's users."""
         return batch.histories.lengths().to(dtype) * (weight / batch.num_samples)
 
     def _likelihood_loss(
@@ -147,7 +148,7 @@ class HistoryAutoencoder(NeuralModel):
         return self.scores_of(self.user_vectors(state))
 
     def scores_of(self, latent_BL: Tensor) -> Tensor:
-        """Scores [B, I] of the catalogue for latent vectors."""
+        """Return scores [B, I] of the catalogue for latent vectors."""
         weight_ID = self.output.weight
         # `optimize_for_small_batches` puts columns together. BLAS then makes scores of 1 to 64
         # users up to twice as fast as oneDNN from rows.

@@ -24,7 +24,7 @@ _DEVIATIONS = 6.0
 
 
 def small_batch(num_users: int, largest: int) -> int:
-    """A tenth of the users, rounded down to a power of two, from 64 to ``largest``."""
+    """Return a tenth of the users, rounded down to a power of two, from 64 to ``largest``."""
     return power_of_two(num_users // 10, 64, largest)
 
 
@@ -55,13 +55,13 @@ class HistoryBatch:
     """The parts that share the batch."""
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Every tensor of the batch."""
+        """Return every tensor of the batch."""
         histories = self.histories
         numbers = (self.update, self.dropout_key, self.noise_key, self.first_row)
         return histories.offsets, histories.item_index, *numbers
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Self:
-        """This batch with other `tensors`."""
+        """Return this batch with other `tensors`."""
         offsets, item_index, update, dropout_key, noise_key, first_row = tensors
         histories = replace(self.histories, offsets=offsets, item_index=item_index)
         return replace(
@@ -144,7 +144,8 @@ class HistoryBatches:
             )
 
     def _rows(self, user_B: Tensor, num_entries: int, is_full: bool) -> HistoryTensors:
-        """The histories of some users, who have ``num_entries`` interactions together here."""
+        """Return the histories of some users, who have ``num_entries`` interactions together
+        here."""
         rows = self.histories.rows(user_B, num_entries)
         if is_full and num_entries < self.num_entries:
             padded_N = F.pad(rows.item_index, (0, self.num_entries - num_entries))

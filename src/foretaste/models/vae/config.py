@@ -68,13 +68,15 @@ class _Divergence(ModelConfig):
     """The same in epochs, so that the batch size does not matter; goes before anneal_steps."""
 
     def kl_weight_for(self, num_users: int) -> float | None:
-        """The weight for each item of a history, at that many users; None if it is annealed."""
+        """Return the weight for each item of a history, at that many users; None if it is
+        annealed."""
         if self.kl_weight != "auto":
             return self.kl_weight
         return None if self._annealing or num_users >= MANY_USERS else _KL_WEIGHT
 
     def annealing(self, updates_per_epoch: int) -> tuple[float, float]:
-        """The largest weight of an annealed KL term, and the updates that would take it to 1."""
+        """Return the largest weight of an annealed KL term, and the updates that would take it to
+        1."""
         cap = _ANNEAL_CAP if self.anneal_cap is None else self.anneal_cap
         if self.anneal_epochs is not None:
             return cap, self.anneal_epochs * updates_per_epoch

@@ -89,7 +89,7 @@ class MultVAE(HistoryAutoencoder):
             fill_uniform_(parameter, key, math.sqrt(6.0 / sum(parameter.shape)))
 
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
-        """The weight of the KL term: a constant ``kl_weight`` for each item of a history, or
+        """Return the weight of the KL term: a constant ``kl_weight`` for each item of a history, or
         ``beta``, which is ``min(anneal_cap, update / anneal_steps)``."""
         kl_weight = self.config.kl_weight_for(self.num_users)
         if kl_weight is not None:
@@ -98,7 +98,8 @@ class MultVAE(HistoryAutoencoder):
         return {"beta": min(cap, update / steps)}
 
     def forward(self, batch: HistoryBatch) -> Tensor:
-        """The batch's loss: mean over users of ``-log likelihood + weight KL``, and L2 if asked."""
+        """Return the batch's loss: mean over users of ``-log likelihood + weight KL``, and L2 if
+        asked."""
         dropout = self.config.dropout if self.training else 0.0
         key = from_row(batch.dropout_key, batch.first_row)
         code_BC = self._encode(batch.histories, dropout, key)
@@ -113,7 +114,7 @@ class MultVAE(HistoryAutoencoder):
         return loss
 
     def _squared_norm(self) -> Tensor:
-        """Squared norm of all weight matrices."""
+        """Return the squared norm of all weight matrices."""
         total = self.encoder_table.new_zeros(())
         for parameter in self.parameters():
             if parameter.dim() == 2:
@@ -121,7 +122,8 @@ class MultVAE(HistoryAutoencoder):
         return total
 
     def _latent(self, code_BC: Tensor, batch: HistoryBatch) -> tuple[Tensor, Tensor | None]:
-        """The latent vector [B, L], reparameterized with noise in training, and the weighted KL."""
+        """Return the latent vector [B, L], reparameterized with noise in training, and the weighted
+        KL."""
         code_BC = code_BC.to(self.encoder_table.dtype)
         noise_BL = self._noise(batch, code_BC)
         kl_weight = self.config.kl_weight_for(self.num_users)
@@ -140,7 +142,8 @@ class MultVAE(HistoryAutoencoder):
     def _encode(
         self, histories: HistoryTensors, dropout: float = 0.0, key: int | Tensor = 0
     ) -> Tensor:
-        """Means, then log-variances [B, C] of the latent vector; for the DAE the vector itself."""
+        """Return means, then log-variances [B, C] of the latent vector; for the DAE the vector
+        itself."""
         return self.code_of(self._bag(self.encoder_table, histories, dropout, key))
 
     def code_of(self, first_BH: Tensor) -> Tensor:
@@ -154,7 +157,7 @@ class MultVAE(HistoryAutoencoder):
         return self._dense(last, hidden, self.code_activation)
 
     def _decode(self, latent_BL: Tensor) -> Tensor:
-        """The last hidden layer [B, D]."""
+        """Return the last hidden layer [B, D]."""
         hidden = latent_BL
         for layer in self.decoder:
             hidden = self._dense(layer, hidden, self.config.activation)

@@ -65,7 +65,7 @@ class RecVAE(HistoryAutoencoder):
 
     @classmethod
     def auto_settings(cls, size: TrainingSize, config: RecVAEConfig) -> dict[str, Setting]:
-        """The authors' batches and steps for 50,000 users and more.
+        """Return the authors' batches and steps for 50,000 users and more.
 
         Fewer users have small batches at a rate that falls to 0, or averaged weights if a constant
         rate is asked for.
@@ -84,7 +84,7 @@ class RecVAE(HistoryAutoencoder):
         return shape | adam | {"learning_rate": rate, "learning_rate_schedule": "cosine"}
 
     def training_bytes(self, device: torch.device) -> int:
-        """The bytes of any neural model, and the encoder once more, for the prior."""
+        """Return the bytes of any neural model, and the encoder once more, for the prior."""
         encoder = self._encoder_weights().values()
         return super().training_bytes(device) + sum(weight.nbytes for weight in encoder)
 
@@ -122,7 +122,7 @@ class RecVAE(HistoryAutoencoder):
             fill_uniform_(parameter, key, 1.0 / math.sqrt(inputs))
 
     def forward(self, batch: PhaseBatch) -> Tensor:
-        """The batch's loss: mean over users of ``-log likelihood + weight KL``.
+        """Return the batch's loss: mean over users of ``-log likelihood + weight KL``.
 
         The decoder's phase leaves the KL term out, because no updated weight changes it.
         """
@@ -161,7 +161,7 @@ class RecVAE(HistoryAutoencoder):
         key: int | Tensor = 0,
         weights: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """Means, then log-variances [B, C] of the latent vector."""
+        """Return means, then log-variances [B, C] of the latent vector."""
         weights = weights or self._encoder_weights()
         return self.code_of(self._bag(weights["encoder_table"], histories, dropout, key), weights)
 

@@ -35,7 +35,8 @@ def value_and_gradients(
     compute_dtype: torch.dtype | None = None,
     buffers: Buffers | None = None,
 ) -> tuple[Tensor, InteractionInputs]:
-    """The loss and its gradient by each input; by items and weights only if they ask for one."""
+    """Return the loss and its gradient by each input; by items and weights only if they ask for
+    one."""
     if inputs.item_tower_IH.shape[1]:
         dtype = compute_dtype or inputs.item_tower_IH.dtype
         return _Pass(inputs, samples, dropout, dtype, buffers or Buffers()).run()
@@ -62,7 +63,7 @@ def logits(inputs: InteractionInputs, item_index_BK: Tensor) -> Tensor:
 
 @torch.no_grad()
 def catalogue_logits(inputs: InteractionInputs) -> Tensor:
-    """Logits [B, I] of every item for every row; beside the result, memory stays bounded."""
+    """Return logits [B, I] of every item for every row; beside the result, memory stays bounded."""
     weighted_BF = inputs.user_product_BF * inputs.output_product_F
     logits_BI = torch.addmm(inputs.output_bias_1, weighted_BF, inputs.item_product_IF.T)
     tower = _scoring_tower(inputs)
@@ -182,7 +183,7 @@ class _Pass:
         return tuple(one.to(torch.promote_types(one.dtype, torch.float32)) for one in sums)
 
     def _unset(self, name: str, tensor: Tensor) -> Tensor:
-        """Memory for the gradient of users' rows, each of which is written exactly once."""
+        """Return memory for the gradient of users' rows, each of which is written exactly once."""
         return self._empty(name, tensor.shape, torch.promote_types(tensor.dtype, torch.float32))
 
     def _empty(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -234,13 +235,15 @@ class _Pass:
 
 
 def _gather(table_ID: Tensor, index_cK: Tensor) -> Tensor:
-    """Rows of a table, [c, K, D]; as fast as `index_select`, which keeps to one dimension."""
+    """Return rows of a table, [c, K, D]; as fast as `index_select`, which keeps to one
+    dimension."""
     rows_SD = table_ID.index_select(0, index_cK.reshape(-1))
     return rows_SD.view(*index_cK.shape, table_ID.shape[1])
 
 
 def _sum_candidates(rows_bKH: Tensor) -> Tensor:
-    """Sum over K, by the kernel that adds short groups of half-precision rows fastest."""
+    """Return the sum over K, by the kernel that adds short groups of half-precision rows
+    fastest."""
     num_rows, num_candidates, width = rows_bKH.shape
     if width == 0:
         return rows_bKH.new_zeros(num_rows, 0)

@@ -67,7 +67,7 @@ class InteractionInputs:
         return list(zip(self.hidden[::2], self.hidden[1::2], strict=True))
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Every tensor, in the order of the fields."""
+        """Return every tensor, in the order of the fields."""
         return (
             self.user_product_BF,
             self.item_product_IF,
@@ -87,7 +87,7 @@ class InteractionInputs:
 
 
 def with_item_scores(inputs: InteractionInputs, score_I: Tensor) -> InteractionInputs:
-    """The inputs whose logits have the items' ``score_I`` added, as one more factor."""
+    """Return the inputs whose logits have the items' ``score_I`` added, as one more factor."""
     items_IF = torch.cat([inputs.item_product_IF, score_I[:, None]], dim=1)
     output_F = F.pad(inputs.output_product_F, (0, 1), value=1.0)
     inputs = replace(inputs, item_product_IF=items_IF, output_product_F=output_F)
@@ -97,7 +97,7 @@ def with_item_scores(inputs: InteractionInputs, score_I: Tensor) -> InteractionI
 def with_users(
     inputs: InteractionInputs, product_BF: Tensor, tower_BH: Tensor
 ) -> InteractionInputs:
-    """The inputs of other users; a factor that `with_item_scores` added to items is 1."""
+    """Return the inputs of other users; a factor that `with_item_scores` added to items is 1."""
     if num_more := inputs.item_product_IF.shape[1] - product_BF.shape[1]:
         product_BF = F.pad(product_BF, (0, num_more), value=1.0)
     return replace(inputs, user_product_BF=product_BF, user_tower_BH=tower_BH)
@@ -106,7 +106,7 @@ def with_users(
 def linear(
     input_BN: Tensor, weight_MN: Tensor, bias_M: Tensor | None, dtype: torch.dtype | None
 ) -> Tensor:
-    """A differentiable linear layer computed in ``dtype``; None means as it comes."""
+    """Return a differentiable linear layer computed in ``dtype``; None means as it comes."""
     if dtype is None:
         return F.linear(input_BN, weight_MN, bias_M)
     bias_M = None if bias_M is None else bias_M.to(dtype)
@@ -129,7 +129,7 @@ class Objective:
     represents."""
 
     def loss(self, logits_BK: Tensor, label_BK: Tensor, weight_BK: Tensor) -> Tensor:
-        """The weighted sum over rows, a differentiable scalar: the plain definition."""
+        """Return the weighted sum over rows, a differentiable scalar: the plain definition."""
         weight_BK = weight_BK.to(logits_BK.dtype).expand_as(logits_BK)
         if self.name == "bce":
             label_BK = label_BK.expand_as(logits_BK).to(logits_BK.dtype)
@@ -196,13 +196,14 @@ class TowerDropout:
 
 
 def layer_keys(dropout: TowerDropout, num_layers: int, device: torch.device) -> Tensor:
-    """The streams of the layers' decisions about these samples, int64 [num_layers]."""
+    """Return the streams of the layers' decisions about these samples, int64 [num_layers]."""
     layers = torch.arange(num_layers, device=device)
     return from_row(stream_keys(dropout.key, Purpose.DROPOUT, layers), dropout.first_sample)
 
 
 def loss_scale_of(weight_BK: Tensor) -> Tensor:
-    """The power of two that brings the largest weight to [0.5, 1), and its inverse: float32 [2].
+    """Return the power of two that brings the largest weight to [0.5, 1), and its inverse: float32
+    [2].
 
     Gradients are scaled by it in float16, which has no room for weights of 1 / samples.
     """

@@ -21,7 +21,7 @@ from foretaste.ops.segments import Segments, sum_bags
 def value_and_gradients(
     inputs: InteractionInputs, samples: Samples
 ) -> tuple[Tensor, InteractionInputs]:
-    """The loss and the gradient of every input, block after block of rows."""
+    """Return the loss and the gradient of every input, block after block of rows."""
     shape, table_IF = samples.item_index_BK.shape, inputs.item_product_IF
     label_BK, weight_BK = samples.label_BK.expand(shape), samples.weight_BK.expand(shape)
     weighted_BF = inputs.user_product_BF * inputs.output_product_F
@@ -56,7 +56,7 @@ def value_and_gradients(
 
 
 def _sums_by_row(table_IF: Tensor, index_bK: Tensor, slope_bK: Tensor) -> Tensor:
-    """The candidates' factors, weighted by slopes and summed for each row: [b, F]."""
+    """Return the candidates' factors, weighted by slopes and summed for each row: [b, F]."""
     num_rows, num_candidates = slope_bK.shape
     offsets = torch.arange(num_rows + 1, device=slope_bK.device) * num_candidates
     return sum_bags(table_IF, index_bK.reshape(-1), offsets, slope_bK.reshape(-1))
@@ -65,7 +65,7 @@ def _sums_by_row(table_IF: Tensor, index_bK: Tensor, slope_bK: Tensor) -> Tensor
 def _sums_by_item(
     num_items: int, index_bK: Tensor, slope_bK: Tensor, weighted_bF: Tensor
 ) -> Tensor:
-    """The rows' factors, weighted by slopes and summed for each item: [I, F]."""
+    """Return the rows' factors, weighted by slopes and summed for each item: [I, F]."""
     num_rows, num_candidates = slope_bK.shape
     dense_items = LIMITS[slope_bK.device.type].dense_items_per_candidate * num_candidates
     if num_items <= dense_items:

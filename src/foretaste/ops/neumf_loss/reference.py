@@ -17,7 +17,7 @@ from foretaste.ops.neumf_loss.inputs import InteractionInputs, Samples, TowerDro
 def logits(
     inputs: InteractionInputs, item_index_BK: Tensor, dropout: TowerDropout | None = None
 ) -> Tensor:
-    """Logits [B, K] of each row's candidates."""
+    """Return logits [B, K] of each row's candidates."""
     product_BKF, tower_BKH = (
         table.index_select(0, item_index_BK.reshape(-1)).view(*item_index_BK.shape, table.shape[1])
         for table in (inputs.item_product_IF, inputs.item_tower_IH)
@@ -50,7 +50,8 @@ def _dropout_factors(
     shape_BK: torch.Size,
     dtype: torch.dtype,
 ) -> list[Tensor]:
-    """Factors [B, K, W] of each layer's activations: 0 or 1 / keep rate; none without dropout."""
+    """Return factors [B, K, W] of each layer's activations: 0 or 1 / keep rate; none without
+    dropout."""
     if dropout is None or dropout.rate == 0.0:
         return []
     widths = [inputs.item_tower_IH.shape[1], *(weight.shape[0] for weight, _ in inputs.layers)]

@@ -57,7 +57,8 @@ class Tower:
         return [weight.T.contiguous() for weight in self.weights]
 
     def forward(self, activation_SH: Tensor, first_sample: int = 0) -> list[Tensor]:
-        """Activations [S, width] of every layer, given the first's; dropout changes it in place."""
+        """Return activations [S, width] of every layer, given the first's; dropout changes it in
+        place."""
         num_samples = activation_SH.shape[0]
         masks = self.masks
         random_bytes = masks.draw(first_sample, num_samples) if masks else []
@@ -91,5 +92,5 @@ class Tower:
 
 
 def accumulator(tensor: Tensor) -> Tensor:
-    """Zeros to add gradients of ``tensor`` up in: its shape, float32 at least."""
+    """Return zeros to add gradients of ``tensor`` up in: its shape, float32 at least."""
     return torch.zeros_like(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32))

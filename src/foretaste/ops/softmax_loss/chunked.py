@@ -66,7 +66,7 @@ def loss(
 
 
 def _narrow_rows(weight_ID: Tensor) -> int:
-    """Rows of a chunk that is not cut into tiles; 0 unless the weights are narrow."""
+    """Return rows of a chunk that is not cut into tiles; 0 unless the weights are narrow."""
     num_items, width = weight_ID.shape
     row_bytes = max(1, num_items) * weight_ID.itemsize
     num_rows = LIMITS[weight_ID.device.type].narrow_bytes // row_bytes
@@ -74,7 +74,8 @@ def _narrow_rows(weight_ID: Tensor) -> int:
 
 
 def row_chunks(num_rows: int, weight_ID: Tensor) -> list[slice]:
-    """Equal chunks whose logits take a bounded share of memory, or as much as the weights."""
+    """Return equal chunks whose logits take a bounded share of memory, or as much as the
+    weights."""
     num_items, width = weight_ID.shape
     row_bytes = max(1, num_items) * weight_ID.itemsize
     in_budget = _narrow_rows(weight_ID) or LIMITS[weight_ID.device.type].logits_bytes // row_bytes
@@ -84,7 +85,7 @@ def row_chunks(num_rows: int, weight_ID: Tensor) -> list[slice]:
 
 
 def logits_bytes(num_rows: int, weight_ID: Tensor) -> int:
-    """Memory of the logits of the largest chunk of a batch with that number of rows."""
+    """Return memory of the logits of the largest chunk of a batch with that number of rows."""
     rows = max(one.stop - one.start for one in row_chunks(num_rows, weight_ID))
     return int(rows * len(weight_ID) * weight_ID.itemsize)
 
@@ -132,7 +133,7 @@ class _Pass:
         """The gradients of weights and bias, transposed, while chunks are added."""
 
     def run(self, wants_hidden: bool, wants_weight: bool, wants_bias: bool) -> Tensor:
-        """The scaled loss; afterwards those ``gradients`` that are wanted are complete."""
+        """Return the scaled loss; afterwards those ``gradients`` that are wanted are complete."""
         hidden_BD, weight_ID, bias_I = self.inputs
         if wants_hidden:
             self.hidden_gradient_BD = torch.zeros_like(hidden_BD, dtype=self.sum_dtype)
@@ -162,7 +163,7 @@ class _Pass:
         return value.mul_(self.scale / _LOG2_E)
 
     def gradients(self) -> list[Tensor | None]:
-        """The gradient of each input; None if it is not wanted."""
+        """Return the gradient of each input; None if it is not wanted."""
         return [self.hidden_gradient_BD, self.weight_gradient_ID, self.bias_gradient_I]
 
     def _exponentials(

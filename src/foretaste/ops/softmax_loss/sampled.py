@@ -42,7 +42,7 @@ def sampled_loss(
     implementation: Implementation = "chunked",
     all_items: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """An approximation of ``scale * reference.loss`` that looks at a sample of the items.
+    """Return an approximation of ``scale * reference.loss`` that looks at a sample of the items.
 
     Products and logits grow with the items of the batch and the samples; the gradients of
     ``weight_ID`` and ``bias_I`` stay dense, with zeros for items that were not drawn.
@@ -80,7 +80,8 @@ def sampled_loss(
 def sample_others(
     owned_U: Tensor, num_items: int, num_samples: int, key: int | Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Items that are not among the ascending ``owned_U``, and the log of how many each represents.
+    """Return items that are not among the ascending ``owned_U``, and the log of how many each
+    represents.
 
     Distinct and ascending, int64 and float32 [min(num_samples, what there is)]. The items left are
     cut into that many ranges whose lengths differ by at most one, and one is drawn from each, by

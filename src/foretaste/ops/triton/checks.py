@@ -63,7 +63,7 @@ def verify_kernels(
 def kernel_error(
     operation: str, dtype: torch.dtype, device: torch.device, float32: str = EXACT
 ) -> str | None:
-    """The error of the kernel of an operation of `CASES`, in words, or None.
+    """Return the error of the kernel of an operation of `CASES`, in words, or None.
 
     Arguments are as of `verify_kernels`.
     """
@@ -96,7 +96,7 @@ def _rms(tensor: Tensor) -> float:
 def _leaves(
     shapes: list[tuple[int, ...]], dtype: torch.dtype, device: torch.device
 ) -> list[Tensor]:
-    """The same values for every dtype, rounded to it."""
+    """Return the same values for every dtype, rounded to it."""
     generator = torch.Generator().manual_seed(1)
     return [
         (0.3 * torch.randn(shape, generator=generator)).to(device, dtype).requires_grad_()
@@ -105,7 +105,7 @@ def _leaves(
 
 
 def _ragged_histories(device: torch.device) -> HistoryTensors:
-    """Histories of 13 users over 70 items, of ragged lengths, two of them empty."""
+    """Return histories of 13 users over 70 items, of ragged lengths, two of them empty."""
     length_B = torch.arange(13, device=device) % 7
     offsets = torch.nn.functional.pad(length_B.cumsum(0), (1, 0))
     step_N = torch.cat([torch.arange(int(length), device=device) for length in length_B])
@@ -140,7 +140,7 @@ def likelihood(implementation: _Side, dtype: torch.dtype, device: torch.device) 
 
 
 def interaction(implementation: _Side, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
-    """Samples of 29 rows with five candidates each, of 17 items."""
+    """Return samples of 29 rows with five candidates each, of 17 items."""
     tables: list[tuple[int, ...]] = [(29, 20), (17, 20), (29, 70), (17, 70)]
     layers: list[tuple[int, ...]] = [(20,), (24,), (1,), (40, 70), (40,), (24, 40), (24,)]
     weights = _leaves([*tables, *layers], torch.promote_types(dtype, torch.float32), device)

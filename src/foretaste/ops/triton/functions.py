@@ -34,7 +34,8 @@ def load_rows(
     COLUMNS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> tl.tensor:
-    """Columns of rows of a table [rows, WIDTH] from ``first`` on, float32; zeros if not valid."""
+    """Return columns of rows of a table [rows, WIDTH] from ``first`` on, float32; zeros if not
+    valid."""
     column_C = tl.arange(0, COLUMNS) + first
     # In int64: positions in a table of 2**31 numbers and more overflow int32.
     position_SC = row_S.to(tl.int64)[:, None] * WIDTH + column_C[None, :]
@@ -88,7 +89,7 @@ def keep_mask(
     COLUMNS: tl.constexpr,
     THRESHOLD: tl.constexpr,
 ) -> tl.tensor:
-    """The bits of `foretaste.ops.dropout.keep_mask`, for ``COLUMNS`` columns from ``FIRST``.
+    """Return the bits of `foretaste.ops.dropout.keep_mask`, for ``COLUMNS`` columns from ``FIRST``.
 
     Both are multiples of eight; bool [S, COLUMNS].
     """

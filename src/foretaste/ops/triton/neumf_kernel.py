@@ -193,7 +193,7 @@ def _first_layer(
 
 @kernel
 def _factors(tables: tl.tuple, tile: tl.tuple, shape: tl.tuple) -> tl.tuple:
-    """Factors of users and of items, [S, F] each."""
+    """Return factors of users and of items, [S, F] each."""
     PADDED: tl.constexpr = shape.padded_factors
     WIDTH: tl.constexpr = shape.factors
     user_SF = load_rows(tables.user_product_BF, tile.row_S, tile.valid_S, 0, PADDED, WIDTH)
@@ -226,7 +226,8 @@ def _load_samples(
 
 @kernel
 def _log1p(value: tl.tensor) -> tl.tensor:
-    """Exact to float32 also where ``1 + value`` is rounded (Kahan; Higham 2002, section 1.14.1)."""
+    """Return log(1 + value), exact to float32 also where ``1 + value`` is rounded (Kahan; Higham
+    2002, section 1.14.1)."""
     shifted = 1.0 + value
     step = shifted - 1.0
     return tl.where(
@@ -298,7 +299,8 @@ def _write_first_layer(
 
 @kernel
 def _by_row(values_SW: tl.tensor, PRECISION: tl.constexpr, shape: tl.tuple) -> tl.tensor:
-    """Sums over the candidates of each row, [R, W] float32, by a product with zeros and ones."""
+    """Return sums over the candidates of each row, [R, W] float32, by a product with zeros and
+    ones."""
     if shape.candidates == 1:
         return values_SW.to(tl.float32)
     position_R = tl.arange(0, shape.padded_rows)
@@ -317,7 +319,7 @@ def _store_sum(pointer: tl.tensor, rows_SW: tl.tensor) -> None:
 
 @kernel
 def load_first_weights(weights: tl.tuple, shape: tl.tuple) -> tl.tuple:
-    """The weights [out, C] that take the first layer's chunks to the second layer."""
+    """Return the weights [out, C] that take the first layer's chunks to the second layer."""
     loaded: tl.tuple = ()
     if len(shape.widths) > 1:
         for number in tl.static_range(shape.padded[0] // shape.chunk):
@@ -328,7 +330,7 @@ def load_first_weights(weights: tl.tuple, shape: tl.tuple) -> tl.tuple:
 
 @kernel
 def load_weights(weights: tl.tuple, shape: tl.tuple) -> tl.tuple:
-    """The weights [out, in] of the layers after the second."""
+    """Return the weights [out, in] of the layers after the second."""
     loaded: tl.tuple = ()
     for n in tl.static_range(2, len(shape.widths)):
         loaded = loaded + (load_weight(weights, n, 0, shape.padded[n - 1], shape),)  # noqa: RUF005
@@ -343,7 +345,7 @@ def load_weight(
     COLUMNS: tl.constexpr,
     shape: tl.tuple,
 ) -> tl.tensor:
-    """Columns [out, C] from ``first`` on of the weights [out, in] of a layer."""
+    """Return columns [out, C] from ``first`` on of the weights [out, in] of a layer."""
     WIDTH: tl.constexpr = shape.widths[LAYER - 1]
     row_W, column_C = tl.arange(0, shape.padded[LAYER]), tl.arange(0, COLUMNS) + first
     mask_WC = (row_W < shape.widths[LAYER])[:, None] & (column_C < WIDTH)[None, :]
@@ -388,7 +390,7 @@ def next_activation(
     LAYER: tl.constexpr,
     shape: tl.tuple,
 ) -> tl.tensor:
-    """The activation of a layer after the first, from the product with its weights."""
+    """Return the activation of a layer after the first, from the product with its weights."""
     bias_W = load_vector(biases[LAYER - 1], shape.widths[LAYER], shape.padded[LAYER])
     return relu_dropout(product_SW + bias_W[None, :], key, sample_S, LAYER, 0, shape)
 
@@ -403,7 +405,7 @@ def forward(
     sample_S: tl.tensor,
     shape: tl.tuple,
 ) -> tl.tuple:
-    """The activations [S, W] of the layers after the first, from the chunks of the first."""
+    """Return the activations [S, W] of the layers after the first, from the chunks of the first."""
     activations: tl.tuple = ()
     if len(shape.widths) > 1:
         product_SW = tl.zeros((shape.block, shape.padded[1]), tl.float32)
@@ -427,7 +429,8 @@ def forward(
 def backward(
     activations: tl.tuple, gradient_SW: tl.tensor, weights: tl.tuple, shape: tl.tuple
 ) -> tl.tuple:
-    """Gradients [S, W] of the preactivations of the layers after the first, last layer first.
+    """Return gradients [S, W] of the preactivations of the layers after the first, last layer
+    first.
 
     ``gradient_SW`` is the gradient of the last activation.
     """
@@ -445,5 +448,5 @@ def backward(
 
 @kernel
 def mask_gradient(gradient_SC: tl.tensor, activation_SC: tl.tensor, shape: tl.tuple) -> tl.tensor:
-    """The gradient, but zero where relu or dropout made the activation zero."""
+    """Return the gradient, but zero where relu or dropout made the activation zero."""
     return tl.where(activation_SC > 0, gradient_SC, 0.0).to(shape.dtype)

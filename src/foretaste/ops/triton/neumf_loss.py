@@ -93,7 +93,7 @@ def loss(
 
 
 def supports(inputs: InteractionInputs, samples: Samples, dtype: torch.dtype) -> bool:
-    """True if `loss` can compute this: dtypes, candidates of a row, widths.
+    """Return True if `loss` can compute this: dtypes, candidates of a row, widths.
 
     What fits a GPU's shared memory is known once it is compiled: see `support.launch`.
     """
@@ -128,7 +128,7 @@ class _Step:
         self.inverse = self.loss_scale_2[1]
 
     def run(self) -> tuple[Tensor, list[Tensor | None]]:
-        """The loss, and the gradient of every input that asks for one."""
+        """Return the loss, and the gradient of every input that asks for one."""
         inputs, num_layers = self.inputs, len(self.inputs.layers)
         # Everything after the kernel reads what it wrote. Gradients of samples and their sums carry
         # the loss scale, and `inverse` takes it out in float32; the kernel has taken it out of
@@ -204,7 +204,7 @@ class _Step:
         return written
 
     def _empty(self, num_samples: int) -> Written:
-        """Memory for the results of the kernel."""
+        """Return memory for the results of the kernel."""
         inputs, dtype = self.inputs, self.dtype
         new_empty = inputs.output_bias_1.new_empty
         # A tile holds whole rows, so that sums over a row's candidates need no other tile.
@@ -221,7 +221,8 @@ class _Step:
         )
 
     def _item_gradients(self, written: Written) -> tuple[Tensor, Tensor]:
-        """Gradients of items' factors and of their side of the preactivation, summed by item."""
+        """Return gradients of items' factors and of their side of the preactivation, summed by
+        item."""
         inputs, index_BK = self.inputs, self.samples.item_index_BK
         pieces = Pieces.of(index_BK.reshape(-1), inputs.num_items)
         product_IF = sum_rows(
@@ -241,7 +242,8 @@ class _Step:
         return product_IF, tower_IH
 
     def _sum_lengths(self) -> list[int]:
-        """Lengths of each tile's sums: losses, slopes, output weights, biases (last first)."""
+        """Return lengths of each tile's sums: losses, slopes, output weights, biases (last
+        first)."""
         factors = self.inputs.output_product_F.numel()
         widths = [_power_of_two(width) for width in self.widths]
         return [1, 1, _power_of_two(factors), widths[-1], *widths[:0:-1]]
@@ -273,7 +275,8 @@ class _Step:
 
 
 def _gradient_dtype(tensor: Tensor) -> torch.dtype:
-    """Dtype that is not float16: that would underflow before autograd scales the gradient."""
+    """Return the dtype that is not float16: that would underflow before autograd scales the
+    gradient."""
     return torch.bfloat16 if tensor.dtype == torch.bfloat16 else torch.float32
 
 
@@ -284,20 +287,21 @@ def _gradient_of(tensor: Tensor) -> Tensor:
 
 
 def _constants(values: Iterable[int]) -> tuple[tl.constexpr, ...]:
-    """Each value as a `tl.constexpr`."""
+    """Return each value as a `tl.constexpr`."""
     return tuple(tl.constexpr(value) for value in values)
 
 
 def _widths_of(inputs: InteractionInputs) -> list[int]:
-    """Widths of the tower's layers, the first included."""
+    """Return widths of the tower's layers, the first included."""
     return [inputs.item_tower_IH.shape[1], *(weight.shape[0] for weight, _ in inputs.layers)]
 
 
 def _power_of_two(width: int) -> int:
-    """The least power of two that holds ``width`` columns, as kernels need."""
+    """Return the least power of two that holds ``width`` columns, as kernels need."""
     return max(_NARROWEST, 1 << (width - 1).bit_length())
 
 
 def _float32_precision() -> str:
-    """Precision of float32 products, as `torch.backends.cuda.matmul.fp32_precision` has it."""
+    """Return the precision of float32 products, as `torch.backends.cuda.matmul.fp32_precision` has
+    it."""
     return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"

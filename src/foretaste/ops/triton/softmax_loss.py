@@ -114,7 +114,7 @@ def _to_slopes(
 
 @kernel
 def _logits_at(logits_I: tl.tensor, item_V: tl.tensor, num_items: tl.tensor) -> tl.tensor:
-    """A block of logits in float32; the lowest beyond the last item."""
+    """Return a block of logits in float32; the lowest beyond the last item."""
     logit_V = tl.load(logits_I + item_V, mask=item_V < num_items, other=0.0)
     return tl.where(item_V < num_items, logit_V.to(tl.float32), _LOWEST)
 
@@ -123,7 +123,7 @@ def _logits_at(logits_I: tl.tensor, item_V: tl.tensor, num_items: tl.tensor) -> 
 def _highest_and_total(
     logits_I: tl.tensor, num_items: tl.tensor, BLOCK: tl.constexpr
 ) -> tuple[tl.tensor, tl.tensor]:
-    """The row's maximum, and the total of its exponentials less that maximum."""
+    """Return the row's maximum, and the total of its exponentials less that maximum."""
     highest_V = tl.full((BLOCK,), _LOWEST, tl.float32)
     total_V = tl.zeros((BLOCK,), tl.float32)
     for first in range(0, num_items, BLOCK):
@@ -148,7 +148,7 @@ def _keep_chosen(
     stop: tl.tensor,
     TARGETS: tl.constexpr,
 ) -> tl.tensor:
-    """The sum of the logits of the user's items; each is written down too."""
+    """Return the sum of the logits of the user's items; each is written down too."""
     sum_T = tl.zeros((TARGETS,), tl.float32)
     for first in range(start, stop, TARGETS):
         entry_T = first + tl.arange(0, TARGETS)

@@ -26,12 +26,12 @@ _OLDEST_CAPABILITY = (8, 0)
 
 @cache
 def is_installed() -> bool:
-    """True if Triton can be imported; does not import it."""
+    """Return True if Triton can be imported; does not import it."""
     return find_spec("triton") is not None
 
 
 def can_run(device: torch.device) -> bool:
-    """True if kernels can run on a device: Triton is here, and supports the GPU."""
+    """Return True if kernels can run on a device: Triton is here, and supports the GPU."""
     return (
         device.type == "cuda"
         and is_installed()
@@ -82,7 +82,7 @@ def launch(
 
 
 def _tensors(args: Iterable[object]) -> Iterator[Tensor]:
-    """Tensors among arguments, and in tuples among them."""
+    """Yield tensors among arguments, and in tuples among them."""
     for arg in args:
         if isinstance(arg, Tensor):
             yield arg

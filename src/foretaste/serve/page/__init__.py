@@ -32,6 +32,6 @@ _HEADERS = {
 
 
 async def respond(request: Request) -> Response:
-    """The file of a path."""
+    """Return the file of a path."""
     path = Path(__file__).with_name(FILES[request.scope["path"]])
     return Response(path.read_bytes(), headers=_HEADERS, media_type=_TYPES[path.suffix])
