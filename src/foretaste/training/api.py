@@ -81,7 +81,7 @@ def train(
         model: one of `foretaste.models.registry.MODEL_NAMES`.
         dataset: a prepared dataset or its directory. Anything else that `foretaste.prepare` takes
             is prepared first, under ``datasets/``.
-        items: where ``dataset`` is prepared first, the titles and other columns of items, as in
+        items: if ``dataset`` is prepared first, the titles and other columns of items, as in
             `foretaste.prepare`.
         model_config: settings of the model; by default those of the run ``start_from``, else the
             model's defaults.
@@ -103,8 +103,7 @@ def train(
         callback: gets every event of the training; by default a display on stderr, with bars on a
             terminal and plain lines elsewhere. `foretaste.training.Callback()` shows nothing.
         threads: CPU threads of the training, of each rank; as many as PyTorch takes unless given.
-        settings: fields of these configs and, where ``dataset`` is prepared first, of
-            `PrepareConfig`.
+        settings: fields of these configs and, if ``dataset`` is prepared first, of `PrepareConfig`.
 
     Raises SettingError for settings out of range, TrainingError if there is nothing to learn or
     the loss diverges, UnsupportedError if the model would not fit the machine or needs an order
@@ -146,7 +145,7 @@ def train_run(request: TrainRequest, callback: Callback | None = None) -> Run:
 
 def _train(request: TrainRequest, callback: Callback | None, strategy: Strategy) -> Run:
     """Begin the training of a request, or resume the unfinished one at its place."""
-    # What may be refused comes first: until the run is made, an error leaves nothing behind.
+    # Check everything before creating the run, so that an error leaves no files.
     path, begun = strategy.on_main(lambda: _place_of(request))
     with show_training(callback if strategy.is_main else Callback(), request.config) as display:
         data = partial(open_data, request.data, display)
@@ -200,8 +199,8 @@ def _same_of(begun: Sequence[str], request: TrainRequest, dataset: Dataset) -> s
 
 
 def open_data(request: PrepareRequest, callback: Callback) -> Dataset:
-    """Return the dataset of a request; raw interactions are prepared first, and the callback is
-    told."""
+    """Return the dataset of a request; raw interactions are prepared first, and the callback hears
+    of it."""
     if request.is_prepared:
         return request.open_prepared()
     from foretaste.data.preparation import prepare_dataset  # which a prepared dataset needs not
@@ -241,7 +240,7 @@ def _begin(
 
 
 def _replace_earlier(run: Run, strategy: Strategy) -> Run:
-    """Put a finished run in the place of the one that it replaces, if any; returns the run."""
+    """Move a finished run to the place of the run that it replaces, if any; returns the run."""
     if run.place == run.path:
         return run
     strategy.on_main(run.take_place)
@@ -284,7 +283,7 @@ def resume(
 ) -> Run:
     """Resume the training of ``run`` from its last saved state to the end; returns the run.
 
-    The settings are the ones of its start. Without a saved state it begins again in the same
+    The settings stay as they were at its start. Without a saved state it begins again in the same
     directory. On the same machine, with as many threads, weights and metrics equal those of a
     training that was never interrupted.
 
@@ -352,7 +351,7 @@ def _resume_run(
     run: Run, request: TrainRequest, dataset: Dataset, display: Callback, strategy: Strategy
 ) -> Run:
     """Train a run, whose lock this process has, to its end, by the settings that it began with. A
-    finished run that a kill kept from its place only takes it."""
+    finished run that a kill kept from its place is only moved there."""
     if strategy.on_main(lambda: run.is_finished):
         return _replace_earlier(run, strategy)
     recorded = run.config.resolved["device"]
@@ -388,7 +387,7 @@ def show_training(
 
 
 def _lock(run: Run, strategy: Strategy) -> AbstractContextManager[None]:
-    """Return the run's lock, where this process writes."""
+    """Return the run's lock if this process writes."""
     return run.in_training() if strategy.is_main else nullcontext()
 
 
@@ -402,7 +401,7 @@ def _made_run(config: RunConfig, dataset: Dataset, request: TrainRequest, path: 
         try:
             return Run.create(path, config=config, dataset=dataset)
         except RunError:
-            # Another training may have taken the name meanwhile.
+            # Another training may have taken the name since the check.
             if not path.exists():
                 raise
 

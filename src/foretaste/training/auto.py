@@ -46,13 +46,13 @@ class TrainingPlan(TrainingConfig):
     kernels: Implementation
 
     def evaluates(self, epoch: int) -> bool:
-        """Return True of an epoch, counted from 1, that ends with an evaluation."""
+        """Return whether ``epoch`` (from 1) ends with an evaluation."""
         is_due = epoch > self.eval_after and epoch % self.eval_every == 0
         return is_due or epoch == self.epochs
 
     @property
     def chooses_epoch(self) -> bool:
-        """True if an epoch before the last is evaluated, and may be kept."""
+        """Whether an epoch before the last is evaluated, so that its weights may be kept."""
         return any(self.evaluates(epoch) for epoch in range(1, self.epochs))
 
     def schedule(self, update: int, updates_per_epoch: int) -> dict[str, float]:
@@ -85,7 +85,7 @@ def resolve(
     size = replace(size, constant_rate=constant_rate)
     resolve_sizes = model_config.resolved(size.num_items)
     chosen |= model.auto_settings(size, resolve_sizes)
-    # In training alone: ranked scores always come from exact products.
+    # This holds for training only: ranked scores always come from exact products.
     is_rounded = resolve_sizes.has_large_products and computes_tf32(torch.device(device))
     # In tf32 NeuMF's kernel takes more shared memory than any GPU has: 393,216 bytes on an H200.
     rounded = "bf16" if config.kernels == "triton" else "tf32"
@@ -195,7 +195,7 @@ def derived_settings(model: RecommenderModel) -> dict[str, Any]:
 
 def make_resumed_request(request: TrainRequest, run: Run, device: str) -> TrainRequest:
     """Return the request of a run that was begun, with the values that it began with in place of
-    ``auto``, on ``device``. Settings that change no result are those of the request."""
+    ``auto``, on ``device``. Settings that change no result come from the request."""
     config = request.config
     if request.model_config.has_epochs:
         own = {name: getattr(config, name) for name in CHANGE_NO_RESULT}
@@ -209,7 +209,8 @@ def make_resumed_request(request: TrainRequest, run: Run, device: str) -> TrainR
 
 
 def check_order(model: str, config: ModelConfig, dataset: Dataset) -> None:
-    """Raise UnsupportedError for a model of the order of interactions, and data without one."""
+    """Raise UnsupportedError if the model reads the order of interactions and the data have
+    none."""
     if config.uses_order and not dataset.manifest.has_order:
         unread = dataset.manifest.notes.get("order")
         why = f" ({unread})" if unread else ""

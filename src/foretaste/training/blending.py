@@ -35,7 +35,8 @@ _STEPS = (0.1, 0.05)
 """Shares that move from one run to another, one for each round."""
 
 _MOST_WEIGHTINGS = 15
-"""Weightings that are tried, for each run. Climbs of three runs took 16 to 22, of four 18 to 48."""
+"""Weightings that are tried, for each run. Climbs took 16 to 22 for three runs, and 18 to 48 for
+four."""
 
 # Share of free memory for the scores that a search keeps.
 SHARE_OF_MEMORY = 0.25
@@ -66,7 +67,7 @@ def blend(
         dataset: the dataset of the runs; by default where it was when the first was trained.
         run: the new run's directory, new or empty; by default a new one in ``runs_root``.
         overwrite: replace the run at ``run``.
-        device: auto (a GPU where there is one), cpu, cuda or cuda:N.
+        device: auto (a GPU if there is one), cpu, cuda or cuda:N.
         callback: as in `train`.
 
     Raises SettingError if the runs cannot be blended: fewer than two, one twice, not finished,
@@ -118,7 +119,7 @@ def blend_weights(
 
     Args:
         select_by, candidates: the metric, and what held-out items are ranked against, as in
-            `TrainingConfig`. The metric of the search is the metric that the blend is measured by.
+            `TrainingConfig`. The search and the final evaluation use the same metric.
         progress: called with the number of weightings tried, and the most that may be.
 
     Raises SettingError if there is no validation part, or the runs cannot be blended.
@@ -241,10 +242,11 @@ def _config(runs: Sequence[Run], weights: Sequence[float]) -> BlendConfig:
 def chosen_weights(num_weights: int, value_of: Callable[[Weights], float]) -> Weights:
     """Return weights with a sum of 1 and a high value.
 
-    A climb from equal weights that moves shares between all pairs, also to those without a share.
-    Nothing pulls them back to equal weights. On ten splits of ml-100k, MovieLens small, steam and
-    lastfm, with 61 to 376 people in the choice, pulls of up to 1 (the metric times people, for the
-    squared distance 1) were no better than none on the test part, and stronger ones worse.
+    The search climbs from equal weights and moves shares between all pairs of runs, also to a run
+    without a share. No penalty pulls them back to equal weights. On ten splits of ml-100k,
+    MovieLens small, steam and lastfm, with 61 to 376 people in the choice, penalties of up to 1
+    (the metric times people, at squared distance 1) were no better than none on the test part, and
+    stronger ones were worse.
     """
     equal = (1.0 / num_weights,) * num_weights
     found: dict[Weights, float] = {}
@@ -260,7 +262,8 @@ def chosen_weights(num_weights: int, value_of: Callable[[Weights], float]) -> We
         if not by or len(found) >= _MOST_WEIGHTINGS * num_weights:
             return None
         other = list(weights)
-        # Rounded: a weighting that sums of steps reach twice is one key, and is measured once.
+        # Weights are rounded, so a weighting that two sums of steps reach is one key and is
+        # measured once.
         other[giver], other[taker] = round(other[giver] - by, 4), round(other[taker] + by, 4)
         return tuple(other)
 

@@ -35,13 +35,14 @@ class TrainingStart:
     auto_batch_size: int | None = None
     """The batch size that ``auto`` takes; None for models without batches."""
     selection_split: str | None
-    """The part that chooses the epoch: ``validation``; ``test`` if there is none; None: nothing."""
+    """The part that chooses the epoch: ``validation``, or ``test`` if there is none; None if no
+    part does."""
     started_from: dict[str, Any]
     """The users and items found, new or gone, by run of the first weights."""
     is_resumed: bool = False
     """The training resumes from a saved state."""
     resumed_at: str | None = None
-    """The position of the resume, for people; None for a training that begins the first time."""
+    """The position from which the training resumes, for people; None for a new training."""
     order: str | None = None
     """A doubt about the order of the interactions, for people, if the model uses it; otherwise
     None."""
@@ -75,7 +76,7 @@ class EpochReport:
 
 @dataclass(frozen=True, kw_only=True)
 class BesidePopularity:
-    """A model beside popularity, on the people who choose the epoch.
+    """A model compared with popularity, on the people who choose the epoch.
 
     Popularity counts the people who have an item; weights, which the model ``popularity`` adds up,
     do not change it.
@@ -86,7 +87,7 @@ class BesidePopularity:
     value: float
     """That of popularity."""
     gain: float
-    """What the model has more, with a 95 % interval from ``low`` to ``high``."""
+    """The model's value less popularity's, with a 95 % interval from ``low`` to ``high``."""
     low: float | None
     high: float | None
 
@@ -98,8 +99,8 @@ class TrainingSummary:
     num_epochs: int
     stopped_because: str
     num_warm_up_epochs: int
-    """Epochs left out of the least and mean times and of ``samples_per_s``: the first ones as asked
-    for, and on a GPU those that compiled."""
+    """Epochs left out of the least and mean times and of ``samples_per_s``: the warm-up epochs, and
+    on a GPU the epochs that compiled."""
     min_epoch_s: float
     avg_epoch_s: float
     min_evaluation_s: float | None
@@ -122,18 +123,19 @@ class TrainingSummary:
     best_value: float | None = None
     target_epoch: int | None = None
     target_s: float | None = None
-    """From the start to the end of the evaluation that reached the target, compiling included."""
+    """Seconds from the start to the end of the evaluation that reached the target, compiling
+    included."""
     memory_mib: float | None
     """Peak memory of the process (CPU) or of the allocator (GPU); None on a CPU under Windows."""
     test: Evaluation | None
     popularity: BesidePopularity | None = None
-    """None for popularity itself, if nothing is held out, or for a metric without values of
-    people."""
+    """The comparison with popularity. None for popularity itself, if nothing is held out, or if the
+    metric has no value for each person."""
     fold_in: dict[str, Any] = field(default_factory=dict)
     """Settings of the model's fold-in that the validation part chose, by name."""
     validation: Evaluation | None = None
-    """Of that part by these settings, where they are not those of training; ``best_value`` is of
-    it."""
+    """The evaluation of the validation part with these settings, if they differ from the
+    training's; ``best_value`` comes from it."""
 
     def as_event(self) -> dict[str, Any]:
         """Return entries of the metrics log; evaluations are events of their own."""
@@ -143,31 +145,33 @@ class TrainingSummary:
 
 
 class Callback:
-    """Does nothing at every event of a training; override those of interest."""
+    """Base class of callbacks: does nothing at any event of a training. Override the events of
+    interest."""
 
     def preparing(self, step: str) -> None:
-        """As a step of the preparation of raw interactions begins, before the training."""
+        """Called when a step of the preparation of raw interactions begins, before the training."""
 
     def prepared(self, source: str, dataset: Dataset) -> None:
-        """After the preparation of raw interactions; ``source`` names them, without passwords."""
+        """Called after the preparation of raw interactions; ``source`` names them, without
+        passwords."""
 
     def resuming(self, run_path: Path) -> None:
-        """Before an unfinished run of the same request is resumed."""
+        """Called before an unfinished run of the same request is resumed."""
 
     def started(self, start: TrainingStart) -> None:
         """Before the first update."""
 
     def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
-        """After an update was queued; must not wait for the device."""
+        """Called when an update was queued; must not wait for the device."""
 
     def fitting(self, step: str, num_done: int, num_all: int) -> None:
-        """While a model is fitted in one pass: how much is done of a step of it."""
+        """Called while a model is fitted in one pass, with the progress of the current step."""
 
     def evaluating(self, split: str, num_done: int, num_users: int) -> None:
-        """While held-out users are ranked."""
+        """Called while held-out users are ranked."""
 
     def epoch_done(self, report: EpochReport) -> None:
-        """After an epoch and its evaluation."""
+        """Called after an epoch and its evaluation."""
 
     def finished(self, summary: TrainingSummary) -> None:
         """After the final numbers."""
@@ -176,8 +180,8 @@ class Callback:
 class Callbacks(Callback):
     """Callback that forwards every event to several callbacks, in their order.
 
-    A callback that prints to a pipe without a reader gets no further events if there is ``closed``,
-    which is then called.
+    If ``closed`` is given, it is called when a callback prints to a pipe without a reader; that
+    callback then gets no further events.
     """
 
     def __init__(self, *callbacks: Callback, closed: Callable[[], None] | None = None) -> None:

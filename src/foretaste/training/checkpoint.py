@@ -18,7 +18,8 @@ from foretaste.training.state import TrainingState
 from foretaste.training.step import Step
 
 LOSSES = "losses"
-"""The tensor of a saved state with the losses of the epoch's updates; the others are the step's."""
+"""Name of the tensor of a saved state with the losses of the epoch's updates; all other tensors are
+the step's."""
 
 
 def hardware_of(device: torch.device) -> dict[str, Any]:
@@ -37,11 +38,11 @@ class Checkpoints:
     step: Step
     state: TrainingState
     hardware: Mapping[str, Any]
-    """The present hardware, for the log."""
+    """The current hardware, for the log."""
     _saved_at: float = field(default_factory=lambda: time.monotonic(), init=False)
 
     def is_due(self) -> bool:
-        """Return True if the last save is as long ago as the plan says."""
+        """Return True if the plan's time since the last save is over."""
         return time.monotonic() - self._saved_at >= self.state.plan.checkpoint_every_s
 
     def save(self) -> None:
@@ -50,7 +51,8 @@ class Checkpoints:
         The last saved state stays until it is replaced in one step.
         """
         state = self.state
-        # Ranks update their shared parameters while the next batch is made: that must be over.
+        # Ranks update their shared parameters while the next batch is made: complete that update
+        # first.
         self.step.finish()
         # A state that has diverged must not replace the good one on the disk.
         state.check_finite(self.step.model)  # sync
@@ -71,7 +73,8 @@ class Checkpoints:
         losses = saved.tensors.pop(LOSSES)
         self.step.load_state_dict(saved.tensors)
         self.state.resume_from(saved.note["position"], losses)
-        # Only to find out now, and not after the last epoch, whether they are whole.
+        # Open the weights only to find out now, and not after the last epoch, whether they are
+        # whole.
         if self.state.early_stopping.best_epoch:
             self.read_weights(self.step.model)
         self.begin_log(saved)
@@ -86,7 +89,7 @@ class Checkpoints:
         return self.run.load_state()
 
     def begin_log(self, saved: SavedTensors) -> None:
-        """Cut the log to what it was then, and note the conditions of now."""
+        """Cut the log to its length at that time, and note the current conditions."""
         self.run.resume_from(
             saved,
             epoch=self.state.epoch,

@@ -148,8 +148,8 @@ _NEEDS = {
     ),
     **dict.fromkeys(("precision", "loss_scale"), "has_large_products"),
 }
-"""The fact about a model that a setting of its training needs; None acts on all. Other settings
-need epochs alone."""
+"""For each setting, the fact about a model that it needs to act; None if it acts on all models.
+Settings that are not listed need only epochs."""
 
 
 def applies(name: str, kind: type[ModelConfig]) -> bool:

@@ -53,12 +53,11 @@ class RecordedStep(Step):
     """The step of a full batch recorded once, then replayed without launching its operations again.
 
     A replay reads the memory of one batch, so every batch is copied there first. Batches of other
-    shapes, such as an epoch's last, take the ordinary step. The first replay must give what the
-    step itself gives, to the bit; else nothing is replayed. For models whose step does not wait
-    for the device (`NeuralModel.waits_for_device`).
+    shapes, such as an epoch's last, take the ordinary step. Steps are replayed only if the first
+    replay gives, to the bit, what the step itself gives. For models whose step does not wait for
+    the device (`NeuralModel.waits_for_device`).
 
-    Args:
-        num_samples: of a full batch.
+    Args: num_samples: the samples of a full batch.
     """
 
     def __init__(
@@ -110,10 +109,10 @@ class RecordedStep(Step):
 
         If they differ, the step's result is kept, and nothing is replayed later.
         """
-        # This batch is another one than was recorded. So a number that the recording took from the
-        # host, and would repeat for ever, shows here.
+        # This batch differs from the recorded one, so this check finds a number that the recording
+        # took from the host and would repeat for ever.
         before = self._snapshot()
-        # A clone, because the replay may write over the loss.
+        # Clone the loss, because the replay may overwrite it.
         loss = work().clone()
         after = self._snapshot()
         self._restore(before)
@@ -152,7 +151,7 @@ class RecordedStep(Step):
         """Record the step of a batch of this shape."""
         if self.recorder is None:
             return
-        # A copy: every replay reads this memory, and the batch's own is given out again.
+        # Copy the batch: every replay reads this memory, and the batch's own memory is reused.
         static = batch.with_tensors(tuple(tensor.clone() for tensor in batch.tensors()))
         step = super().__call__
 

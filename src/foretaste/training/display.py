@@ -1,4 +1,4 @@
-"""A training as it is watched: bars on a terminal, a line per epoch everywhere, a summary."""
+"""The display of a training: bars on a terminal, a line per epoch everywhere, a summary."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from foretaste.training.callbacks import (
 from foretaste.training.config import TrainingConfig, applies
 
 _LOG = logging.getLogger("foretaste")
-"""Carries what is printed, for programs that keep logs of their own."""
+"""Logger of everything that is printed, for programs that keep logs of their own."""
 
 _WIDE_LOSS = 1e5
-"""Losses from here on are written with an exponent: the column is that wide."""
+"""Losses from this value on are written with an exponent, because the column is narrow."""
 
 _LABEL = 10
 """Least width of the labels of data, the width of the training's labels."""
@@ -44,8 +44,8 @@ _LABEL = 10
 class TrainingDisplay(Callback):
     """Callback that shows a training on ``console``; bars if it is a terminal.
 
-    One bar is of the epoch, the other, once an epoch is done, of all epochs and the time they take.
-    Elsewhere a line every half minute says how far it is and how long the rest takes. Used as a
+    One bar shows the epoch; the other, once an epoch is done, shows all epochs and their time.
+    Without a terminal, a line every half minute gives the progress and the time left. Used as a
     context manager: the bars are gone when the block ends, however it ends.
     """
 
@@ -135,7 +135,7 @@ class TrainingDisplay(Callback):
         self._say_labelled("resumed at", start.resumed_at)
         self._say_origins(start.started_from)
         self._say_labelled("note", note if ignored else None)
-        # The precision is in the line above, and a CPU has one kind of kernels.
+        # The line above names the precision, and a CPU has one kind of kernels.
         hidden = {"precision", "kernels"}
         if not plan.ema:
             hidden.add("ema")
@@ -249,7 +249,8 @@ class TrainingDisplay(Callback):
         self._say_labelled("features", _features_line(search))
 
     def _say_origins(self, started_from: Mapping[str, Any]) -> None:
-        """Print the runs that the weights come from, and what of them is lost."""
+        """Print the runs that gave the first weights, and the users and items that the new data
+        lack."""
         for run, matches in started_from.items():
             found = "; ".join(
                 f"{counts['num_found']:,} {kind} found, {counts['num_new']:,} new, "
@@ -354,7 +355,7 @@ class TrainingDisplay(Callback):
 
 
 def _on_all_data(metric: str, sample: Mapping[str, Any]) -> str | None:
-    """Return what the settings that a sample chose have on all data; None if they are the
+    """Return the value on all data of the settings that a sample chose; None if they are the
     rule's."""
     if "settings" not in sample:
         return None

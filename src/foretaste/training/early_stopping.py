@@ -23,7 +23,8 @@ class EarlyStopping:
     num_without_gain: int = 0
 
     def update(self, epoch: int, value: float | None) -> bool:
-        """Count an epoch and the value of its evaluation, if it had one; True for the best so far.
+        """Count an epoch and the value of its evaluation, if it had one; returns True if it is the
+        best so far.
 
         The first of equal values is the best.
         """
@@ -41,7 +42,7 @@ class EarlyStopping:
         return True
 
     def reason_to_stop(self) -> str | None:
-        """Why training should end now, or None."""
+        """Return why training should end now, or None."""
         if self.target_epoch is not None:
             return f"{self.plan.select_by} reached {self.plan.target}"
         if 0 < self.plan.patience <= self.num_without_gain:

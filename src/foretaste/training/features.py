@@ -1,4 +1,4 @@
-"""Features of items on their way to a model."""
+"""Features of items, as a model gets them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def hand_features(dataset: Dataset, model: RecommenderModel, device: torch.devic
 
 
 def check_features(config: ModelConfig, dataset: Dataset, needed: Sequence[str]) -> None:
-    """Raise UnsupportedError for settings of features, and data without ``needed`` columns of them
-    or without any."""
+    """Raise UnsupportedError if the settings use features and the data lack the ``needed`` columns,
+    or have no features."""
     columns = dataset.manifest.feature_columns
     present = {_column(asked) for asked in columns}
     if missing := [asked for asked in needed if _column(asked) not in present]:
@@ -40,6 +40,6 @@ def check_features(config: ModelConfig, dataset: Dataset, needed: Sequence[str])
 
 
 def _column(asked: str) -> str:
-    """Return the column of a feature that was asked for, maybe with a sign behind it: ``genres|``.
-    Data with lists in that column are asked for without one."""
+    """Return the column of a feature that was asked for, with its separator if it was given, as in
+    ``genres|``. A column of lists is asked for without a separator."""
     return asked if asked[-1].isalnum() else asked[:-1]

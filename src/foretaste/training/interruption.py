@@ -16,7 +16,7 @@ from foretaste.runs.run import Run
 class Interruption(CaughtSignals):
     """Signals noted while the block runs; `check` ends the training where its state is whole.
 
-    A second signal acts at once, as it would have without us.
+    A second signal acts at once, as if nothing had caught the first.
     """
 
     def __init__(self, run_path: Path) -> None:
@@ -25,17 +25,16 @@ class Interruption(CaughtSignals):
         """The command that resumes the training."""
 
     def note(self, number: int) -> None:
-        """Called when a signal comes."""
+        """Note a signal when it comes."""
         self.restore()
 
     def output_closed(self) -> None:
-        """End as after a signal: nobody reads what is printed, as behind ``| head``."""
+        """End the training as a signal does, because nobody reads what is printed (``| head``)."""
         self.last = BROKEN_PIPE
 
     def poll(self, is_due: bool, *, at_once: bool) -> tuple[bool, int | None]:
-        """After an update: whether to save now, and the signal to stop by, if any.
-
-        With ``at_once``, what is due must not wait for a later update.
+        """Return, after an update, whether to save now, and the signal that stops the training, if
+        any. With ``at_once``, a save that is due must not wait for a later update.
         """
         return is_due, self.last
 

@@ -82,7 +82,7 @@ def check_logs(request: TrainRequest) -> None:
     """Check the paths of a request's logs, and optional libraries, before a training starts.
 
     Raises SettingError for a trace of a model that is fitted in one pass, and for paths that cannot
-    be written or are there already unless ``overwrite``; MissingExtraError where TensorBoard is not
+    be written or are there already unless ``overwrite``; MissingExtraError if TensorBoard is not
     installed.
     """
     logs, overwrite = request.logs, request.overwrite
@@ -102,8 +102,8 @@ def check_logs(request: TrainRequest) -> None:
 def open_logs(
     run: Run, logs: LogConfig, callback: Callback, closed: Callable[[], None]
 ) -> Iterator[Callback]:
-    """Write all logs of a training within; yields its callbacks, `RunLogging` the first. ``closed``
-    is called if the reader of what ``callback`` prints is gone."""
+    """Write all logs of a training within the block; yields its callbacks, `RunLogging` first.
+    ``closed`` is called if nobody reads what ``callback`` prints any more."""
     log_path, results_dir = (_moved_path(run, path) for path in (logs.log_path, logs.results_dir))
     with ExitStack() as stack:
         # The run's own log first: the others read what it has written.
@@ -123,7 +123,7 @@ def open_logs(
 
 
 def _moved_path(run: Run, path: Path | None) -> Path | None:
-    """``path``; of a file in the run that is replaced, its place in the run that replaces it."""
+    """Return ``path``; for a file in the run that is replaced, return its place in the new run."""
     if path is None or run.place == run.path:
         return path
     place, found = run.place.resolve(), path.resolve()
@@ -132,9 +132,7 @@ def _moved_path(run: Run, path: Path | None) -> Path | None:
 
 def check_log_path(path: Path, *, overwrite: bool = False) -> None:
     """Raise SettingError if no log can be written to ``path``, or something would be lost.
-
-    A log may be replaced with ``overwrite``; other files never. An empty file or a device may be
-    written to.
+    ``overwrite`` allows replacing a log, but no other file. Empty files and devices are accepted.
     """
     if path.is_dir() or path.is_fifo():
         kind = "a directory" if path.is_dir() else "a pipe"
@@ -153,9 +151,8 @@ def check_log_path(path: Path, *, overwrite: bool = False) -> None:
 
 
 def check_results_dir(directory: Path, *, overwrite: bool = False) -> None:
-    """Raise SettingError where ``directory`` cannot be made or has results already.
-
-    Results may be replaced with ``overwrite``.
+    """Raise SettingError if ``directory`` cannot be made, or has results and ``overwrite`` is
+    false.
     """
     folders = (directory, *directory.absolute().parents)
     _check_can_be_made(folders, f"results_dir is {directory}")
@@ -173,7 +170,7 @@ def existing_results(directory: Path) -> list[str]:
 
 
 def _check_can_be_made(folders: Iterable[Path], setting: str) -> None:
-    """SettingError, which begins with the ``setting``, if a file stands in the way."""
+    """Raise SettingError, which begins with the ``setting``, if a file stands in the way."""
     found = next(part for part in folders if part.exists())
     if not found.is_dir():
         raise SettingError(f"{setting}, but {found} is not a directory")
@@ -207,7 +204,7 @@ class LogCopy(Callback):
         self._copy()
 
     def _copy(self) -> None:
-        """Append what the log got since the last time; the first time all of it, to a new file."""
+        """Append the new lines of the log; the first call copies the whole log to a new file."""
         log = self.run.log.path
         with reading(log), open_regular(log) as file:
             file.seek(self._num_bytes)
@@ -268,7 +265,7 @@ class TensorBoard(Callback):
         self.run = run
         self._writer: Any = None
         self._num_shown = 0
-        """Events of the log that are written already."""
+        """Number of events of the log that are already written."""
 
     def started(self, start: TrainingStart) -> None:
         from torch.utils.tensorboard import SummaryWriter

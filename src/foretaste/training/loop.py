@@ -21,14 +21,14 @@ class Hooks:
     """Ranks the held-out users; without it the last epoch is the best."""
 
     keep: Callable[[], None] = lambda: None
-    """Saves the weights, after every evaluation that is the best so far."""
+    """Saves the weights after every evaluation that is the best so far."""
 
     checkpoint: Callable[[], None] = lambda: None
-    """Called wherever model and state agree on what was done. The training may be stopped here, by
-    raising: it can be resumed from what both are then."""
+    """Called whenever model and state agree on what was done. It may stop the training by raising,
+    and the training can be resumed from that point."""
 
     broadcast: Callable[[float], float] = float
-    """Turns the value of an evaluation into the one that decides."""
+    """Returns the value that decides for all ranks: the first rank's."""
 
 
 def fit(
@@ -45,7 +45,7 @@ def fit(
         state.clock.cold_epochs.append(state.epoch)
     while (reason := state.reason_to_stop()) is None:
         epoch = state.epoch
-        # Also after an evaluation, which leaves the model in evaluation mode.
+        # An evaluation leaves the model in evaluation mode.
         model.train()
         state.clock.start_epoch()
         # An epoch that was begun resumes at its next update. Order, negatives, dropout and noise
@@ -60,7 +60,7 @@ def fit(
         step.finish()
         loss = state.mean_loss()  # sync: the first of the epoch; the clock waits for it
         state.clock.stop()
-        # Outside the clock, because it reads every loss and weight.
+        # This check is outside the clock, because it reads every loss and weight.
         state.check_finite(model)
         step.scaler.check_updates(state.num_done)
         evaluation, value = None, None
@@ -68,7 +68,8 @@ def fit(
             if hooks.evaluate is not None and plan.evaluates(epoch):
                 model.eval()
                 evaluation = state.clock.add_evaluation(hooks.evaluate(), epoch)
-                # The first rank's value: all must come to the same best epoch and the same end.
+                # The first rank's value decides: all ranks must agree on the best epoch and the
+                # end.
                 value = hooks.broadcast(evaluation[plan.select_by])
             is_best = state.early_stopping.update(epoch, value)
             # Weights are written before the state that names their epoch. After a kill in between,

@@ -29,7 +29,7 @@ class GroupOptimizer(NamedTuple):
     group: str
     """The group's name."""
     is_sharded: bool
-    """Its parameters are tables of users of which the model has only some rows."""
+    """Whether its parameters are tables of users, and the model has only some of their rows."""
     optimizer: torch.optim.Optimizer
 
 
@@ -53,7 +53,7 @@ def adam(parameters: Iterable[Tensor], plan: TrainingPlan) -> torch.optim.Optimi
 def optimizers_of(model: NeuralModel, plan: TrainingPlan) -> list[GroupOptimizer]:
     """Return the optimizers of each of the model's groups of parameters.
 
-    Tables with a part of the users have an optimizer of their own: it need not wait for the sums of
+    Tables with a part of the users have their own optimizer, which need not wait for the sums of
     gradients over the ranks.
     """
     of_part = {one for name, one in model.named_parameters() if model.rows_of(name) is not None}
@@ -67,7 +67,7 @@ def optimizers_of(model: NeuralModel, plan: TrainingPlan) -> list[GroupOptimizer
 
 
 def parameters_of(optimizers: Iterable[torch.optim.Optimizer]) -> list[Tensor]:
-    """Return the parameters that they update, in their order."""
+    """Return the parameters that the optimizers update, in their order."""
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     return [parameter for group in groups for parameter in group["params"]]
 
@@ -89,7 +89,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take in the weights as they are; nothing waits for the device."""
+        """Add the current weights to the average, without waiting for the device."""
         # n / (n + 9) is 0 at the first update, which replaces the zeros of the beginning.
         kept = (self.num_updates / (self.num_updates + _LAG)).clamp_(max=self.decay)
         # `kept` stays a tensor on the device: a number on the host would be a sync in each update.
@@ -134,7 +134,7 @@ class Scaler:
     """
 
     looks_at_gradients = False
-    """A step depends on all gradients at once."""
+    """Whether a step depends on all gradients at once."""
 
     def scale(self, loss: Tensor) -> Tensor:
         """Return the loss whose ``backward`` is called."""
@@ -146,14 +146,15 @@ class Scaler:
             optimizer.step()
 
     def as_event(self) -> dict[str, float]:
-        """Return its entries of the metrics log; waits for the device."""
+        """Return the scaler's entries of the metrics log; waits for the device."""
         return {}
 
     def check_updates(self, num_updates: int) -> None:
-        """TrainingError if no update of the last ``num_updates`` changed a weight, nor will one."""
+        """Raise TrainingError if no update of the last ``num_updates`` changed a weight, and none
+        will."""
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return all that resuming needs."""
+        """Return everything that resuming needs."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -197,8 +198,9 @@ class LossScaler(Scaler):
         overflowed = found_inf.bool()
         for optimizer in optimizers:
             fused: Any = optimizer
-            # PyTorch's contract with its own GradScaler (torch/amp/grad_scaler.py): a fused
-            # optimizer divides by the one and leaves the step out by the other, without a sync.
+            # These attributes are PyTorch's contract with its own GradScaler
+            # (torch/amp/grad_scaler.py): a fused optimizer divides by ``grad_scale`` and skips the
+            # step if ``found_inf`` is set, without a sync.
             fused.grad_scale, fused.found_inf = self.scale_tensor, found_inf
             try:
                 optimizer.step()

@@ -4,7 +4,7 @@ Weights, optimizer state and every score that is ranked stay float32:
 
 - ``fp32``: float32 products.
 - ``tf32``: float32 in memory, products with 10 bits of mantissa; NVIDIA GPUs of compute capability
-  8.0 or newer. There is none of it on a CPU, where it is refused.
+  8.0 or newer. A CPU has no tf32 and refuses it.
 - ``bf16``: bfloat16 products, float32 sums; GPUs from 8.0 on, and CPUs, fast where they have
   AVX512-BF16 or AMX.
 - ``fp16``: float16 products, float32 sums, and a scaled loss. For GPUs without bfloat16; it works

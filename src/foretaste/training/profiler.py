@@ -11,12 +11,12 @@ from foretaste._util.files import atomic_file
 from foretaste.training.callbacks import Callback, TrainingStart
 
 TRACE = "trace.json"
-"""Within the run directory."""
+"""Name of the trace within the run directory."""
 
 NUM_STEPS = 3
 
 NUM_SLOW_STEPS = 3
-"""The first of a process take longer than those that follow: memory is new, nothing recorded."""
+"""The first steps of a process take longer: memory is new, and nothing is recorded yet."""
 
 
 class Profiler(Callback):
@@ -56,7 +56,7 @@ class Profiler(Callback):
             self._begin()
 
     def close(self) -> None:
-        """End a profile that is under way, without writing it."""
+        """End a running profile without writing it."""
         if self._profile is not None:
             self._profile.stop()
             self._profile = None
@@ -65,6 +65,7 @@ class Profiler(Callback):
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
-        # Begun and ended by hand: with a `schedule` PyTorch's profiler crashed on a CPU.
+        # The profile is started and stopped by hand, because PyTorch's profiler crashed on a CPU
+        # with a `schedule`.
         self._profile = profile(activities=activities)
         self._profile.start()

@@ -32,14 +32,14 @@ CHANGE_NO_RESULT = ("checkpoint_every_s", "warm_up_epochs")
 """Settings of a training that change neither its weights nor its metrics."""
 
 SAME = "from"
-"""The role of a run of the same model whose weights are a training's first."""
+"""Role of the run of the same model that gives the first weights."""
 
 _BESIDE = ("run", "runs_root", "overwrite", "logs", "threads")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """What `train_run` is asked for; made alike by the command line and by `train`."""
+    """The request of `train_run`; the command line and `train` make the same one."""
 
     model: str
     """Name of the model."""
@@ -62,7 +62,7 @@ class TrainRequest:
     needs_features: tuple[str, ...] = ()
     """Columns of features that the dataset must have, such as the columns of a repeated run."""
 
-    # What follows changes neither weights nor metrics.
+    # The fields below change neither weights nor metrics.
 
     run: Path | None = None
     """Directory of the run; by default a new one in ``runs_root``."""
@@ -151,8 +151,9 @@ class TrainRequest:
         return {"model": self.model, **whole}
 
     def record(self, manifest: Manifest) -> dict[str, Any]:
-        """Return what ``config.json`` has of the request beside its settings and its start, without
-        passwords. ``beside`` has what changes no result; ``manifest`` is that of the dataset."""
+        """Return the entries of ``config.json`` about the request, but for its settings and its
+        start, without passwords. The entry ``beside`` has the settings that change no result;
+        ``manifest`` is the dataset's."""
         beside = {name: to_document(getattr(self, name)) for name in _BESIDE}
         beside |= {name: getattr(self.config, name) for name in CHANGE_NO_RESULT}
         return {
@@ -173,8 +174,8 @@ class TrainRequest:
 
     def check_names(self) -> None:
         """Raise an error for runs and data that are not there, and for a run's name that is taken:
-        all that can be said before PyTorch is imported. With several ranks it is said later: they
-        meet first, and one of them looks."""
+        all that can be said before PyTorch is imported. With several ranks these errors come later:
+        the ranks meet first, and one of them looks."""
         if launch().size > 1:
             return
         if self.run is not None and not self.overwrite and Run.unfinished(self.run) is None:
@@ -184,7 +185,7 @@ class TrainRequest:
         self.data.check_names()
 
     def _check_start(self) -> None:
-        """SettingError for first weights that the model cannot take."""
+        """Raise SettingError for first weights that the model cannot take."""
         kind = type(self.model_config)
         if self.start_from is None and self.pretraining is None:
             return
@@ -202,12 +203,12 @@ class TrainRequest:
 def rerun_request(run: Run) -> TrainRequest:
     """Return the request that repeats a run, for as many epochs as its best one took.
 
-    Kept are the training's values that ``auto`` chose, the warm start, and the settings of the
-    fold-in that validation chose. A schedule falls over as many epochs as it did. Found again are
-    device, precision and kernels, and the weights in a model's loss that depend on the data alone.
-    No settings are searched, nothing stops the training early, and the last epoch alone is
-    evaluated: how many there are was chosen before. The dataset must have the features of a model
-    that learns from them. Raises RunError where the run was never finished.
+    The request keeps the values that ``auto`` chose, the warm start, and the settings of the
+    fold-in that validation chose. A schedule falls over as many epochs as it did. Device, precision
+    and kernels are found again, and so are the weights in a model's loss that depend on the data
+    alone. No settings are searched, nothing stops the training early, and only the last epoch is
+    evaluated, because the number of epochs is known. The dataset must have the features of a model
+    that learns from them. Raises RunError if the run was never finished.
     """
     asked, settings, path = run.config.asked, run.config.settings, run.path / CONFIG
     chosen = fields_of(TrainingConfig, settings)

@@ -1,8 +1,8 @@
 """Settings that are ``auto`` and chosen by a few fits on the validation part.
 
 A climb, setting by setting: from its value by the rule to the next candidate, and further while the
-metric grows; if the first step does not help, the other way. Features come last, and their fits
-on top. Fits are counted and never timed, so that equal commands choose equally.
+metric grows; if the first step does not help, the other way. Features come last, with fits of their
+own. Fits are counted and never timed, so that equal commands choose equally.
 
 Large data are searched on a sample of the users, which may mislead: the best settings and those by
 the rule are then fitted to all data, and the better of both models is the one that is trained.
@@ -43,7 +43,7 @@ from foretaste.training.request import TrainRequest
 from foretaste.training.validation import check_evaluation_fits
 
 MOST_FITS = 10
-"""Most fits of a search, with the fit by the rule and without the fits of features."""
+"""Most fits of a search, including the fit by the rule, without the fits of features."""
 
 _LIST_LENGTH = 20
 """Length of the lists in which new items are counted."""
@@ -80,7 +80,8 @@ class Chosen:
     record: dict[str, Any] = field(default_factory=dict)
     """``settings`` by name, the number of ``fits``, ``select_by``, the ``value`` of the best fit
     and the ``value_by_rule``; with features what `Search.choose_features` returns, and ``sample``,
-    which `Search.decide` describes. Empty if nothing is to be chosen, or nothing to choose by."""
+    which `Search.decide` describes. Empty if there is no setting to choose, or no validation
+    part."""
 
     fitted: Fit | None = None
     """A model fitted in one pass that has these settings and all training data already."""
@@ -124,10 +125,10 @@ class Part:
     """The users of a fit, one row each, and the held-out users who choose."""
 
     histories: HistoryTensors
-    """With weights, if the data have some."""
+    """The training histories, with weights if the data have some."""
 
     heldout: HeldOut
-    """Users numbered by their rows; those without a row are folded in."""
+    """The held-out users, numbered by their rows; users without a row are folded in."""
 
     share: float
     """Share of all interactions."""
@@ -199,7 +200,7 @@ class Search:
 
         Returns what features gain in the metric that chooses, ``gain`` with ``low`` and ``high``,
         and if there are new items, under candidates full, the share of ``lists`` that have one; an
-        empty dict if nothing of features is to be chosen.
+        empty dict if there is no setting of features to choose.
         """
         if not self.feature_settings:
             return {}
@@ -276,7 +277,8 @@ class Search:
             if isinstance(error, TrainingError | UnsupportedError) or was_refused(error):
                 return None
             raise
-        # The best of 2, 4 and 8 sweeps: settings are compared, not the number of sweeps.
+        # The best of 2, 4 and 8 sweeps counts, because settings are compared, not numbers of
+        # sweeps.
         best = max(found, key=lambda one: one[self.select_by])
         return Fit(model=model, evaluation=best, fit_s=fit_s)
 
@@ -331,7 +333,7 @@ class Search:
 
     @cached_property
     def all_data(self) -> Part:
-        """All data, with as many users to choose as a training has to choose its epoch."""
+        """All data, with as many validation users as a training uses to choose its epoch."""
         users = np.arange(self.dataset.manifest.num_train_users)
         return self._part(users, self.config.validation_users)
 
@@ -360,7 +362,8 @@ class Search:
 
 
 def _renumber(heldout: HeldOut, users: NDArray[np.int64]) -> HeldOut:
-    """Held-out users by their places in ``users``; those without one come last, as new users."""
+    """Renumber held-out users by their places in ``users``; users without a place come last, as new
+    users."""
     place_B = np.searchsorted(users, heldout.user_index)
     is_known_B = np.isin(heldout.user_index, users)
     number_B = np.where(is_known_B, place_B, len(users) + heldout.user_index)

@@ -46,14 +46,14 @@ class Clock:
         self._going_since = time.perf_counter()
 
     def stop(self) -> None:
-        """Stand still, as evaluations and files are not training; the device must be done."""
+        """Stop the clock: evaluation and files are not training. The device must be idle."""
         if self._going_since is not None:
             self.running_s += time.perf_counter() - self._going_since
             self._going_since = None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stand still while the block runs."""
+        """Pause the clock while the block runs."""
         was_going = self._going_since is not None
         self.stop()
         yield
@@ -98,10 +98,8 @@ class Clock:
         }
 
     def averaged_epochs(self, num_warm_up: int) -> list[int]:
-        """Return the epochs, counted from 1, in averages.
-
-        They are neither cold nor among the first ``num_warm_up``. If there are none of that kind,
-        it is the last epoch.
+        """Return the epochs (from 1) that averages cover. They are neither cold nor among the first
+        ``num_warm_up``; if no epoch is left, the last one is taken.
         """
         last = len(self.epoch_s)
         warm = [
@@ -130,10 +128,10 @@ class TrainingState:
     apart (29 bits, less the log of their number). So any order of ranks gives the same sum."""
     early_stopping: EarlyStopping
     total: Callable[[Tensor], Tensor] = torch.clone
-    """Adds a tensor up over all who train together."""
+    """Sums a tensor over all processes that train together."""
     clock: Clock = field(default_factory=Clock)
     epoch: int = 1
-    """The epoch under way, counted from 1; one more than the plan's when all are done."""
+    """The current epoch, from 1; one more than the plan's number when all are done."""
     num_done: int = 0
     """Updates done in it."""
 
@@ -158,18 +156,18 @@ class TrainingState:
 
     def count(self, loss: Tensor, num_samples: int) -> None:
         """Count an update and the mean loss of its samples; does not wait for the device."""
-        # The mean times its samples: the last, shorter batch counts by what it holds.
+        # The mean is multiplied by the batch's samples, because the last batch may be shorter.
         torch.mul(loss, num_samples, out=self.loss_S[self.num_done])
         self.num_done += 1
 
     def next_epoch(self) -> None:
-        """The epoch under way is over, its evaluation too."""
+        """Move on to the next epoch, after the evaluation of this one."""
         self.clock.next_epoch()
         self.epoch += 1
         self.num_done = 0
 
     def reason_to_stop(self) -> str | None:
-        """Why training is over, or None."""
+        """Return why training is over, or None."""
         if reason := self.early_stopping.reason_to_stop():
             return reason
         if self.epoch > self.plan.epochs:
@@ -178,7 +176,7 @@ class TrainingState:
         return None
 
     def mean_loss(self) -> float:
-        """Over this epoch's samples; waits for the device."""
+        """Return the mean loss of this epoch's samples; waits for the device."""
         return self.losses().sum().item() / self.num_samples  # sync
 
     def losses(self) -> Tensor:
@@ -189,7 +187,7 @@ class TrainingState:
         """Raise TrainingError if a loss of this epoch or a weight is not finite; wait for the
         device.
 
-        It names the first update whose loss is not.
+        The message names the first update whose loss is not finite.
         """
         # Ranks sum both the losses and the count of bad weights: all raise, or none.
         loss_S = self.losses()
@@ -200,8 +198,8 @@ class TrainingState:
             raise self._divergence_error(
                 f"the loss became {loss_S[first].item()}", first + 1, model
             )
-        # The two ends of a tensor show all that is infinite or nan in it, without a copy of it.
-        # `aminmax` of an empty tensor is an error.
+        # The minimum and maximum of a tensor show whether anything in it is infinite or nan,
+        # without a copy. `aminmax` of an empty tensor is an error.
         ends = [torch.stack(weight.aminmax()) for weight in model.parameters() if weight.numel()]
         num_bad = (~torch.cat(ends).isfinite()).count_nonzero()
         if bool(self.total(num_bad)):

@@ -29,8 +29,7 @@ class Step:
 
     An update is complete after `finish`.
 
-    Args:
-        average: of the weights, to be evaluated and kept in their place.
+    Args: average: the average of the weights, which is evaluated and kept in their place.
     """
 
     def __init__(
@@ -52,7 +51,8 @@ class Step:
         It is valid until the next call: a replayed step overwrites it.
         """
         assert isinstance(self.model, NeuralModel)
-        # The last update of several ranks may still run, and the loss reads what it writes.
+        # With several ranks, the previous update may still be running, and the loss reads the
+        # parameters that it writes.
         self.finish()
         loss = self._add_gradients(batch)
         group = self.model.updated_by(batch)
@@ -69,7 +69,7 @@ class Step:
         """Set the ``learning_rate`` of the updates that follow, if a schedule gives one."""
         if not settings:
             return
-        # An update of several ranks may still run, with the earlier rate.
+        # With several ranks, the previous update may still be running, with the earlier rate.
         self.finish()
         for one in self.optimizers:
             for group in one.optimizer.param_groups:
@@ -77,7 +77,7 @@ class Step:
                 group["lr"].fill_(settings["learning_rate"])
 
     def finish(self) -> None:
-        """Complete the update under way."""
+        """Complete the running update."""
 
     def use_evaluated_weights(self) -> AbstractContextManager[None]:
         """Give the model the weights that are evaluated and kept, for a block: the averaged ones if
@@ -90,7 +90,7 @@ class Step:
 
     @property
     def begins_cold(self) -> bool:
-        """True if the first epoch takes longer: kernels are compiled on first use."""
+        """Whether the first epoch takes longer, because kernels are compiled on first use."""
         return self.model.device.type == "cuda"
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -154,8 +154,8 @@ class Step:
         return time.perf_counter() - since
 
     def _add_gradients(self, batch: Batch) -> Tensor:
-        # With None, backward hands its gradients over; to zeros it would add them, in one more pass
-        # over all tables.
+        # With None, backward hands over its gradients; with zeros it would add them, in one more
+        # pass over all tables.
         self.model.zero_grad(set_to_none=True)
         with self.precision.products():
             with span("forward"):
@@ -186,7 +186,7 @@ def make_step(
 ) -> Step:
     """Give ``model`` its first weights and the dtype of its products; returns its step.
 
-    ``neural`` makes that of a `NeuralModel`.
+    ``neural`` makes the step of a `NeuralModel`.
     """
     precision = PrecisionPolicy(
         precision=plan.precision, device=model.device, loss_scale=plan.loss_scale

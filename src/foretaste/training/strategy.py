@@ -1,4 +1,4 @@
-"""How a training is carried out: here, by one process.
+"""How a training is carried out: in this module, by one process.
 
 Several processes that train together are another strategy, `foretaste.distributed.strategy.Shared`.
 Training asks a strategy wherever the two differ, and nowhere knows which one it has.
@@ -38,7 +38,7 @@ class Strategy:
     """A training by this process: it has all users, every row of the tables, and writes files."""
 
     hardware: Mapping[str, Any] = {}
-    """What a run records beside the device."""
+    """Facts that a run records beside the device."""
 
     parts: Shards = SINGLE
     """The parts of the model's training."""
@@ -47,7 +47,7 @@ class Strategy:
     """Ranks the held-out users."""
 
     is_main = True
-    """This process writes files and shows what happens."""
+    """Whether this process writes files and shows the training."""
 
     num_processes_here = 1
     """Processes of this training that share the memory of this machine."""
@@ -61,7 +61,7 @@ class Strategy:
         return resolve_device(name)
 
     def check_alike(self, facts: Mapping[str, Any]) -> None:
-        """RankError where JSON values differ among those who train."""
+        """Raise RankError if JSON values differ among the processes that train."""
 
     def on_main(self, action: Callable[[], Value]) -> Value:
         """Return the JSON value of ``action``, which one of the ranks does."""
@@ -87,13 +87,13 @@ class Strategy:
     ) -> tuple[Batches, Step]:
         """Return the batches of a plan, and the update by one; gives ``model`` its first
         weights."""
-        # Asked before the batches are made, which it pads, and again once the size is known that a
-        # full batch has.
+        # This is asked before the batches are made, because recording pads them, and again once the
+        # size of a full batch is known.
         padded = is_recorded(model, plan, plan.batch_size)
         batches = model.make_batches(
             histories, batch_size=plan.batch_size, seed=plan.seed, padded=padded
         )
-        num_samples = batches.samples_per_batch  # fewer, if there are not that many
+        num_samples = batches.samples_per_batch  # fewer if the data have fewer samples
         if not is_recorded(model, plan, num_samples):
             return batches, make_step(model, plan)
         recorder = CudaGraphRecorder(model.device)
@@ -101,7 +101,7 @@ class Strategy:
         return batches, make_step(model, plan, recorded)
 
     def barrier(self) -> None:
-        """Wait until all who train have come here."""
+        """Wait until all processes of the training have come here."""
 
     def broadcast(self, value: float) -> float:
         """Return the value that decides for all ranks."""
@@ -126,7 +126,7 @@ def strategy_here() -> AbstractContextManager[Strategy]:
 
     Raises what `foretaste.distributed.launch.join_ranks` raises.
     """
-    # The one place where training looks at other processes.
+    # This is the only place where training looks for other processes.
     from foretaste.distributed.strategy import strategy_of_ranks
 
     return strategy_of_ranks()

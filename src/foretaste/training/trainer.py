@@ -51,9 +51,9 @@ def make_trainer(
     model has epochs; with ``fitted``, a model of these settings that is fitted to the training part
     already.
 
-    Raises TrainingError where there is nothing to learn from, UnsupportedError where the model
-    would not fit the machine, SettingError where the device is not there, RankError where ranks
-    found other settings, or have other devices.
+    Raises TrainingError if there is nothing to learn from, UnsupportedError if the model would not
+    fit the machine, SettingError if the device is not there, and RankError if ranks found other
+    settings or have other devices.
     """
     if dataset.manifest.num_interactions == 0:
         raise TrainingError(f"{dataset.name}: the training part is empty, nothing to learn from")
@@ -68,7 +68,7 @@ def make_trainer(
         dataset.manifest.num_items, dataset.manifest.num_listed_items
     )
     users = strategy.users(model_config.parallel, dataset.user_bounds)
-    # If users are shared out, no process reads the interactions of the others' users.
+    # If users are shared among processes, each reads only the interactions of its own users.
     own = range(num_users) if users is None else users
     trained = dataset.train_part(own, order=model_config.uses_order).within(num_items)
     histories = to_device(trained, device)
@@ -100,7 +100,7 @@ class Trainer(ABC):
     """Trains a model on a dataset; `make_trainer` makes the one that suits the model."""
 
     _num_copies = 1
-    """Files as large as the weights that the run has at the same time."""
+    """Number of files as large as the weights that the run has at the same time."""
 
     def __init__(
         self,
@@ -139,14 +139,14 @@ class Trainer(ABC):
         the weights, and the callback is told from the start to the summary.
 
         Raises Interrupted, a KeyboardInterrupt, once the state was saved after Ctrl-C, SIGTERM or
-        SIGHUP; RunError, with the run as it was, where its saved state does not fit.
+        SIGHUP; RunError, with the run as it was, if its saved state does not fit.
         """
 
     @contextmanager
     def _open_logs(
         self, run: Run, callback: Callback
     ) -> Iterator[tuple[Validation, Callback, Interruption]]:
-        """Write the logs and note signals within."""
+        """Write the logs and note signals while the block runs."""
         writes, request = self.strategy.is_main, self.request
         with (
             self.strategy.interruption(run.place) as interruption,
@@ -190,8 +190,8 @@ class Trainer(ABC):
         )
 
     def _order(self, histories: HistoryTensors) -> str | None:
-        """Return a line on what the order cannot tell; None if the model ignores it, or it tells
-        all."""
+        """Return a line on the limits of the order; None if the model ignores the order, or it has
+        no limits."""
         if not self.model.config.uses_order:
             return None
         doubts = [self.dataset.manifest.notes.get("ties")]
@@ -229,7 +229,7 @@ class Trainer(ABC):
         num_warm_up: int = 0,
         **own: Any,
     ) -> TrainingSummary:
-        """Return the final numbers, once the weights kept are evaluated on the test part."""
+        """Evaluate the kept weights on the test part; returns the final numbers."""
         self.model.eval()
         test = validation.final
         if test is None and (test := validation.test()) is not None:
@@ -301,10 +301,9 @@ class EpochTrainer(Trainer):
         return record
 
     def _restore(self, run: Run, checkpoints: Checkpoints) -> tuple[bool, str | None]:
-        """Go to the saved state of the run, else to the beginning, and its log too.
-
-        Returns True if there was a saved state, and the position, for people, of the resume. The
-        run keeps its files until all that may not fit does.
+        """Restore the saved state of the run and cut its log to it; without one, begin. Returns
+        True if there was a saved state, and the position from which the training resumes, for
+        people. The run keeps its files until everything is known to fit.
         """
         if checkpoints.load():
             alone = {"num_ranks": 1}
@@ -355,13 +354,13 @@ class EpochTrainer(Trainer):
                 try:
                     reason = fit(self.step, self.batches, state, hooks, callbacks)
                 except Interrupted:
-                    # Between two updates, or in a ranking: all its updates are counted, so it is
-                    # done again.
+                    # The signal came between two updates or in a ranking. All updates are counted,
+                    # so the ranking is done again.
                     checkpoints.save()
                     raise
-                # With this state a run that is killed while it is tested has no epoch to do again.
+                # With this state, a run that is killed during the test repeats no epoch.
                 checkpoints.save()
-                # The memory has the weights of the last epoch, the file the best epoch's.
+                # Memory has the weights of the last epoch, the file those of the best epoch.
                 self.model.load_state_dict(checkpoints.read_weights(self.model))
                 # The summary is in the log before the state goes: a kill in between leaves a run
                 # that is finished, and `resume` removes the state.
@@ -372,7 +371,8 @@ class EpochTrainer(Trainer):
     def _restore_position(
         self, run: Run, validation: Validation, checkpoints: Checkpoints
     ) -> TrainingStart:
-        """Go to where the run was; returns the event of the training that begins or resumes."""
+        """Restore the position of the run; returns the event of the training that begins or
+        resumes."""
         is_resumed, resumed_at = self._restore(run, checkpoints)
         size = training_size(self.dataset.manifest)
         return self._start(
@@ -417,7 +417,7 @@ class EpochTrainer(Trainer):
 
 
 class OnePassTrainer(Trainer):
-    """Fits a model at once; a composed one gets the models of its runs first."""
+    """Fits a model in one pass; a composed model gets the models of its runs first."""
 
     model: ClosedFormModel
 

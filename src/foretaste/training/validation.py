@@ -78,7 +78,7 @@ class Validation:
             return self._selected
         lengths = TEST_LENGTHS if self._is_final else ()
         kind, length = parse_metric(self.metric)
-        # Lists cost as much again as ranks, or more.
+        # Lists cost at least as much as ranks.
         coverage = kind == "coverage"
         self._selected = self._evaluate(self._validation_part, (*lengths, length), coverage)
         return self._selected
@@ -149,7 +149,7 @@ class Validation:
         def value() -> float:
             evaluation = self.select()
             value = self.strategy.broadcast(evaluation[self.metric])
-            found.setdefault(value, evaluation)  # of equal ones the first is kept
+            found.setdefault(value, evaluation)  # the first of equal evaluations is kept
             return value
 
         chosen, best = self.model.choose_fold_in(value, best_value)
@@ -176,7 +176,7 @@ class Validation:
 
     @cached_property
     def _test_part(self) -> HeldOut:
-        """Everyone in the test part, read at the end."""
+        """All users of the test part, read at the end."""
         return self._heldout("test")
 
     def _heldout(self, split: Split) -> HeldOut:

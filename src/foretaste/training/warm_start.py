@@ -1,8 +1,8 @@
 """First weights from other runs, their users and items matched by id.
 
-Rows of users and items that a run knows are copied. New ones keep the first weights of their seed,
-as in a training from nothing. Rows that are gone are counted. All other weights are copied whole.
-The optimizer starts from nothing.
+Rows of users and items that a run knows are copied. New users and items keep the weights that the
+seed gives, as in a training from nothing. Users and items that the new data lack are counted. All
+other weights are copied whole. The optimizer starts from nothing.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from foretaste.training.request import SAME, TrainRequest
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Match:
-    """Rows of a new table in an old one."""
+    """The rows of a new table, matched with the rows of an old one."""
 
     row_N: NDArray[np.int64]
     """The old row of each new one; -1 if there is none."""
     num_gone: int
-    """Old rows that are in the new table no more."""
+    """Number of old rows that the new table lacks."""
 
     @classmethod
     def of(cls, new: IdTable, num_new: int, old: IdTable, num_old: int) -> Match:
@@ -60,7 +60,7 @@ class Match:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Origin:
-    """A run whose weights are a training's first."""
+    """A run that gives the first weights of a training."""
 
     run: Run
     weights: dict[str, Tensor]
@@ -97,10 +97,9 @@ class Origin:
         return cls(run=run, weights=weights.tensors, digest=weights.digest, matches=matches)
 
     def check_sizes(self, model: IterativeModel, begin: tuple[str, ...]) -> None:
-        """SettingError if the run has another `architecture`, or parameters of other shapes.
-
-        Parameters count whose names start with one of ``begin``. The numbers of users and items may
-        differ.
+        """Raise SettingError if the run has another `architecture`, or parameters of other shapes.
+        Only parameters whose names start with one of ``begin`` count. The numbers of users and
+        items may differ.
         """
         theirs, ours = model_config(self.run.config, self.run.path / CONFIG), model.config
         both = [name for name in theirs.architecture if hasattr(ours, name)]
@@ -108,7 +107,7 @@ class Origin:
         buffers = dict(model.named_buffers())
         found, expected = (
             {
-                # Without the number of rows, where rows are users or items.
+                # The shapes leave out the number of rows if rows are users or items.
                 name: list(tensor.shape)[0 if self._match(model, name) is None else 1 :]
                 for name, tensor in tensors
                 if name.startswith(begin) and tensor.shape[1:].numel() and name not in buffers
@@ -117,7 +116,7 @@ class Origin:
         )
         names = sorted({*found, *expected})
         shapes = _differing({name: (found.get(name), expected.get(name)) for name in names})
-        # A model may name no settings that its sizes come from: then its parameters are named.
+        # A model may name no settings that decide its sizes: then the message names its parameters.
         if sizes := settings or shapes:
             raise SettingError(
                 f"{self.run.path} has other sizes than this {model.name}: {', '.join(sizes)}; give "
@@ -168,7 +167,8 @@ class Origin:
                 parameter[new_row] = weight[old_row].to(model.device)
 
     def _match(self, model: IterativeModel, name: str) -> Match | None:
-        """Return the match of a parameter's rows; None where they are no users, items or values."""
+        """Return the match of a parameter's rows; None if its rows are no users, items or
+        values."""
         kinds = [kind for kind, names in _rows_by_kind(model).items() if name in names]
         return self.matches[kinds[0]] if kinds else None
 
@@ -180,8 +180,8 @@ def take_first_weights(
 
     ``begun`` is the record of a training that has begun with them before, or empty. Returns the
     record for ``config.json`` and, by run, how many users and items were found there, are new, or
-    are gone. Raises SettingError where a run does not fit the model, RunError where it has no
-    weights or others than before.
+    are gone. Raises SettingError if a run does not fit the model, RunError if it has no weights, or
+    other weights than before.
     """
     origins = {
         role: Origin.open(Run.open(path), model.name if role == SAME else role, model, dataset)
@@ -196,7 +196,7 @@ def take_first_weights(
             )
         origin.check_scores(model, role)
         origin.check_sizes(model, _prefixes(model, role))
-    # Everything is checked before the first weight is replaced.
+    # Check everything before replacing the first weight.
     for role, origin in origins.items():
         origin.copy(model, _prefixes(model, role))
     if (pretraining := request.pretraining) is not None:
@@ -227,8 +227,8 @@ def record_of_start(request: TrainRequest) -> dict[str, Any]:
 
 
 def weights_of_start(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a record of first weights is compared by: the weights, wherever their runs
-    are."""
+    """Return the part of a record of first weights that comparisons use: the weights, wherever
+    their runs are."""
     return {
         f"the start ({role})": one["weights_sha256"][:12] if isinstance(one, Mapping) else one
         for role, one in record.items()
@@ -246,7 +246,7 @@ def _prefixes(model: IterativeModel, role: str) -> tuple[str, ...]:
 
 
 def _differing(sizes: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    """Return words for each size, of a run and of a model, that is not the same in both."""
+    """Describe each size that differs between a run and a model."""
     return [
         f"{name} is {_format_sizes(there)} there and {_format_sizes(here)} here"
         for name, (there, here) in sizes.items()
