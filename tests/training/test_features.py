@@ -57,7 +57,7 @@ def test_twice_the_users_and_twice_their_numbers_give_equal_scores(
         pytest.skip("it has neighbours alone")
     config = resolve_sizes(kind(neighbors=neighbors), old_items)
     request = TrainRequest.of(name, old_items)
-    once = Search(request, old_items, device, lambda *_: None).whole.histories
+    once = Search(request, old_items, device, lambda *_: None).all_data.histories
     twice = HistoryTensors(
         torch.cat((once.offsets, once.offsets[1:] + once.offsets[-1])),
         once.item_index.repeat(2),

@@ -225,7 +225,7 @@ def test_epochs_that_compiled_are_left_out_of_averages() -> None:
     assert clock.averaged_epochs(2) == [4]
     without = Clock(epoch_s=[9, 2], evaluate_s={"1": 6, "test": 4}, cold_epochs=[1]).times(6, 0)
     assert without["min_evaluation_s"] == 6
-    assert clock.until(3) == 7 + 9 + 2 + 8 + 6 + 5
+    assert clock.elapsed_until(3) == 7 + 9 + 2 + 8 + 6 + 5
     assert Clock(epoch_s=[9], cold_epochs=[1]).averaged_epochs(0) == [1]
 
 

@@ -145,7 +145,7 @@ def searching(dataset: Dataset, name: str) -> Search:
 def test_large_data_are_sampled(dataset: Dataset, half: int, name: str) -> None:
     """Users outside the sample have no row, and choose as new users."""
     search = searching(dataset, name)
-    sample, whole = search.sample, search.whole
+    sample, whole = search.sample, search.all_data
     assert abs(sample.histories.item_index.numel() - half) < half / 4
     assert sample.share == sample.histories.item_index.numel() / dataset.manifest.num_interactions
     assert (whole.share, len(whole.histories)) == (1.0, dataset.manifest.num_train_users)
@@ -180,7 +180,7 @@ def test_a_sample_has_its_weights(table: pa.Table, half: int, tmp_path: Path) ->
 def test_settings_in_users_are_scaled_to_the_sample(dataset: Dataset, half: int) -> None:
     search = searching(dataset, "ease")
     config = resolve_sizes(search.asked, dataset)
-    for part in (search.sample, search.whole):
+    for part in (search.sample, search.all_data):
         (model,) = search._fitted(config, part)
         assert model.config.l2 == 200.0 * part.share
         assert (model.config.dropout, model.num_users) == (0.5, len(part.histories))
