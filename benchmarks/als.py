@@ -20,8 +20,9 @@ import numpy as np
 import torch
 
 from foretaste._util.system import peak_of_process
-from foretaste.bench.session import load_histories, parse_shape
+from foretaste.bench.session import parse_shape
 from foretaste.data.histories import Histories
+from foretaste.data.synthetic import generate_histories
 from foretaste.evaluation.ranking import to_device
 from foretaste.models.ials.config import IALSConfig
 from foretaste.models.ials.model import IALS
@@ -60,7 +61,7 @@ def peer_sweep(histories: Histories, factors: int) -> Callable[[], None]:
 def measure(shape: str, factors: int, repeats: int, with_peer: bool) -> list[dict[str, Any]]:
     """A row for each side: the seconds of each sweep, of the clock and of the processor in all
     threads, and the median of theirs to ours by turn, of the processor's."""
-    histories = load_histories(parse_shape(shape, "ials"), None)
+    histories = generate_histories(parse_shape(shape, "ials"))
     sweeps = {"ours": our_sweep(histories, factors)}
     if with_peer:
         sweeps["implicit"] = peer_sweep(histories, factors)

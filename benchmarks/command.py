@@ -13,6 +13,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from benchmarks.session import CachedSession
+from benchmarks.show import HEADINGS
 from foretaste import host
 from foretaste._util.terminal import exit_with_status
 from foretaste.bench.config import BenchConfig
@@ -38,15 +40,16 @@ def run(
         host.keep_freed_memory()
         values = vars(parser(name, options).parse_args(tokens))
         model = values["model"]
-        with Session.of_ranks(
+        with CachedSession.of_ranks(
             name,
             _settings(config_class(model), values),
             _settings(options[model], values),
             log=lambda line: print(line, file=sys.stderr, flush=True),
+            cache=values.get("data_cache"),
         ) as session:
             measure(session, session.options)
         if session.ranks.is_first:
-            print(f"\n{table_of(session.rows).to_markdown()}")
+            print(f"\n{table_of(session.rows, HEADINGS).to_markdown()}")
 
 
 def parser(name: str, options: Options) -> argparse.ArgumentParser:
@@ -57,6 +60,7 @@ def parser(name: str, options: Options) -> argparse.ArgumentParser:
     models = made.add_subparsers(dest="model", required=True)
     for model, kind in options.items():
         command = models.add_parser(model, argument_default=argparse.SUPPRESS)
+        command.add_argument("--data-cache", type=Path, help="keep generated data in this folder")
         for settings in (kind, config_class(model)):
             hints = get_type_hints(settings)
             for field in fields(settings):

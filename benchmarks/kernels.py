@@ -10,18 +10,18 @@ from dataclasses import replace
 from typing import get_args
 
 from benchmarks.command import run
-from foretaste.bench.config import TrainBench
+from benchmarks.session import TrainSteps, training_cases
 from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
-from foretaste.bench.train import CLOCKS, measure_training, training_cases
+from foretaste.bench.train import CLOCKS, measure_training
 from foretaste.errors import SettingError, UnsupportedError
 from foretaste.models.base import Implementation
 
 NAME = "kernels"
-OPTIONS = dict.fromkeys(("neumf", "vae"), TrainBench)
+OPTIONS = dict.fromkeys(("neumf", "vae"), TrainSteps)
 
 
-def measure(session: Session, options: TrainBench) -> None:
+def measure(session: Session, options: TrainSteps) -> None:
     """Measure training with each form that passes its check here, and log the fastest one's option.
 
     SettingError on a CPU, which has one form.

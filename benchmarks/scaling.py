@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.command import run
+from benchmarks.session import CachedSession, needed_part
 from foretaste._util.formatting import memory
 from foretaste._util.settings import Count, setting_error
 from foretaste.bench.config import BenchConfig, Counts
 from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
-from foretaste.bench.train import CLOCKS, default_batch_size, measure_training, needed_part
+from foretaste.bench.train import CLOCKS, default_batch_size, measure_training
 from foretaste.models.memory import free_on
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.vae.config import VAEConfig
@@ -107,7 +108,8 @@ def _cases(
 
     def grown(model: Any, num_users: int, num_items: int, num_interactions: int) -> Session:
         shape = f"{num_users}x{num_items}x{num_interactions}"
-        return Session(NAME, model, replace(options, shape=shape))
+        cache = session.cache if isinstance(session, CachedSession) else None
+        return CachedSession(NAME, model, replace(options, shape=shape), cache=cache)
 
     if isinstance(options, VAEScaling):
         assert isinstance(model, VAEConfig)

@@ -10,8 +10,29 @@ from pathlib import Path
 
 from foretaste._util.formatting import compact
 from foretaste._util.terminal import exit_with_status
-from foretaste.bench.rows import HEADINGS, Row, Table, cell
+from foretaste.bench.rows import HEADINGS as OF_COMMANDS
+from foretaste.bench.rows import Row, Table, cell
 from foretaste.errors import SettingError
+
+HEADINGS = {
+    **{name: name for name in ("case", "seed", "threads", "metric", "target", "candidates")},
+    "dataset": "data",
+    "num_users": "users",
+    "factor": "times",
+    **{name: name for name in ("grown", "items", "width", "chunk", "compiled")},
+    **OF_COMMANDS,
+    "pairs_per_s": "pairs/s",
+    "times_plain": "× plain",
+    "seconds": "time",
+    "us_per_sample": "per sample",
+    "us_per_user": "per user",
+    "negatives_share": "negatives",
+    "reached": "reached",
+    "epochs": "epochs",
+    "train_s": "training",
+    "left_out": "left out",
+}
+"""Columns of a table, in order."""
 
 
 def main(tokens: Sequence[str] | None = None) -> None:

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 import torch
 
 from benchmarks.leaderboard import copy_gb_per_s
+from benchmarks.session import needed_part
 from foretaste._util.terminal import exit_with_status
 from foretaste.bench.config import TrainBench
 from foretaste.bench.session import Session
-from foretaste.bench.train import measure_training, needed_part
+from foretaste.bench.train import measure_training
 from foretaste.data.histories import Histories
 from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.models.vae.config import VAEConfig

@@ -11,12 +11,12 @@ import torch
 
 from benchmarks.command import PLAIN, add_ratio, run
 from benchmarks.plain_process import PlainCase, PlainProcess
+from benchmarks.session import TrainSteps, training_cases
 from foretaste._util.settings import Count
-from foretaste.bench.config import TrainBench
 from foretaste.bench.measure import time_call
 from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
-from foretaste.bench.train import CLOCKS, measure_training, training_cases
+from foretaste.bench.train import CLOCKS, measure_training
 from foretaste.data.histories import Histories
 from foretaste.evaluation.ranking import to_device
 from foretaste.models.neumf.config import NeuMFConfig
@@ -32,7 +32,7 @@ _PLAIN_CLOCKS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainComparison(TrainBench):
+class TrainComparison(TrainSteps):
     """Options of `foretaste bench train`, and of the plain loop."""
 
     plain_precision: Literal["fp32", "bf16"] = "fp32"

@@ -6,11 +6,11 @@ torchrun --nproc-per-node 8 -m -- benchmarks.train_ranks neumf --precision bf16
 from __future__ import annotations
 
 from benchmarks.command import run
-from foretaste.bench.config import TrainBench
+from benchmarks.session import TrainSteps
 from foretaste.bench.train import bench_train
 
 NAME = "train-ranks"
-OPTIONS: dict[str, type[TrainBench]] = {"neumf": TrainBench, "vae": TrainBench}
+OPTIONS: dict[str, type[TrainSteps]] = {"neumf": TrainSteps, "vae": TrainSteps}
 measure = bench_train
 
 

@@ -12,7 +12,7 @@ NEUMF = "--factors 4 --layers 8 8 4"
 
 
 def test_bench_train_prints_its_table_last(tmp_path: Path) -> None:
-    line = f"bench train neumf {TINY} {NEUMF} --batch-size 100 50 --precision fp32 bf16 --steps 1"
+    line = f"bench train neumf {TINY} {NEUMF} --batch-size 100 50 --precision fp32 bf16"
     done = call(*line.split(), "--output", tmp_path / "rows.jsonl")
     assert done.status == 0, done.err
     lines = done.out.strip().splitlines()

@@ -19,7 +19,7 @@ from tests.ranks import run_ranks
 
 
 def trained(ranks: Ranks, output: Path) -> list[Row]:
-    config = TrainBench(**COMMON, batch_size=(40,), steps=2, output=output)
+    config = TrainBench(**COMMON, batch_size=(40,), output=output)
     session = Session("train", MODELS["vae"], config, ranks=ranks)
     bench_train(session, config)
     return session.rows

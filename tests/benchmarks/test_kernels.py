@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from benchmarks import kernels
-from foretaste.bench.config import TrainBench
+from benchmarks.session import TrainSteps
 from foretaste.bench.session import Session
 from foretaste.errors import SettingError, UnsupportedError
 from foretaste.models.neumf.config import NeuMFConfig
 
-OPTIONS = TrainBench(
+OPTIONS = TrainSteps(
     shape="60x40x500", device="cpu", repeats=1, warmup=0, batch_size=(64, 128), steps=2
 )
 MODEL = NeuMFConfig(factors=4, layers=(8, 4))

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from benchmarks import inference, rank_all, recommend, scaling, target, train
+from benchmarks.session import CachedSession
 from benchmarks.show import summary
 from foretaste.bench.config import InferenceBench, RecommendBench
-from foretaste.bench.session import Session
 from tests.bench.rows import COMMON, FAST, MODELS, SHAPE, check_rows, check_spread
 
 SCALING: dict[str, Any] = {"device": "cpu", "repeats": 1, "precision": ("fp32", "bf16")}
 
 
-def run(module: Any, model: str, options: Any, log: Any = None, **settings: Any) -> Session:
+def run(module: Any, model: str, options: Any, log: Any = None, **settings: Any) -> CachedSession:
     more = {} if log is None else {"log": log}
-    session = Session(module.NAME, replace(MODELS[model], **settings), options, **more)
+    session = CachedSession(module.NAME, replace(MODELS[model], **settings), options, **more)
     module.measure(session, options)
     return session
 

@@ -11,9 +11,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from benchmarks.session import training_cases
 from foretaste.bench.config import TrainBench
 from foretaste.bench.session import Session
-from foretaste.bench.train import Training, training_cases
+from foretaste.bench.train import Training
 from foretaste.distributed.collectives import ALONE, Ranks
 from tests.bench.rows import MODELS, SHAPE
 

@@ -39,9 +39,6 @@ class BenchConfig:
     output: Path | None = None
     """File to which one JSON object per measurement is appended."""
 
-    data_cache: Path | None = None
-    """Directory in which generated data are kept for the next benchmark."""
-
     def __post_init__(self) -> None:
         check_settings(self)
 
@@ -56,9 +53,6 @@ class TrainBench(BenchConfig):
     batch_size: Counts = ()
     """Samples (neumf) or users (vae) per update, one size after the other. Default: the
     reference's sizes on a GPU (1,048,576; 24,576), 65,536 and 500 on a CPU."""
-
-    steps: Count | None = None
-    """Updates in a measurement, on a part of the data of that size; by default a whole epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)

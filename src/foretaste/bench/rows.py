@@ -27,41 +27,18 @@ COMMIT_VARIABLE = "FORETASTE_COMMIT"
 _PACKAGES = ("torch", "numpy", "triton", "pyarrow")
 
 HEADINGS = {
-    "case": "case",
-    "dataset": "data",
-    "seed": "seed",
     "ranks": "ranks",
-    "threads": "threads",
     "batch_per_rank": "batch a rank",
     "precision": "precision",
     "kernels": "kernels",
     "batch_size": "batch",
     "users": "of",
-    "num_users": "users",
     "history_length": "items each",
-    "grown": "grown",
-    "factor": "times",
-    "items": "items",
-    "width": "width",
-    "metric": "metric",
-    "target": "target",
-    "candidates": "candidates",
-    "chunk": "chunk",
-    "compiled": "compiled",
     "samples_per_s": "samples/s",
     "users_per_s": "users/s",
-    "pairs_per_s": "pairs/s",
-    "times_plain": "× plain",
     "strong_scaling": "strong scaling",
     "weak_scaling": "weak scaling",
     "epoch_s": "epoch",
-    "seconds": "time",
-    "us_per_sample": "per sample",
-    "us_per_user": "per user",
-    "negatives_share": "negatives",
-    "reached": "reached",
-    "epochs": "epochs",
-    "train_s": "training",
     "average": "average",
     "p90": "p90",
     "p95": "p95",
@@ -71,9 +48,8 @@ HEADINGS = {
     "compile_s": "compile",
     "warmup_s": "warm-up",
     "first_call_s": "first call",
-    "left_out": "left out",
 }
-"""Columns of tables in order; the measurements in ``benchmarks/`` use them too."""
+"""Columns of a table, in order."""
 
 _MILLISECONDS = frozenset({"average", "p90", "p95", "p99"})
 
@@ -151,13 +127,13 @@ class Table:
         return "\n".join([f"**{self.title}**", "", *lines])
 
 
-def table_of(rows: Sequence[Row]) -> Table:
+def table_of(rows: Sequence[Row], headings: Mapping[str, str] = HEADINGS) -> Table:
     """Return the table of the rows of one benchmark, in their order, without empty columns."""
     values = [{**row.case, **row.measured, **row.measured.get("latency_ms", {})} for row in rows]
-    names = [name for name in HEADINGS if any(name in of_row for of_row in values)]
+    names = [name for name in headings if any(name in of_row for of_row in values)]
     return Table(
         f"{rows[0].benchmark} {rows[0].model}",
-        ("side", *(HEADINGS[name] for name in names)),
+        ("side", *(headings[name] for name in names)),
         tuple(
             (row.side, *(cell(name, of_row.get(name)) for name in names))
             for row, of_row in zip(rows, values, strict=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +10,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from foretaste._util.documents import Document
@@ -30,6 +28,7 @@ from foretaste.models.base import NeuralModel
 from foretaste.models.config import ModelConfig, TrainingSize
 from foretaste.models.memory import check_model_fits
 from foretaste.models.registry import (
+    MODELS,
     Definition,
     build_model,
     config_class,
@@ -41,9 +40,6 @@ from foretaste.training.config import TrainingConfig
 
 Log = Callable[[str], None]
 """Function that gets a line on the present step."""
-
-MEASURED = ("neumf", "vae", "sasrec", "slist")
-"""Models of which something is measured, the last two by programs of a clone alone."""
 
 NAMED_SHAPES = {
     "ml-100k": (943, 1_682, 100_000),
@@ -65,9 +61,6 @@ _REFERENCE = {
     "vae": {"learning_rate": 0.004, "beta1": 0.9, "beta2": 0.9},
 }
 """The reference's optimizer settings; they do not affect speed."""
-
-_FILE_OPTIONS = ("output", "data_cache")
-"""Options with files of this machine, which do not affect the measurement."""
 
 
 def parse_shape(text: str, model: str) -> GenerateConfig:
@@ -97,36 +90,6 @@ def shape_of(num_users: int, num_items: int, num_interactions: int) -> GenerateC
     )
 
 
-def load_histories(shape: GenerateConfig, cache: Path | None = None) -> Histories:
-    """Return generated histories of that shape, kept in the directory ``cache`` if given."""
-    if cache is None:
-        return generate_histories(shape)
-    name = f"{shape.num_users}x{shape.num_items}x{shape.num_interactions}-seed{shape.seed}.npz"
-    path = cache / name
-    if not path.is_file():
-        histories = generate_histories(shape)
-        with _writing("data_cache", cache):
-            cache.mkdir(parents=True, exist_ok=True)
-            unfinished = path.with_name(f".{os.getpid()}-{name}")
-            np.savez(unfinished, offsets=histories.offsets, item_index=histories.item_index)
-            unfinished.replace(path)
-    with np.load(path) as arrays:
-        return Histories(
-            offsets=arrays["offsets"], item_index=arrays["item_index"], num_items=shape.num_items
-        )
-
-
-@contextmanager
-def _writing(option: str, path: Path) -> Iterator[None]:
-    """Raise SettingError with the option if ``path`` cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise SettingError(
-            f"{option} {path} {unwritable_message(error, 'name another')}"
-        ) from error
-
-
 class Session:
     """One benchmark of one model: its device, its shape of data, and the measured rows.
 
@@ -143,7 +106,7 @@ class Session:
         ranks: Ranks = ALONE,
     ) -> None:
         self.benchmark = benchmark
-        self.name = next(name for name in MEASURED if isinstance(model, config_class(name)))
+        self.name = next(name for name in MODELS if isinstance(model, config_class(name)))
         self.options = options
         self.shape = parse_shape(options.shape, self.name)
         self.model = model.resolved(self.shape.num_items)
@@ -170,7 +133,11 @@ class Session:
     def histories(self) -> Histories:
         """Return generated data of the session's shape."""
         self.log(f"generating {self.shape.num_interactions:,} interactions")
-        return load_histories(self.shape, self.options.data_cache)
+        return generate_histories(self.shape)
+
+    def part(self, histories: Histories, batch_size: int) -> Histories:
+        """Return the part of the data that a training measures: all of them."""
+        return histories
 
     def build(
         self, histories: Histories, users: range | None = None, num_users: int | None = None
@@ -241,12 +208,16 @@ class Session:
         options = {
             name: str(value) if isinstance(value, Path) else value
             for name, value in asdict(self.options).items()
-            if name not in _FILE_OPTIONS
+            if name != "output"
         }
         document = asdict(row) | {"shape": asdict(self.shape) if shape is None else shape}
         document |= self._environment | {"settings": asdict(self.model), "options": options}
         output = self.options.output
-        with _writing("output", output):
+        try:
             output.parent.mkdir(parents=True, exist_ok=True)
             with output.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(document, allow_nan=False) + "\n")
+        except OSError as error:
+            raise SettingError(
+                f"output {output} {unwritable_message(error, 'name another')}"
+            ) from error

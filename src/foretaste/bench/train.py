@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
 import torch
 
 from foretaste._util.documents import Document
@@ -20,7 +18,6 @@ from foretaste.distributed.collectives import ALONE, Ranks
 from foretaste.distributed.strategy import strategy_of
 from foretaste.evaluation.ranking import to_device
 from foretaste.evaluation.result import Evaluation
-from foretaste.models.neumf.config import NeuMFConfig
 from foretaste.training.auto import TrainingPlan
 from foretaste.training.callbacks import Callback, EpochReport
 from foretaste.training.loop import Hooks, fit
@@ -57,8 +54,8 @@ def bench_train(session: Session, options: TrainBench) -> None:
         found, epochs = measure_training(session, *case, options.warmup, ranks=ranks)
         return found, epochs.as_numbers(session.unit)
 
-    for batch_size, precision in _cases(session, options):
-        case = _training_case(session, options, histories, batch_size, precision)
+    for batch_size, precision in cases_of(session, options):
+        case = training_case(session, options, histories, batch_size, precision)
         # The other ranks wait meanwhile: the first rank has the machine for itself.
         found, alone = ranks.run_on_first(partial(measured, case, ALONE))
         if ranks.size == 1:
@@ -69,7 +66,7 @@ def bench_train(session: Session, options: TrainBench) -> None:
         for scaling in SCALINGS:
             session.log(f"{scaling.replace('_', ' ')} on {ranks.size} ranks")
             size = batch_size * (ranks.size if scaling == "weak_scaling" else 1)
-            case = _training_case(session, options, histories, size, precision)
+            case = training_case(session, options, histories, size, precision)
             found, numbers = measured(case, ranks)
             found |= {"ranks": ranks.size, "batch_per_rank": size // ranks.size}
             numbers[scaling] = numbers[rate]["median"] / alone[rate]["median"]
@@ -80,23 +77,18 @@ Case = tuple[Histories, TrainingPlan]
 """The data and the plan of a training."""
 
 
-def training_cases(session: Session, options: TrainBench) -> Iterator[Case]:
-    """Yield the data and plan of each batch size and precision, in turn."""
-    histories = session.histories()
-    for batch_size, precision in _cases(session, options):
-        yield _training_case(session, options, histories, batch_size, precision)
-
-
-def _cases(session: Session, options: TrainBench) -> Iterator[tuple[int, str]]:
+def cases_of(session: Session, options: TrainBench) -> Iterator[tuple[int, str]]:
+    """Yield each batch size and precision, in turn."""
     for batch_size in options.batch_size or (default_batch_size(session),):
         for precision in options.precision:
             yield batch_size, precision
 
 
-def _training_case(
+def training_case(
     session: Session, options: TrainBench, histories: Histories, batch_size: int, precision: str
 ) -> Case:
-    part = needed_part(session, histories, batch_size, options.steps)
+    """Return the data and the plan of a training."""
+    part = session.part(histories, batch_size)
     epochs = options.warmup + options.repeats
     plan = session.plan(precision, batch_size, epochs)
     session.log(f"training in {plan.precision}, {batch_size:,} {session.unit} a batch")
@@ -106,51 +98,6 @@ def _training_case(
 def default_batch_size(session: Session) -> int:
     """Return the reference's batch size on a GPU; on a CPU one that suits two cores."""
     return _BATCH_SIZES[session.name, session.device.type]
-
-
-def needed_part(
-    session: Session, histories: Histories, batch_size: int, steps: int | None
-) -> Histories:
-    """Return a part of the data for ``steps`` updates; all data for None."""
-    model, seed = session.model, session.options.seed
-    if steps is None:
-        return histories
-    if not isinstance(model, NeuMFConfig):
-        return keep_users(histories, steps * batch_size, seed)
-    per_row = 1 + model.num_negatives
-    grouped = model.batch_layout == "grouped"
-    rows_per_batch = max(1, batch_size // per_row) if grouped else math.ceil(batch_size / per_row)
-    return keep_interactions(histories, steps * rows_per_batch, seed)
-
-
-def keep_interactions(histories: Histories, num_interactions: int, seed: int) -> Histories:
-    """Return histories with ``num_interactions``, of random users; the rows of other users are
-    empty.
-
-    Users keep their indexes, so an epoch is short and the tables have full size. The last chosen
-    user may lose the end of the history.
-    """
-    if num_interactions >= histories.num_interactions:
-        return histories
-    lengths = histories.lengths()
-    order = np.random.default_rng(seed).permutation(histories.num_users)
-    room = num_interactions - (np.cumsum(lengths[order]) - lengths[order])
-    kept = np.zeros_like(lengths)
-    kept[order] = np.clip(room, 0, lengths[order])
-    position = np.arange(histories.num_interactions) - np.repeat(histories.offsets[:-1], lengths)
-    return Histories(
-        offsets=np.concatenate(([0], np.cumsum(kept))),
-        item_index=histories.item_index[position < np.repeat(kept, lengths)],
-        num_items=histories.num_items,
-    )
-
-
-def keep_users(histories: Histories, num_users: int, seed: int) -> Histories:
-    """Return the histories of ``num_users`` random users, or of all if there are fewer."""
-    if num_users >= histories.num_users:
-        return histories
-    chosen = np.random.default_rng(seed).permutation(histories.num_users)[:num_users]
-    return histories.rows(np.sort(chosen))
 
 
 @dataclass
