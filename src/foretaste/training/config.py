@@ -91,8 +91,8 @@ class TrainingConfig:
     """Metric that chooses epoch and settings: ndcg@10, or ndcg@100 for held-out users."""
 
     search: bool = True
-    """Choose those settings of the model that are auto by a few fits on the validation part; else,
-    and without that part, they go by a rule."""
+    """Search the settings left at auto with a few fits on the validation part. If false, or without
+    a validation part, the rule of auto sets them."""
 
     validation_users: Count = 10_000
     """The epoch is chosen by at most this many users, drawn by the dataset's seed; final numbers

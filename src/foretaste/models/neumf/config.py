@@ -159,7 +159,11 @@ class _Tower(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class GMFConfig(NegativesConfig, _Factors):
-    """A matrix factorisation, scored by cosines; with bce the factorisation half of NeuMF."""
+    """GMF: a matrix factorisation by gradient steps, scored by cosines.
+
+    Wu et al. 2022, arXiv 2201.02327. `--loss bce` makes it NeuMF's half: He et al. 2017, arXiv
+    1708.05031.
+    """
 
     has_large_products = False
     architecture = ("factors",)
@@ -167,7 +171,7 @@ class GMFConfig(NegativesConfig, _Factors):
 
     loss: Literal["softmax", "bce"] = "softmax"
     """softmax: cross-entropy of an interaction among its negatives, which should be many, by
-    cosines. bce: binary cross-entropy of every sample, by a learned product, as in the paper."""
+    cosines. bce: binary cross-entropy of every sample, by a learned product, as in NeuMF."""
 
     temperature: Annotated[float | None, Range(above=0)] = None
     """Divisor of the cosines of softmax; 0.15 unless given."""
@@ -196,7 +200,10 @@ class GMFConfig(NegativesConfig, _Factors):
 
 @dataclass(frozen=True, kw_only=True)
 class MLPConfig(NegativesConfig, _Tower):
-    """The tower half of NeuMF alone."""
+    """MLP: the tower of NeuMF alone.
+
+    He et al. 2017, arXiv 1708.05031.
+    """
 
     architecture = ("layers",)
 

@@ -124,7 +124,10 @@ class VAEConfig(_Loss, _Divergence, _Network):
 
 @dataclass(frozen=True, kw_only=True)
 class DAEConfig(_Loss, _Network):
-    """Mult-DAE: the autoencoder without the variational part."""
+    """Mult-DAE: the autoencoder without the variational part.
+
+    Liang et al. 2018, arXiv 1802.05814.
+    """
 
     search_space = _SPACE
 
