@@ -65,7 +65,7 @@ def test_the_page_of_options_has_every_command() -> None:
 def test_the_table_of_searches_is_what_is_searched() -> None:
     spaces = {name: config_class(name).search_space for name in MODEL_NAMES}
     searched = {name: ", ".join(space) for name, space in spaces.items() if space}
-    assert {row[0]: row[1] for row in page("training.md").rows("Search settings")} == searched
+    assert {row[0]: row[1] for row in page("training.md").rows("By trials")} == searched
 
 
 def commands_of(program: App, name: str = "foretaste") -> dict[str, App]:
