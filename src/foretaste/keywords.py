@@ -127,9 +127,9 @@ class TrainKeywords(CompeteKeywords, total=False):
     width: int
     encoder_passes: int
     feature_weight: float | Literal["auto"]
-    feature_power: float | Literal["auto"]
     unobserved_weight: float | Literal["auto"]
     regularization: float | Literal["auto"]
+    feature_power: float | Literal["auto"]
     ignore_weights: bool
     neighbors: int | Literal["all", "auto"]
     new_item_factor: float
