@@ -220,8 +220,8 @@ def _hold_out_one_item_each(dataset: Dataset, path: Path) -> Dataset:
 
 
 def _prepare_all(dataset: Dataset, path: Path, **settings: Any) -> Dataset:
-    """Return a dataset of all interactions of another, without warnings, as the first one had
-    them."""
+    """Return a dataset of all interactions of another, without warnings, because the first dataset
+    issued them."""
     pairs = dataset.all_interactions()
     columns = _ids_of(dataset, pairs)
     if pairs.position is not None:

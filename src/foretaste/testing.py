@@ -44,8 +44,8 @@ NUM_USERS, NUM_ITEMS = 40, 24
 FEWEST_SEEN, MOST_SEEN = 5, 10
 """Items of the right parity that a user has; the model has to find the others of twelve."""
 
-# Of scores in a batch and one by one. fp32 products differ in the last bits with the batch size,
-# and NeuMF's fold-in takes forty steps from there.
+# Tolerance between scores in a batch and one by one. fp32 products differ in the last bits with the
+# batch size, and NeuMF's fold-in takes forty steps from there.
 TOLERANCE = 1e-3
 
 

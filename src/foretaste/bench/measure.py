@@ -95,7 +95,7 @@ def latencies(
     its input. ``num_calls`` and ``seconds`` are divided among the turns; a turn has at least one
     call.
     """
-    # In turns, so that a change of the machine's load meets all sides.
+    # Sides take turns, so that a change of the machine's load affects all of them.
     each = -(-num_calls // turns)
     found: dict[Side, list[tuple[float, ...]]] = {name: [] for name in calls}
     for turn in range(turns):

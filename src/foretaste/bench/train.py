@@ -56,7 +56,7 @@ def bench_train(session: Session, options: TrainBench) -> None:
 
     for batch_size, precision in cases_of(session, options):
         case = training_case(session, options, histories, batch_size, precision)
-        # The other ranks wait meanwhile: the first rank has the machine for itself.
+        # The other ranks wait, so the first rank has the machine to itself.
         found, alone = ranks.run_on_first(partial(measured, case, ALONE))
         if ranks.size == 1:
             session.add(OURS, found, CLOCKS[session.name], alone)

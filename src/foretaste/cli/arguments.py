@@ -47,8 +47,8 @@ def _short_name(field: FieldInfo, taken: frozenset[str]) -> str | None:
 
 
 def _format_default(default: object) -> str | None:
-    """Return a default in the form of the command line; None, which is not shown, for no
-    default."""
+    """Return a default in the form of the command line; None, which help does not show, if there is
+    no default."""
     if isinstance(default, tuple):
         return " ".join(map(str, default)) or None
     return None if default is None else str(default)

@@ -42,8 +42,8 @@ def draw_negatives(
 
     The draws are words of the stream ``key``, counted by user.
 
-    ``sampled``: distinct, every set of N equally likely; all of them where fewer exist.
-    ``nvidia``: independent draws; repeats do not count.
+    ``sampled``: distinct, every set of N equally likely; all of them if fewer exist. ``nvidia``:
+    independent draws; repeats do not count.
     """
     # Held-out items are among the excluded: 156 of 6,040 users of the NCF paper's ml-1m file have
     # their own test item among its negatives.
@@ -56,8 +56,8 @@ def draw_negatives(
         rank_BN, counts_BN = distinct_ranks(word_BN, num_items_B)
     else:
         rank_BN = bounded_integers(word_BN, num_items_B[:, None])
-        # A repeat is one negative less: that raises HR@10 by about .01, says a comment of NVIDIA's
-        # code, and belongs to its 0.9588 on ML-20M.
+        # A repeat means one negative less. A comment in NVIDIA's code says that this raises HR@10
+        # by about .01; its 0.9588 on ML-20M includes that.
         counts_BN = ~repeats(rank_BN) & (num_items_B > 0)[:, None]
     row_B1 = torch.arange(len(excluded), device=word_BN.device)[:, None]
     # Ranks that do not count may lie beyond the last item, so they are not looked up.
@@ -113,5 +113,6 @@ def choose_users(user_index: NDArray[np.integer], num_wanted: int, seed: int) ->
         return np.arange(len(user_index))
     counter = torch.tensor(user_index, dtype=torch.int64)
     word = hash_words(stream_key(seed, Purpose.VALIDATION_USERS), counter)
-    # Users of the smallest hashes: a larger number has the users of a smaller one.
+    # The users with the smallest hashes are chosen, so a larger number includes the users of a
+    # smaller one.
     return np.sort(np.argsort(word.numpy(), kind="stable")[:num_wanted])

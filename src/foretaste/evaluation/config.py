@@ -35,8 +35,8 @@ METRICS = {
     "histories, less 1: 0 is no bias, 1 is twice as popular",
 }
 LIST_METRICS = ("novelty", "long_tail", "popularity_lift")
-"""Metrics of lists alone: they need ``more`` and candidates full. lists.py measures them in this
-order."""
+"""Metrics that describe lists alone: they need ``more`` and candidates full. lists.py measures them
+in this order."""
 
 OF_LISTS = ("coverage", "new_items", *LIST_METRICS)
 """Metrics that say nothing of held-out items."""
@@ -50,7 +50,7 @@ GROUPS = {
     "history": "new users by the number of items known of them: histories are cut to so many, "
     "chosen by hash; targets and candidates stay the same",
 }
-"""Groups of users and items with a quality of their own."""
+"""Groups of users and items that get metrics of their own."""
 
 TIES = "equal scores count by expectation: as if drawn in random order, averaged over all orders"
 INTERVALS = (
@@ -64,7 +64,7 @@ _WHOLE: tuple[Literal["full", "new", "fixed"], ...] = ("full", "new", "fixed")
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateRule:
-    """``candidates`` taken apart: ``sampled-99`` is kind ``sampled`` with 99 negatives."""
+    """``candidates``, parsed: ``sampled-99`` is kind ``sampled`` with 99 negatives."""
 
     kind: Literal["full", "new", "fixed", "sampled", "nvidia"]
     num_negatives: int
@@ -123,7 +123,7 @@ class EvaluationConfig:
 
     @property
     def rule(self) -> CandidateRule:
-        """``candidates`` taken apart."""
+        """``candidates``, parsed."""
         return CandidateRule.parse(self.candidates)
 
 
@@ -182,7 +182,7 @@ def canonical_metrics(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def measures_lists(names: Iterable[str]) -> bool:
-    """Return True where any of the metrics is of lists alone, and takes `more`."""
+    """Return True if any of the metrics describes lists alone, and so needs `more`."""
     return any(parse_metric(name)[0] in LIST_METRICS for name in names)
 
 
@@ -192,7 +192,7 @@ def lengths_of(names: Iterable[str]) -> tuple[int, ...]:
 
 
 def describe_candidates(candidates: str, split: str) -> str:
-    """Return candidates that a held-out item of ``split`` was ranked against, in words."""
+    """Describe the candidates that a held-out item of ``split`` was ranked against."""
     rule = CandidateRule.parse(candidates)
     known = "training, fold-in and validation" if split == "test" else "training and fold-in"
     if rule.kind == "full":

@@ -101,7 +101,7 @@ def evaluate(
     rank = partial(ranking or Ranking, model, config)
     ranker = rank(counted, lists, coverage)
     ranks = ranker.run(progress)
-    # Up to here: metrics, groups and shorter histories are outside the clock.
+    # The clock ends here: metrics, groups and shorter histories are outside it.
     elapsed_s = time.perf_counter() - started
     per_user = user_metrics(ranks, config.k)
     groups: list[Group] = []
@@ -155,14 +155,16 @@ def _select_measured(
 ) -> HeldOut:
     """Return the users that metrics are means over; DatasetError if they cannot be measured."""
     measured = new_targets(heldout) if config.rule.kind == "new" else heldout
-    # A user without a target would have 0 / 0 and make every mean nan: left out, and counted.
+    # A user without a target would have 0 / 0 and make every mean nan. Such users are left out and
+    # counted.
     counted = measured.rows(np.flatnonzero(measured.target.lengths()))
     _check(model, counted, config.rule)
     return counted.read_by(model.num_items)
 
 
 def _new_users(counted: HeldOut, config: EvaluationConfig) -> HeldOut:
-    """Return the users unseen in training; SettingError if history lengths are asked of none."""
+    """Return the users unseen in training; SettingError if history lengths are asked for and there
+    are no such users."""
     found = counted.rows(np.flatnonzero(counted.user_index >= counted.num_train_users))
     if config.history_lengths is not None and not found.num_users:
         raise SettingError(
@@ -174,8 +176,8 @@ def _new_users(counted: HeldOut, config: EvaluationConfig) -> HeldOut:
 
 
 def validation_rows(heldout: HeldOut, limit: int = 10_000) -> NDArray[np.int64]:
-    """Return rows of ``heldout`` with a target, at most ``limit``, chosen by hash: to validate on,
-    or to show."""
+    """Return rows of ``heldout`` with a target, at most ``limit``, chosen by hash, for validation
+    or for display."""
     rows = np.flatnonzero(heldout.target.lengths())
     return rows[choose_users(heldout.user_index[rows], limit, heldout.seed)]
 
@@ -278,13 +280,14 @@ class Ranking:
         with scoring(self._model):
             self.begin()
             for rows, own in batches:
-                # Full float32 without regard to the application's flags: coarser products make
+                # Products use full float32, whatever the application's flags: coarser products make
                 # ties, which change ranks.
                 with span("evaluate"), float32_products(self._model.device):
                     self._rank(rows, own)
                 num_done += own.stop - own.start
                 if progress is not None:
-                    # A process knows how far it is with its own users, and shows that share of all.
+                    # A process knows its progress on its own users, and shows that share of all
+                    # users.
                     progress(heldout.num_users * num_done // num_own, heldout.num_users)
         if self._coverage:
             self.best_rank_I = self.minimum(self.best_rank_I)
@@ -292,7 +295,7 @@ class Ranking:
         self.known_U = self.total(self.known_U)
         self.num_samples = self.total(self.num_samples)
         self.num_short = self.total(self.num_short)
-        # Without a batch of its own a process still takes part in the gathering, with no rows.
+        # A process without a batch of its own still takes part in the gathering, with no rows.
         found_T4 = torch.cat([torch.zeros(0, 4, dtype=torch.int64), *self._batches])
         user_T, above_T, tied_T, item_T = self.gather(found_T4).numpy().T
         return TargetRanks(
@@ -319,7 +322,7 @@ class Ranking:
         return found
 
     def begin(self) -> None:
-        """Called once the model is to score, before the first batch."""
+        """Called before the first batch, when the model begins to score."""
 
     def batches(self) -> list[tuple[NDArray[np.int64], slice]]:
         """Return rows of ``heldout`` to score at once, and those among them to rank here."""
@@ -356,14 +359,17 @@ class Ranking:
             # batch are scored by each process that has some of them, and then cut to its own.
             score_BC = self._finite(model.score_catalogue(state))[own]
             target_BT, is_target_BT = pad(to_device(target[own], device))
-            target_score_BT = score_BC.gather(1, target_BT)  # a copy: the mask writes in place
+            target_score_BT = score_BC.gather(
+                1, target_BT
+            )  # copied, because the mask writes in place
             known = batch.known[own].within(model.num_items)
             score_BC = mask_items_(score_BC, to_device(known, device))
             if self._other_I is not None:
                 score_BC.masked_fill_(self._other_I, ABSENT)
             self.num_samples += len(target_BT) * self._num_ranked
         else:
-            # Targets, then negatives: a target is ranked against these and the other targets.
+            # Columns are targets, then negatives: a target is ranked against the negatives and the
+            # other targets.
             target_BT, is_target_BT = pad(to_device(target, device))
             item_BN, counts_BN = self._negatives(batch, own)
             item_BC = torch.cat((target_BT, item_BN), dim=1)
@@ -404,7 +410,7 @@ class Ranking:
     def _negatives(self, batch: HeldOut, own: slice) -> tuple[Tensor, Tensor]:
         """Return items [B, N] that came with the dataset or are drawn by the rule.
 
-        The second is which of them count, for the rows ``own`` alone.
+        The second tensor says which of them count, for the rows ``own`` only.
         """
         device = self._model.device
         if self._rule.kind == "fixed":
@@ -426,11 +432,11 @@ class Ranking:
         return item_BN, counts_BN
 
     def _finite(self, score_BC: Tensor) -> Tensor:
-        """Return the scores as float32; TrainingError if any is not finite, for such cannot be
-        ranked."""
+        """Return the scores as float32; TrainingError if any is not finite, because such scores
+        cannot be ranked."""
         score_BC = score_BC.float()
         # A finite sum shows that all scores are finite, in a third of the time of their extremes.
-        # An infinite one may also be an overflow, so then each is looked at.
+        # An infinite sum may also be an overflow, so then each score is checked.
         if not score_BC.sum().isfinite() and not score_BC.isfinite().all():  # sync
             lowest, highest = torch.stack(torch.aminmax(score_BC)).tolist()
             raise TrainingError(

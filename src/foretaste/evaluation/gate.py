@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from foretaste._util.formatting import pluralize
 
 FEWEST_USERS = 20
-"""Fewer users decide nothing."""
+"""With fewer users the gate decides nothing."""
 
 # Among 26 pairs of seeds on ml-1m, 95 % differ by at most 2.5 % in ndcg@100 (seven models under
 # leave-one-out and held-out-users, benchmarks/results/quality.jsonl). Among 42 pairs on ml-100k,
 # 95 % differ by at most 4.6 %: its few users add a spread of their own, which the interval has.
 SEED_NOISE = 0.025
-"""Loss, as a share of the first model's value, that another seed alone brings."""
+"""Loss, as a share of the first model's value, that a change of the seed alone can cause."""
 
 _MOST_UNSEEN = 0.1
 """The gate is passed only if a loss of this share of the first model's value could be seen."""
@@ -61,7 +61,7 @@ class Verdict:
     high: float
     """Bounds of the 95 % interval of the difference, second less first, by Student's t."""
     noise: float
-    """Loss that another seed alone brings; 0 for models that are fitted in one pass."""
+    """Loss that a change of the seed alone can cause; 0 for models that are fitted in one pass."""
     loss_seen: float
     """The smallest loss, as a share of the first model's value, that is refused in four cases of
     five; infinite if the first model found nothing."""

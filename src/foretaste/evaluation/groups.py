@@ -31,7 +31,7 @@ _QUARTILES = (0.25, 0.5, 0.75)
 def activity_groups(
     per_user: Mapping[str, Floats], length_U: Integers, num_targets_U: Integers
 ) -> Iterator[Group]:
-    """Quality of users in quarters by the number of items in their history.
+    """Return the quality of users in quarters by the number of items in their history.
 
     Users with the same number stay together, so a quarter may be larger, or missing.
     """

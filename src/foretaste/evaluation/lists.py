@@ -44,7 +44,8 @@ def item_groups(count_I: Floats) -> Integers:
     """
     descending_I = np.sort(count_I)[::-1]
     held_I = np.cumsum(descending_I)
-    # Ten times the count against tenths of the whole: integers, so nothing is rounded at a bound.
+    # Ten times the count is compared with tenths of the whole: both are integers, so nothing is
+    # rounded at a bound.
     head, mid = (descending_I[np.searchsorted(held_I * 10, held_I[-1] * n)] for n in _TENTHS)
     group_I: Integers = np.add(count_I < head, count_I < mid, dtype=np.int64)
     return group_I
@@ -84,7 +85,7 @@ class ListMeasures:
     def gather(self, gathered: Callable[[Tensor], Tensor]) -> None:
         """Put the users of all batches into one table, in the order of their numbers.
 
-        ``gathered`` adds the rows of users that other processes have.
+        ``gathered`` adds the rows of the users of other processes.
         """
         found = gathered(torch.from_numpy(np.concatenate(self._batches))).numpy()
         self._batches = [found[np.argsort(found[:, 0])]]
@@ -96,7 +97,7 @@ class ListMeasures:
     def per_user(self) -> dict[str, Floats]:
         """Return values [U] of each measure at each length, by name.
 
-        An empty list counts as 0, and as a popularity lift of -1. There is no popularity lift where
+        An empty list counts as 0, and as a popularity lift of -1. There is no popularity lift if
         nobody has a history.
         """
         _, length_U, sum_U, *values = self._batches[0].T

@@ -25,7 +25,7 @@ from foretaste.evaluation.config import metric_name, validate_lengths
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# Cells of a table of users by ranks that is made at once.
+# Most cells of a table of users by ranks.
 CELLS_AT_ONCE = 1 << 20
 # The number above the first target of a user none of whose targets could be ranked.
 _BELOW_EVERY_LIST = 1 << 40
@@ -39,10 +39,10 @@ class TargetRanks:
     """The user of each target that could be ranked, in [0, U)."""
 
     above_T: Integers
-    """Candidates of this user scored higher; exact within the longest list."""
+    """Candidates of this user with a higher score; exact within the longest list."""
 
     tied_T: Integers
-    """Candidates scored the same, the target itself included: at least 1."""
+    """Candidates with the same score, the target itself included: at least 1."""
 
     item_T: Integers
     """The target itself."""
@@ -76,8 +76,8 @@ def user_metrics(ranks: TargetRanks, k: Sequence[int]) -> dict[str, Floats]:
         ideal_U = np.minimum(ranks.num_targets_U, length)
         hits_U = _expected_sum(ranks, count_to_rank, length)
         dcg_U = _expected_sum(ranks, dcg_to_rank, length)
-        # One name has several definitions (Tamm et al. 2021, arXiv 2206.12858): the Recall@20 of
-        # Mult-VAE on ML-20M is .395 over min(k, targets), and .354 over all targets.
+        # The name recall has several definitions (Tamm et al. 2021, arXiv 2206.12858): the
+        # Recall@20 of Mult-VAE on ML-20M is .395 over min(k, targets), and .354 over all targets.
         # Sums of rounded discounts may exceed the ideal by a last digit, so they are cut at 1.
         values |= {
             metric_name("hr", named): hr_UK[:, column],

@@ -30,11 +30,11 @@ ABSENT = float("-inf")
 """The score of columns that are no candidates: known items, repeats and padding."""
 
 SCORE_BYTES = {"cpu": 256 * 2**20, "cuda": 512 * 2**20}
-"""Memory for the scores of one batch of users. On a CPU it is for 64 users of a million items. With
-16 users at once each takes a third longer, since every batch reads all vectors of items."""
+"""Memory for the scores of one batch of users. On a CPU it fits 64 users of a million items. With
+16 users at once, each user takes a third longer, because every batch reads all vectors of items."""
 _CACHE_BYTES = 8 * 2**20
-"""On a CPU, scores of one batch that stay in the cache. Ranking 3,706 items by a matrix
-factorisation then takes three quarters of the time. Below 4 MiB the calls cost more than that
+"""Bytes of the scores of one batch that stay in a CPU's cache. Ranking 3,706 items by a matrix
+factorisation then takes three quarters of the time. Below 4 MiB the calls cost more than the cache
 saves."""
 _MIN_USERS = 64
 """Users at once if their scores do not fit the cache; each batch reads all item vectors."""
@@ -109,7 +109,7 @@ def state_of(
 
 @contextmanager
 def scoring(model: RecommenderModel) -> Iterator[None]:
-    """Evaluation mode, without gradients and autocast, for a block."""
+    """Set evaluation mode, without gradients and autocast, while the block runs."""
     was_training = model.training
     if was_training:  # setting the mode, even to what it is, clears the caches of models
         model.eval()
@@ -184,10 +184,11 @@ def top_k(score_BC: Tensor, k: int) -> TopK:
 
 
 def _largest(score_BC: Tensor, num: int) -> tuple[Tensor, Tensor]:
-    """As `Tensor.topk`. For many, first the ``num`` groups of columns with the highest maxima, then
-    the best of their members: 100 of 5,000 columns are found in half the time."""
+    """Return what `Tensor.topk` returns. Among many columns, first find the ``num`` groups with the
+    highest maxima, then the best of their members: 100 of 5,000 columns are found in half the
+    time."""
     num_columns = score_BC.shape[1]
-    # As many groups as members of the chosen ones. On a GPU it was not measured.
+    # There are as many groups as members of the chosen groups. A GPU was not measured.
     size = math.isqrt(num_columns // num) if num >= _MANY else 1
     if size < 2 or score_BC.device.type != "cpu":
         return score_BC.topk(num)
@@ -211,8 +212,8 @@ def target_ranks(score_BC: Tensor, target_score_BT: Tensor, k: int) -> tuple[Ten
     """Return candidates above each target, and candidates tied with it (itself included), int64 [B,
     T].
 
-    Exact where fewer than ``k`` are above. Other targets, and those that are `ABSENT`, get
-    min(k, C) above and one tied. Scores are never NaN.
+    The numbers are exact if fewer than ``k`` are above. Other targets, and those that are `ABSENT`,
+    get min(k, C) above and one tied. Scores are never NaN.
 
     No list is made. First the maxima of groups of columns are compared: a target that k groups
     exceed is out of the list. Then columns are counted one by one, in those groups alone whose
@@ -249,7 +250,7 @@ def target_ranks(score_BC: Tensor, target_score_BT: Tensor, k: int) -> tuple[Ten
     score_RsG = groups_BsG[row_R[:, None], :, group_RG].transpose(1, 2).contiguous()
     score_RsG.masked_fill_(~is_group_RG[:, None], ABSENT)
     score_RM = torch.cat((score_RsG.flatten(1), score_BC[row_R, size * num_groups :]), dim=1)
-    # Comparisons write 0 and 1 as floats into memory that is used again: see `_num_left`.
+    # Comparisons write 0 and 1 as floats into reused memory: see `_num_left`.
     counted_RM = torch.empty_like(score_RM)
     for place, num in enumerate(rows_with):
         row_r, score_rM, counted_rM = row_R[:num], score_RM[:num], counted_RM[:num]
@@ -265,7 +266,7 @@ def target_ranks(score_BC: Tensor, target_score_BT: Tensor, k: int) -> tuple[Ten
 def _num_left(maximum_BG: Tensor, descending_BT: Tensor, k: int) -> Tensor:
     """Return the number of targets of each row that fewer than ``k`` groups exceed, int64 [B].
 
-    It is found by halving, so that fifty targets take six passes over the groups.
+    The number is found by bisection, so fifty targets take six passes over the groups.
     """
     num_targets = descending_BT.shape[1]
     most_B = (descending_BT > ABSENT).sum(1)

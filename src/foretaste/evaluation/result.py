@@ -26,11 +26,11 @@ from foretaste.evaluation.config import (
 
 Interval = tuple[float, float] | tuple[None, None]
 
-# So many deviations around its mean have 95 % of a normal distribution.
+# 95 % of a normal distribution lies within this many deviations of its mean.
 _Z_95 = 1.96
 
 _MOST_UNKNOWN = 0.1
-"""Share of users answered by popularity above which numbers say little about a model."""
+"""If a larger share of users is answered by popularity, the numbers say little about the model."""
 
 
 def mean_interval(values: NDArray[np.float64]) -> Interval:
@@ -175,7 +175,7 @@ class Matching:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Metrics of one model on one held-out part, and all that must be named beside them."""
+    """Metrics of one model on one held-out part, and everything that must be named beside them."""
 
     split: str
     """`validation` or `test`."""
@@ -190,13 +190,14 @@ class Evaluation:
     """By name: ``metrics["ndcg@10"]``."""
 
     num_users: int
-    """Users the metrics are means over: those with at least one held-out item."""
+    """Users in the means of the metrics: those with at least one held-out item."""
 
     num_users_without_target: int
-    """Users left out because nothing of theirs is held out."""
+    """Users left out because they have no held-out item."""
 
     num_unseen_targets: int
-    """Held-out items that the model cannot list, as training never saw them; they count as misses.
+    """Held-out items that the model cannot list because training never saw them; they count as
+    misses.
     """
 
     num_short_candidate_lists: int
@@ -205,23 +206,24 @@ class Evaluation:
 
     num_samples: int
     """(User, candidate) pairs that were scored: the catalogue of each user under `full`, else
-    targets and negatives, repeats counted. What NVIDIA's NCF counts as samples of an evaluation."""
+    targets and negatives, repeats counted. NVIDIA's NCF counts these pairs as the samples of an
+    evaluation."""
 
     elapsed_s: float
     """Wall-clock time of scoring and ranking, in seconds."""
 
     num_users_unknown: int = 0
-    """Counted users without a history, or with a history of items only that training never saw.
-    They are answered in popularity order."""
+    """Users in the means who have no history, or only items that training never saw. They are
+    answered in popularity order."""
 
     num_users_as_trained: int = 0
-    """Users answered from a row that training left, without the items that are known since."""
+    """Users answered from the row that training left, without the items that became known later."""
 
     num_new_targets: int = 0
     """Held-out items that training never saw and the model lists by their features."""
 
     of_known: dict[str, Metric] = field(default_factory=dict)
-    """The metrics without these users; empty if there are none of them, or no others."""
+    """The metrics without users answered by popularity; empty if all users are, or none."""
 
     user_index: NDArray[np.int32] = field(
         default_factory=lambda: np.zeros(0, dtype=np.int32), repr=False, compare=False
@@ -310,7 +312,8 @@ class Evaluation:
 
     @property
     def is_mostly_measured(self) -> bool:
-        """False if more than a tenth of the lists are the fallback, the same for every model."""
+        """False if more than a tenth of the lists are the fallback, which is the same for every
+        model."""
         return self.share_unknown <= _MOST_UNKNOWN
 
     def _fallback(self, label: str) -> list[str]:
@@ -425,10 +428,11 @@ class Difference:
 
     @property
     def p_value(self) -> float:
-        """Two-sided, of the normal distribution that the interval is of; 1 without an interval."""
+        """Two-sided p-value by the normal distribution that gave the interval; 1 without an
+        interval."""
         if self.low is None or self.high is None or not self.value:
             return 1.0
-        # From the interval back: it is as wide as 2 * 1.96 standard errors.
+        # The interval gives the standard error: it is 2 * 1.96 standard errors wide.
         standard_error = (self.high - self.low) / (2 * _Z_95)
         if not standard_error:  # the same for every user
             return 0.0
@@ -450,8 +454,8 @@ def paired_difference(
     """Return the mean of ``second - first`` of the same users in the same order, ± 1.96 standard
     errors.
 
-    Paired, because users differ far more among themselves than models do on one user: two
-    evaluations whose own intervals overlap may still differ clearly.
+    The difference is paired, because users differ far more from one another than models do on one
+    user: two evaluations whose own intervals overlap may still differ clearly.
     """
     assert first.shape == second.shape, "a paired difference is of the same users"
     difference = second - first
@@ -460,7 +464,7 @@ def paired_difference(
 
 
 def compare_evaluations(first: Evaluation, second: Evaluation) -> dict[str, Difference]:
-    """Return the difference in each metric both have per user, by name; coverage has none.
+    """Return the difference in each metric that both have per user, by name; coverage has none.
 
     Raises SettingError unless both are of the same dataset, part, protocol, candidates and users.
     """

@@ -74,7 +74,7 @@ class _RowsInRun:
     ) -> Matched:
         """Return the held-out users with the run's indexes, without the pairs in training."""
         run, user_row_U = self.run, self.user_row_U
-        # The same catalogue for all runs of a dataset, whether they list all of it or not.
+        # All runs of a dataset share one catalogue, whether they list all of it or not.
         catalogue = run.config.dataset.num_listed_items
         is_known_I = (self.item_row_I >= 0) & (self.item_row_I < run.num_items)
         if not is_known_I.any():

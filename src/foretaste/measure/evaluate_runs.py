@@ -58,11 +58,10 @@ def evaluate_run(
         split: held-out part to measure on, ``test`` or ``validation``.
         candidates: items that a held-out one is ranked against: ``full``, ``new``, ``sampled-N``,
             ``nvidia-N`` or ``fixed``.
-        k: lengths of the lists, ``10`` or ``[5, 10]``.
-        evaluation_batch: users ranked at once; by default as many as memory is reserved for.
-        more: measure the lists beyond accuracy too, and quality by groups of users and items.
-        history_lengths: measure users unseen in training also with so many items of their history.
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        k: lengths of the lists, ``10`` or ``[5, 10]``. evaluation_batch: users ranked at once; by
+        default as many as memory is reserved for. more: measure the lists beyond accuracy too, and
+        quality by groups of users and items. history_lengths: measure users unseen in training also
+        with that many items of their history. device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         threads: CPU threads of each rank; by default PyTorch's number.
 
     Raises DatasetError if the dataset is missing, has no such split, or has nothing in common with
@@ -92,8 +91,8 @@ def measure_run(run: Run, request: MeasureRequest, progress: Progress | None = N
 def measure_runs(
     runs: Sequence[Run], request: MeasureRequest, progress: Progress | None = None
 ) -> Iterator[Measured]:
-    """Measure each run in turn; users and items are matched by id unless all runs were trained on
-    the dataset."""
+    """Measure one run after another; users and items are matched by id unless all runs were trained
+    on the dataset."""
     from foretaste.evaluation.evaluator import evaluate
     from foretaste.measure.another_dataset import match
     from foretaste.ops.device import computing_with
@@ -270,11 +269,11 @@ def compare_runs(
 ) -> Comparison:
     """Measure all runs in the same way on ``dataset``, by default the dataset of all of them.
 
-    `evaluate_run` explains the other arguments. A run of another dataset is matched as there,
-    and held-out pairs in the training of any run are left out for all. ``progress`` is called for
-    one run after the other. If nothing is left to compare on, the comparison has no evaluations,
-    and says why in ``nothing_left``. Raises SettingError if no dataset is given and the runs have
-    different ones.
+    `evaluate_run` explains the other arguments. A run of another dataset is matched in the same
+    way, and held-out pairs in the training of any run are left out for all. ``progress`` is called
+    for each run, one after another. If nothing is left to compare on, the comparison has no
+    evaluations, and says why in ``nothing_left``. Raises SettingError if no dataset is given and
+    the runs have different ones.
     """
     request = MeasureRequest.of("compare_runs", dataset=dataset, config=config, **settings)
     return compare_measured(open_runs(runs), request, progress)

@@ -1,4 +1,4 @@
-"""What is asked of a measurement: one value for evaluations, comparisons and reports."""
+"""The request of a measurement: one value for evaluations, comparisons and reports."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class MeasureRequest:
     """How runs are measured: on which held-out users, in which way and where."""
 
     dataset: Dataset | Path | None = None
-    """Dataset to measure on, or its directory; None for the runs' own, at its place at the time of
-    training."""
+    """Dataset to measure on, or its directory; None for the runs' own dataset, at the path it had
+    during training."""
 
     split: Split = "test"
     """Held-out part that is measured."""
@@ -45,7 +45,7 @@ class MeasureRequest:
         """Return the request of the keywords of ``verb``; settings of the evaluation override the
         settings of a given ``config``.
 
-        SettingError for a keyword that ``verb`` has not, and for a value that does not fit.
+        SettingError for a keyword that ``verb`` does not have, and for a value that does not fit.
         """
         own = [item.name for item in fields(cls) if item.name != "config"]
         return cls(**assign_settings(verb, given, own, {"config": EvaluationConfig}))

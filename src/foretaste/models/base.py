@@ -142,7 +142,7 @@ class RecommenderModel(nn.Module, ABC):
         return self.weight_bytes()
 
     def expect(self, weights: Mapping[str, Tensor]) -> None:
-        """Make room for those of the saved weights that only some trainings have."""
+        """Make room for saved weights that only some trainings have."""
 
     def count_items(self, histories: HistoryTensors, parts: Shards = SINGLE) -> None:
         """Learn how many training users have each item: the order for users without a history.

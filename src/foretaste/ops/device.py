@@ -18,8 +18,8 @@ from foretaste.ops.forks import refuse_gpu_after_fork
 def computing_with(threads: int | None) -> Iterator[None]:
     """Set the number of CPU threads of PyTorch for a block, if a number is given.
 
-    Threads that begin to compute meanwhile get the number too, and keep it; threads that have
-    computed before keep their own.
+    Threads that begin to compute during the block get the number too, and keep it; threads that
+    have computed before keep their own.
     """
     before = torch.get_num_threads()
     if threads is not None:

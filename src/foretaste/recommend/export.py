@@ -68,7 +68,7 @@ class Output:
     def writer(self, schema: pa.Schema) -> Iterator[WriteTable]:
         """Yield a function that appends a table; the whole file appears at the end of the block.
 
-        SettingError if another process has written the output meanwhile, unless ``overwrite``.
+        SettingError if another process wrote the output in the meantime, unless ``overwrite``.
         """
         path = self.path
         try:

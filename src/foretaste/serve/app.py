@@ -236,7 +236,7 @@ class Service:
         return _response({"models": models, "reload_failed": failed})
 
     async def reload(self, request: Request) -> Response:
-        """Reload the runs; the runs loaded before answer requests meanwhile.
+        """Reload the runs; until that is done, the runs loaded before answer requests.
 
         ServiceError if a run could not be loaded.
         """

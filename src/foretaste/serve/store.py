@@ -111,8 +111,8 @@ class ModelStore:
         cannot be loaded, if another run is being trained, or if the ids of a run change between
         integers and text.
         """
-        # The files are looked at before they are read: one that changes meanwhile differs at the
-        # next look.
+        # The files are looked at before they are read: a file that changes between the two differs
+        # at the next look.
         models, files = {}, self._files()
         for name, path in self._paths.items():
             # Resolve a link once: all files are then of one run, even if the link moves meanwhile.

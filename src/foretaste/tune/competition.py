@@ -102,7 +102,7 @@ def compete(
 
 @dataclass(frozen=True, kw_only=True)
 class CompeteRequest:
-    """What `train_and_rank` is asked for; made alike by the command line and by `compete`."""
+    """The request of `train_and_rank`; the command line and `compete` make the same one."""
 
     data: PrepareRequest
     """The dataset, or the raw interactions to prepare first."""
@@ -259,8 +259,8 @@ def _evaluate_without_weights(
     evaluation: EvaluationConfig,
     callback: Callback | None,
 ) -> dict[str, Evaluation]:
-    """Return models that take the weights of the interactions, trained without them. Nothing
-    without weights or with trials, which try both."""
+    """Return the evaluations of models that take the weights of interactions, trained without them.
+    Empty if there are no weights, or if trials try both."""
     if data.manifest.mean_weight is None or request.tune:
         return {}
     takers = [model for model in models if hasattr(config_class(model), "ignore_weights")]
@@ -299,7 +299,7 @@ def elapsed_s(log: Sequence[Mapping[str, Any]]) -> float:
 def _rank_entries(
     runs: Mapping[str, Run], found: Mapping[str, Evaluation], select_by: str
 ) -> list[Entry]:
-    """Return the entries of finished runs, best first; equal ones are in the given order."""
+    """Return the entries of finished runs, best first; equal runs stay in the given order."""
     order = sorted(runs, key=lambda model: -found[model][select_by])
     best = found[order[0]]
     entries = []
@@ -348,7 +348,7 @@ def _blend_trained(
     if len(shares) < 2:
         return Entry(model=BLEND, reason="validation gains nothing by a second model")
     assert request.output is not None
-    # Overwritten, as a run there is of other models or of an interrupted competition.
+    # The blend overwrites a run there, which is of other models or of an interrupted competition.
     run = blend(
         list(shares),
         weights=tuple(shares.values()),

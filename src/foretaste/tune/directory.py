@@ -36,8 +36,8 @@ def trainings_at(path: Path, settings: Mapping[str, Any]) -> Iterator[None]:
     with writing(path):
         make_folders(path)
     with training_lock(path):
-        # Within the lock, as another process may just begin it. One that was killed before it wrote
-        # the settings leaves the lock's file alone.
+        # Check within the lock, because another process may just begin the directory. A process
+        # that was killed before it wrote the settings leaves only the lock's file.
         remove_leftovers(path / SETTINGS)
         if (path / SETTINGS).exists():
             _check_same(path, asked)

@@ -29,7 +29,8 @@ class Entry:
     to_best: Difference | None = None
     """Difference to the best model on the same users, by the metric that ranks the models."""
     elapsed_s: float | None = None
-    """Seconds of training with its evaluations; of the best run if settings were searched."""
+    """Seconds of the training and its evaluations; if settings were searched, those of the best
+    run."""
     memory_mib: float | None = None
     """Peak memory of the training, from its run."""
     epoch_of_test: bool = False
@@ -109,9 +110,9 @@ class Leaderboard(Tabular):
         A model is in the set if its p-value is at most `LEVEL` divided by the number of pairs
         (Bonferroni).
         """
-        # All pairs, and not only those with the best, as the same users choose the best. With
-        # eleven equal models, Holm's procedure over the ten comparisons with the best put a star
-        # into 15 % of 20,000 simulated tables, and this procedure into 4 %.
+        # All pairs count, and not only the pairs with the best, because the same users choose the
+        # best. With eleven equal models, Holm's procedure over the ten comparisons with the best
+        # put a star into 15 % of 20,000 simulated tables, and this procedure into 4 %.
         p_values = {one.model: one.to_best.p_value for one in self.entries if one.to_best}
         num_pairs = len(p_values) * (len(p_values) + 1) // 2
         return {model for model, p_value in p_values.items() if p_value <= LEVEL / num_pairs}

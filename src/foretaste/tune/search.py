@@ -95,13 +95,13 @@ def tune_model(
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRequest:
-    """What `search_settings` is asked for; made alike by the command line and by `tune_model`."""
+    """The request of `search_settings`; the command line and `tune_model` make the same one."""
 
     train: TrainRequest
-    """The training that every trial is, but for the searched settings."""
+    """The training of every trial, but for the searched settings."""
 
     given: tuple[str, ...] = ()
-    """Settings that are the same in every trial, also where they have their defaults."""
+    """Settings that are the same in every trial, even if they have their defaults."""
 
     trials: Count = TRIALS
     """Number of trials in all."""
@@ -148,7 +148,7 @@ def search_settings(search: TuneRequest, callback: Callback | None = None) -> Se
     }
     about = {"model": request.model, "dataset": data.manifest.digest, **values, **ranges}
 
-    # Imported before the directory is made: without Optuna nothing is written.
+    # Import Optuna before creating the directory, so that without Optuna nothing is written.
     from foretaste.tune.study import open_study
 
     path, seed = request.runs_root, request.config.seed
@@ -164,7 +164,7 @@ def search_settings(search: TuneRequest, callback: Callback | None = None) -> Se
         common = {name: value for name, value in study.first.items() if name not in space}
         trial = replace(request, model_config=replace(request.model_config, **common))
         if applies("search", type(trial.model_config)):
-            # Elsewhere the display would say that the model ignores it.
+            # For other models the display would say that the model ignores the setting.
             trial = replace(trial, config=replace(trial.config, search=False))
         while len(study.finished) < search.trials:
             _try_next(study, trial, data, callback)
@@ -247,7 +247,7 @@ def _run_path(request: TrainRequest, number: int) -> Path:
 def _try_next(
     study: Study, request: TrainRequest, data: Dataset, callback: Callback | None
 ) -> None:
-    """Train with the settings of the next trial and record its value, or its end."""
+    """Train with the settings of the next trial, and record its value, or why it ended."""
     from foretaste.tune.study import Pruned, Pruning
 
     trial = study.next_trial()
@@ -266,8 +266,8 @@ def _try_next(
         Run.open(path).discard_state()
         study.prune(trial)
     except Exception as error:
-        # Other errors, such as a full disk, are no fault of the settings: they end the search,
-        # and the trial is resumed later.
+        # Other errors, such as a full disk, are not the settings' fault: they end the search, and
+        # the trial is resumed later.
         if not isinstance(error, TrainingError | UnsupportedError) and not was_refused(error):
             raise
         if (path / CONFIG).exists():

@@ -60,7 +60,8 @@ class Study:
         self._space, self._seed = space, seed
         self._distributions = {name: _distribution(values) for name, values in space.items()}
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        # As a URI with a quoted name: an ordinary URL would end at a question mark in the name.
+        # The path is a URI with a quoted name: an ordinary URL would end at a question mark in the
+        # name.
         url = f"sqlite:///file:{quote(str((path / DATABASE).resolve()))}?uri=true"
         self._storage = optuna.storages.RDBStorage(url)
         self._study = optuna.create_study(
@@ -75,8 +76,8 @@ class Study:
         )
 
     def begin(self, first: Callable[[], Mapping[str, Any]]) -> None:
-        """Have the first trial take the settings that ``first`` returns, also ones that are not
-        searched; they are kept."""
+        """Give the first trial the settings that ``first`` returns, also settings that are not
+        searched; the study keeps them."""
         if _FIRST not in self._study.user_attrs:
             self._study.set_user_attr(_FIRST, dict(first()))
         kept = self._study.user_attrs[_FIRST].items()
@@ -117,8 +118,8 @@ class Study:
             space, first = self._space.items(), self.first
             positions = {name: _position(values, first[name]) for name, values in space}
             self._study.enqueue_trial(positions)
-        # Trials that have all settings are counted. One that a kill left without some does not move
-        # the seeds of those after it.
+        # Only trials with all settings count, so a trial that a kill left without some does not
+        # change the seeds of later trials.
         number = len(self.finished)
         (seed,) = np.random.SeedSequence((self._seed, number)).generate_state(1)
         self._study.sampler = optuna.samplers.TPESampler(seed=int(seed))
@@ -197,7 +198,7 @@ class Pruning(Callback):
 
 
 def _distribution(values: Between | tuple[Any, ...]) -> BaseDistribution:
-    """Optuna's distribution of a range or of choices. Choices are given by position, as Optuna
+    """Optuna's distribution of a range or of choices. Choices are given by position, because Optuna
     takes no lists."""
     if not isinstance(values, Between):
         return CategoricalDistribution(tuple(range(len(values))))

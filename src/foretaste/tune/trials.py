@@ -22,7 +22,7 @@ class Trial:
     state: str
     """``complete``, ``pruned`` (stopped below the median) or ``failed``."""
     value: float | None
-    """Validation metric; the last one of a pruned trial, None of a failed one."""
+    """Validation metric; for a pruned trial the last one, for a failed trial None."""
     run: Path
     reason: str | None
     """Error message of a failed trial."""
@@ -43,7 +43,7 @@ class Search(Tabular):
 
     @property
     def best(self) -> Trial:
-        """The complete trial with the best value; the first of equal ones."""
+        """The complete trial with the best value; the first of equal trials."""
         complete = [one for one in self.trials if one.state == "complete"]
         return max(complete, key=lambda one: one.value or 0.0)
 
