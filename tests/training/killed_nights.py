@@ -20,8 +20,11 @@ from typing import Any
 from foretaste import load
 from foretaste._util import files
 from foretaste.data import open_dataset
+from foretaste.models.linear.config import EaseConfig
+from foretaste.models.linear.ease import Ease
 from foretaste.runs import Run, list_runs
 from foretaste.training import resume
+from tests.ops.cases import histories_of
 from tests.training.kills import Campaign, say
 from tests.training.test_interruption import Killing
 from tests.training.trainings import contents, numbers_of, run_of, weights_of
@@ -36,6 +39,8 @@ class Nights(Campaign):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, 0, 0)
+        # A process loads Numba at its first fit, which took each child 0.5 s of the processor.
+        Ease(EaseConfig(), 2, 3).fit(histories_of([{0, 1}, {2}], 3), lambda *_: None)
         self.path = directory / "place" / "run"
         self.in_child(self.make_dataset)
         self.in_child(partial(self.train_at, directory / "yesterday" / "run", "popularity"))

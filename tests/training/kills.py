@@ -31,11 +31,11 @@ from foretaste.data import GenerateConfig, PrepareConfig, generate, open_dataset
 from foretaste.errors import RunError
 from foretaste.runs import Run
 from foretaste.runs.files import WEIGHTS
-from foretaste.training import resume
+from foretaste.training import display, resume
 from tests.training.trainings import numbers_of, run_of
 
-FIRST_USE_IMPORTS = (pyarrow.dataset,)
-"""Imports of reading Parquet, made here so that children share them."""
+FIRST_USE_IMPORTS = (pyarrow.dataset, display)
+"""Imports of reading Parquet and of Rich, made here so that children share them."""
 
 SHAPE = GenerateConfig(num_users=60, num_items=40, num_interactions=900, num_genres=4)
 CASES = [("gmf", "fp32")] + [
