@@ -39,8 +39,7 @@ def has_open(process: int, path: Path) -> bool:
 def test_an_interrupt_between_steps_leaves_nothing(tmp_path: Path, step: str) -> None:
     def interrupt(begun: str) -> None:
         if begun == step:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(1)
+            signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         prepare(shop(2_000), tmp_path / "sets" / "out", progress=interrupt)

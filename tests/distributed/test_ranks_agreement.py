@@ -6,10 +6,12 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Self
 
 import pytest
 import torch
 
+from foretaste.distributed import interruption
 from foretaste.distributed.collectives import Ranks
 from foretaste.distributed.interruption import SharedInterruption
 from foretaste.errors import Interrupted
@@ -24,18 +26,36 @@ SENT = [signal.SIGTERM, signal.SIGINT]
 CPU = torch.device("cpu")
 
 
+class Clock:
+    """The clock of the agreements of this rank, which a test moves, in a context."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def __enter__(self) -> Self:
+        interruption.time = self  # type: ignore[assignment]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        interruption.time = time  # the ranks run other tests too
+
+
 def decisions(ranks: Ranks, signalled: int, is_slow: bool) -> list[tuple[int, bool, int | None]]:
     """Updates with an agreement, although each rank's clock differs at each of them."""
-    agreement, found = SharedInterruption(ranks, Path("run")), []
-    for update in range(NUM_UPDATES):
-        time.sleep(0.002 * (1 + ranks.rank * is_slow))
-        is_due = update % 7 == 3 or ranks.rank > 0
-        if ranks.rank == signalled and update >= 20:
-            agreement.last = SENT[signalled]
-        is_last = update == NUM_UPDATES - 1
-        due, agreed = agreement.poll(is_due, at_once=is_last)
-        if due or agreed:
-            found.append((update, due, agreed))
+    found = []
+    with Clock() as clock:
+        agreement = SharedInterruption(ranks, Path("run"))
+        for update in range(NUM_UPDATES):
+            clock.now += 0.002 * (1 + ranks.rank * is_slow)
+            is_due = update % 7 == 3 or ranks.rank > 0
+            if ranks.rank == signalled and update >= 20:
+                agreement.last = SENT[signalled]
+            is_last = update == NUM_UPDATES - 1
+            due, agreed = agreement.poll(is_due, at_once=is_last)
+            if due or agreed:
+                found.append((update, due, agreed))
     return found
 
 
@@ -57,10 +77,11 @@ def test_most_updates_do_not_wait_for_an_agreement() -> None:
 
 
 def bytes_of_many_updates(ranks: Ranks) -> int:
-    agreement = SharedInterruption(ranks, Path("run"))
-    for _ in range(NUM_UPDATES):
-        time.sleep(0.002)
-        agreement.poll(False, at_once=False)
+    with Clock() as clock:
+        agreement = SharedInterruption(ranks, Path("run"))
+        for _ in range(NUM_UPDATES):
+            clock.now += 0.002
+            agreement.poll(False, at_once=False)
     return ranks.num_bytes["all-reduce"]
 
 
