@@ -176,7 +176,7 @@ def test_events_stand_behind_by_time_then_by_arrival(
     served = ServedModel("following", recommender, "digest")
 
     def answer(*users: User) -> list[list[Any]]:
-        asked = served.asked(RecommendBody(users=[*users], k=2))
+        asked = served.look_up(RecommendBody(users=[*users], k=2))
         ((content, _),) = served.recommend([asked], store)
         return [
             [one["item_id"] for one in found["items"]] for found in json.loads(content)["answers"]

@@ -309,7 +309,7 @@ def test_users_without_a_name_are_answered_if_the_events_cannot_be_read(
         RecommendBody(users=[User(history=[1])]),
         RecommendBody(users=[User(history=[1]), User(user_id="ben")]),
     ]
-    asked = [served.asked(body) for body in bodies]
+    asked = [served.look_up(body) for body in bodies]
     found = served.recommend(asked, events=Lost())  # type: ignore[arg-type]
     assert [isinstance(one, ServiceError) for one in found] == [True, False, True]
     assert found[1] == served.recommend(asked[1:2])[0]

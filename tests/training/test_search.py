@@ -181,7 +181,7 @@ def test_settings_in_users_are_scaled_to_the_sample(dataset: Dataset, half: int)
     search = searching(dataset, "ease")
     config = resolve_sizes(search.asked, dataset)
     for part in (search.sample, search.all_data):
-        (model,) = search._fitted(config, part)
+        (model,) = search._fit(config, part)
         assert model.config.l2 == 200.0 * part.share
         assert (model.config.dropout, model.num_users) == (0.5, len(part.histories))
 

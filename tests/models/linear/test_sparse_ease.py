@@ -36,7 +36,7 @@ def fitted(
 
 def weights_of(model: Ease) -> Tensor:
     """All weights: the scores of histories of one item each."""
-    return model._weights_added(of_matrix(np.eye(model.num_items)), None)
+    return model._sum_weights(of_matrix(np.eye(model.num_items)), None)
 
 
 def candidates_of(gram: np.ndarray, target: int, num_neighbors: int) -> list[int]:

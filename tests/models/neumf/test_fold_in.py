@@ -148,7 +148,7 @@ def test_negatives_depend_on_the_history_alone(histories: HistoryTensors) -> Non
 
 
 @pytest.mark.parametrize("loss", ["softmax", "bce"])
-def test_gradients_of_projected_users_equal_autograd(
+def test_gradients_of_project_users_equal_autograd(
     model: NeuMF, loss: Literal["softmax", "bce"], generator: torch.Generator
 ) -> None:
     """Softmax of factors alone has cosines; the other loss has the tower."""
@@ -156,9 +156,9 @@ def test_gradients_of_projected_users_equal_autograd(
         model = NeuMF(GMFConfig(factors=4, loss=loss), 12, NUM_ITEMS)
     widths = [table.shape[1] for table in model._user_tables()]
     rows = [torch.randn(3, width, generator=generator, requires_grad=True) for width in widths]
-    sides = model._projected_users(rows)
+    sides = model._project_users(rows)
     by_sides = [torch.randn(side.shape, generator=generator) for side in sides]
     total = sum((side * by_side).sum() for side, by_side in zip(sides, by_sides, strict=True))
     assert isinstance(total, Tensor)
     expected = torch.autograd.grad(total, rows, materialize_grads=True)
-    torch.testing.assert_close(model._projected_back(rows, by_sides), expected)
+    torch.testing.assert_close(model._project_back(rows, by_sides), expected)
