@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 from importlib import import_module
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from cyclopts import App, Parameter
 from foretaste.bench.config import InferenceBench, PairsBench, RecommendBench, TrainBench
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import say, stderr_console, stdout_console
-from foretaste.cli.train_options import OF_NEGATIVES, shown_as
+from foretaste.cli.train_options import shown_as
 from foretaste.models.registry import config_class
 
 bench = App(name="bench")
@@ -36,6 +37,14 @@ _MODELS = {"neumf": "NeuMF, by default of NVIDIA's sizes.", "vae": "Mult-VAE."}
 
 _BENCHMARK = Parameter(name="*", group="Benchmark")
 _MODEL = Parameter(name="*", group="Model")
+
+_OF_SCORES = ("factors", "layers", "hidden", "latent", "activation")
+_OF_TRAINING = (
+    *_OF_SCORES,
+    *("dropout", "loss", "logit_adjustment", "l2", "sampled_softmax"),
+    *("negatives", "verified_negatives", "batch_layout"),
+)
+"""Settings of a model that change how long scores, or updates, take."""
 
 _OPTIONS = {
     ("train", "neumf"): TrainBench,
@@ -75,9 +84,9 @@ def _command(name: str, model: str) -> Callable[..., None]:
             return
         say(stdout_console(), f"{table_of(session.rows).to_markdown()}\n")
 
-    shown: Any = kind
-    if options_class is not TrainBench:  # no negatives are sampled without a training
-        shown = shown_as(kind, {one: Parameter(parse=False) for one in OF_NEGATIVES})
+    acts = _OF_TRAINING if name == "train" else _OF_SCORES
+    names = [item.name for item in fields(kind)]
+    shown: Any = shown_as(kind, {one: Parameter(parse=one in acts) for one in names})
     command.__annotations__ |= {
         "options": Annotated[options_class | None, _BENCHMARK],
         "model_config": Annotated[shown | None, _MODEL],

@@ -51,7 +51,7 @@ NCF = (
     Old("--valid-users-per-batch", _EVALUATION_BATCH, _EVALUATION_BATCH),
     Old("-f --factors", benchmark=None),
     Old("--layers", benchmark=None),
-    Old("--dropout", benchmark=None, note=_DROPOUT),
+    Old("--dropout", note=_DROPOUT),
     Old("-n"),
     Old("--negative-samples", "--negatives {}"),
     Old("-l --learning-rate"),

@@ -73,9 +73,6 @@ _RARE = frozenset(
     ]
 )
 
-OF_NEGATIVES = ("negatives", "verified_negatives", "batch_layout")
-"""Settings of a model's negatives, which a benchmark without a training has not."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class RawData:
