@@ -31,7 +31,7 @@ Implementation = Literal["chunked", "triton"]
 """The form of the operations in `foretaste.ops` that have several."""
 
 FitProgress = Callable[[str, int, int], None]
-"""Called with a step of fitting, how much of it is done, and how much there is of it."""
+"""Called with the name of a step of fitting, the amount done, and the whole amount."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,8 @@ class RecommenderModel(nn.Module, ABC):
     """A model that scores the catalogue for known and new users.
 
     Scores are float32; only their order within a user means anything. A model may have only some
-    rows of its tables of users, the rows of the consecutive ``users``. Others are unknown to it.
+    rows of its tables of users, the rows of the consecutive ``users``. Other users are unknown to
+    the model.
     """
 
     name: ClassVar[str]
@@ -81,13 +82,13 @@ class RecommenderModel(nn.Module, ABC):
     """Advice if the memory does not suffice."""
 
     config: Any
-    """Its settings, an instance of ``config_class``."""
+    """The model's settings, an instance of ``config_class``."""
 
     users: range
-    """The users whose rows it has."""
+    """The users whose rows this instance has."""
 
     is_part: bool
-    """It is a part of a model: other ranks have the rows of other users."""
+    """Whether this instance holds only the rows of `users`; other ranks hold the rest."""
 
     scores_known_users_only = False
     """True if a `scorer` has no new users, because they are fitted by gradient steps."""
@@ -102,7 +103,7 @@ class RecommenderModel(nn.Module, ABC):
         self.is_part = users is not None
         self.num_users = num_users
         self.num_items = num_items
-        # Otherwise results of the old weights would answer for the new ones.
+        # Otherwise cached results of the old weights would be used with the new weights.
         self.register_load_state_dict_post_hook(_clear_cache)  # type: ignore[no-untyped-call]
         self.item_count_I: Tensor
         # Counts in float32 are exact up to 16.7 million users.
@@ -113,10 +114,10 @@ class RecommenderModel(nn.Module, ABC):
         return self.item_count_I.device
 
     def clear_cache(self) -> None:
-        """Drop what was computed from the weights; called when they or the mode change."""
+        """Drop everything computed from the weights; called when the weights or the mode change."""
 
     def train(self, mode: bool = True) -> Self:
-        """As `nn.Module.train`; also calls `clear_cache`."""
+        """Set the mode as `nn.Module.train` does, and call `clear_cache`."""
         self.clear_cache()
         return super().train(mode)
 
@@ -134,11 +135,11 @@ class RecommenderModel(nn.Module, ABC):
         return row_BD
 
     def weight_bytes(self) -> int:
-        """Return memory of its parameters and buffers."""
+        """Return the memory of the model's parameters and buffers."""
         return _bytes_of(self.parameters()) + _bytes_of(self.buffers())
 
     def training_bytes(self, device: torch.device) -> int:
-        """Return memory that training it takes on a device, without its batches."""
+        """Return the memory that training takes on a device, without batches."""
         return self.weight_bytes()
 
     def expect(self, weights: Mapping[str, Tensor]) -> None:
@@ -147,7 +148,8 @@ class RecommenderModel(nn.Module, ABC):
     def count_items(self, histories: HistoryTensors, parts: Shards = SINGLE) -> None:
         """Learn how many training users have each item: the order for users without a history.
 
-        ``histories`` are of ``users``; ``parts`` brings in the others, if this is a part.
+        ``histories`` are of ``users``; ``parts`` adds the counts of other ranks, if this instance
+        holds only some users.
         """
         self.item_count_I[:] = torch.bincount(histories.item_index, minlength=self.num_items)
         if self.is_part:
@@ -161,8 +163,8 @@ class RecommenderModel(nn.Module, ABC):
         """Learn from the other parts what scores of new users need; called before scoring."""
 
     keeps_user_rows = False
-    """True if later items change nothing for a user known from training, whom a row of a table
-    answers."""
+    """True if later items change nothing for a user known from training, because a row of a table
+    answers that user."""
 
     def user_state(
         self,
@@ -174,7 +176,7 @@ class RecommenderModel(nn.Module, ABC):
 
         ``is_grown_B`` is True for users whose history has items that the training did not have.
         """
-        # Here and in `fold_in` again: a process may fork after it has made the model.
+        # Check here and again in `fold_in`, because a process may fork after it has made the model.
         survive_forks()
         return UserState(self.knows(histories), self._known_users(user_index_B, histories))
 
@@ -207,13 +209,13 @@ class RecommenderModel(nn.Module, ABC):
         return unit(vectors_ID[item_index_B]) @ unit(others_CD).T
 
     def knows(self, histories: HistoryTensors) -> Tensor:
-        """Return True for histories [B] with an item that says something; users of others are
-        answered in popularity order."""
+        """Return True for histories [B] with an item that tells the model something; other users
+        are answered in popularity order."""
         return histories.lengths() > 0
 
     def known_items(self) -> Tensor:
-        """Return True for items [I] that say something: the model `knows` a history with one of
-        them."""
+        """Return True for items [I] that tell the model something: it `knows` any history with such
+        an item."""
         item_I = torch.arange(self.num_items, dtype=torch.int32, device=self.device)
         offsets = torch.arange(self.num_items + 1, device=self.device)
         return self.knows(HistoryTensors(offsets, item_I, self.num_items))
@@ -287,7 +289,7 @@ class IterativeModel(RecommenderModel):
     """A model fitted epoch by epoch, evaluated between epochs and resumed within them."""
 
     implementation: Implementation = "chunked"
-    """The form of the operations, in training."""
+    """Which implementation the training operations use."""
 
     @classmethod
     @abstractmethod
@@ -305,13 +307,13 @@ class IterativeModel(RecommenderModel):
         padded: bool = False,
         parts: Shards = SINGLE,
     ) -> Batches:
-        """Return the batches that it learns from, or its part of each of them.
+        """Return the batches that the model learns from, or this rank's part of each batch.
 
         Args:
-            histories: of ``users``. A part that has only their rows has their samples of each
-                batch; one that has all rows takes some users of a batch.
-            padded: bring every full batch to one size, for a step recorded as a CUDA graph.
-            parts: the parts in which the model is trained.
+            histories: of ``users``. A rank that has only the rows of these users takes their
+            samples of each batch; a rank that has all rows takes some users of a batch. padded:
+            bring every full batch to one size, for a step recorded as a CUDA graph. parts: the
+            parts in which the model is trained.
         """
 
     @abstractmethod
@@ -325,11 +327,11 @@ class IterativeModel(RecommenderModel):
     def choose_fold_in(
         self, value: Callable[[], float], best: float
     ) -> tuple[dict[str, Setting], float]:
-        """Take the settings of its fold-in that are best for new users; returns them by name, none
-        if nothing is to be chosen, and the metric with them.
+        """Take the fold-in settings that are best for new users; returns the settings by name, none
+        if there is nothing to choose, and the metric with them.
 
-        ``value`` computes the metric that chooses, for the model as it stands. ``best`` is its
-        value in training.
+        ``value`` computes the metric that chooses, for the current model. ``best`` is its value in
+        training.
         """
         return {}, best
 
@@ -356,7 +358,7 @@ class NeuralModel(IterativeModel):
         """Earlier values of parameters, by name, for a training that compares with them."""
 
     def training_bytes(self, device: torch.device) -> int:
-        """Return its weights, a gradient of each and Adam's two moments."""
+        """Return the memory of the weights, their gradients and Adam's two moments."""
         return 4 * _bytes_of(self.parameters()) + _bytes_of(self.buffers())
 
     def step_bytes(self, batches: Batches) -> int | None:
@@ -365,7 +367,8 @@ class NeuralModel(IterativeModel):
         return None
 
     def train(self, mode: bool = True) -> Self:
-        """As `nn.Module.train`; outside training the memory of training steps is not kept."""
+        """Set the mode as `nn.Module.train` does; outside training, free the memory of training
+        steps."""
         if not mode:
             self._memory.clear()
         return super().train(mode)
@@ -395,7 +398,7 @@ class NeuralModel(IterativeModel):
         """Return items of a batch, integers with repeats: gradients of other rows of `item_rows`
         are zero.
 
-        None if all may have one.
+        None if all rows may have a gradient.
         """
         return None
 
@@ -403,7 +406,7 @@ class NeuralModel(IterativeModel):
         """Return the name of the one group of parameters that a batch updates; None if it updates
         all.
 
-        With its batches and this, a model alternates between phases.
+        Together with the batches, this lets a model alternate between phases.
         """
         return None
 
@@ -420,8 +423,8 @@ class ClosedFormModel(RecommenderModel):
     """A model fitted in one pass over the training histories."""
 
     counts: dict[Hashable, Any] | None = None
-    """What earlier fits to the same histories have counted, for models that fit from counts. None
-    if nobody fits again."""
+    """Counts of earlier fits to the same histories, for models that fit from counts. None if no fit
+    follows."""
 
     def fitting_note(self, histories: HistoryTensors) -> str | None:
         """Return work and memory of fitting to the training histories, for people; None if

@@ -16,12 +16,12 @@ class Batch(Protocol):
 
     @property
     def num_samples(self) -> int:
-        """Samples of the whole batch, of which a part may be here."""
+        """Samples of the whole batch; this rank may have only a part of them."""
         ...
 
 
 class TensorBatch(Batch, Protocol):
-    """A batch of tensors alone, whose step can be recorded and replayed for other ones."""
+    """A batch of tensors alone; its step can be recorded, and replayed for other batches."""
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return every tensor of the batch; padded full batches have the same shapes."""

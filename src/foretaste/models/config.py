@@ -1,6 +1,6 @@
 """Settings that models share, and the facts about a model that help and options need.
 
-It imports no torch: importing that takes a second, for which ``--help`` would have to wait.
+This module does not import torch, because that takes a second, and ``--help`` would wait for it.
 """
 
 from collections.abc import Mapping
@@ -19,15 +19,14 @@ tables. data: each has a part of every batch and the whole model."""
 
 @dataclass(frozen=True)
 class Between:
-    """Range of a setting to search, both ends included; of whole numbers where both are."""
+    """Range of a setting to search, both ends included; of whole numbers if both ends are."""
 
     low: float
     high: float
     log: bool = False
     """Search by factors and not by differences: 0.01 to 0.1 is as far as 0.1 to 1."""
     only: str | None = None
-    """A setting or property of the model. The range is searched if the given settings have it
-    true."""
+    """A setting or property of the model; the range is searched only if it is true."""
 
 
 Setting = float | str | bool | tuple[int, ...] | None
@@ -46,36 +45,38 @@ class ModelConfig:
     """Settings of a model. The docstring of each is the model's help; the first line is short."""
 
     has_epochs: ClassVar[bool] = True
-    """It is fitted epoch by epoch, by gradient steps or sweeps; else in one pass."""
+    """Whether the model is fitted epoch by epoch, by gradient steps or sweeps; otherwise in one
+    pass."""
 
     has_steps: ClassVar[bool] = True
-    """Its epochs are made of gradient steps; else each is a sweep over the data."""
+    """Whether epochs are made of gradient steps; otherwise each epoch is a sweep over the data."""
 
     uses_order: ClassVar[bool] = False
-    """It reads the order of a history: only then do the histories that it gets have positions."""
+    """Whether the model reads the order of a history: only then do its histories have positions."""
 
     uses_features: ClassVar[bool] = False
-    """It learns from the features of items, and lists new items that have some."""
+    """Whether the model learns from the features of items, and lists new items that have
+    features."""
 
     keeps_features: ClassVar[bool] = False
-    """Its answers read the features again, so its runs keep them."""
+    """Whether answers read the features again, so that runs keep them."""
 
     feature_candidates: ClassVar[dict[str, tuple[float, ...]]] = {}
     """The values of each ``auto`` of features that are tried on the validation part, in all
     combinations. The first value of each is the rule's, without a validation part."""
 
     samples_negatives: ClassVar[bool] = False
-    """It learns from sampled negatives."""
+    """Whether the model learns from sampled negatives."""
 
     has_large_products: ClassVar[bool] = True
-    """The precision of training changes something."""
+    """Whether the precision of training changes anything."""
 
     parallel: ClassVar[Sharing | None] = None
     """Its training is shared out over ranks by users, or by data, the users of each batch; for None
     the first rank trains alone."""
 
     architecture: ClassVar[tuple[str, ...]] = ()
-    """Settings that weights are made for, such as their sizes: a warm start needs the same."""
+    """Settings that the weights belong to, such as sizes: a warm start needs the same."""
 
     pretrained_parts: ClassVar[dict[str, tuple[str, ...]]] = {}
     """The models whose runs can be its start; for each the first letters of the names of the
@@ -85,7 +86,7 @@ class ModelConfig:
     """Settings worth a search, of the model, its negatives or its training."""
 
     has_candidates: ClassVar[bool] = False
-    """Some settings that are ``auto`` are chosen by fits on the validation part."""
+    """Whether fits on the validation part choose some settings that are ``auto``."""
 
     counted_in_users: ClassVar[tuple[str, ...]] = ()
     """Settings in numbers of users or interactions: on a share of the users, this share of each
@@ -93,7 +94,8 @@ class ModelConfig:
 
     @property
     def takes_weights(self) -> bool:
-        """The model learns from the weights of interactions, and not only from which there are."""
+        """Whether the model learns from the weights of interactions, and not only from the
+        pairs."""
         return not getattr(self, "ignore_weights", True)
 
     @property

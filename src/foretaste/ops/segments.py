@@ -160,7 +160,7 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: _GatherContext, *gradients_BD: Tensor) -> Gradients:
         (index_B,), num_rows, buffers = ctx.saved_tensors, ctx.num_rows, ctx.buffers or Buffers()
         is_cpu, is_half = index_B.device.type == "cpu", any(g.itemsize == 2 for g in gradients_BD)
-        # Each addition in turn would be rounded to half precision.
+        # Otherwise each addition would be rounded to half precision.
         are_few = is_cpu and not is_half and len(index_B) <= LIMITS["cpu"].few_summands
         segments = None if are_few else Segments(index_B, num_rows)
         sums = []

@@ -55,7 +55,7 @@ class ScoredItem:
 
     item_id: Id
     score: float
-    """Comparable within one answer only."""
+    """The score; comparable within one answer only."""
     title: str | None = None
 
 
@@ -63,7 +63,8 @@ class ScoredItem:
 class Answer(ConvertibleAnswers):
     """One list of items, best first; equal scores are in the order of the catalogue."""
 
-    # Columns, and not an object for each item, as thousands of answers are made at once.
+    # An answer has columns, and not an object for each item, because thousands of answers are made
+    # at once.
     id: Id | None
     """The user or item of the question; None for a history."""
     item_ids: list[Id]
@@ -111,7 +112,7 @@ class Answer(ConvertibleAnswers):
             zip(item_ids, self.items, because, strict=True), start=1
         ):
             title = "" if item.title is None else f"  {_on_one_line(item.title)}"
-            # z: what is rounded to -0.0000 is written 0.0000.
+            # With z, a number that is rounded to -0.0000 is written as 0.0000.
             lines.append(f"{rank:4}.  {item_id:>{width}}  {item.score:z9.4f}{title}")
             if nearest:
                 names = [_on_one_line(str(one.title or one.item_id)) for one in nearest]

@@ -46,8 +46,8 @@ _EXPRESSIONS = {
     *("BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT"),
     *("FUNCTION", "LAMBDA", "OPERATOR", "TYPE"),
 }
-"""Classes of expressions in DuckDB's parse tree that a condition may have. All others are refused,
-also new ones of a later DuckDB."""
+"""Classes of expressions in DuckDB's parse tree that a condition may have. All other classes are
+refused, also those that a later DuckDB adds."""
 
 _REFUSED_FUNCTIONS = {
     # A short text asks for gigabytes, and one value that grows cannot be interrupted.
@@ -70,10 +70,10 @@ class ItemColumns:
         """``texts`` are the ids, and all other columns as text, with NULL for missing values."""
         self._texts = texts
         self._notes: dict[str, str] = {}
-        """What to know of columns, by name, if a condition on them fails."""
+        """Hints on columns, by name, for errors of conditions on them."""
 
     def __getstate__(self) -> dict[str, object]:
-        # A database is not pickled; it is made again from the texts.
+        # The database is not pickled, but made again from the texts.
         return {name: value for name, value in self.__dict__.items() if name != "_database"}
 
     @cached_property
@@ -146,8 +146,8 @@ class ItemColumns:
         if kind != "BOOLEAN":
             raise SettingError(f"{what}: is no condition, true or false for each item")
         is_met = np.zeros(len(self._texts), dtype=bool)
-        # By index, because SQL promises no order of rows. NULL is false: an item without a value
-        # meets nothing.
+        # Match values by index, because SQL promises no order of rows. NULL is false: an item
+        # without a value meets nothing.
         is_met[found["item_index"]] = np.ma.filled(found["is_met"], False)
         return is_met
 
@@ -163,7 +163,8 @@ class ItemColumns:
             except BaseException as error:
                 outcome.set_exception(error)
 
-        # A daemon: DuckDB interrupts no single value, and the end of the process must not wait.
+        # The thread is a daemon: DuckDB interrupts no single value, and the end of the process must
+        # not wait.
         Thread(target=work, name="condition", daemon=True).start()
         try:
             return outcome.result(DEADLINE_S)
@@ -183,7 +184,7 @@ class ItemColumns:
 
 
 def _query(condition: str) -> str:
-    # On a line of its own, because a -- comment may end the condition.
+    # The condition has a line of its own, because it may end in a -- comment.
     return f"SELECT item_index, (\n{condition}\n) AS is_met FROM items"
 
 

@@ -54,7 +54,7 @@ def _limits(
 
 @dataclass(frozen=True, kw_only=True)
 class ListRequest:
-    """What lists hold, the same for all users asked about. Requests that are equal get equal lists.
+    """The contents of lists, the same for all users of the request. Equal requests get equal lists.
 
     Ids are the customer's own. A request knows no run: whether rules, columns and ids exist is
     found when the lists are made.
@@ -86,10 +86,8 @@ class ListRequest:
 
     @classmethod
     def of(cls, k: int = k, **options: Unpack[ListOptions]) -> ListRequest:
-        """Return the request of keywords as a caller has them: any iterable of ids, a mapping of
-        limits.
-
-        SettingError for a keyword that there is not, and for a value that does not fit.
+        """Return the request of keywords in a caller's types: any iterable of ids, a mapping of
+        limits. SettingError for an unknown keyword, and for a value that does not fit.
         """
         if hasattr(k, "tocoo"):
             raise SettingError(

@@ -101,8 +101,9 @@ def _parquet_writer(path: Path, schema: pa.Schema) -> Iterator[WriteTable]:
             gathered.clear()
 
         def write(table: pa.Table) -> None:
-            # A copy in Arrow's own memory. Columns of NumPy would lie between the blocks of scores,
-            # which the C library could then not use again: 1,054 MiB, and 399 with this copy.
+            # The table is copied into Arrow's own memory. Columns of NumPy would lie between the
+            # blocks of scores, so the C library could not reuse those blocks: 1,054 MiB, and 399
+            # with this copy.
             gathered.append(table.take(pa.array(range(table.num_rows), pa.int64())))
             if sum(table.num_rows for table in gathered) >= ROW_GROUP_ROWS:
                 flush()
@@ -171,7 +172,7 @@ class Export:
 
     path: Path
     num_users: int
-    """Number of users with a list; of `similar_all`, number of items."""
+    """Number of users with a list; for `similar_all`, number of items."""
     num_rows: int = 0
     """Number of recommended items over all users."""
     num_short_lists: int = 0
@@ -180,7 +181,7 @@ class Export:
     """Number of users answered in popularity order: training saw nothing of their history, or the
     run does not know them."""
     num_partial_histories: int = 0
-    """Number of users with given items that were ignored, as training never saw them."""
+    """Number of users with given items that were ignored because training never saw them."""
     notes: tuple[str, ...]
     """Remarks on the given ids and on the scores."""
     elapsed_s: float = 0.0

@@ -25,7 +25,8 @@ from foretaste.errors import InputError, SettingError, UnknownIdError
 from foretaste.recommend.config import Unknown
 
 GivenHistories = Mapping[Id, Iterable[Id]] | Sequence[Iterable[Id]] | Sequence[Id]
-"""Lists of item ids: by the users' names, without names, or of one user."""
+"""Lists of item ids: a mapping by the users' names, a sequence without names, or one user's
+list."""
 
 NOTHING_KNOWN = "popularity order: nothing in the history was seen in training"
 EMPTY_HISTORY = "popularity order: the history is empty"
@@ -52,7 +53,7 @@ def first_few(ids: Sequence[Id]) -> str:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AskedUsers:
-    """Users to answer, each by an id that the run knows, by a history, or by both."""
+    """Users to answer, each named by an id that the run knows, by a history, or by both."""
 
     kind: Literal["user", "history"] = "user"
     """``history`` for histories without names."""
@@ -309,7 +310,7 @@ def _column_of_ids(
 ) -> str:
     """Return the column with the ids of a table's users or items; InputError if there is none."""
     role, option = f"{table.kind}_id", f"{table.kind}_column"
-    # Not an error if it is absent: the option may be meant for another file of the same command.
+    # An absent column is no error: the option may be meant for another file of the same command.
     if (asked := getattr(config, option)) in columns:
         return str(asked)
     found = find_spelling(columns, role, str(path), "rename one")

@@ -64,7 +64,8 @@ class ItemFilter:
 
         Ids that are not in the catalogue are ignored, with a note.
         """
-        # Not an error: a list of items in stock naturally has items newer than the model.
+        # This is no error: a list of items in stock naturally has items that are newer than the
+        # model.
         is_allowed = np.ones(num_items, dtype=bool)
         contents = cls.contents
         notes: Sequence[str] = []

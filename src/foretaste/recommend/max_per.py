@@ -28,7 +28,8 @@ class Limit(NamedTuple):
     column: str
     most: int
     group: NDArray[np.int64]
-    """Number of each item's value, [num_items]; -1 for an item without a value, and no limit."""
+    """Number of each item's value, [num_items]; -1 for an item without a value, which has no
+    limit."""
 
 
 class MaxPer:
@@ -46,8 +47,8 @@ class MaxPer:
         """Return scores and columns of the taken items, both [B, k], best first; empty places have
         the score `ABSENT`.
 
-        Columns are items, or positions in ``item_index_C``. The lists equal those of a walk
-        through the whole ranking, but only its beginning is ordered.
+        Columns are items, or positions in ``item_index_C``. The lists are the same as if the whole
+        ranking were walked, but only its beginning is sorted.
         """
         items = slice(None) if item_index_C is None else item_index_C.cpu().numpy()
         groups = [limit.group[items] for limit in self._limits]

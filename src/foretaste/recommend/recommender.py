@@ -68,7 +68,7 @@ class Recommender:
         """Recommend with ``model``, whose rows are the first ones of ``users`` and of ``items``.
 
         ``histories`` has one row per entry of ``users``, or is a function that reads them on first
-        use. ``seen`` is of the same form, with the items that each user disliked; lists leave them
+        use. ``seen`` has the same form, with the items that each user disliked; lists leave them
         out. ``run`` is the run of all these, if there is one.
         """
         self.model = model
@@ -80,8 +80,8 @@ class Recommender:
         self._all_seen = seen
 
     def __getstate__(self) -> dict[str, object]:
-        """Return all attributes with the histories, so that what is pickled answers without the
-        run's files."""
+        """Return all attributes with the histories, so that a pickled recommender answers without
+        the run's files."""
         return self.__dict__ | {
             name: rows() if callable(rows := getattr(self, name)) else rows
             for name in ("_all_histories", "_all_seen")
@@ -95,7 +95,7 @@ class Recommender:
     @classmethod
     def open(cls, run: Run | Path | str, device: str | torch.device = "auto") -> Recommender:
         """Open a run, or its path, on device ``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
-        # A link is followed once: it may lead to another run before the first answer.
+        # Follow a link once, because it may lead to another run before the first answer.
         opened = (
             run if isinstance(run, Run) else Run.open(without_links(validate("run", run, Path)))
         )
@@ -187,7 +187,7 @@ class Recommender:
     ) -> list[TopItems]:
         """Make the lists of several requests, scored together.
 
-        Each pair has a number of users, who are taken in turn, and the request for their lists.
+        Each pair has a number of users, taken from the front, and the request for their lists.
         """
         return answer_requests(self.model, self.item_rules, self._look_up(users), requests)
 
@@ -444,7 +444,7 @@ class Recommender:
         user_index, given, num_items = users.user_index, users.histories, self.model.num_items
         if (user_index < len(self.users)).any():
             histories = self.known_histories.rows(user_index)
-        else:  # only new users: the run's histories need not be read
+        else:  # with only new users, the run's histories need not be read
             histories = Histories.empty(num_users=len(user_index), num_items=num_items)
         has_items = histories.lengths() > 0
         remarks: list[list[str]] = [[] for _ in user_index]

@@ -34,7 +34,7 @@ def answer_requests(
 ) -> list[TopItems]:
     """Make the lists of several requests, scored together.
 
-    Each pair has a number of users, who are taken in turn, and the request for their lists.
+    Each pair has a number of users, taken from the front, and the request for their lists.
     Remarks on lists are complete. Each list is the same as for its request alone, up to the
     rounding of scores.
     """

@@ -42,7 +42,7 @@ class ItemRules:
 
         SettingError for SQL that is no condition.
         """
-        # All are evaluated now: an answer then only reads a mask, and a wrong rule fails early.
+        # Evaluate all rules now, so that an answer only reads a mask and a wrong rule fails early.
         self._ids = items
         self._items = (items.table if described is None else described).slice(0, num_items)
         self._groups: dict[str, NDArray[np.int64]] = {}
@@ -127,7 +127,7 @@ class ItemRules:
     @cached_property
     def _texts(self) -> pa.Table:
         """The ids, and all other columns as text, with NULL for missing values."""
-        import pyarrow.compute as pc  # here, as answers without rules need not wait for it
+        import pyarrow.compute as pc  # here, so answers without rules need not wait for it
 
         missing = pa.array(_MISSING)
         item_id, *others = self._items.columns

@@ -138,7 +138,8 @@ class UserHistories(NamedTuple):
     remarks: Sequence[Sequence[str]]
     """Remarks on each history; mostly empty."""
     left_out: Histories | None = None
-    """Items that lists leave out: the history and what a user disliked. None if nothing was."""
+    """Items that lists leave out: the history and the items that a user disliked. None if no user
+    disliked any."""
 
     def rows(self, rows: NDArray[np.int64]) -> UserHistories:
         """Return some of the users."""
@@ -259,7 +260,7 @@ class UserRanker(_Ranker):
 class SimilarItemRanker(_Ranker):
     """Ranker of the other items of the catalogue by similarity to an item.
 
-    Items without a relation to it, by the model, are not listed.
+    Items that the model does not relate to it are not listed.
     """
 
     def __init__(self, model: RecommenderModel, *, k: int) -> None:

@@ -60,7 +60,8 @@ class Person:
     num_history: int
     num_targets: int
     lists: dict[str, list[tuple[str, bool]]]
-    """By label of the run: titles, best first, each with True for a held-out item."""
+    """The titles of each run's list, by label, best first; each title has True for a held-out
+    item."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -90,7 +91,7 @@ class RunsReport:
         path = check_output(output, overwrite=overwrite)
         try:
             write_page(self, path, overwrite=overwrite)
-        except FileExistsError as error:  # another process has written it meanwhile
+        except FileExistsError as error:  # another process wrote it in the meantime
             raise _exists(path) from error
         return path
 
@@ -184,7 +185,8 @@ def report_measured(
 
 
 def _combine(progress: Progress, num_rankings: int) -> Progress:
-    """Return a progress of one ranking that adds up to the progress of all rankings in turn."""
+    """Return the progress callback of one ranking; consecutive rankings add up to the progress of
+    all."""
     num_over = 0
 
     def report_one(num_done: int, num_users: int) -> None:
@@ -210,7 +212,9 @@ class _Sample:
         from foretaste.evaluation.evaluator import validation_rows
 
         run, heldout = measured.run, measured.heldout
-        if self._rows is None:  # the same rows for each run, as all leave out the same pairs
+        if (
+            self._rows is None
+        ):  # the same rows for each run, because all runs leave out the same pairs
             self._rows = np.sort(validation_rows(heldout, self._num_people))
         people = heldout.rows(self._rows)
         lists = []

@@ -170,8 +170,8 @@ def _draw(spec: Document) -> str:
     themed = {**_printable(spec), "config": _THEME, "background": None}
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     drawn = vl_convert.vegalite_to_svg(themed, vl_version=version)
-    # Without attributes for screen readers, because the page describes the whole plot, and without
-    # digits below a hundredth of a pixel, which nobody sees.
+    # Remove attributes for screen readers, because the page describes the whole plot, and digits
+    # below a hundredth of a pixel, which nobody sees.
     return _TAG.sub(lambda tag: _DIGITS.sub(r"\1", _ATTRIBUTES.sub("", tag[0])), drawn)
 
 

@@ -169,7 +169,7 @@ def _validation_curves(runs: Mapping[str, Run]) -> dict[str, list[Document]]:
     curves: dict[str, list[Document]] = {}
     for label, run in runs.items():
         selected = run.config.resolved.get("select_by")
-        # One part only: the best epoch has a value of the test part besides.
+        # Take one part only: the best epoch also has a value of the test part.
         measured = {name for epoch in run.history for name in epoch}
         names = [f"{part}/{selected}" for part in ("validation", "test")]
         for name in [name for name in names if name in measured][:1]:

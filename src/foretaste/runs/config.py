@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 FORMAT = "foretaste run"
 FORMAT_VERSION = 11
-"""Raised whenever any file of a run changes, log and weights too. Other formats are not read."""
+"""Version of the format. It rises whenever any file of a run changes, log and weights included;
+other versions are not read."""
 
 Settings = TypeVar("Settings")
 
@@ -47,7 +48,7 @@ class DatasetReference:
     name: str
     """Name of its directory."""
     path: str
-    """Its place at the time of training."""
+    """Its path at the time of training."""
     digest: str
     """Content digest of the whole dataset, from its manifest."""
     protocol: str
@@ -133,8 +134,8 @@ class RunConfig:
     """The dataset of the training: name, path, digests, protocol, sizes, columns of features, and
     the seed that draws its split, sampled candidates and validation users."""
     request: Mapping[str, Any] = field(default_factory=dict)
-    """What was asked for beside the settings: ``data``, ``needs_features``, and ``beside``, which
-    changes no result. Empty, and absent from the file, of a run that was made before requests were
+    """The request beside the settings: ``data``, ``needs_features``, and ``beside``, which changes
+    no result. Empty, and absent from the file, of a run that was made before requests were
     recorded."""
     search: Mapping[str, Any] = field(default_factory=dict)
     """The settings that the validation part chose: ``settings``, the number of ``fits``,
@@ -174,7 +175,7 @@ class RunConfig:
         # Weights and states carry this digest, and equal runs have equal files.
         del document["created"], document["dataset"]["name"], document["dataset"]["path"]
         if (request := document.pop("request", None)) is not None:
-            # The files of runs without a request were signed with these.
+            # Runs without a request were signed with these entries.
             for name in set(request["beside"]) & set(document["asked"]):
                 del document["asked"][name]
                 document["resolved"].pop(name, None)

@@ -115,7 +115,7 @@ def _open_checked(path: Path, owner: Mapping[str, Any], rows_of: RowsOf | None) 
                 # A mapped file that is written in place changes under its reader, and one that is
                 # cut ends the reader by SIGBUS.
                 tensor = tensor.clone() if is_held else tensor
-                # Whole tensors are hashed, also for those who take some rows: the digest is of all.
+                # Hash whole tensors even if only some rows are read: the digest covers all rows.
                 _add(digest, name, tensor)
                 # A single number, such as a count of updates, has no rows.
                 rows = rows_of(name) if rows_of is not None and tensor.dim() else None
@@ -157,7 +157,7 @@ def save_tensors(
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    # Sorted by name, as they are read: the digest covers them in this order.
+    # Sort tensors by name, in the order of reading: the digest covers them in this order.
     here = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
     whole_note = {**owner, **note}
     digest = _digest_of_note(whole_note)

@@ -136,7 +136,7 @@ class MetricsLog:
         line = line_of(event, **values)
         with writing(self.path), open_own(self.path, "r+b") as file:
             file.seek(-1, os.SEEK_END)
-            # A killed writer left a torn line: cut it, or this line would be joined to it.
+            # Cut a torn line that a killed writer left, or this line would be joined to it.
             if file.read() != b"\n":
                 file.seek(0)
                 end = file.read().rfind(b"\n") + 1

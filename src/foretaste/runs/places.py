@@ -133,7 +133,7 @@ def place_to_train(path: Path, *, overwrite: bool) -> Path:
     if not place.exists() or is_empty_directory(place):
         return place
     beside = next_to(place)
-    # After a kill the replaced run may be there.
+    # After a kill the replaced run may still be there.
     if _asked_name(beside) not in (None, place.name):
         raise RunError(
             f"{beside} is a run of its own, and a run that replaces {place} is trained there; "
@@ -196,7 +196,7 @@ def check_is_run(path: Path) -> None:
 def training_lock(run_path: Path) -> Iterator[None]:
     """Lock a run against other trainings inside the block; RunError names the process that has it.
 
-    The file is removed afterwards. A file system without locks lets every process in.
+    The file is removed afterwards. On a file system without locks every process enters.
     """
     path = run_path / LOCK
     with writing(path):
@@ -204,8 +204,8 @@ def training_lock(run_path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # Removed before the lock is released: afterwards it may be the file of the next holder. The
-        # run may have been replaced: then another file is there.
+        # Remove the file before the lock is released: afterwards it may be the file of the next
+        # holder. If the run was replaced, another file is there.
         with suppress(OSError):
             if _is_the_only(file, path):
                 path.unlink()
@@ -267,7 +267,7 @@ def _read_name(file: IO[bytes]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ListedRun:
-    """Entries of a run's config and log; of an unreadable one only its path and the reason."""
+    """Entries of a run's config and log; for an unreadable run only its path and the reason."""
 
     path: Path
 
@@ -305,8 +305,8 @@ class ListedRun:
 
 
 def list_runs(folder: Path | str) -> list[ListedRun]:
-    """Return the runs in a folder, oldest first and unreadable last; of a run's own directory that
-    run.
+    """Return the runs in a folder, oldest first and unreadable last; for a run's own directory,
+    that run.
 
     Raises RunError if there is no such folder.
     """

@@ -73,8 +73,8 @@ _COLUMNS = pa.schema(
 _POSITION = pa.field(POSITION_COLUMN, pa.int32())
 
 ROWS_AT_ONCE, ROW_GROUP = 1 << 25, 1 << 20
-"""Pairs of the histories that are in memory as they are written (about a gigabyte), and pairs of a
-row group."""
+"""Pairs of the histories that are in memory during writing (about a gigabyte), and pairs of a row
+group."""
 
 
 class Run:
@@ -170,8 +170,8 @@ class Run:
 
     @property
     def place(self) -> Path:
-        """The directory that the run has in the end: ``NAME`` for one that is trained in
-        ``NAME.next``, to replace the run at ``NAME``."""
+        """The final directory of the run: ``NAME`` for a run that is trained in ``NAME.next`` to
+        replace the run at ``NAME``."""
         beside, here = self.config.request.get("beside", {}), named_path(self.path)
         if beside.get("overwrite") and (name := Path(beside.get("run") or "").name):
             place = here.with_name(name)
@@ -340,7 +340,7 @@ class Run:
         """Lock the run, and the one that it replaces, against other trainings, and remove leftovers
         of a killed one.
 
-        Raises RunError if another process trains one of them.
+        Raises RunError if another process trains either.
         """
         replaces = self.place != self.path and self.place.is_dir()
         with training_lock(self.place) if replaces else nullcontext(), training_lock(self.path):
@@ -361,9 +361,10 @@ class Run:
     def reset(self) -> None:
         """Discard weights and log of an earlier start. If the log is damaged, or the run is
         finished, raises RunError and changes nothing."""
-        # The whole log is read first: a damaged one is an error before anything is removed.
+        # Read the whole log first, so that a damaged log is an error before anything is removed.
         first = self.log.lines()[:1]
-        # Who waited for the lock of the run may have read before that it is not finished.
+        # A process that waited for the run's lock may have read earlier that the run is not
+        # finished.
         if self.is_finished:
             raise RunError(f"{self.path} is finished: another process has just trained it")
         self._discard(WEIGHTS)
@@ -497,7 +498,7 @@ def load_model(run: Run, device: str | torch.device = "auto") -> RecommenderMode
 
     Raises RunError, with the first difference, if settings or weights do not fit the model.
     """
-    # Imported here, as torch takes 1.1 s: a wrong path is an error before that.
+    # Import torch here, because it takes 1.1 s: a wrong path is an error before that.
     import torch
 
     from foretaste.models.memory import check_model_fits
@@ -615,8 +616,8 @@ def read_histories(
         num_items=num_items,
         position=numbers(table[POSITION_COLUMN]) if POSITION_COLUMN in names else None,
     )
-    # Unpacked by hand: bits have no DLPack, `to_numpy` imports pandas, and `cast` would load
-    # Arrow's functions.
+    # The bits are unpacked by hand: they have no DLPack, `to_numpy` imports pandas, and `cast`
+    # would load Arrow's functions.
     in_training = [np.zeros(0, dtype=np.uint8)]
     for chunk in table["in_training"].chunks:
         bytes_of = np.frombuffer(chunk.buffers()[1], dtype=np.uint8)

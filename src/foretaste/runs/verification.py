@@ -104,5 +104,6 @@ def _check_weights(run: Run) -> None:
 
     if not run.has_weights and not run.needs_weights:
         return
-    # Without memory for its parameters: the model may be too large for this machine.
+    # Make the model without memory for its parameters, because it may be too large for this
+    # machine.
     check_weights(run, empty_model(run), run.open_weights())

@@ -44,7 +44,7 @@ from foretaste.serve.schemas import (
 from foretaste.serve.store import ModelStore
 from foretaste.serve.telemetry import Metrics, Telemetry
 
-# Constants, and no options: nothing that was measured was answered sooner with others.
+# These are constants and not options: no measured load was answered sooner with other values.
 _BATCH_USERS = 256
 """Users at which a batch is full; a request is never divided."""
 
@@ -93,7 +93,7 @@ class Service:
         self._openapi = to_json(document(store.names))
         self._reloading = asyncio.Lock()
         self._next_reload: asyncio.Task[str | None] | None = None
-        """The reload that waits for its turn, if there is one."""
+        """The reload that waits to begin, if there is one."""
 
     async def start(self) -> None:
         """Load the runs and begin to answer; called once, in the event loop of the requests."""
@@ -295,7 +295,9 @@ class Service:
         return _response({"status": "ready"})
 
     async def metrics_text(self, request: Request) -> Response:
-        self.metrics.queue.set(self.batcher.num_waiting)  # batches set it, and may be long ago
+        self.metrics.queue.set(
+            self.batcher.num_waiting
+        )  # batches set this, and the last one may be long ago
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> Response:
@@ -399,7 +401,8 @@ def _route(
 
 def _check_json(request: Request) -> None:
     """Raise ServiceError unless the content type is JSON."""
-    # A page of another site cannot send this type without a permission that it does not get.
+    # Another site's page cannot send this type without a permission, which the service does not
+    # give.
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _JSON:
         raise ServiceError(415, "unsupported_media_type", f"send content-type: {_JSON}")

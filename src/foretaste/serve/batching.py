@@ -2,10 +2,10 @@
 
 When the thread is free it takes the waiting requests. While requests keep coming, it first waits a
 little, counted from the end of the last batch, for as many as that batch had. A request that finds
-no work under way never waits.
+the thread idle never waits.
 """
 
-# Why the thread waits: on one core the event loop reads requests in that time.
+# The thread waits so that the event loop can read requests, also on one core.
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def deliver(jobs: Sequence[Job], answers: Sequence[Any]) -> None:
     """Set the futures of jobs to their answers or exceptions; runs in the event loop."""
     for job, answer in zip(jobs, answers, strict=True):
         if job.future.done():
-            continue  # the deadline passed meanwhile
+            continue  # the deadline passed in the meantime
         if isinstance(answer, Exception):
             job.future.set_exception(answer)
         else:

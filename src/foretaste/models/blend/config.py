@@ -1,4 +1,4 @@
-"""Settings of a blend: the runs it is made of, and the share of each."""
+"""Settings of a blend: its runs, and the share of each."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Member:
     """Settings of its model, as JSON values."""
 
     weight: Annotated[float, Range(at_least=0)]
-    """Factor of its scores in the sum."""
+    """Factor of the run's scores in the sum."""
 
     num_items: int | None = None
-    """Number of items that it lists; None if it lists what the blend does."""
+    """Number of items that the run lists; None if it lists the same items as the blend."""
 
     def __post_init__(self) -> None:
         check_settings(self)

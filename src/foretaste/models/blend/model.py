@@ -3,9 +3,9 @@
 Scores of different models have different scales: the logarithm of a likelihood, a probability, a
 count. Each is first measured in standard deviations from the mean of the user's scores of the whole
 catalogue. These statistics are part of the user state, so that an item scores the same among
-candidates as in the catalogue. A model that lists fewer items than the blend has them of its own
-items alone, and gives each other item its lowest score. A model adds nothing for users of whom it
-knows nothing.
+candidates as in the catalogue. If a model lists fewer items than the blend, its statistics cover
+its own items only, and every other item gets its lowest score. A model adds nothing for users whose
+history tells it nothing.
 
 Shape suffixes: B users, K candidates per user, I items of the catalogue.
 """
@@ -54,7 +54,7 @@ class Blend(ComposedModel):
         return [member.run for member in self.config.members.values()]
 
     def compose(self, models: Sequence[RecommenderModel]) -> None:
-        # The models themselves: with copies the weights would be in memory twice.
+        # Keep the models themselves: with copies the weights would be in memory twice.
         self.members = nn.ModuleList(models)
 
     def expect(self, weights: Mapping[str, Tensor]) -> None:
@@ -219,7 +219,7 @@ class Blend(ComposedModel):
 
 
 class _MemberScorer(BaseScorer):
-    """What a model adds to the scores of a blend with that number of items."""
+    """Return what a model adds to the scores of a blend with that number of items."""
 
     def __init__(
         self, model: RecommenderModel, weight: float, scorer: BaseScorer, num_items: int
@@ -263,6 +263,6 @@ def _with_others(scores_BI: Tensor, lowest_B1: Tensor, num_items: int) -> Tensor
 
 def _statistics(scores_BI: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean and standard deviation [B, 1] of each row; a deviation of 0 is given as 1."""
-    # Divided by I, not I - 1: the catalogue is no sample.
+    # The sum is divided by I and not by I - 1, because the catalogue is no sample.
     deviation_B1, mean_B1 = torch.std_mean(scores_BI, dim=1, correction=0, keepdim=True)
     return mean_B1, torch.where(deviation_B1 > 0.0, deviation_B1, 1.0)

@@ -90,7 +90,7 @@ class IALS(SweepModel):
     @classmethod
     def auto_settings(cls, size: TrainingSize, config: IALSConfig) -> dict[str, Setting]:
         settings = {"epochs": 20, "batch_size": size.num_users, "eval_every": 1, "patience": 3}
-        # Settings of gradient steps; a sweep has none.
+        # These are settings of gradient steps; a sweep has none.
         return settings | {"learning_rate": 1.0, "beta1": 0.0, "beta2": 0.0}
 
     def make_batches(self, histories: HistoryTensors, **settings: object) -> BothSides:
@@ -155,7 +155,7 @@ class IALS(SweepModel):
         if (values := batch.features) is not None:
             ridge_V = self._ridges(values, self.num_items, weight, ridge)
             values_VD = solve_rows(items, values, weight, ridge_V)
-        # Against the users that were improved just now: the sides alternate.
+        # Solve for items with the users that were just improved: the sides alternate.
         users, start_ID = FixedVectors.of(users_UD, values_VD), self.item_factors.detach()
         items_ID, loss = improve_rows(users, batch.of_items, weight, ridge_I, start_ID)
         self.item_factors.copy_(items_ID)

@@ -18,7 +18,7 @@ _TOLERANCE = 1e-7
 """Most error left, relative to the error of zero, in the norm that the system defines."""
 
 _MOST_STEPS = 256
-"""Each is written out in a program."""
+"""Most steps: a program writes out each of them."""
 
 _TINY = 1e-30
 

@@ -72,7 +72,7 @@ class RidgeConfig(FeatureConfig, _LinearConfig):
             neighbors = "all" if num_items <= _MOST_OF_ALL_PAIRS else 100
         elif neighbors != "all" and neighbors >= num_items - 1:
             neighbors = "all"
-        # The rule of the others goes by it.
+        # The rule of the other settings depends on it.
         return super(RidgeConfig, replace(self, neighbors=neighbors)).resolved(
             num_items, items_per_user
         )

@@ -30,7 +30,7 @@ class Ease(RidgeModel):
 
     name = "ease"
     config_class = EaseConfig
-    # Float64 to be inverted, the float32 weights, and parts of both.
+    # Memory of the float64 matrix that is inverted, the float32 weights, and parts of both.
     bytes_per_pair = 13
     counted_by = ("user_power",)
 

@@ -34,7 +34,7 @@ NO_ORDER = np.zeros(0)
 CPU = torch.device("cpu")
 
 MOST_POPULAR = 6_000
-"""Items of which all pairs are kept while neighbours are found."""
+"""Number of items whose pairs are all kept while neighbours are found."""
 
 LARGEST_VALUE = 2_000
 """Items of a feature value that may propose each other as neighbours."""
