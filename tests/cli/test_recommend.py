@@ -133,7 +133,7 @@ def test_everyone_to_a_file(foretaste: Foretaste, tmp_path: Path) -> None:
 
 def test_short_lists_are_reported(foretaste: Foretaste, tmp_path: Path) -> None:
     done = foretaste(f"recommend runs/vae --all -k 60 --exclude 999 --output {tmp_path}/recs.csv")
-    assert f"shorter lists, for there is no more to show: {SHAPE.num_users} users\n" in done.err
+    assert f"shorter lists, because there is no more to show: {SHAPE.num_users} users\n" in done.err
     assert "1 of 1 ids in exclude ignored" in done.err
 
 
@@ -166,7 +166,7 @@ def test_a_file_of_histories_to_a_file(foretaste: Foretaste, tmp_path: Path) -> 
     done = foretaste(f"{line} --output {tmp_path}/recs.csv")
     assert done.out == f"Wrote 6 rows for 3 users: {tmp_path}/recs.csv\n"
     assert done.err == (
-        "popularity order, for training saw nothing of theirs: 1 user\n"
+        "popularity order, because training saw none of their items: 1 user\n"
         "part of the history ignored, never seen in training: 1 user\n"
     )
     with (tmp_path / "recs.csv").open(newline="") as file:
@@ -228,7 +228,7 @@ def test_short_lists_of_similar_items_are_reported_for_a_file(
     line = f"similar runs/gmf --all -k 500 --output {tmp_path}/all.csv --overwrite"
     done = foretaste(line)
     assert done.status == 0
-    short = "shorter lists, for there is no more with a relation to theirs: 60 items\n"
+    short = "shorter lists, because there is no more with a relation to theirs: 60 items\n"
     assert done.err.startswith(f"{short}60 items in ")
     assert done.out == f"Wrote 3,540 rows for 60 items: {tmp_path}/all.csv\n"
     assert foretaste(f"{line} --quiet") == Done(0, "", "")

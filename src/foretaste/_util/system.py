@@ -162,7 +162,7 @@ def most_files() -> int:
 
 
 def reset_peak_of_process() -> bool:
-    """Reset `peak_of_process`; False on systems that cannot, as all but Linux."""
+    """Reset `peak_of_process`; False on systems other than Linux, which cannot."""
     try:
         _CLEAR.write_text(_RESET_PEAK)
     except OSError:

@@ -126,8 +126,11 @@ class AnswerOptions:
             say(notes, note)
         more = "with a relation to theirs" if kind == "item" else "to show"
         for count, note in (
-            (found.num_short_lists, f"shorter lists, for there is no more {more}"),
-            (found.num_popularity_lists, "popularity order, for training saw nothing of theirs"),
+            (found.num_short_lists, f"shorter lists, because there is no more {more}"),
+            (
+                found.num_popularity_lists,
+                "popularity order, because training saw none of their items",
+            ),
             (found.num_partial_histories, "part of the history ignored, never seen in training"),
         ):
             if count:

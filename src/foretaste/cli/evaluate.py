@@ -151,7 +151,7 @@ def compare(
     for each in opened:
         note_if_unfinished(each, quiet=measuring.quiet)
     first = next(iter(comparison.evaluations))
-    heading = f"Difference to {first} on the same users (* where the interval leaves out 0):"
+    heading = f"Difference to {first} on the same users (* if the interval leaves out 0):"
     of_lists = [metric_name(kind, min(settings.k)) for kind in LIST_METRICS] if asked.more else []
     grids = group_grids(comparison.evaluations, metrics)
     for names in filter(None, (of_lists, with_new_items(metrics, comparison.evaluations.values()))):

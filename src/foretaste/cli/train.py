@@ -182,7 +182,7 @@ def show_training(config: TrainingConfig, logs: Logs) -> Iterator[TrainingDispla
         finally:
             summary = display.summary
             if summary is not None and (test := summary.test) is not None:
-                # Also at the list length of the metric that chose the epoch.
+                # Show the metrics also at the list length of the metric that chose the epoch.
                 selected = summary.select_by
                 chosen = () if selected is None else (parse_metric(selected)[1],)
                 console.print(evaluation_grid(test, EvaluationConfig().k + chosen).to_rich())

@@ -307,8 +307,8 @@ class Ranking:
         )
 
     def new_items(self) -> dict[str, NDArray[np.float64]]:
-        """By metric, 1 for each user with an item in the list that training never saw; empty if
-        the catalogue has no such items."""
+        """Return for each metric a 1 for each user whose list has an item that training never saw;
+        empty if the catalogue has no such items."""
         lengths = self._lengths if self._heldout.has_new_items else ()
         first_U = self.first_new_U.cpu().numpy()
         return {metric_name("new_items", k): (first_U < k).astype(np.float64) for k in lengths}

@@ -176,7 +176,7 @@ def top_k(score_BC: Tensor, k: int) -> TopK:
         stays_RC = equal_RC & (equal_RC.cumsum(1, dtype=torch.int32) <= room_R1)
         # Both sides are in the order of rows, and a row has a place for each column that stays.
         candidate_BK[at_last_BK & cut_B[:, None]] = stays_RC.nonzero()[:, 1]
-    # By column, then stably by score: equal scores stay in the order of columns.
+    # Sort by column, then stably by score: equal scores stay in the order of columns.
     candidate_BK, order_BK = candidate_BK.sort(dim=1)
     score_BK, order_BK = score_BK.gather(1, order_BK).sort(dim=1, descending=True, stable=True)
     candidate_BK = candidate_BK.gather(1, order_BK)

@@ -72,8 +72,8 @@ class ModelConfig:
     """Whether the precision of training changes anything."""
 
     parallel: ClassVar[Sharing | None] = None
-    """Its training is shared out over ranks by users, or by data, the users of each batch; for None
-    the first rank trains alone."""
+    """How ranks share the training: by users, or by data, which is the users of each batch; with
+    None the first rank trains alone."""
 
     architecture: ClassVar[tuple[str, ...]] = ()
     """Settings that the weights belong to, such as sizes: a warm start needs the same."""

@@ -10,7 +10,7 @@ from foretaste.models.base import RecommenderModel
 from foretaste.models.registry import Definition, build_model, model_class
 
 _UNCOUNTABLE = 2**63
-"""Bytes of what has more elements than PyTorch can count."""
+"""Bytes reported for models with more elements than PyTorch can count."""
 
 
 def free_on(device: torch.device, num_processes: int | None = None) -> int:
@@ -48,7 +48,7 @@ def check_model_fits(
     has_average: bool = False,
     num_processes: int | None = None,
 ) -> None:
-    """UnsupportedError where ``device`` has no room for a model, or for `training_bytes`.
+    """Raise UnsupportedError if ``device`` has no room for a model, or for `training_bytes`.
 
     With ``users``, of a part that has the rows of these; ``num_processes`` share the memory."""
     try:

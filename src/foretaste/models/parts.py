@@ -1,7 +1,7 @@
 """The parts of a model in training, and what they learn of each other's users.
 
 Several processes may train one model. Each has the rows of consecutive users, or sees some users of
-every batch. A model asks its `Shards` for what it needs of all of them.
+every batch. A model asks its `Shards` for everything that it needs from all parts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Shards:
-    """All users in one part, which needs no other.
+    """A single part with all users, which needs no other part.
 
     If there are several parts, each calls the same methods in the same order.
     """

@@ -36,7 +36,7 @@ _ROWS_OF_PIECE = 64
 class _DenseContext(Context):
     activation: Activation | None
     dtypes: tuple[torch.dtype, torch.dtype]
-    """Of the values and of the parameters."""
+    """The dtypes of the values and of the parameters."""
     has_bias: bool
 
 

@@ -51,7 +51,8 @@ def stream_key(seed: int, purpose: Purpose, *parts: int) -> int:
 
 
 def stream_keys(key: int | Tensor, purpose: Purpose, *parts: int | Tensor) -> Tensor:
-    """As `stream_key`, on a device: int64, in the broadcast shape of ``key`` and ``parts``.
+    """Return the keys of `stream_key`, on a device: int64, in the broadcast shape of ``key`` and
+    ``parts``.
 
     One of ``key`` and ``parts`` is an int64 tensor. Steps captured as a CUDA graph take their keys
     so.

@@ -231,7 +231,7 @@ def _check_replacement(function: dict[str, Any]) -> None:
     """Raise SettingError if a function may replace text by much longer text."""
     if function["function_name"].lower() not in ("replace", "regexp_replace"):
         return
-    # As a method, title.replace('a', 'b'), the text itself is not among the arguments.
+    # In a method call, title.replace('a', 'b'), the text itself is not among the arguments.
     first = 1 if function["schema"] else 2
     for argument in function["arguments"][first:]:
         one = argument["expression"]

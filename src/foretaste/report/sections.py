@@ -61,7 +61,7 @@ def quality(comparison: Comparison, metrics: Sequence[str]) -> Section:
     charts = [plots.dots(name, _rows_of_runs(evaluations, name), labels) for name in names]
     figures = [figure(labels, "Metrics with 95 % intervals over users", charts)]
     if comparison.differences:
-        caption = f"Difference to {first} on the same users; a star where the interval leaves out 0"
+        caption = f"Difference to {first} on the same users; a star if the interval leaves out 0"
         tables.append(Table(caption=caption, grid=difference_grid(comparison.differences, names)))
         charts = [
             plots.dots(

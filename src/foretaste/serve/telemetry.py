@@ -53,7 +53,7 @@ class Metrics:
         self.users = Counter("foretaste_users", "Users answered.", ("known",), registry=registry)
         self.popularity = Counter(
             "foretaste_popularity_lists",
-            "Lists in popularity order, for nothing was known of the user.",
+            "Lists in popularity order, because nothing was known of the user.",
             registry=registry,
         )
         self.cached = Counter(

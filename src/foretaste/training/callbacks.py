@@ -107,7 +107,7 @@ class TrainingSummary:
     """Seconds of an epoch's evaluation; None if no epoch was evaluated."""
     avg_evaluation_s: float | None
     train_s: float
-    """Of all epochs."""
+    """Seconds of all epochs."""
     compile_s: float
     """Before the first epoch, outside the training clock."""
     search_s: float
@@ -159,7 +159,7 @@ class Callback:
         """Called before an unfinished run of the same request is resumed."""
 
     def started(self, start: TrainingStart) -> None:
-        """Before the first update."""
+        """Called before the first update."""
 
     def stepped(self, epoch: int, step: int, num_steps_per_epoch: int) -> None:
         """Called when an update was queued; must not wait for the device."""

@@ -177,7 +177,7 @@ def _check_can_be_made(folders: Iterable[Path], setting: str) -> None:
 
 
 def write_log(path: Path, evaluation: Mapping[str, Any]) -> None:
-    """Make ``path`` a log of one evaluation, as it is logged; RunError if the write fails."""
+    """Write a log of one evaluation to ``path``; RunError if the write fails."""
     lines = first_line() + line_of("evaluation", evaluation=evaluation)
     with writing(path):
         make_folders(path.parent)

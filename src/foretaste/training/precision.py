@@ -5,10 +5,10 @@ Weights, optimizer state and every score that is ranked stay float32:
 - ``fp32``: float32 products.
 - ``tf32``: float32 in memory, products with 10 bits of mantissa; NVIDIA GPUs of compute capability
   8.0 or newer. A CPU has no tf32 and refuses it.
-- ``bf16``: bfloat16 products, float32 sums; GPUs from 8.0 on, and CPUs, fast where they have
-  AVX512-BF16 or AMX.
-- ``fp16``: float16 products, float32 sums, and a scaled loss. For GPUs without bfloat16; it works
-  on a CPU too, at a tenth of float32's speed, so that it can be tested there.
+- ``bf16``: bfloat16 products, float32 sums; GPUs from 8.0 on, and CPUs, fast if they have
+  AVX512-BF16 or AMX. - ``fp16``: float16 products, float32 sums, and a scaled loss. For GPUs
+  without bfloat16; it works on a CPU too, at a tenth of float32's speed, so that it can be tested
+  there.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class TrainRequest:
     @classmethod
     def of_run(cls, run: Run) -> TrainRequest:
         """Return the request that a run was made for: its settings as they were asked for, ``auto``
-        included, on its dataset where that was."""
+        included, on its dataset at the path of that time."""
         config, path = run.config, run.path / CONFIG
         found = model_config(config, path)
         own = {item.name for item in fields(found)}

@@ -65,7 +65,7 @@ class Origin:
     run: Run
     weights: dict[str, Tensor]
     digest: str
-    """Of these weights."""
+    """Digest of these weights."""
     matches: dict[str, Match]
     """The kinds with rows in the model: ``users``, ``items`` and feature ``values``."""
 

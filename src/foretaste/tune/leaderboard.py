@@ -168,7 +168,7 @@ class Leaderboard(Tabular):
             *self.best.evaluation.conditions(self.best.model),
             *self._flattery(),
             f"{self.select_by} to best: difference on the same users with its own 95 % interval, "
-            "* where it is clear with all pairs of models counted; training is with its "
+            "* if it is clear with all pairs of models counted; training includes its "
             "evaluations",
             f"every run is kept in {self.path}; the best one is {self.best.run}",
             *(f"{one.model} is {one.recipe()}" for one in self.entries if one.members),

@@ -17,7 +17,7 @@ class Member:
     """A run whose model is part of a blend."""
 
     run: str
-    """Its directory, when the blend was made."""
+    """The run's directory, when the blend was made."""
 
     model: str
     """Name of its model."""

@@ -94,5 +94,5 @@ def _steps(condition: float) -> int:
     root = math.sqrt(condition)
     if root == 1.0:
         return 1
-    # (root - 1) / (root + 1) rounds to 1 where this does not.
+    # (root - 1) / (root + 1) rounds to 1, and this does not.
     return math.ceil(math.log(_TOLERANCE / 2.0) / math.log1p(-2.0 / (root + 1.0)))

@@ -191,7 +191,8 @@ class ItemKNNConfig(NeighborsConfig):
     }
 
     # Not counted_in_users: samples of a tenth and a thirtieth of lastfm, steam and MovieLens small
-    # do best with 3 to 10 or more, as all of the data do. Scaled, they chose ten times too much.
+    # do best with 3 to 10 or more, and so do all of the data. If scaled, samples chose ten times
+    # too much.
     shrinkage: Annotated[float, Range(at_least=0)] | Auto = "auto"
     """Users added to the cosine's denominator: the higher, the less items of few users count. The
     rule of auto: 10."""

@@ -256,7 +256,7 @@ def solve_neighbors(
     def solve_chunk(item_c: NDArray[np.int64]) -> int:
         width = int(size_I[item_c[0]])
         other_cw = other_IK[item_c, :width]
-        # By rank; missing ones come last.
+        # Sort by rank; missing neighbours come last.
         rank_cw = np.where(other_cw >= 0, popular.rank_I[other_cw], num_items)
         order_cw = np.argsort(rank_cw, axis=1, kind="stable")
         other_cw = np.take_along_axis(other_cw, order_cw, 1)

@@ -39,7 +39,7 @@ class InteractionBatch:
     """
 
     num_samples: int
-    """Samples of the whole batch, where this is a rank's part of it."""
+    """Samples of the whole batch, if this is a rank's part of it."""
 
     user_index_B: Tensor
     item_index_BK: Tensor

@@ -121,7 +121,7 @@ class NegativesConfig(ModelConfig):
         if self.logit_adjustment and not self.is_softmax:
             raise SettingError(
                 f"logit_adjustment is {self.logit_adjustment}, which only the loss softmax has, "
-                f"and loss is {self.loss}; leave it out (--logit-adjustment 0, where --from has "
+                f"and loss is {self.loss}; leave it out (--logit-adjustment 0, if --from has "
                 "it), or use --loss softmax"
             )
         if self.is_softmax and self.batch_layout == "shuffled":
@@ -193,7 +193,7 @@ class GMFConfig(NegativesConfig, _Factors):
         if self.temperature is not None and not self.scores_cosines:
             raise SettingError(
                 f"temperature is {self.temperature}, which only the cosines of softmax are divided "
-                f"by, and loss is {self.loss}; leave it out (--temperature none, where --from has "
+                f"by, and loss is {self.loss}; leave it out (--temperature none, if --from has "
                 "it), or use --loss softmax"
             )
 

@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 _EMBEDDING_STD = 0.01
 _MANY = 10_000_000
-"""Least interactions of large data, which have settings of their own."""
+"""Number of interactions from which data are large and get settings of their own."""
 
 _PRIOR_FACTOR = 0.3
-"""From one weight of the prior to the next smaller one."""
+"""Factor between neighbouring prior weights in the search."""
 
 
 class NeuMF(NeuralModel):
@@ -86,7 +86,7 @@ class NeuMF(NeuralModel):
         )
         self.output = nn.Linear(factors + widths[1], 1)
         self.objective = Objective(config.loss)
-        # Cosines are added up as they are: their weights stay at one (`reset_parameters`).
+        # Cosines are summed unweighted: their weights stay at one (`reset_parameters`).
         self.output.weight.requires_grad_(not config.scores_cosines)
         # Softmax compares scores of one user, to all of which a bias adds the same.
         self.output.bias.requires_grad_(not config.is_softmax)
@@ -167,7 +167,7 @@ class NeuMF(NeuralModel):
 
         def set_weight(weight: float) -> None:
             self.prior_weight.fill_(weight)
-            self.eval()  # forgets what came of the weight before
+            self.eval()  # clears results of the previous weight
 
         def measure(weight: float) -> float:
             set_weight(weight)

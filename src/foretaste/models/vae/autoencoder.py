@@ -84,7 +84,8 @@ class HistoryAutoencoder(NeuralModel):
 
     @abstractmethod
     def code_of(self, first_BH: Tensor) -> Tensor:
-        """As `_encode`, from the summed and normalised table rows of the histories."""
+        """Return what `_encode` returns, from the summed and normalised table rows of the
+        histories."""
 
     def _decode(self, latent_BL: Tensor) -> Tensor:
         """Return the last hidden layer [B, D]. The output layer is applied where logits are

@@ -49,7 +49,7 @@ class HistoryBatch:
     """Users of the whole batch before this one's: not zero in a rank's part of a batch."""
 
     num_samples: int
-    """Users of the whole batch, where this is a rank's part of it."""
+    """Users of the whole batch, if this is a rank's part of it."""
 
     parts: Shards
     """The parts that share the batch."""

@@ -45,7 +45,7 @@ def value_and_gradients(
 
 @torch.no_grad()
 def logits(inputs: InteractionInputs, item_index_BK: Tensor) -> Tensor:
-    """As `reference.logits` without dropout or gradients, in bounded memory."""
+    """Return the logits of `reference.logits` without dropout or gradients, in bounded memory."""
     weighted_BF = inputs.user_product_BF * inputs.output_product_F
     logits_BK = weighted_BF.new_empty(item_index_BK.shape)
     tower = _scoring_tower(inputs)

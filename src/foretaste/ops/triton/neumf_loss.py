@@ -81,7 +81,8 @@ def loss(
     *,
     compute_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """As `reference.loss`, differentiable once; the tower's products in ``compute_dtype``.
+    """Return the loss of `reference.loss`, differentiable once; the tower's products run in
+    ``compute_dtype``.
 
     Everything else is float32, and so are the gradients handed to autograd (bfloat16 for bfloat16
     inputs). `supports` says what it can take.
@@ -168,7 +169,8 @@ class _Step:
         num_programs = _INTERPRETED_PROGRAMS
         if inputs.device.type == "cuda":
             processor = torch.cuda.get_device_properties(inputs.device)
-            # As many as run at once. Each takes tile after tile, so it loads the weights once.
+            # There are as many programs as run at once. Each takes tile after tile, so it loads the
+            # weights once.
             num_programs = _PROGRAMS_PER_PROCESSOR * processor.multi_processor_count
         launch(
             interaction_step,

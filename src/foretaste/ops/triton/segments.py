@@ -117,7 +117,8 @@ def _sum_pieces(
 ) -> None:
     piece = tl.program_id(0)
     segment = tl.load(pieces.segment_P + piece)
-    # As many programs were launched as there may be pieces; beyond the last one they do nothing.
+    # The number of programs is the most pieces there may be; programs beyond the last piece do
+    # nothing.
     if segment < num_segments:
         piece_of_segment = piece - tl.load(pieces.first_piece + segment)
         start = tl.load(pieces.offsets + segment) + piece_of_segment * LENGTH

@@ -27,7 +27,8 @@ _LOWEST = tl.constexpr(-3e38)
 
 
 class TritonExponentials:
-    """As `foretaste.ops.softmax_loss.exponentials.Exponentials`; sums are kept in float32.
+    """`foretaste.ops.softmax_loss.exponentials.Exponentials` by Triton's kernels; sums are kept in
+    float32.
 
     ``targets`` may hold entries beyond its last offset: padding, never read.
     """
@@ -39,7 +40,7 @@ class TritonExponentials:
         self.chosen_N = torch.empty(num_entries, device=targets.device)
 
     def likelihood_(self, logits_cI: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
-        """As of `Exponentials`."""
+        """Compute the same as the method of `Exponentials`."""
         num_rows, num_items = logits_cI.shape
         value_c, factor_c = torch.empty(2, num_rows, device=logits_cI.device).unbind()
         launch(
