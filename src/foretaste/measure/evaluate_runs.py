@@ -58,10 +58,12 @@ def evaluate_run(
         split: held-out part to measure on, ``test`` or ``validation``.
         candidates: items that a held-out one is ranked against: ``full``, ``new``, ``sampled-N``,
             ``nvidia-N`` or ``fixed``.
-        k: lengths of the lists, ``10`` or ``[5, 10]``. evaluation_batch: users ranked at once; by
-        default as many as memory is reserved for. more: measure the lists beyond accuracy too, and
-        quality by groups of users and items. history_lengths: measure users unseen in training also
-        with that many items of their history. device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        k: lengths of the lists, ``10`` or ``[5, 10]``.
+        evaluation_batch: users ranked at once; by default as many as memory is reserved for.
+        more: measure the lists beyond accuracy too, and quality by groups of users and items.
+        history_lengths: measure users unseen in training also with that many items of their
+            history.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         threads: CPU threads of each rank; by default PyTorch's number.
 
     Raises DatasetError if the dataset is missing, has no such split, or has nothing in common with

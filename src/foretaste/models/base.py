@@ -311,9 +311,9 @@ class IterativeModel(RecommenderModel):
 
         Args:
             histories: of ``users``. A rank that has only the rows of these users takes their
-            samples of each batch; a rank that has all rows takes some users of a batch. padded:
-            bring every full batch to one size, for a step recorded as a CUDA graph. parts: the
-            parts in which the model is trained.
+                samples of each batch; a rank that has all rows takes some users of a batch.
+            padded: bring every full batch to one size, for a step recorded as a CUDA graph.
+            parts: the parts in which the model is trained.
         """
 
     @abstractmethod
