@@ -257,6 +257,9 @@ class Search:
         record["settings"] = {}
         if (other := self.measure(best, self.all_data)) is not None:
             sample["value"] = other.evaluation[self.select_by]
+            # On six sets, with samples of a third, a tenth and a thirtieth, 1 of 39 outcomes was
+            # clearly below the rule on the test part: ease on a third of Beauty, by .0016, where
+            # the validation part prefers the settings of the sample by .0018 (.0006 to .0030).
             if sample["value"] > sample["value_by_rule"]:
                 kept, record["settings"] = other, settings
         if not record["settings"]:
