@@ -34,7 +34,7 @@ from foretaste.runs.places import LOCK
 from foretaste.training import Callback, train
 from foretaste.training.callbacks import EpochReport
 from foretaste.training.request import TrainRequest
-from foretaste.training.search import Chosen
+from foretaste.training.search import SearchResult
 from foretaste.tune import Search, compete, tune_model
 from foretaste.tune.directory import SETTINGS, trainings_at
 from foretaste.tune.study import Study
@@ -85,7 +85,7 @@ def test_the_command_repeats_the_rule_and_a_chosen_value(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, chosen: Any
 ) -> None:
     """The neighbours of ease are chosen as well, and are no setting of a trial."""
-    found = Chosen(record={"settings": chosen})
+    found = SearchResult(record={"settings": chosen})
     monkeypatch.setattr("foretaste.tune.search.chosen_settings", lambda *_: found)
     search = tune_model(model, dataset, trials=1, output=tmp_path / "it", callback=Callback())
     done = call(*shlex.split(search.command())[1:], "--run", tmp_path / "again")

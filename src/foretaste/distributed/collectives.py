@@ -41,7 +41,7 @@ _PIECE_BYTES = 1 << 24
 _Value = TypeVar("_Value")
 
 
-class Pending:
+class PendingSums:
     """An all-reduce under way."""
 
     def __init__(self) -> None:
@@ -116,14 +116,14 @@ class Ranks(Shards):
         """Replace each tensor by its sum over the ranks, the same bits on each of them."""
         self.sum_later(tensors).wait()
 
-    def sum_later(self, tensors: Iterable[Tensor]) -> Pending:
+    def sum_later(self, tensors: Iterable[Tensor]) -> PendingSums:
         """Begin a `sum_`; small tensors of one dtype travel in one flat bucket."""
         if self.size == 1:
-            return Pending()
+            return PendingSums()
         tensors = [tensor for tensor in tensors if tensor.numel()]
         small = [tensor for tensor in tensors if tensor.nbytes < _BUCKETED_BYTES]
         large = [tensor for tensor in tensors if tensor.nbytes >= _BUCKETED_BYTES]
-        pending = Pending()
+        pending = PendingSums()
         # Which tensors go into the bucket follows from their sizes, which are equal on all ranks.
         if small:
             pending._bucket = torch.cat([tensor.reshape(-1) for tensor in small])

@@ -20,7 +20,7 @@ from foretaste.runs.run import Run
 
 
 @dataclass(frozen=True, eq=False)
-class Matched:
+class MatchedUsers:
     """Held-out users of a dataset, with the user and item indexes of a run."""
 
     heldout: HeldOut
@@ -71,7 +71,7 @@ class _RowsInRun:
 
     def match_users(
         self, dataset: Dataset, heldout: HeldOut, trained_on: NDArray[np.bool_]
-    ) -> Matched:
+    ) -> MatchedUsers:
         """Return the held-out users with the run's indexes, without the pairs in training."""
         run, user_row_U = self.run, self.user_row_U
         # All runs of a dataset share one catalogue, whether they list all of it or not.
@@ -124,10 +124,10 @@ class _RowsInRun:
             num_pairs_left_out=int(trained_on.sum()),
             num_earlier_runs=sum(isinstance(start, dict) for start in run.config.start.values()),
         )
-        return Matched(matched, heldout.user_index, matching)
+        return MatchedUsers(matched, heldout.user_index, matching)
 
 
-def match(runs: Sequence[Run], dataset: Dataset, split: Split) -> Iterator[Matched]:
+def match(runs: Sequence[Run], dataset: Dataset, split: Split) -> Iterator[MatchedUsers]:
     """Yield the held-out users of ``dataset`` with the indexes of each of ``runs``, in turn.
 
     A user's history is the run's, then the dataset's. Under protocol unseen it is the dataset's

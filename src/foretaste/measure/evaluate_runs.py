@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from foretaste.data.dataset import HeldOut
     from foretaste.evaluation.result import Evaluation
-    from foretaste.measure.another_dataset import Matched
+    from foretaste.measure.another_dataset import MatchedUsers
     from foretaste.models.base import RecommenderModel
 
 Progress = Callable[[int, int], None]
@@ -74,7 +74,7 @@ def evaluate_run(
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredRun:
     """The metrics of a run, with its model and the held-out users."""
 
     run: Run
@@ -92,7 +92,7 @@ def measure_run(run: Run, request: MeasureRequest, progress: Progress | None = N
 
 def measure_runs(
     runs: Sequence[Run], request: MeasureRequest, progress: Progress | None = None
-) -> Iterator[Measured]:
+) -> Iterator[MeasuredRun]:
     """Measure one run after another; users and items are matched by id unless all runs were trained
     on the dataset."""
     from foretaste.evaluation.evaluator import evaluate
@@ -103,7 +103,7 @@ def measure_runs(
     from foretaste.training.strategy import strategy_here
 
     dataset = dataset_of_runs(runs, request.dataset)
-    each: Iterable[Matched | None] = repeat(None, len(runs))
+    each: Iterable[MatchedUsers | None] = repeat(None, len(runs))
     if any(run.config.dataset.digest != dataset.manifest.digest for run in runs):
         each = match(runs, dataset, request.split)
     with computing_with(request.threads), strategy_here() as strategy:
@@ -124,10 +124,10 @@ def measure_runs(
             if matched is not None:
                 user_index = matched.user_index[heldout.target.lengths() > 0]
                 found = replace(found, user_index=user_index, matching=matched.matching)
-            yield Measured(run, model, heldout, found)
+            yield MeasuredRun(run, model, heldout, found)
 
 
-def top_items(measured: Measured, rows: NDArray[np.int64], k: int) -> list[NDArray[np.int64]]:
+def top_items(measured: MeasuredRun, rows: NDArray[np.int64], k: int) -> list[NDArray[np.int64]]:
     """Return the k items that a run lists for each row of its held-out users, best first."""
     from foretaste.evaluation.ranking import (
         ABSENT,

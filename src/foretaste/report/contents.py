@@ -24,7 +24,7 @@ from foretaste.evaluation.config import (
 from foretaste.host import ensure_home
 from foretaste.measure.evaluate_runs import (
     Comparison,
-    Measured,
+    MeasuredRun,
     Progress,
     dataset_of_runs,
     measure_runs,
@@ -207,7 +207,7 @@ class _Sample:
         self._rows: NDArray[np.int64] | None = None
         self._lists: list[list[list[tuple[str, bool]]]] = []
 
-    def add(self, measured: Measured) -> None:
+    def add(self, measured: MeasuredRun) -> None:
         """Add the lists of a run, ranked as for its metrics."""
         from foretaste.evaluation.evaluator import validation_rows
 

@@ -44,7 +44,7 @@ DIGEST_LENGTH = 16
 _UNSEEN_ITEM = "never seen in training, so nothing is known of what it is similar to"
 
 
-class AskedUser(NamedTuple):
+class ResolvedUser(NamedTuple):
     """One user of a body: the id, if there is one, the items behind the run's history, and what
     the user disliked."""
 
@@ -53,7 +53,7 @@ class AskedUser(NamedTuple):
     disliked: Sequence[Id]
 
 
-class Asked(NamedTuple):
+class ResolvedRequest(NamedTuple):
     """The users of a body, and what their lists hold."""
 
     users: Sequence[User]
@@ -112,7 +112,7 @@ class ServedModel:
             "loaded_at": self.loaded_at.isoformat(timespec="seconds"),
         }
 
-    def look_up(self, body: RecommendBody) -> Asked:
+    def look_up(self, body: RecommendBody) -> ResolvedRequest:
         """Return the users and the request of a body; ServiceError if this run lacks its rules or
         columns, or has ids of another type."""
         self.check_types(body)
@@ -120,10 +120,10 @@ class ServedModel:
         if missing := self.recommender.item_rules.missing(request):
             field, message = missing
             raise ServiceError(422, "invalid", message, field)
-        return Asked(body.users, request)
+        return ResolvedRequest(body.users, request)
 
     def recommend(
-        self, bodies: Sequence[Asked], events: EventStore | None = None
+        self, bodies: Sequence[ResolvedRequest], events: EventStore | None = None
     ) -> list[tuple[bytes, list[WrittenList]] | ServiceError]:
         """Return the response to each body, with its lists; all bodies are scored together.
 
@@ -146,7 +146,7 @@ class ServedModel:
             mine = [further.get(user.kept_id or "", NO_EVENTS) for user in body.users]
             asked.append(
                 [
-                    AskedUser(user.user_id, [*own.items, *user.history], own.disliked)
+                    ResolvedUser(user.user_id, [*own.items, *user.history], own.disliked)
                     for user, own in zip(body.users, mine, strict=True)
                 ]
             )
@@ -159,7 +159,7 @@ class ServedModel:
     def lists(
         self,
         requests: Sequence[ListRequest],
-        asked: Sequence[Sequence[AskedUser]],
+        asked: Sequence[Sequence[ResolvedUser]],
     ) -> list[list[WrittenList]]:
         """Return the lists of the users of each request, from the cache or scored together."""
         keys = [

@@ -74,7 +74,7 @@ class Fit:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Chosen:
+class SearchResult:
     """The outcome of a search."""
 
     record: dict[str, Any] = field(default_factory=dict)
@@ -92,17 +92,17 @@ def chosen_settings(
     dataset: Dataset,
     device: torch.device,
     progress: FitProgress,
-) -> Chosen:
+) -> SearchResult:
     """Return values that the validation part chooses for settings of the model that are
     ``auto``."""
     search = Search(request, dataset, device, progress)
     is_open = search.candidates or search.feature_settings
     if not (request.config.search and is_open and dataset.has_split("validation")):
-        return Chosen()
+        return SearchResult()
     if not (dataset.manifest.num_interactions and search.sample.heldout.num_users):
-        return Chosen()
+        return SearchResult()
     if (by_rule := search.value_of({})) == _FAILED:  # training says why
-        return Chosen()
+        return SearchResult()
     search.climb()
     features = search.choose_features()
     found = {
@@ -114,7 +114,7 @@ def chosen_settings(
         **({"features": features} if features else {}),
     }
     return (
-        Chosen(record=found)
+        SearchResult(record=found)
         if search.sample.share == 1.0
         else search.decide(request.model_config, found)
     )
@@ -236,7 +236,7 @@ class Search:
             self.values = asdict(config) | derived_settings(fit.model)
         return value
 
-    def decide(self, asked: ModelConfig, found: dict[str, Any]) -> Chosen:
+    def decide(self, asked: ModelConfig, found: dict[str, Any]) -> SearchResult:
         """Fit what the sample chose and what the rule says to all data, and keep the better.
 
         Ties go to the rule. The record's ``sample`` has the ``interactions`` of each fit of the
@@ -249,9 +249,9 @@ class Search:
         rule = resolve_sizes(asked, self.dataset)
         best = resolve_sizes(replace(asked, **settings), self.dataset)
         if best == rule:
-            return Chosen(record=record)
+            return SearchResult(record=record)
         if (kept := self.measure(rule, self.all_data)) is None:  # training says why
-            return Chosen(record=record | {"settings": {}})
+            return SearchResult(record=record | {"settings": {}})
         sample |= {"settings": settings, "value": None}
         sample["value_by_rule"] = kept.evaluation[self.select_by]
         record["settings"] = {}
@@ -265,7 +265,7 @@ class Search:
         if not record["settings"]:
             record.pop("features", None)  # what the sample says of settings that are not kept
         is_trained = isinstance(kept.model, ClosedFormModel)
-        return Chosen(record=record, fitted=kept if is_trained else None)
+        return SearchResult(record=record, fitted=kept if is_trained else None)
 
     def measure(self, config: ModelConfig, part: Part) -> Fit | None:
         """Return a model of these settings and its best evaluation; None if it cannot be fitted."""

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from foretaste.distributed.collectives import Pending, Ranks
+from foretaste.distributed.collectives import PendingSums, Ranks
 from foretaste.distributed.strategy import strategy_of
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.neumf.fold_in import UserPrior
@@ -280,13 +280,13 @@ def measured(ranks: Ranks, case: Case) -> tuple[list[str], list[int], int]:
     plan = make_plan(batch_size=case.batch_size, precision=case.precision)
     histories = whole_histories()[users.start : users.stop]
     batches, step = strategy_of(ranks).batches_and_step(model.train(), histories, plan)
-    wait, events, num_bytes = Pending.wait, [], []
+    wait, events, num_bytes = PendingSums.wait, [], []
 
-    def noted(pending: Pending) -> None:
+    def noted(pending: PendingSums) -> None:
         events.append("wait")
         wait(pending)
 
-    with mock.patch.object(Pending, "wait", noted):
+    with mock.patch.object(PendingSums, "wait", noted):
         for batch in islice(batches.epoch(0), 3):
             events.append("batch")
             before = ranks.num_bytes.total()

@@ -16,7 +16,7 @@ from foretaste._util.system import free_bytes
 from foretaste.data.config import memory_bytes
 from foretaste.data.manifest import TRAIN_FILE
 from foretaste.data.preparation.casts import Spellings
-from foretaste.data.preparation.engine import Engine, Found, Row
+from foretaste.data.preparation.engine import Engine, FoundRows, Row
 from foretaste.data.sources.arrow import Frame
 from foretaste.data.sources.source import Source, sql_literal
 from foretaste.data.sources.text import TextFile
@@ -149,7 +149,7 @@ class DuckDBEngine(Engine):
                 raise KeyboardInterrupt from None
             raise
 
-    def find_rows(self, source: Source, where: str, value: str) -> Found:
+    def find_rows(self, source: Source, where: str, value: str) -> FoundRows:
         # A table scan numbers rows in their order only if that order is kept.
         self.run("SET preserve_insertion_order = true")
         fits = f"{where} AND {source.condition}" if source.condition else where
@@ -161,7 +161,7 @@ class DuckDBEngine(Engine):
         )
         self.run("SET preserve_insertion_order = false")
         place = source.place(row, num_rows) if count else source.name
-        return Found(count=count, place=place, value=first and first["value"])
+        return FoundRows(count=count, place=place, value=first and first["value"])
 
     def make(self, table: str, query: str) -> None:
         self.run(f"CREATE TABLE {table} AS {query}")

@@ -16,7 +16,7 @@ Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FoundRows:
     """The rows of a source that meet a condition."""
 
     count: int
@@ -63,11 +63,11 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def find_rows(self, source: Source, where: str, value: str) -> Found:
+    def find_rows(self, source: Source, where: str, value: str) -> FoundRows:
         """Return the kept rows of a source that meet ``where``, with the SQL ``value`` of the first
         row."""
 
-    def find_value(self, sources: Sequence[Source], name: str, kind: Kind, value: str) -> Found:
+    def find_value(self, sources: Sequence[Source], name: str, kind: Kind, value: str) -> FoundRows:
         """Return the rows of the first source that has the SQL ``value`` in column ``name``, read
         as ``kind``."""
         for source in sources:

@@ -31,7 +31,7 @@ from foretaste.data.sources.source import TIMES, Column, Source, Storage, names_
 from foretaste.errors import InputError
 
 if TYPE_CHECKING:
-    from foretaste.data.preparation.engine import Engine, Found
+    from foretaste.data.preparation.engine import Engine, FoundRows
 
 _SAMPLE_ROWS = 1000
 _MOST_ROWS = 2**40
@@ -451,7 +451,7 @@ def _bad_value(
     raise AssertionError(f"{role}: values did not fit, and now they do")
 
 
-def error_at(found: Found, name: str, problem: str, advice: str = "") -> InputError:
+def error_at(found: FoundRows, name: str, problem: str, advice: str = "") -> InputError:
     """Return the error for the first of the found rows, whose column ``name`` has a problem."""
     rows = pluralize(found.count, "row")
     return InputError(

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from foretaste._util.files import real_path
 from foretaste.data.preparation.casts import Spellings
-from foretaste.data.preparation.engine import Engine, Found, Row
+from foretaste.data.preparation.engine import Engine, FoundRows, Row
 from foretaste.data.preparation.spark_session import Spark, translate_errors
 from foretaste.data.preparation.spark_sources import View, double_backslashes, register_views
 from foretaste.data.sources.arrow import Frame
@@ -72,13 +72,13 @@ class SparkEngine(Engine):
         with translate_errors():
             return [tuple(row) for row in self._query(sql).collect()]
 
-    def find_rows(self, source: Source, where: str, value: str) -> Found:
+    def find_rows(self, source: Source, where: str, value: str) -> FoundRows:
         assert isinstance(source, View)
         # Spark knows the file of a row but not its number, so the smallest value is the example.
         query = f"SELECT count(*), min(struct({source.file} AS file, {value} AS value))"
         count, first = self.row(f"{query} FROM {source.rows_kept} WHERE {where}")
         place = source.name if first is None else source.place_in(first["file"])
-        return Found(count=count, place=place, value=None if first is None else first["value"])
+        return FoundRows(count=count, place=place, value=None if first is None else first["value"])
 
     def make(self, table: str, query: str) -> None:
         # Tables are files, not in Spark's cache: a cached table carries the plans of all tables
