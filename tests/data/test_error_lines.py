@@ -95,6 +95,7 @@ def test_the_second_of_two_files(write: WriteFile, kind: str) -> None:
     refuse(sources, rf"b\.csv, line 42: .*{problem}", weight_column="plays")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_far_into_a_file(write: WriteFile, kind: str) -> None:
     row, problem = KINDS[kind]

@@ -49,6 +49,7 @@ numbers = st.one_of(*(st.integers(edge - 3, edge + 3) for edge in (*INT64, 0)))
 few = settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_the_fuzzer_begins_with(target: str) -> None:
     for case in corpus(target):
@@ -128,6 +129,7 @@ def test_a_line_that_fills_a_buffer(write: WriteFile, end: str) -> None:
     refuse(source, r"raw\.csv, line 18: is longer than 2 MB; .* not written to its end")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "ends", "encoding"),
     [

@@ -114,6 +114,7 @@ def test_a_given_split(write: WriteFile, tmp_path: Path) -> None:
     assert dataset.manifest.counts["num_users_without_items"] == 1
 
 
+@pytest.mark.slow
 def test_a_long_line(write: WriteFile, tmp_path: Path) -> None:
     """The first line, a line between others, and the last, longer than a buffer of DuckDB."""
     many = [f"{1_000_000 + number}" for number in range(300_000)]

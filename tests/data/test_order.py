@@ -192,10 +192,12 @@ def test_rows_are_no_order_of_what_has_none(tmp_path: Path) -> None:
     assert in_order(dataset, dataset.all_interactions()) == {1: [8, 5, 2]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "parquet", "frame"])
 def test_many_rows_and_threads_keep_the_order_of_rows(tmp_path: Path, kind: str) -> None:
-    """3 million rows, which several threads would read and write in any order."""
-    num_rows, num_users = 3_000_000, 1009
+    """Rows that several threads would read and write in any order: DuckDB gives a thread 32 MB of a
+    CSV, and a row group of other sources."""
+    num_rows, num_users = 3_000_000 if kind == "csv" else 600_000, 1009
     row = np.arange(num_rows)
     table: Any = pa.table({"user_id": row % num_users, "item_id": row * 7919 % 999_983})
     if kind == "csv":

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ def pairs_of(rows: Histories, user_index: list[int] | None = None) -> Pairs:
     return set(zip(users.tolist(), rows.item_index.tolist(), strict=True))
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     rows=rows_of,
