@@ -329,7 +329,7 @@ class _Block(nn.Module):
         drop: Drop = _nothing,
         dtype: torch.dtype | None = None,
     ) -> Tensor:
-        """Add the output of the attention, then that of the two layers."""
+        """Add what the attention gives, then what the two layers give."""
         attended = attended.transpose(1, 2).flatten(2)
         hidden = hidden + drop(_dense(attended, self.attention_output, dtype))
         inner = _dense(self.inner_norm(hidden), self.inner, dtype, "relu")
