@@ -46,7 +46,7 @@ Rows have 94, 10 and 37 items there: exact solutions are faster for no length.
 """
 
 _TINY = 1e-30
-"""Keeps quotients finite for rows that are solved already, whose residual is zero."""
+"""Keeps quotients finite for rows that are already solved, whose residual is zero."""
 
 _Chunk = tuple[slice, slice]
 """Consecutive rows, and their interactions."""
@@ -82,7 +82,7 @@ def improve_rows(
         )
         # Both terms of C are float64: their sum is rounded once.
         diagonal_cD = (shared_D + ridge_R[rows, None]).to(start_RD.dtype)
-        # Into the eigenbasis, and out of it below: there the Gramian is the diagonal.
+        # Change to the eigenbasis, where the Gramian is diagonal, and back below.
         vector_cD, loss = _improve(interactions, diagonal_cD, start_RD[rows] @ fixed.basis_DD)
         torch.mm(vector_cD, fixed.basis_DD.T, out=improved_RD[rows])
         return loss
@@ -147,8 +147,8 @@ def _improve(
     """Return the vectors after the steps, and the loss of all."""
     # The system of a row without items is C w = 0: it starts at its solution and stays there.
     vector_cD = start_cD * (interactions.lengths_c > 0)[:, None]
-    # What each interaction's score lacks to 1. It is kept up to date below with the products that
-    # a step makes anyway, so the loss at the end costs no further pass.
+    # The difference of each interaction's score to 1. Steps update it below with products that they
+    # make anyway, so the loss at the end costs no further pass.
     lacking_S = 1.0 - interactions.products(vector_cD)
     direction_cD, square_c = torch.zeros_like(vector_cD), vector_cD.new_ones(len(vector_cD))
     for _ in range(_STEPS):

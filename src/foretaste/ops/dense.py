@@ -175,7 +175,7 @@ def linear(
     If `fuses`, the whole layer is computed in float32 and rounded once.
     """
     # In float32 PyTorch's own reached 210 GFLOP/s on these shapes and oneDNN 407 to 496, in bf16
-    # 760 to 960. `set_float32_matmul_precision` is no way there: it rounds to tf32 on CUDA.
+    # 760 to 960. `set_float32_matmul_precision` does not help, because it rounds to tf32 on CUDA.
     # One row reads every weight once. There a BLAS took 43 us for 600 x 400 and 0.8 ms for
     # 600 x 3,706 numbers, and oneDNN 100 us and 1.2 ms. `fuses` comes first: it is False in an
     # export, which a look at the rows would fix to their number.
@@ -241,7 +241,7 @@ def candidate_products(vector_BD: Tensor, table_ID: Tensor, index_BK: Tensor) ->
     products_BK = vector_BD.new_empty(index_BK.shape)
     samples = vector_BD.device.type == "cpu" and vector_BD.dtype.itemsize >= 4
     samples = samples and 0 < index_BK.shape[1] <= len(table_ID) and has_sampled_products()
-    samples = samples and table_ID.is_contiguous()  # another one would be copied
+    samples = samples and table_ID.is_contiguous()  # a tensor in another layout would be copied
     numbers_each = index_BK.shape[1] * (1 if samples else vector_BD.shape[1])
     rows_at_once = max(1, LIMITS[vector_BD.device.type].candidate_numbers // max(1, numbers_each))
     for start in range(0, len(vector_BD), rows_at_once):

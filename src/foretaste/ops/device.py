@@ -75,7 +75,7 @@ def _cuda_device(index: int | None) -> torch.device:
             f"the last is cuda:{num_devices - 1}"
         )
     device = torch.device("cuda", torch.cuda.current_device() if index is None else index)
-    torch.cuda.set_device(device)  # Triton launches on the current one
+    torch.cuda.set_device(device)  # Triton launches on the current device
     return device
 
 

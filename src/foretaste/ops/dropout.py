@@ -15,9 +15,9 @@ from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.random import GOLDEN, from_row, hash_words, mix_
 
 ACTIVATION_BITS = 8
-"""Random bits that decide about an activation of a tower."""
+"""Number of random bits that decide about an activation of a tower."""
 ENTRY_BITS = 16
-"""Random bits that decide about an entry of a history."""
+"""Number of random bits that decide about an entry of a history."""
 _SIGNS = 0x8000_8000_8000_8000 - (1 << 64)
 
 
@@ -58,7 +58,7 @@ def keep_mask(
 def keep_entries(histories: HistoryTensors, rate: float, key: int | Tensor) -> Tensor:
     """Return True for entries of histories that stay, bool [N].
 
-    Entry n of row r goes by 16 bits of word ``r * 2**32 + n // 4``, lowest first.
+    Entry n of row r is decided by 16 bits of word ``r * 2**32 + n // 4``, lowest first.
     """
     offsets, lengths_B = histories.offsets, histories.lengths()
     num_words_B = (lengths_B + 3) // 4
@@ -88,10 +88,10 @@ _SIGNED = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 class LayerMasks:
     """The dropout masks of every layer's activations, for one chunk of samples after another.
 
-    The decisions are as by `keep_mask` with each layer's key and width. The words of all layers
-    are hashed together, and applied as bits: and-ing an activation with all ones or all zeros
-    costs a tenth of comparing bytes and multiplying by the outcome. All of it happens in memory
-    that is used again for every chunk, and so stays in a cache.
+    The decisions equal those of `keep_mask` with each layer's key and width. The words of all
+    layers are hashed together, and applied as bits: and-ing an activation with all ones or all
+    zeros costs a tenth of comparing bytes and multiplying by the outcome. All of it happens in
+    memory that every chunk reuses, so it stays in a cache.
 
     Args:
         keys_L: the stream of each layer, int64, on the device of the activations.

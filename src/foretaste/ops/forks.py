@@ -1,4 +1,4 @@
-"""Computing in a child of a process that has computed already."""
+"""Computing in a child of a process that has already computed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def survive_forks() -> None:
 
 
 def refuse_gpu_after_fork() -> None:
-    """UnsupportedError in a child of a process that had used a GPU."""
+    """Raise UnsupportedError in a child of a process that had used a GPU."""
     if is_forked_from_cuda():
         raise UnsupportedError(
             "this process was forked from one that had used a GPU, so it cannot use a GPU itself: "

@@ -91,7 +91,7 @@ class HistoryTensors:
         return torch.segment_reduce(self.weight.double(), "sum", lengths=lengths, unsafe=True)
 
     def row_index(self) -> Tensor:
-        """Return the row each entry of ``item_index`` belongs to, int64 [N]."""
+        """Return the row of each entry of ``item_index``, int64 [N]."""
         # Without `output_size` the host would wait for a GPU to add the lengths up.
         return torch.repeat_interleave(self.lengths(), output_size=self.item_index.numel())
 

@@ -29,12 +29,12 @@ def invert_(matrix_NN: Tensor, progress: Callable[[int], None]) -> None:
     size = LIMITS[matrix_NN.device.type].inverse_rows
     blocks = [slice(at, min(at + size, num_rows)) for at in range(0, num_rows, size)]
     for block in blocks:
-        # Only the lower part is kept: the column above the block is read from the block's row.
+        # Only the lower part is kept, so the column above the block is read from the block's row.
         column_Nb = torch.cat([matrix_NN[block, : block.start].T, matrix_NN[block.start :, block]])
         inverse_bb = torch.cholesky_inverse(torch.linalg.cholesky(column_Nb[block]))
         swept_Nb = column_Nb @ inverse_bb
         for other in blocks:
-            # The block's own row and column are changed too, and written over below.
+            # The block's own row and column change too, and are overwritten below.
             rows = slice(other.start, num_rows)
             # The Schur complement A_oo - A_ob A_b^-1 A_bo. Only its lower part is computed: half
             # the products.

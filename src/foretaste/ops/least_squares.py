@@ -234,7 +234,7 @@ def solve_systems(system_css: Tensor, right_cs: Tensor) -> tuple[Tensor, Tensor]
         factor_coo.diagonal(dim1=1, dim2=2)[:, size:] = 1.0
         right_cs = F.pad(right_cs, (0, order - size))
     failure_c = torch.empty(num_rows, dtype=torch.int32, device=system_css.device)
-    # `cholesky` raises, for which the host would wait for a GPU; this one writes failures into a
+    # `cholesky` raises, so the host would wait for a GPU; `cholesky_ex` writes failures into a
     # tensor.
     torch.linalg.cholesky_ex(factor_coo, out=(factor_coo, failure_c))
     # On a CPU, a twentieth of the time of `torch.cholesky_solve`.

@@ -26,7 +26,7 @@ class Limits:
     """Sums of segments, which fit a cache."""
 
     few_summands: int = 1 << 10
-    """Summands that a CPU adds up in turn; more are sorted."""
+    """Summands that a CPU adds up one after another; larger numbers are sorted."""
 
     inverse_rows: int = 256
     """Rows of a block of a matrix that is inverted."""

@@ -29,7 +29,7 @@ def loss(
 ) -> Tensor:
     """Weighted sum of the samples' losses, a scalar, differentiable once.
 
-    Raises UnsupportedError where ``triton`` is asked for and has no kernel for this.
+    Raises UnsupportedError if ``triton`` is asked for and has no kernel for this.
 
     Args:
         compute_dtype: of the tower's products; None means as the inputs are. Sums are kept in

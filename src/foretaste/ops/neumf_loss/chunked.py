@@ -202,10 +202,12 @@ class _Pass:
         tower_cKH = _gather(self.item_tower_IH, index_cK)
         tower_cKH += self.user_tower_BH[rows, None]
         tower_cKH.relu_()
-        # Dropout goes by a sample's number in the step: other chunks drop the same activations.
+        # Dropout depends on a sample's number in the step, so other chunks drop the same
+        # activations.
         first_sample = rows.start * self.num_candidates
         activations = self.tower.forward(tower_cKH.flatten(0, 1), first_sample)
-        # In float32 up to the tower's backward: only the tower's products are of half precision.
+        # Compute in float32 up to the tower's backward: only the tower's products use half
+        # precision.
         last_SD = activations[-1].to(total.output_tower_D.dtype)
         product_cKF = _gather(inputs.item_product_IF, index_cK)
         user_product_cF = inputs.user_product_BF[rows]
