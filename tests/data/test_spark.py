@@ -196,15 +196,6 @@ def described(folder: Path) -> Path:
 
 
 CASES = {
-    "features": Case(
-        one_file,
-        {
-            "protocol": "temporal",
-            "min_item_users": 2,
-            "features": ("tags", "codes", "genres|", "whole", "flag"),
-        },
-        described,
-    ),
     "ids": Case(
         typed_ids,
         {
@@ -217,7 +208,7 @@ CASES = {
         one_form,
     ),
     "new-items": Case(
-        one_file,
+        folders,
         {"protocol": "new-items", "half_life": "1d", "features": ("codes",), "seed": 2},
         described,
     ),
@@ -225,12 +216,10 @@ CASES = {
         decimals, {"min_user_interactions": 3, "min_item_users": 2}, titles, rows_of_file=60
     ),
     "held-out-users": Case(
-        folders,
-        {"protocol": "held-out-users", "filters": "reference", "num_heldout_users": 2, "seed": 3},
+        units,
+        {"protocol": "held-out-users", "half_life": "1d", "num_heldout_users": 9, "seed": 3},
         num_partitions=5,
-    ),
-    "units": Case(
-        units, {"protocol": "none", "half_life": "1d"}, num_partitions=3, rows_of_file=700
+        rows_of_file=400,
     ),
     "given": Case(
         split,
@@ -249,9 +238,12 @@ CASES = {
             "events": ("view=0.3", "it's", "cart=seen"),
             "half_life": "12h",
             "weight_scale": "log",
+            "min_item_users": 2,
+            "features": ("tags", "codes", "genres|", "whole", "flag"),
         },
+        described,
         num_partitions=3,
-        rows_of_file=100,
+        rows_of_file=40,
     ),
 }
 _USUAL = {
