@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,6 +24,9 @@ settings.load_profile("foretaste")
 
 # A suite in the background of a script starts with SIGINT ignored, and so do its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Test workers share the cores, and so do the processes that tests start.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
