@@ -401,7 +401,10 @@ def test_a_body_in_another_encoding_is_refused_as_that(client: TestClient, encod
         assert error["message"] == f"the body is {encoding}; send JSON in UTF-8"
 
 
-def test_a_new_token_takes_the_place_of_the_old_one(runs: Path, tmp_path: Path) -> None:
+def test_a_new_token_takes_the_place_of_the_old_one(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretaste.serve.app.LOOK_EVERY_S", 0.05)
     path = tmp_path / "token"
     path.write_text("a token of the past".replace(" ", "-"))
 

@@ -109,12 +109,12 @@ def test_a_signal_lets_requests_under_way_end(runs: Path) -> None:
 SLEEPY = """
 import time
 from foretaste.recommend import conditions
-evaluate, conditions.DEADLINE_S = conditions._evaluate, 1.0
+evaluate, conditions.DEADLINE_S = conditions.evaluate_condition, 1.0
 def evaluate_or_sleep(cursor, condition):
     if condition == "sleep":
         time.sleep(60)
     return evaluate(cursor, condition)
-conditions._evaluate = evaluate_or_sleep
+conditions.evaluate_condition = evaluate_or_sleep
 """
 
 

@@ -159,7 +159,7 @@ class ItemColumns:
 
         def work() -> None:
             try:
-                outcome.set_result(_evaluate(cursor, condition))
+                outcome.set_result(evaluate_condition(cursor, condition))
             except BaseException as error:
                 outcome.set_exception(error)
 
@@ -188,7 +188,7 @@ def _query(condition: str) -> str:
     return f"SELECT item_index, (\n{condition}\n) AS is_met FROM items"
 
 
-def _evaluate(cursor: duckdb.DuckDBPyConnection, condition: str) -> tuple[str, Document]:
+def evaluate_condition(cursor: duckdb.DuckDBPyConnection, condition: str) -> tuple[str, Document]:
     """Return the type of a condition and its values by item_index, if its parse tree is allowed."""
     check_condition(cursor, condition)
     result = cursor.execute(_query(condition))
