@@ -34,12 +34,17 @@ def rows_of(batch: StepBatch) -> list[tuple[list[int], list[int]]]:
     return found
 
 
-def test_an_epoch_has_each_step_of_the_newest_items_once() -> None:
-    sequences = random_sequences(60)
-    newest = [row[-LENGTH - 1 :] for row in sequences if len(row) > 1]
-    expected = Counter((tuple(row[:-1]), tuple(row[1:])) for row in newest)
+def windows_of(row: Sequence[int]) -> list[Sequence[int]]:
+    """The windows of a history, the newest first."""
+    return [row[max(0, last - LENGTH) : last + 1] for last in range(len(row) - 1, 0, -LENGTH)]
+
+
+def test_an_epoch_has_each_step_once_in_windows_cut_from_the_newest_end() -> None:
+    sequences = [*random_sequences(60), list(range(3, 35))]
+    windows = [window for row in sequences for window in windows_of(row)]
+    expected = Counter((tuple(row[:-1]), tuple(row[1:])) for row in windows)
     batches = batches_of(sequences)
-    assert batches.num_samples == sum(len(row) - 1 for row in newest)
+    assert batches.num_samples == sum(len(row) - 1 for row in sequences if row)
     for epoch in (0, 5):
         found = [row for batch in batches.epoch(epoch) for row in rows_of(batch)]
         assert Counter((tuple(read), tuple(targets)) for read, targets in found) == expected
@@ -118,12 +123,14 @@ def test_newest_items_are_the_same_however_many_are_sorted_at_once(
         assert newest_items(histories, LENGTH).tolist() == expected
 
 
-def test_a_person_with_20_000_items_has_a_row_like_others() -> None:
+def test_a_person_with_20_000_items_has_rows_like_others() -> None:
     histories = in_order([range(20_000), [3, 1], [5, 2]], 20_000)
     batches = StepBatches(histories, LENGTH, 4, seed=1)
-    assert batches.num_samples == LENGTH + 2
-    rows = [row for batch in batches.epoch(0) for row in rows_of(batch)]
-    assert max(rows, key=lambda row: len(row[0]))[1] == list(range(20_000 - LENGTH, 20_000))
+    assert batches.num_samples == 19_999 + 2
+    made = list(batches.epoch(0))
+    assert {batch.item_index_RW.shape[1] for batch in made} <= set(range(1, LENGTH + 1))
+    targets = sorted(int(item) for batch in made for item in batch.target_S)
+    assert targets == sorted([*range(1, 20_000), 1, 2])
 
 
 def test_the_most_places_and_steps_bound_every_epoch() -> None:

@@ -43,8 +43,8 @@ class SASRecConfig(FeatureConfig):
     """Parts of the width that attend on their own."""
 
     max_length: Annotated[int | Auto, Range(at_least=1, at_most=10_000)] = "auto"
-    """Newest items of a history that the model reads. auto is 50, or 200 if users have 60 items or
-    more on average."""
+    """Newest items of a history that the model reads; training cuts longer histories into windows.
+    auto is 50, or 200 if users have 60 items or more on average."""
 
     dropout: Dropout | Auto = "auto"
     """Share of the numbers dropped in training behind the embeddings and each layer. auto is 0.5,

@@ -27,7 +27,7 @@ from foretaste.models.sasrec.batches import (
     newest_items,
     padded_entries,
 )
-from foretaste.models.sasrec.config import SASRecConfig
+from foretaste.models.sasrec.config import LONG_HISTORIES, SASRecConfig
 from foretaste.models.sasrec.features import ItemValues
 from foretaste.models.scorer import BaseScorer, OrderedScorer
 from foretaste.models.softmax import catalogue_loss
@@ -104,7 +104,9 @@ class SASRec(NeuralModel):
     @classmethod
     def auto_settings(cls, size: TrainingSize, config: SASRecConfig) -> dict[str, Setting]:
         batch_size = power_of_two(size.num_interactions // 64, 32, 2048)
-        shape: dict[str, Setting] = {"epochs": 40, "batch_size": batch_size, "eval_every": 5}
+        is_long = size.num_interactions >= LONG_HISTORIES * size.num_users
+        epochs = 25 if is_long else 40  # of all steps, of which long histories have many
+        shape: dict[str, Setting] = {"epochs": epochs, "batch_size": batch_size, "eval_every": 5}
         adam = {"learning_rate": 0.003, "beta1": 0.9, "beta2": 0.98}
         if size.constant_rate:
             return shape | adam | {"patience": 5}
