@@ -1,6 +1,6 @@
 """Changes of the site generator to pages: examples, the help of all commands, the public names, the
-fields of classes and the options of NVIDIA's scripts are included, and links out of the site become
-the names of files."""
+searched settings, the metrics, the fields of classes and the names of other programs are included,
+and links out of the site become the names of files."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from typing import Any
 
 _ROOT = Path(__file__).parents[1]
 _FILE = re.compile(r"^# The file (examples/\S+)\n", re.MULTILINE)
-_HELP = "<!-- The help of every command -->\n"
-_NAMES = "<!-- The public names -->\n"
 _FIELDS = re.compile(r"^<!-- The fields of (\w+) in (\S+) -->\n", re.MULTILINE)
-_OLD_OPTIONS = re.compile(r"^<!-- The options of (\w+) for (train \w+|prepare) -->\n", re.MULTILINE)
+_OLD_OPTIONS = re.compile(r"^<!-- The options of (\w+) for (train \w+) -->\n", re.MULTILINE)
+_OTHER_NAMES = re.compile(r"^<!-- The names of (\w+) -->\n", re.MULTILINE)
 _LINK_OUT = re.compile(r"\[([^\]]+)\]\(\.\./([^)#]+)\)")
 
 
@@ -30,11 +29,11 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def included(markdown: str) -> str:
     """The page with each example, table and help in place of the line for it."""
-    if _HELP in markdown:
-        markdown = markdown.replace(_HELP, _help())
-    if _NAMES in markdown:
-        markdown = markdown.replace(_NAMES, _rows_of_names())
+    for what, make in _MADE.items():
+        if what in markdown:
+            markdown = markdown.replace(what, make())
     markdown = _FIELDS.sub(_rows_of_fields, markdown)
+    markdown = _OTHER_NAMES.sub(_rows_of_other_names, markdown)
     markdown = _OLD_OPTIONS.sub(_table_of_old_options, markdown)
     return _FILE.sub(lambda line: (_ROOT / line[1]).read_text(encoding="utf-8"), markdown)
 
@@ -76,6 +75,40 @@ def _rows_of_names() -> str:
     return "".join(rows)
 
 
+def _rows_of_searches() -> str:
+    """Rows of a table with the models and the settings that ``tune`` searches."""
+    from foretaste.models.registry import MODEL_NAMES, config_class
+
+    spaces = {name: config_class(name).search_space for name in MODEL_NAMES}
+    return "".join(f"| `{name}` | {', '.join(each)} |\n" for name, each in spaces.items() if each)
+
+
+def _rows_of_metrics() -> str:
+    """Rows of a table with the metrics and the definitions that ``evaluate`` prints."""
+    from foretaste.evaluation.config import METRICS
+
+    return "".join(f"| `{name}@k` | {text} |\n" for name, text in METRICS.items())
+
+
+_MADE = {
+    "<!-- The help of every command -->\n": _help,
+    "<!-- The public names -->\n": _rows_of_names,
+    "<!-- The searched settings -->\n": _rows_of_searches,
+    "<!-- The metrics -->\n": _rows_of_metrics,
+}
+"""What the page has in place of a line."""
+
+
+def _rows_of_other_names(line: re.Match[str]) -> str:
+    """Rows of a table with the names of another library and those of foretaste."""
+    from foretaste._util.other_names import OTHER_NAMES
+
+    named = OTHER_NAMES[line[1]].items()
+    return "".join(
+        f"| `{name}` | {', '.join(f'`{our}`' for our in ours)} |\n" for name, ours in named
+    )
+
+
 def _in_a_cell(docstring: str) -> str:
     return " ".join(docstring.replace("``", "`").split())
 
@@ -91,7 +124,7 @@ def _table_of_old_options(line: re.Match[str]) -> str:
     command = reduce(App.__getitem__, line[2].split(), app)
     arguments = command.assemble_argument_collection(parse_docstring=True)
     helps = {name: argument.parameter.help for argument in arguments for name in argument.names}
-    heads = ["theirs", *("train", "test", "benchmark")[: 1 if line[2] == "prepare" else 3], "about"]
+    heads = ["theirs", "train", "test", "benchmark", "about"]
     rows = [f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}\n"]
     for old in getattr(nvidia, line[1]):
         names = old.names.split()

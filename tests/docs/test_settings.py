@@ -11,7 +11,6 @@ from cyclopts import App
 import foretaste
 from foretaste.cli.app import app
 from foretaste.data.spellings import find_spelling
-from foretaste.models.registry import MODEL_NAMES, config_class
 from tests.docs.pages import Block, Page, page, pages
 
 OF_OTHER_SCRIPTS = {
@@ -60,12 +59,6 @@ def test_the_page_of_options_has_every_command() -> None:
     assert all(
         f"`{rare} " in text for rare in ("--eps", "--validation-users", "--checkpoint-every-s")
     )
-
-
-def test_the_table_of_searches_is_what_is_searched() -> None:
-    spaces = {name: config_class(name).search_space for name in MODEL_NAMES}
-    searched = {name: ", ".join(space) for name, space in spaces.items() if space}
-    assert {row[0]: row[1] for row in page("training.md").rows("By trials")} == searched
 
 
 def commands_of(program: App, name: str = "foretaste") -> dict[str, App]:

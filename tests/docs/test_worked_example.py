@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from foretaste.data import HeldOut, Histories
-from foretaste.evaluation.config import METRICS
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.models.base import RecommenderModel, UserState
 from foretaste.ops.histories import HistoryTensors
-from tests.docs.pages import page, table_rows
+from tests.docs.pages import page
 
 CATALOGUE = "ABCDEF"
 ITEMS = CATALOGUE + "G"
@@ -83,8 +82,3 @@ def test_the_worked_example() -> None:
         ours = [*found.per_user[name], metric.value, metric.low, metric.high]
         np.testing.assert_allclose(ours, [float(text) for text in numbers], atol=5e-5)
     assert found.num_unseen_targets == 1
-
-
-def test_every_metric_is_defined() -> None:
-    text = page("metrics.md").section("Metrics").partition("###")[0]
-    assert [row[0] for row in table_rows(text)] == [f"{kind}@k" for kind in METRICS]
