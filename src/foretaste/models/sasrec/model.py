@@ -53,7 +53,10 @@ _FEW_PLACES = 1 << 10
 _START_STD = 0.02
 
 _NEW_ITEM_FACTOR = 1.5
-"""Factor on the vector of a new item, which has no own part and would be too short to be listed."""
+"""Factor on the vector of a new item, which has no own part and would be too short to be listed.
+
+Validation parts of Beauty chose it: 1, 1.25, 1.5 and 2 put a new item into .002, .043, .303 and
+.841 of the lists of 20, and NDCG@10 of known items is .0745, .0745, .0745 and .0723."""
 
 _VECTORS_OF_BLOCK, _VECTORS_OF_PLACE = 20, 6
 """Most vectors of a place that a step takes, for each block and outside the blocks. A step holds 13
