@@ -94,8 +94,7 @@ class FileFormat:
 
 @dataclass(frozen=True, kw_only=True)
 class PairsConfig:
-    """Settings for reading files of users, items and times: the columns, and how text is
-    written."""
+    """Settings for reading files of users, items and times: the columns, and the text format."""
 
     user_column: str | None = None
     """Column of the user ids; common spellings are found without it."""
@@ -407,8 +406,7 @@ class PrepareConfig(InputConfig):
         return given != (None, None, None) or any(self.weight_of_event.values())
 
     def content(self) -> Document:
-        """Return the settings that decide the content of the dataset, as JSON values. Memory and
-        threads are left out."""
+        """Return the settings that decide the content, as JSON: all but memory and threads."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         content = {
             name: list(value) if isinstance(value, tuple) else value

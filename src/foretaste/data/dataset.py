@@ -94,16 +94,14 @@ class HeldOut:
 
     @property
     def is_grown(self) -> NDArray[np.bool_] | None:
-        """True for users whose history has items that training lacked: [U]. None if training
-        had every history."""
+        """Whether training lacked an item of the user's history: [U]. None if it lacked none."""
         return None if self.num_trained is None else self.history.lengths() > self.num_trained
 
     def __len__(self) -> int:
         return self.num_users
 
     def read_by(self, num_items: int) -> HeldOut:
-        """Return the same users, with histories of the first ``num_items`` items, which the model
-        reads."""
+        """Return the same users, with the first ``num_items`` items, which the model reads."""
         return replace(self, history=self.history.within(num_items))
 
     def rows(self, index: NDArray[np.integer]) -> HeldOut:
@@ -136,8 +134,7 @@ class Dataset:
         return f"Dataset({str(self.path)!r}, {self.manifest.protocol})"
 
     def __str__(self) -> str:
-        """Return the summary that `foretaste prepare` prints: columns, notes, sizes, dropped
-        rows."""
+        """Return what `foretaste prepare` prints: columns, notes, sizes and dropped rows."""
         return labelled_lines(f"Dataset: {self.path}", self.manifest.summary())
 
     def check(self) -> None:
@@ -147,13 +144,11 @@ class Dataset:
 
     @cached_property
     def train(self) -> Histories:
-        """The training part: one row per training user, over the listed items, without
-        positions."""
+        """The training part: one row per training user, over the listed items, no positions."""
         return self._files.read_train(range(self.manifest.num_train_users))
 
     def train_part(self, users: range, *, order: bool = False) -> Histories:
-        """Return the training part of consecutive users: ``len(users)`` rows, the first user in row
-        0.
+        """Return the training part of consecutive users: one row each, the first in row 0.
 
         With ``order`` the rows have positions, if the data have an order. Only the row groups with
         these users are read, one at a time, so memory holds little more than the result. Raises
@@ -200,8 +195,7 @@ class Dataset:
 
     @cached_property
     def items(self) -> IdTable:
-        """Ids of all items, the catalogue first, then other listed items, with the given item
-        columns."""
+        """Ids of all items, the catalogue first, then the rest, with the given item columns."""
         return IdTable.of_rows(self._files.read("items.parquet"))
 
     @cached_property
@@ -229,8 +223,7 @@ class Dataset:
         return self.pairs(SEEN_FILE) if SEEN_FILE in self.manifest.parts else None
 
     def pairs(self, name: str) -> Histories:
-        """Return the pairs of one file other than the training files, with one row for every
-        user."""
+        """Return the pairs of one file outside the training files: one row for every user."""
         # Only held-out interactions have unlisted items.
         is_held_out = name != _candidates_file("test")
         return self._files.read_pairs(
@@ -325,8 +318,7 @@ class Dataset:
         return in_training
 
     def _train_of(self, users: range, *, order: bool = False) -> Histories:
-        """Return the training part of consecutive users; users outside of training have empty
-        rows."""
+        """Return the training part of consecutive users; untrained users have empty rows."""
         end = self.manifest.num_train_users
         known = range(min(users.start, end), min(users.stop, end))
         return self.train_part(known, order=order).padded(len(users))

@@ -49,8 +49,7 @@ class Features:
         return pa.table(dict(zip(_COLUMNS, rows, strict=True)))
 
     def as_lists(self, num_items: int) -> dict[str, pa.Array]:
-        """Return the values of each item by column, as lists for a table of ``num_items`` items,
-        the listed items first."""
+        """Return the values of each item by column, as lists: [num_items], listed items first."""
         column_V, value_V = (np.array(one, dtype=object) for one in zip(*self.names, strict=True))
         rows, items = self.histories.row_index(), self.histories.item_index
         lists = {}

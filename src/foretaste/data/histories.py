@@ -42,8 +42,7 @@ class Histories:
         num_items: int,
         position: Indexes | None = None,
     ) -> Histories:
-        """Return histories of (user, item) pairs in any order; repeated pairs count once, with the
-        ``position`` of the last one.
+        """Return histories of (user, item) pairs in any order; the last of equal pairs counts.
 
         Indexes must lie in [0, num_users) and [0, num_items).
         """
@@ -111,8 +110,7 @@ class Histories:
         return np.repeat(np.arange(self.num_users, dtype=np.int32), self.lengths())
 
     def user_bounds(self, num_parts: int) -> list[int]:
-        """Return bounds of contiguous parts with about equal numbers of interactions, like
-        `Dataset.user_bounds`: [num_parts + 1]."""
+        """Return bounds of contiguous parts, as `Dataset.user_bounds` does: [num_parts + 1]."""
         first = self.num_interactions * np.arange(1, num_parts) // num_parts
         # The user whose row has that interaction: `right` passes over users without interactions.
         inner = np.searchsorted(self.offsets, first, side="right") - 1
@@ -156,8 +154,7 @@ class Histories:
         return np.lexsort((self.position, self.row_index()))
 
     def padded(self, num_users: int, first: int = 0) -> Histories:
-        """Return these rows with ``first`` empty rows before them, and empty rows up to
-        ``num_users``."""
+        """Return these rows after ``first`` empty rows, with empty rows up to ``num_users``."""
         assert num_users >= first + self.num_users, "padding cannot take rows away"
         # Empty rows behind repeat the last offset.
         offsets = np.full(num_users + 1, self.offsets[-1])
@@ -172,8 +169,7 @@ class Histories:
         return replace(self.where(self.item_index < num_items), num_items=num_items)
 
     def where(self, kept: NDArray[np.bool_]) -> Histories:
-        """Return these rows with only the entries that the mask ``kept``, [num_interactions],
-        marks."""
+        """Return these rows with only the entries that ``kept`` marks: [num_interactions]."""
         running = np.concatenate(([0], np.cumsum(kept, dtype=np.int64)))
         # The number of kept entries before an offset is the offset among kept entries.
         return self._entries(running[self.offsets], kept)

@@ -48,8 +48,7 @@ _FEW = 100
 
 
 def as_ids(name: str, ids: Ids, *, single: bool = True) -> list[Id]:
-    """Return the ids of any iterable (list, set, NumPy or Arrow array, pandas column), or of one
-    id.
+    """Return the ids of any iterable (list, set, array, pandas column), or of a single id.
 
     An id is text or an integer of 64 bits. Raises SettingError with the first element that is
     neither.
@@ -112,8 +111,7 @@ def _as_id(name: str, position: int, value: object) -> Id:
 
 
 def _refuse_frame(name: str, given: Any) -> None:
-    """Raise SettingError for a mapping, for a frame, which has its ids in one column, and for a
-    pandas column of counts, which has its ids in the index."""
+    """Raise SettingError for a mapping, a frame, or a pandas column that has ids in its index."""
     if isinstance(given, Mapping):
         raise SettingError(f"{name} is a mapping; give its keys or its values as a list of ids")
     if hasattr(given, "columns"):
@@ -164,8 +162,7 @@ class IdTable:
 
     @classmethod
     def read(cls, path: Path | str, content: pa.Buffer | None = None) -> IdTable:
-        """Return the table in the file at ``path``, or in ``content`` if its bytes were read
-        already.
+        """Return the table in the file at ``path``, or in ``content`` if the file was read.
 
         Raises DatasetError if the file cannot be read or is no table of ids.
         """
@@ -192,8 +189,7 @@ class IdTable:
         return cls(kind="user" if index == "user_index" else "item", table=table)
 
     def write(self, path: Path | str) -> None:
-        """Write a Parquet file, ``<kind>_index`` and ``<kind>_id`` first; complete or not at
-        all."""
+        """Write a Parquet file, ``<kind>_index`` and ``<kind>_id`` first, whole or not at all."""
         path = Path(path)
         index = pa.array(np.arange(len(self), dtype=np.int32))
         table = self.table.rename_columns([f"{self.kind}_id", *self.table.column_names[1:]])
@@ -224,15 +220,13 @@ class IdTable:
         return self._values("title", index) if self.has_column("title") else None
 
     def as_kept(self, ids: Iterable[Id]) -> list[Id]:
-        """Return the given ids in the type of this table: ``"42"`` becomes 42 among integers. The
-        ids need not be in the table."""
+        """Return the ids, known or not, in this table's type: ``"42"`` as 42 among integers."""
         if self.is_integer:
             return [value if (kept := _as_integer(value)) is None else kept for value in ids]
         return [str(value) for value in ids]
 
     def of_another_type(self, ids: Iterable[Id]) -> list[Id]:
-        """Return the given ids that a table of this type cannot hold: text in a table of
-        integers."""
+        """Return the ids that a table of this type cannot hold: text in a table of integers."""
         return [value for value in ids if self.is_integer and _as_integer(value) is None]
 
     def lookup(self, ids: Iterable[Id]) -> NDArray[np.int64]:
@@ -305,8 +299,7 @@ class IdTable:
 
 
 def group_by_form(texts: Iterable[str]) -> dict[str, list[str]]:
-    """Return the texts by their Unicode form NFC, without ASCII texts, which have one form
-    alone."""
+    """Return the texts by their Unicode form NFC. ASCII texts have a single form: left out."""
     groups: dict[str, list[str]] = {}
     for text in texts:
         if not text.isascii():

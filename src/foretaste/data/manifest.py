@@ -237,15 +237,13 @@ class Manifest:
         ]
 
     def has_new_targets(self, split: str) -> bool:
-        """Return True if a part has held-out items that training never saw and that have a
-        feature."""
+        """Return whether a part holds out items new to training that have a feature."""
         unseen = f"num_{split}_targets_unseen"
         num_unseen = self.counts.get(f"{unseen}_in_training", 0)
         return num_unseen > self.counts.get(f"{unseen}_without_feature", num_unseen)
 
     def rows(self) -> str:
-        """Return a sentence with the numbers of read and kept rows, and of rows left out by
-        reason."""
+        """Return a sentence on the numbers of rows read, kept, and left out by reason."""
         reasons: dict[str, int] = {}
         for name, reason in _LEFT_OUT.items():
             if count := self.counts.get(name, 0):
@@ -280,8 +278,7 @@ class Manifest:
 
     @classmethod
     def read(cls, directory: Path) -> Manifest:
-        """Return the manifest of a dataset directory; DatasetError if it is missing or not
-        foretaste's."""
+        """Return a dataset directory's manifest; DatasetError if missing or not foretaste's."""
         path = directory / FILE_NAME
         # `Path.is_file` may raise for odd names.
         if not os.path.isfile(path):  # noqa: PTH113

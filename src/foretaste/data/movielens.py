@@ -162,8 +162,7 @@ def find_files(
 
 
 def _unpacked_folders(named: NamedSet, *places: Path) -> list[Path]:
-    """Return the folders with a set's files: the places, and the folders into which NVIDIA's guide
-    to VAE-CF unpacks below them."""
+    """Return the folders with a set's files: the places, and NVIDIA's folders below them."""
     folders = [folder for place in places for folder in (place, place / "extracted" / named.name)]
     return [folder for folder in folders if (folder / named.interactions).is_file()]
 

@@ -74,8 +74,7 @@ class PartFiles:
             return file.read(use_threads=False)
 
     def read_pairs(self, name: str, *, num_users: int, num_items: int) -> Histories:
-        """Return the pairs of a file other than the training files; raises DatasetError like
-        `check`."""
+        """Return the pairs of another file than the training files; raises like `check`."""
         table = self.read(name)
         columns = {column: numbers(table[column]) for column in table.column_names}
         users, items = (columns[column] for column in PAIR_COLUMNS)
@@ -132,8 +131,7 @@ class PartFiles:
         return np.empty(sum(group.num_rows for group in self._groups_of(users)), dtype=dtype)
 
     def _rows_of(self, users: range, columns: list[str]) -> Iterator[tuple[NDArray[np.int32], ...]]:
-        """Yield the columns, users first, of these users' training pairs, one row group after the
-        other; empty row groups are left out."""
+        """Yield these users' columns, users first, one row group at a time, but no empty ones."""
         for name, groups_of_file in groupby(self._groups_of(users), lambda group: group.file):
             with self._open_verified(name) as content, _parquet(content) as file:
                 for group in groups_of_file:

@@ -259,8 +259,7 @@ def _rng(config: GenerateConfig, purpose: str, *more: int) -> np.random.Generato
 
 
 def _titles(genre_of_item: NDArray[np.integer], rng: np.random.Generator) -> list[str]:
-    """Return one title for each item, such as ``The Quiet Harbour``; no two titles of a genre are
-    equal."""
+    """Return a title per item, such as ``The Quiet Harbour``, unique within its genre."""
     order = rng.permutation(_NUM_TITLES)
     used: dict[int, int] = {}
     titles = []

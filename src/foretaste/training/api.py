@@ -199,8 +199,7 @@ def _same_of(begun: Sequence[str], request: TrainRequest, dataset: Dataset) -> s
 
 
 def open_data(request: PrepareRequest, callback: Callback) -> Dataset:
-    """Return the dataset of a request; raw interactions are prepared first, and the callback hears
-    of it."""
+    """Return the dataset of a request; prepare raw interactions first and tell the callback."""
     if request.is_prepared:
         return request.open_prepared()
     from foretaste.data.preparation import prepare_dataset  # which a prepared dataset needs not
@@ -407,8 +406,7 @@ def _made_run(config: RunConfig, dataset: Dataset, request: TrainRequest, path: 
 
 
 def _difference(begun: Run, request: TrainRequest, dataset: Dataset) -> str | None:
-    """Return the first difference between the request of a run and another; None if they are the
-    same."""
+    """Return the first difference between a run's request and another; None without one."""
     there = TrainRequest.of_run(begun).settings()
     there |= {
         "the dataset": begun.config.dataset.digest[:12],

@@ -73,8 +73,7 @@ def resolve(
     model_config: ModelConfig,
     device: str,
 ) -> TrainingPlan:
-    """Return the plan for ``config`` and a model on data of that size; ``device`` is the one
-    found."""
+    """Return the plan for ``config``, a model and data of that size on the found ``device``."""
     chosen: dict[str, Any] = {"ema": 0.0, "learning_rate_schedule": "constant"}
     chosen["kernels"] = "chunked"
     if config.batch_size != "auto":
@@ -143,8 +142,7 @@ def check_candidates(dataset: Dataset, candidates: str) -> None:
 
 
 def resolve_config(request: TrainRequest, dataset: Dataset, device: str) -> TrainingConfig:
-    """Return the settings of the training with the device that was found; of a model with epochs,
-    its `TrainingPlan`."""
+    """Return the training's settings with the found device: a `TrainingPlan` if it has epochs."""
     asked, manifest = request.config, dataset.manifest
     holds_out = dataset.has_split("validation") or dataset.has_split("test")
     if asked.target is not None and not holds_out:
@@ -172,8 +170,7 @@ def training_size(manifest: Manifest) -> TrainingSize:
 
 
 def resolve_sizes(asked: ModelConfig, dataset: Dataset) -> ModelConfig:
-    """Return settings of a model with a value for each ``auto`` that depends on the size of the
-    data."""
+    """Return the model's settings, with a value for each ``auto`` that the data's size decides."""
     manifest = dataset.manifest
     if not manifest.feature_columns:
         asked = asked.without_features()
@@ -209,8 +206,7 @@ def make_resumed_request(request: TrainRequest, run: Run, device: str) -> TrainR
 
 
 def check_order(model: str, config: ModelConfig, dataset: Dataset) -> None:
-    """Raise UnsupportedError if the model reads the order of interactions and the data have
-    none."""
+    """Raise UnsupportedError if the model reads the interactions' order and the data have none."""
     if config.uses_order and not dataset.manifest.has_order:
         unread = dataset.manifest.notes.get("order")
         why = f" ({unread})" if unread else ""

@@ -110,8 +110,7 @@ def blend_weights(
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[float, ...]:
-    """Return the weights of a blend with the best metric on the validation part, as a search finds
-    them.
+    """Return the weights of a blend with the best metric a search finds on the validation part.
 
     It begins with equal shares, and moves shares from one run to another as long as the metric
     grows. The steps are tenths, then twentieths. Models score once, and their scores are kept

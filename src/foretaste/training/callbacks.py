@@ -145,15 +145,13 @@ class TrainingSummary:
 
 
 class Callback:
-    """Base class of callbacks: does nothing at any event of a training. Override the events of
-    interest."""
+    """Base class of callbacks: does nothing at any event. Override the events of interest."""
 
     def preparing(self, step: str) -> None:
         """Called when a step of the preparation of raw interactions begins, before the training."""
 
     def prepared(self, source: str, dataset: Dataset) -> None:
-        """Called after the preparation of raw interactions; ``source`` names them, without
-        passwords."""
+        """Called once raw interactions are prepared; ``source`` names them, without passwords."""
 
     def resuming(self, run_path: Path) -> None:
         """Called before an unfinished run of the same request is resumed."""

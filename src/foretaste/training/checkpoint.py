@@ -23,8 +23,7 @@ the step's."""
 
 
 def hardware_of(device: torch.device) -> dict[str, Any]:
-    """Return hardware that decides a training's last digits: the GPU, or the threads of a CPU's
-    sums."""
+    """Return hardware that decides a training's last digits: the GPU, or the CPU's threads."""
     if device.type == "cuda":
         return {"gpu": torch.cuda.get_device_name(device)}
     return {"num_threads": torch.get_num_threads()}

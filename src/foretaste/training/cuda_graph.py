@@ -40,8 +40,7 @@ class CudaGraphRecorder:
         return result
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Return a function that does the work at every call; RuntimeError if it cannot be
-        recorded."""
+        """Return a function that does the work at each call; RuntimeError if recording fails."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=self.stream):
             work()

@@ -249,8 +249,7 @@ class TrainingDisplay(Callback):
         self._say_labelled("features", _features_line(search))
 
     def _say_origins(self, started_from: Mapping[str, Any]) -> None:
-        """Print the runs that gave the first weights, and the users and items that the new data
-        lack."""
+        """Print the runs behind the first weights, and the users and items new data lack."""
         for run, matches in started_from.items():
             found = "; ".join(
                 f"{counts['num_found']:,} {kind} found, {counts['num_new']:,} new, "
@@ -355,8 +354,7 @@ class TrainingDisplay(Callback):
 
 
 def _on_all_data(metric: str, sample: Mapping[str, Any]) -> str | None:
-    """Return the value on all data of the settings that a sample chose; None if they are the
-    rule's."""
+    """Return the value on all data of a sample's choice; None if the rule chose the same."""
     if "settings" not in sample:
         return None
     words, by_rule = shlex.join(option_words(sample["settings"])), sample["value_by_rule"]

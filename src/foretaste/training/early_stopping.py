@@ -23,8 +23,7 @@ class EarlyStopping:
     num_without_gain: int = 0
 
     def update(self, epoch: int, value: float | None) -> bool:
-        """Count an epoch and the value of its evaluation, if it had one; returns True if it is the
-        best so far.
+        """Count an epoch and its evaluation's value, if any; return whether it is the best.
 
         The first of equal values is the best.
         """

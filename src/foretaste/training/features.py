@@ -21,8 +21,7 @@ def hand_features(dataset: Dataset, model: RecommenderModel, device: torch.devic
 
 
 def check_features(config: ModelConfig, dataset: Dataset, needed: Sequence[str]) -> None:
-    """Raise UnsupportedError if the settings use features and the data lack the ``needed`` columns,
-    or have no features."""
+    """Raise UnsupportedError if the settings need features, or columns, that the data lack."""
     columns = dataset.manifest.feature_columns
     present = {_column(asked) for asked in columns}
     if missing := [asked for asked in needed if _column(asked) not in present]:

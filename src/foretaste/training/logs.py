@@ -151,9 +151,7 @@ def check_log_path(path: Path, *, overwrite: bool = False) -> None:
 
 
 def check_results_dir(directory: Path, *, overwrite: bool = False) -> None:
-    """Raise SettingError if ``directory`` cannot be made, or has results and ``overwrite`` is
-    false.
-    """
+    """Raise SettingError if ``directory`` cannot be made, or has results and no ``overwrite``."""
     folders = (directory, *directory.absolute().parents)
     _check_can_be_made(folders, f"results_dir is {directory}")
     found = existing_results(directory)

@@ -150,8 +150,7 @@ class Scaler:
         return {}
 
     def check_updates(self, num_updates: int) -> None:
-        """Raise TrainingError if no update of the last ``num_updates`` changed a weight, and none
-        will."""
+        """Raise TrainingError if the last ``num_updates`` changed no weight, and none will."""
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything that resuming needs."""

@@ -73,8 +73,7 @@ class PrecisionPolicy:
 
     @contextmanager
     def products(self) -> Iterator[None]:
-        """Compute float32 products in this precision, and add half precision up in float32, for a
-        block.
+        """Compute float32 products in this precision and sum half precision in float32.
 
         For training steps only: scores that are ranked come from full float32 products.
         """

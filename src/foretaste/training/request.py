@@ -86,8 +86,7 @@ class TrainRequest:
 
     @classmethod
     def of(cls, model: str, dataset: Any, *, verb: str = "train", **keywords: Any) -> TrainRequest:
-        """Return the request of the keywords of `train`: fields of the request, and settings by
-        name.
+        """Return the request of `train`'s keywords: fields of the request, settings by name.
 
         Settings of the model are by default the settings of the run ``start_from``. ``verb`` is the
         name for messages. Raises SettingError for a setting that is unknown, out of range, or does
@@ -163,8 +162,7 @@ class TrainRequest:
         }
 
     def starts(self) -> dict[str, Path]:
-        """Return the runs whose weights the training begins with, by role: ``from``, or the
-        pretrained parts."""
+        """Return the runs that give the first weights, by role: ``from``, or pretrained parts."""
         if self.start_from is not None:
             return {SAME: self.start_from}
         if self.pretraining is None:

@@ -93,8 +93,7 @@ def chosen_settings(
     device: torch.device,
     progress: FitProgress,
 ) -> SearchResult:
-    """Return values that the validation part chooses for settings of the model that are
-    ``auto``."""
+    """Return the values that the validation part chooses for a model's ``auto`` settings."""
     search = Search(request, dataset, device, progress)
     is_open = search.candidates or search.feature_settings
     if not (request.config.search and is_open and dataset.has_split("validation")):
@@ -365,8 +364,7 @@ class Search:
 
 
 def _renumber(heldout: HeldOut, users: NDArray[np.int64]) -> HeldOut:
-    """Renumber held-out users by their places in ``users``; users without a place come last, as new
-    users."""
+    """Renumber held-out users by their places in ``users``; users without a place come last."""
     place_B = np.searchsorted(users, heldout.user_index)
     is_known_B = np.isin(heldout.user_index, users)
     number_B = np.where(is_known_B, place_B, len(users) + heldout.user_index)

@@ -73,8 +73,7 @@ class Clock:
         return evaluation
 
     def times(self, num_samples: int, num_warm_up: int) -> dict[str, Any]:
-        """Return the entries of a `TrainingSummary` about time, with ``num_samples`` in an
-        epoch."""
+        """Return a `TrainingSummary`'s entries about time; an epoch has ``num_samples``."""
         averaged = self.averaged_epochs(num_warm_up)
         epoch_s = [self.epoch_s[epoch - 1] for epoch in averaged]
         evaluation_s = [
@@ -108,8 +107,7 @@ class Clock:
         return warm or [last]
 
     def elapsed_until(self, epoch: int) -> float:
-        """Return the seconds from the start to the end of an epoch's evaluation: compiling,
-        training and evaluating."""
+        """Return the seconds until an epoch's evaluation ends: compiling, training, evaluating."""
         epochs = range(1, epoch + 1)
         evaluate_s = sum(self.evaluate_s.get(str(epoch), 0.0) for epoch in epochs)
         return self.compile_s + sum(self.epoch_s[:epoch]) + evaluate_s
@@ -184,8 +182,7 @@ class TrainingState:
         return self.total(self.loss_S[: self.num_done])
 
     def check_finite(self, model: IterativeModel) -> None:
-        """Raise TrainingError if a loss of this epoch or a weight is not finite; wait for the
-        device.
+        """Raise TrainingError if this epoch's loss or a weight is not finite; wait for the device.
 
         The message names the first update whose loss is not finite.
         """

@@ -85,8 +85,7 @@ class Strategy:
     def batches_and_step(
         self, model: IterativeModel, histories: HistoryTensors, plan: TrainingPlan
     ) -> tuple[Batches, Step]:
-        """Return the batches of a plan, and the update by one; gives ``model`` its first
-        weights."""
+        """Return the batches of a plan and the update by one; set ``model``'s first weights."""
         # This is asked before the batches are made, because recording pads them, and again once the
         # size of a full batch is known.
         padded = is_recorded(model, plan, plan.batch_size)

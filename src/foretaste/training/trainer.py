@@ -127,8 +127,7 @@ class Trainer(ABC):
         return {}
 
     def file_bytes(self) -> int:
-        """Return the most bytes of the run's files, about: ids and histories take as much as the
-        dataset's."""
+        """Return about the most bytes of the run's files; ids and histories as in the dataset."""
         weights = max(self.model.weight_bytes(), 4 * num_parameters(self.model))
         files = sum(file.stat().st_size for file in self.dataset.path.iterdir() if file.is_file())
         return files + weights * self._num_copies
@@ -190,8 +189,7 @@ class Trainer(ABC):
         )
 
     def _order(self, histories: HistoryTensors) -> str | None:
-        """Return a line on the limits of the order; None if the model ignores the order, or it has
-        no limits."""
+        """Return a line on the order's limits; None without limits, or if order is ignored."""
         if not self.model.config.uses_order:
             return None
         doubts = [self.dataset.manifest.notes.get("ties")]
@@ -371,8 +369,7 @@ class EpochTrainer(Trainer):
     def _restore_position(
         self, run: Run, validation: Validation, checkpoints: Checkpoints
     ) -> TrainingStart:
-        """Restore the position of the run; returns the event of the training that begins or
-        resumes."""
+        """Restore the position of the run; return the event that training begins or resumes."""
         is_resumed, resumed_at = self._restore(run, checkpoints)
         size = training_size(self.dataset.manifest)
         return self._start(

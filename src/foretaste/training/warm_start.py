@@ -167,8 +167,7 @@ class Origin:
                 parameter[new_row] = weight[old_row].to(model.device)
 
     def _match(self, model: IterativeModel, name: str) -> Match | None:
-        """Return the match of a parameter's rows; None if its rows are no users, items or
-        values."""
+        """Return the match of a parameter's rows; None unless they are users, items or values."""
         kinds = [kind for kind, names in _rows_by_kind(model).items() if name in names]
         return self.matches[kinds[0]] if kinds else None
 
@@ -227,8 +226,7 @@ def record_of_start(request: TrainRequest) -> dict[str, Any]:
 
 
 def weights_of_start(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a record of first weights that comparisons use: the weights, wherever
-    their runs are."""
+    """Return what comparisons use of a record of first weights: the weights, not their paths."""
     return {
         f"the start ({role})": one["weights_sha256"][:12] if isinstance(one, Mapping) else one
         for role, one in record.items()

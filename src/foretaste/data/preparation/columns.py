@@ -1,5 +1,4 @@
-"""The columns of each role, in interactions and in files of items: their common spellings, and the
-errors if no column is found."""
+"""The columns of each role, in interactions and items: spellings and errors."""
 
 from __future__ import annotations
 
@@ -107,8 +106,7 @@ def check_time_format(config: PairsConfig, columns: Mapping[str, str]) -> None:
 
 
 def check_columns(sources: Sequence[Source], needed: Iterable[str]) -> None:
-    """Raise InputError if a source lacks a column of the first source, or has several columns of
-    its name."""
+    """Raise InputError if a source lacks a column of the first source, or repeats its name."""
     names = list(needed)
     for source in sources:
         _refuse_repeated(source, names)
@@ -172,8 +170,7 @@ def find_time_like(source: Source) -> str | None:
 
 
 def is_rank(name: str) -> bool:
-    """Return True for a column of times whose name says rank: it orders the interactions of one
-    user."""
+    """Return whether a column of times is a rank, by its name: an order within one user."""
     return plain(name).endswith("rank")
 
 
@@ -380,8 +377,7 @@ def respell(
 
 
 def spellings_of_filtered(engine: Engine) -> list[str]:
-    """Return the ids of the items file that spell, in another Unicode form, an id of filtered rows
-    that the file lacks."""
+    """Return the described ids that spell an undescribed, filtered id in another Unicode form."""
     is_ascii = engine.sql.matches.format(text="described_id", pattern=r"[\x00-\x7F]*")
     lacking, others = (
         engine.run(
@@ -434,8 +430,7 @@ def _explain_missing_role(columns: Sequence[str], role: str, where: str) -> str:
 
 
 def _header_hint(source: Source) -> str:
-    """Return a sentence on files without a header, if the first line has a value, or has no known
-    name and looks like the second line."""
+    """Return a hint that the first line may be values, because it resembles no header."""
     if not isinstance(source, TextFile) or source.format.columns is not None:
         return ""
     _, second = next(source.rows(), (0, []))

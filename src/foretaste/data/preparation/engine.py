@@ -47,8 +47,7 @@ class Engine(ABC):
 
     @abstractmethod
     def register(self, sources: Sequence[Source]) -> list[Source]:
-        """Return the sources in the form that this engine reads; files of one format may become
-        one.
+        """Return the sources as this engine reads them; files of one format may become one.
 
         Raises InputError for a column of a type that cannot be read, and for a line of a file that
         is too long.
@@ -64,12 +63,10 @@ class Engine(ABC):
 
     @abstractmethod
     def find_rows(self, source: Source, where: str, value: str) -> FoundRows:
-        """Return the kept rows of a source that meet ``where``, with the SQL ``value`` of the first
-        row."""
+        """Return the kept rows that meet ``where``, with the SQL ``value`` of the first row."""
 
     def find_value(self, sources: Sequence[Source], name: str, kind: Kind, value: str) -> FoundRows:
-        """Return the rows of the first source that has the SQL ``value`` in column ``name``, read
-        as ``kind``."""
+        """Return rows of the first source with ``value`` in column ``name``, read as ``kind``."""
         for source in sources:
             column = source.columns[name]
             is_value = f"{cast(self.sql, column, kind)} = {value}"

@@ -1,5 +1,4 @@
-"""Features of items: their columns in the items file, values shared by several items, and new
-items."""
+"""Features of items: columns of the items file, values that items share, and new items."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ class _Feature:
     """The sign between several values of a text; empty without a sign."""
 
     def rows(self, engine: Engine, source: Source, item_id: str) -> tuple[str, Column]:
-        """Return the text after FROM in a query of ids, ``described_id``, and single values, and
-        the column of these values."""
+        """Return SQL after FROM for ``described_id`` and single values, and the values' column."""
         column = source.columns[self.name]
         values, value = column.values, column.sql
         if self.mark:
@@ -194,8 +192,7 @@ class ItemFeatures:
         return self._describe(engine, most) | self._describe_new(engine)
 
     def _describe(self, engine: Engine, most: int) -> dict[str, str]:
-        """Return a note on each column; FeaturesError for a column without a value that two items
-        share."""
+        """Return a note on each column; FeaturesError if no two items share a column's value."""
         sizes = {number: found for number, *found in engine.run(steps.SIZES_OF_COLUMNS)}
         num_with: dict[int, int] = dict(engine.run(steps.ITEMS_WITH_VALUE))
         frequent: dict[int, list[str]] = {}
@@ -261,8 +258,7 @@ class ItemFeatures:
 
 
 def _find_feature(source: Source, text: str) -> _Feature:
-    """Return the column that ``text`` names, with the sign between its values if ``text`` has
-    one."""
+    """Return the column that ``text`` names, and the separator of its values, if any."""
     columns = [*source.columns, *source.repeated]
     if text not in columns and text[:-1] in columns and not text[-1].isalnum():
         name, mark = text[:-1], text[-1]

@@ -107,8 +107,7 @@ def _flag(part: str) -> str:
 
 
 def as_given_split(source: object) -> GivenSplit | None:
-    """Return the given split that ``source`` is or names; None for a source that the protocol
-    splits.
+    """Return the given split that ``source`` is or names; None if the protocol splits it.
 
     ``X.train.rating`` names the NCF paper's split, with ``X.test.rating`` and, if it exists,
     ``X.test.negative``.
@@ -278,8 +277,7 @@ def _files_of_run(run: Path | None) -> dict[str, Source]:
 
 
 def _name_of(source: Source) -> str:
-    """Return the name of a dataset: a file's name without suffixes, a table's name with its
-    schema."""
+    """Return the dataset's name: a file's without suffixes, or a table's with its schema."""
     if source.name.startswith(TABLE):
         return Path(source.name.removeprefix(TABLE)).name
     return Path(source.name).name.split(".")[0]

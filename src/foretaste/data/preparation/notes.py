@@ -72,8 +72,7 @@ def describe_ids(
 
 
 def problems_of(engine: Engine, ids: str) -> list[str]:
-    """Return the problems of the ids in column ``id``, which is text, of a table with their
-    ``num_rows``."""
+    """Return the problems of the text ids in column ``id`` of a table with ``num_rows``."""
     selected = []
     for pattern in _PROBLEMS:
         where = engine.sql.matches.format(text="id", pattern=pattern.replace("'", "''"))

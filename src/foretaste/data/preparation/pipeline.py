@@ -86,8 +86,7 @@ class Pipeline:
         self._tables_of_seen: list[str] = []
 
     def run(self, directory: Path, progress: Progress) -> Manifest:
-        """Run all steps and write the files of the dataset into ``directory``; returns its
-        manifest."""
+        """Run all steps, write the dataset's files into ``directory``, and return its manifest."""
         engine, inputs = self._engine, self._inputs
         items = None if inputs.items is None else ItemDescriptions(inputs.items, self._config)
         features = None
@@ -294,8 +293,7 @@ class Pipeline:
         return rows
 
     def collapse_pairs(self, rows: str) -> None:
-        """Make ``user_codes``, ``item_codes`` and ``pairs``, with each (user, item) once, at its
-        earliest time."""
+        """Make ``user_codes``, ``item_codes`` and ``pairs``: each pair at its earliest time."""
         engine, plan, parts = self._engine, self._plan, self._plan.parts
         num_rows = engine.count(rows)
         num_given = engine.run(steps.DISTINCT_HELD.format(previous=rows)) if parts else []
@@ -538,8 +536,7 @@ class Pipeline:
         return mean
 
     def _add_up(self, decay: str) -> tuple[float, float, float]:
-        """Add up the rows of each pair of ``train``; returns the smallest, largest and mean
-        weight."""
+        """Sum the rows of each pair of ``train``; return the least, largest and mean weight."""
         engine = self._engine
         rows = steps.ROW_WEIGHTS.format(decay=decay)
         smallest, largest = engine.row(f"SELECT min(weight), max(weight) FROM ({rows})")
@@ -585,8 +582,7 @@ class Pipeline:
         )
 
     def _num_heldout_users(self, num_eligible: int) -> int:
-        """Return the number of users in each held-out part: the setting, or a tenth of the eligible
-        users."""
+        """Return how many users a held-out part has: the setting, or a tenth of the eligible."""
         num_parts = 1 + self._plan.has_validation
         num_users = self._config.num_heldout_users or max(1, num_eligible // 10)
         if num_eligible <= num_users * num_parts:
@@ -600,8 +596,7 @@ class Pipeline:
         return num_users
 
     def check_parts(self) -> None:
-        """Raise InputError if a part is empty, or if a user with fold-in items is in training or in
-        the other split."""
+        """Raise InputError if a part is empty, or a fold-in user is in another part too."""
         engine, plan = self._engine, self._plan
         for part in plan.parts:
             if not part.endswith("_fold_in"):

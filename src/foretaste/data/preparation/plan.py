@@ -160,8 +160,7 @@ def make_plan(
 
 
 def _split(config: PrepareConfig, parts: tuple[str, ...], *, has_order: bool) -> tuple[str, bool]:
-    """Return the protocol without ``auto``, and True if a part is held out to choose the best
-    epoch.
+    """Return the protocol without ``auto``, and whether a part is held out to choose the epoch.
 
     Raises SettingError for a setting that contradicts a given split.
     """
@@ -195,8 +194,7 @@ def _refuse_later_times(sources: Sequence[Source]) -> None:
 
 
 def _check_rows(config: PrepareConfig, sources: Sequence[Source]) -> None:
-    """Raise SettingError unless the rows have one order: rows of one file, frame or sorted
-    query."""
+    """Raise SettingError unless the rows have one order: one file, frame or sorted query."""
     query = config.query or ""
     for is_wrong, problem in (
         (len(sources) > 1, f"{len(sources)} sources have no order among them"),

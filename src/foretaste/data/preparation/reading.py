@@ -194,8 +194,7 @@ def _kinds_of_sample(
     columns: Mapping[str, str],
     chains: Mapping[str, Sequence[Sequence[Kind]]],
 ) -> dict[str, Kind]:
-    """Return the kinds that the first rows suggest; all rows decide, because a later value may not
-    fit."""
+    """Return the kinds that the first rows suggest; a later value may not fit."""
     limit = f"LIMIT {_SAMPLE_ROWS}"
     starts = (
         replace(source, relation=f"(SELECT * FROM {source.rows_kept} {limit})", condition="")

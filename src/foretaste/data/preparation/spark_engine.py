@@ -1,5 +1,4 @@
-"""Spark, set up for a preparation; its tables are Parquet files in a folder that all executors
-see."""
+"""Spark, set up for a preparation; its tables are Parquet files that all executors see."""
 
 from __future__ import annotations
 

@@ -118,8 +118,7 @@ class Spark:
 
 
 def _start_settings(config: PrepareConfig) -> dict[str, str]:
-    """Return settings of a Spark that this process starts. Spark's own files decide all other
-    settings."""
+    """Return the settings of a Spark that this process starts; Spark's files decide the rest."""
     settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF"}
     if config.spark_master is not None:
         settings["spark.master"] = config.spark_master

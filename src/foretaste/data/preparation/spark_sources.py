@@ -214,8 +214,7 @@ def open_named(session: SparkSession, name: str, format: FileFormat | None = Non
 
 
 def _refuse_table(session: SparkSession, name: str) -> None:
-    """Raise InputError for a folder of a store that has a table's log, or lies in a folder with
-    one."""
+    """Raise InputError for a store's folder that has a table's log, or lies in one with a log."""
     *parts, _ = f"{name.rstrip('/')}/".split("/")
     # s3a://bucket/table/day=1 has the scheme, nothing, the bucket, and then folders.
     for folder in ("/".join(parts[:length]) for length in range(len(parts), 2, -1)):

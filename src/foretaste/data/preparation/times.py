@@ -107,8 +107,7 @@ class Times:
 
     @property
     def per_second(self) -> int | None:
-        """The difference in ``time`` that is one second; None without a unit, or with several
-        units."""
+        """One second as a difference in ``time``; None without a unit, or with several units."""
         if len(self.num_of_unit) != 1:
             return None
         (unit,) = self.num_of_unit
@@ -131,8 +130,7 @@ class Times:
         return {"times": dates + (read_as and f", read as {read_as}")} | self._outlying()
 
     def format_of_days(self) -> str | None:
-        """Return the format of times that are days in eight digits, not numbers; None if some times
-        are no days."""
+        """Return the format of eight-digit days; None if some times are no days."""
         is_format = [
             f"{year} BETWEEN {_FIRST_YEAR} AND 2100 AND {month} BETWEEN 1 AND 12 "
             f"AND {day} BETWEEN 1 AND 31"
@@ -143,8 +141,7 @@ class Times:
         return next((one for one, n in zip(_DAYS, found, strict=True) if n == num_rows), None)
 
     def unit_problem(self) -> str:
-        """Return the message about times in several units, with the first time in the rarest unit
-        of the source with most units."""
+        """Return the message on several time units, with the first time in the rarest unit."""
         columns = [source.columns[self.column] for source in self.sources]
         times = [cast(self.engine.sql, column, self.kind) for column in columns]
         units = [
@@ -304,8 +301,7 @@ def with_time_format(
 
 
 def with_clock(engine: Engine, sources: Sequence[Source], date: str, clock: str) -> list[Source]:
-    """Return the sources, with both columns as text in column ``date``: a date, a blank and a
-    clock.
+    """Return the sources with date and clock joined by a blank, as text in column ``date``.
 
     Raises SettingError for an engine that reads no times from text.
     """

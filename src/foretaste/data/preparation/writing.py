@@ -128,8 +128,7 @@ def _open_each(files: Iterable[Path]) -> Iterator[pq.ParquetFile]:
 
 
 def _values(files: Iterable[Path], name: str) -> Iterator[pa.Array]:
-    """Yield the values of a column of numbers, one array per row group; empty row groups are left
-    out."""
+    """Yield a numeric column's values, one array per row group; empty groups are left out."""
     for file in _open_each(files):
         for group in range(file.num_row_groups):
             if file.metadata.row_group(group).num_rows:

@@ -41,8 +41,7 @@ Opener = Callable[[str, FileFormat], Source]
 def open_sources(
     source: object, format: FileFormat, table: str = "table", opener: Opener | None = None
 ) -> list[Source]:
-    """Return the files of a path, a folder, a pattern or a sequence of these; the rows of a
-    database; or a frame.
+    """Return the sources: files of a path, folder, pattern or sequence, a database, or a frame.
 
     ``format`` has the format of text files and the query of a database. `Frame.open` defines the
     frames; errors call them ``table``. ``opener`` gets a name of Spark's that is no file here.
@@ -77,8 +76,7 @@ def open_lines(path: Path, name: str, format: FileFormat) -> Source:
 
 
 def open_items(source: object, format: FileFormat, opener: Opener | None = None) -> Source:
-    """Return the one file, table or frame that describes items, with all columns; InputError if
-    ``source`` names several."""
+    """Return the one source that describes items; InputError if ``source`` names several."""
     opened = open_sources(source, format, "items table", opener)
     if len(opened) > 1:
         raise InputError(f"items must be one file, and {source} names {len(opened)}")

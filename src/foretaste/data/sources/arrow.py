@@ -109,8 +109,7 @@ class Frame(Source):
         )  # fmt: skip
 
     def _convert(self, name: str) -> tuple[pa.ChunkedArray, str]:
-        """Return the named column, and its type before; InputError if Arrow cannot represent its
-        values."""
+        """Return the column and its former type; InputError if Arrow cannot hold its values."""
         try:
             column = self.convert(name).column(0)
             return _plain_column(column), str(column.type)
@@ -134,8 +133,7 @@ class Frame(Source):
         return super().provenance() | ({"read_as": MATRIX} if is_matrix else {})
 
     def sha256(self) -> str:
-        """Return the checksum of the Arrow stream. Unequal frames have different checksums; equal
-        frames may."""
+        """Return the checksum of the Arrow stream; equal frames may have different checksums."""
         sink = _HashSink()
         with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), self.table.schema) as writer:
             writer.write_table(self.table)
@@ -190,8 +188,7 @@ def _names_and_columns(source: Any) -> tuple[list[str], Callable[[str], pa.Table
 
 
 def _check_offsets(times: Iterable[object]) -> None:
-    """Raise ValueError if some times have a UTC offset and others none: Arrow takes times without
-    an offset for UTC."""
+    """Raise ValueError if some times lack a UTC offset: Arrow would take these times for UTC."""
     # NaT is not equal to itself.
     stored = ((row, t) for row, t in enumerate(times) if isinstance(t, datetime) and t == t)
     is_naive = {row: time.tzinfo is None for row, time in stored}

@@ -137,8 +137,7 @@ class Database(Frame):
         )  # fmt: skip
 
     def reading(self, names: Iterable[str]) -> Self:
-        """Return the result of `Frame.reading`; InputError for a column with bytes that are no
-        text."""
+        """Return the result of `Frame.reading`; InputError for a column of undecodable bytes."""
         for name in (names := list(names)):
             try:
                 self.table[self.columns[name].sql].validate(full=True)
@@ -177,8 +176,7 @@ def default_table(tables: Sequence[str], name: str) -> str:
 
 
 def _refuse_repeats(names: Sequence[str], where: str) -> None:
-    """Raise InputError for a repeated name, case aside: SQLite would read the first column for
-    both."""
+    """Raise InputError for names equal but for case: SQLite would read the first for both."""
     if repeated := repeated_names(map(str.lower, names)):
         raise InputError(
             f"{where}: column {short_repr(min(repeated))} appears more than once, case aside; name "
@@ -187,8 +185,7 @@ def _refuse_repeats(names: Sequence[str], where: str) -> None:
 
 
 def _spool(batches: pa.RecordBatchReader) -> pa.Table:
-    """Return the rows in a mapped temporary file without a name, so the rows need not fit into
-    memory.
+    """Return the rows in an unnamed, mapped temporary file: they need not fit into memory.
 
     Empty text is NULL, as in a CSV file.
     """

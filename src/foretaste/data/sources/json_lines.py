@@ -27,8 +27,7 @@ class JsonLinesFile(TextFile):
 
     @classmethod
     def open(cls, path: Path, format: FileFormat) -> TextFile:
-        """Return the file; InputError if it is empty or no text, or if an early line is no
-        object."""
+        """Return the file; InputError if it is empty, no text, or an early line is no object."""
         lines = super().open(path, whole_lines(format, "line"))
         start = start_of_text(path, lines.format)
         first = start.split("\n")
@@ -67,8 +66,7 @@ class JsonLinesFile(TextFile):
         return "JSON lines"
 
     def place(self, row: int, num_rows: int) -> str:
-        """Return the name of the file and the line of a row; InputError if the line is no
-        object."""
+        """Return the file's name and the row's line; InputError if the line is no object."""
         self.check_unchanged()
         lines = ((number, line) for number, (line,) in self.rows() if line.strip())
         try:

@@ -23,8 +23,7 @@ TABLE_LOGS = (
 
 
 def list_files(path: Path) -> tuple[list[Path], list[Path]]:
-    """Return the files of a path, a folder or a pattern, and the files of a folder that are no
-    data.
+    """Return the files of a path, folder or pattern, and the files of a folder that are no data.
 
     Raises InputError if no file is found, for a link that leads nowhere, and for the files of a
     table whose log says which files count.
@@ -60,8 +59,7 @@ def _by_depth(name: Path) -> tuple[int, str]:
 
 
 def _is_hidden(found: Path, pattern: Path) -> bool:
-    """Return True for a name that begins with ``_``, such as ``_SUCCESS``, unless the pattern has
-    the ``_``."""
+    """Return whether a name begins with ``_``, as ``_SUCCESS`` does, and the pattern does not."""
     first = next(at for at, part in enumerate(pattern.parts) if glob.has_magic(part))
     own, asked = found.parts[first:], pattern.parts[first:]
     return any(part.startswith("_") for part in own) and not any(
@@ -97,8 +95,7 @@ def _files_within(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _without_other_files(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """Return the files with names of data, and the other files. All files count as data if no name
-    is a name of data."""
+    """Return the files named like data, or all files if none is; then the other files."""
     data = [file for file in files if not _is_leftover(file)]
     # The names in a folder of part-00000 have no endings.
     data = [file for file in data if file.suffix] or data or [*files]
@@ -131,15 +128,13 @@ def _is_run(folder: Path) -> bool:
 
 
 def _is_leftover(file: Path) -> bool:
-    """Return True for copies left by editors and broken writers, and for the logs and lists of
-    files that programs write beside their data."""
+    """Return whether an editor, a broken writer or a program's log left this file."""
     is_log = file.name in ("manifest.json", "metrics.jsonl")
     return is_log or file.name.endswith("~") or file.suffix.lower() in _LEFTOVERS
 
 
 def _refuse_tables(files: Iterable[Path]) -> None:
-    """Raise InputError for Parquet files below a folder with a table's log, because removed rows
-    would come back."""
+    """Raise InputError for Parquet files of a table with a log: removed rows would come back."""
     parents = {file.parent for file in files if file.suffix.lower() in PARQUET_SUFFIXES}
     real = {Path(os.path.realpath(parent)) for parent in parents}
     for folder in sorted({above for place in real for above in (place, *place.parents)}):

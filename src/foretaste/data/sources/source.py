@@ -177,8 +177,7 @@ def names_of(sources: Sequence[Source]) -> str:
 
 
 def file_state(path: Path) -> tuple[int, int]:
-    """Return the size and time of the last change of a file; if both are equal, the file is
-    unchanged."""
+    """Return a file's size and time of last change; equal values mean an unchanged file."""
     try:
         status = path.stat()
     except OSError as error:
@@ -187,8 +186,7 @@ def file_state(path: Path) -> tuple[int, int]:
 
 
 def file_identity(path: Path) -> tuple[int, int]:
-    """Return a value that is equal for two names of one file, such as a path, a longer path and a
-    link."""
+    """Return a value that two names of one file share, such as a path and a link."""
     status = path.stat()
     return status.st_dev, status.st_ino
 

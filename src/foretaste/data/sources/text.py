@@ -1,5 +1,4 @@
-"""Files of delimited text: the format, from settings or the first row, and the rows with their line
-numbers."""
+"""Files of delimited text: the format, set or guessed, and the rows with line numbers."""
 
 from __future__ import annotations
 
@@ -277,8 +276,7 @@ def whole_lines(format: FileFormat, name: str) -> FileFormat:
 
 
 def start_of_text(path: Path, format: FileFormat) -> str:
-    """Return the first 2 MB of a file; InputError if its first line is empty, too long or no
-    text."""
+    """Return a file's first 2 MB; InputError if line 1 is empty, too long or no text."""
     try:
         with _open_bytes(path) as stream:
             mark = stream.read(2)
@@ -425,8 +423,7 @@ def _number_rows(
 
 
 def longest_line(path: Path) -> int:
-    """Return the number of bytes in the longest line of a file, with its line end; at least 2
-    MB."""
+    """Return the bytes of a file's longest line, with its line end; at least 2 MB."""
     longest, length = _LONG_LINE_BYTES, 0
     with _open_bytes(path) as stream:
         while block := stream.read(1 << 20):
@@ -465,8 +462,7 @@ def _first_row(text: str, delimiter: str, quote: Quote, *, strict: bool = True) 
 def _check_first_row(
     path: Path, text: str, fields: list[str], delimiter: str, format: FileFormat
 ) -> None:
-    """Raise InputError for a header with wrong names, and for a first row that does not fit the
-    given columns."""
+    """Raise InputError for wrong names in a header, or a first row unlike the given columns."""
     if (names := format.columns) is None:
         refuse_nul(fields, f"{path}, line 1")
         return
