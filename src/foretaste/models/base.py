@@ -187,8 +187,7 @@ class RecommenderModel(nn.Module, ABC):
 
     @torch.no_grad()
     def score_catalogue(self, state: UserState) -> Tensor:
-        """Return scores [B, I] of the catalogue, in bounded memory; the caller may write over
-        them."""
+        """Return scores [B, I] of the catalogue, in bounded memory; callers may overwrite them."""
         return self._popularity_without_history(state, self._score_catalogue(state), None)
 
     @torch.no_grad()
@@ -199,8 +198,7 @@ class RecommenderModel(nn.Module, ABC):
 
     @torch.no_grad()
     def similarity(self, item_index_B: Tensor, item_index_C: Tensor | None = None) -> Tensor:
-        """Return the similarity [B, C] of items to others, or [B, I] to all: cosine of the item
-        vectors.
+        """Return the cosine similarity of item vectors, [B, C] to others or [B, I] to all items.
 
         Models that can tell that two items are unrelated give -inf.
         """
@@ -244,8 +242,7 @@ class RecommenderModel(nn.Module, ABC):
         return torch.cat(parts, dim=1)
 
     def index_vectors(self) -> Tensor:
-        """Return vectors of the items, [I, D], whose inner product with a query vector is the
-        score."""
+        """Return vectors [I, D] of the items: their inner product with a query is the score."""
         raise UnsupportedError(
             f"scores of {self.name} are no inner products of vectors; train ials, gmf, sasrec or "
             "vae for an index"
@@ -257,8 +254,7 @@ class RecommenderModel(nn.Module, ABC):
         return self.user_vectors(state)
 
     def scorer(self, *, known_users: bool) -> BaseScorer:
-        """Return a plain module of its scores as it stands: of known users by index, or of any
-        history."""
+        """Return a plain module of its present scores: of known users by index, or any history."""
         raise UnsupportedError(f"{self.name} cannot be exported: it has no scorer")
 
     def _known_users(self, user_index_B: Tensor, histories: HistoryTensors) -> StateParts:
@@ -362,28 +358,24 @@ class NeuralModel(IterativeModel):
         return 4 * _bytes_of(self.parameters()) + _bytes_of(self.buffers())
 
     def step_bytes(self, batches: Batches) -> int | None:
-        """Return memory that the largest step takes at most, beside `training_bytes`; None if the
-        model does not know."""
+        """Return the most memory of a step, beside `training_bytes`; None if it is unknown."""
         return None
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode as `nn.Module.train` does; outside training, free the memory of training
-        steps."""
+        """Set the mode as `nn.Module.train` does; outside training, free the steps' memory."""
         if not mode:
             self._memory.clear()
         return super().train(mode)
 
     def waits_for_device(self, num_samples: int, implementation: Implementation) -> bool:
-        """Return True if a step with that many samples needs a shape that is computed on the
-        device.
+        """Return whether a step of that many samples has a shape that the device computes.
 
         Then the host waits for the device in every step, and no CUDA graph can record it.
         """
         return False
 
     def kernel_dtypes(self) -> dict[str, torch.dtype]:
-        """Return the dtype of each operation that takes a Triton kernel, by its name in
-        `checks.CASES`."""
+        """Return the dtype of each operation with a Triton kernel, by name in `checks.CASES`."""
         return {}
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
@@ -395,16 +387,14 @@ class NeuralModel(IterativeModel):
         return {"all": [one for one in learned if one.shape[1:].numel()]}
 
     def touched_items(self, batch: Batch) -> Tensor | None:
-        """Return items of a batch, integers with repeats: gradients of other rows of `item_rows`
-        are zero.
+        """Return items of a batch, repeats kept: gradients of other `item_rows` rows are zero.
 
         None if all rows may have a gradient.
         """
         return None
 
     def updated_by(self, batch: Batch) -> str | None:
-        """Return the name of the one group of parameters that a batch updates; None if it updates
-        all.
+        """Return the name of the one parameter group a batch updates; None if it updates all.
 
         Together with the batches, this lets a model alternate between phases.
         """
@@ -427,8 +417,7 @@ class ClosedFormModel(RecommenderModel):
     follows."""
 
     def fitting_note(self, histories: HistoryTensors) -> str | None:
-        """Return work and memory of fitting to the training histories, for people; None if
-        little."""
+        """Return work and memory of fitting the histories, for people; None if little."""
         return None
 
     @abstractmethod

@@ -94,8 +94,7 @@ class ModelConfig:
 
     @property
     def takes_weights(self) -> bool:
-        """Whether the model learns from the weights of interactions, and not only from the
-        pairs."""
+        """Whether the model learns from the weights of interactions, not only from the pairs."""
         return not getattr(self, "ignore_weights", True)
 
     @property
@@ -159,8 +158,7 @@ class FeatureConfig(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSize:
-    """Size of the training data, and of a batch if one is asked for: ``auto`` settings depend
-    on both."""
+    """Size of the training data and, if asked for, of a batch: ``auto`` settings depend on both."""
 
     num_interactions: int
     num_users: int

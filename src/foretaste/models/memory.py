@@ -25,8 +25,7 @@ def free_on(device: torch.device, num_processes: int | None = None) -> int:
 
 
 def training_bytes(model: RecommenderModel, device: torch.device, has_average: bool) -> int:
-    """Return memory of training a model, without batches; ``has_average`` adds an average of its
-    weights."""
+    """Return the memory of training without batches, with an average of the weights or without."""
     return model.training_bytes(device) + (model.weight_bytes() if has_average else 0)
 
 

@@ -16,8 +16,7 @@ class Shards:
     """
 
     def part_of(self, size: int) -> range:
-        """Return this part's share of ``size`` things: consecutive, about as many as any other
-        part's."""
+        """Return this part's consecutive share of ``size`` things, about as large as the others."""
         return range(size)
 
     def total(self, tensor: Tensor) -> Tensor:

@@ -83,8 +83,7 @@ class Definition(NamedTuple):
 def build_model(
     name: str, config: ModelConfig, num_users: int, num_items: int, users: range | None = None
 ) -> RecommenderModel:
-    """Return an untrained model ``name`` for that many training users and catalogue items, on the
-    CPU.
+    """Return an untrained model ``name`` for so many users and catalogue items, on the CPU.
 
     ``config`` is an instance of ``config_class(name)``. With ``users``, it is a part of one, with
     the rows of these.

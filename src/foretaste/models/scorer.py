@@ -40,8 +40,7 @@ class ScorerInputs:
         return replace(self, num_read=num_items)
 
     def has_any(self, is_asked_I: Tensor) -> Tensor:
-        """Return True for users [B] whose history has one of the items that are True in a mask of
-        all."""
+        """Return whether each user's history has an item that the mask marks: [B]."""
         is_asked_N = is_asked_I[self.item_index_N]
         num_asked_B = torch.zeros_like(self.length_B)
         return num_asked_B.index_add(0, self._rows, is_asked_N.to(torch.int64)) > 0
@@ -54,8 +53,7 @@ class ScorerInputs:
         return known_BI[:, : self.num_read]
 
     def newest(self, num_places: int) -> tuple[Tensor, Tensor]:
-        """Return the newest items of each history, oldest first, [B, T], and how many there are
-        [B].
+        """Return each history's newest items, oldest first, [B, T], and their number [B].
 
         An item that comes twice has its last place. Places behind the last item hold item 0.
         """
@@ -99,8 +97,7 @@ class BaseScorer(nn.Module, ABC):
 
     @abstractmethod
     def scores(self, users: ScorerInputs) -> Tensor:
-        """Return scores [B, I], float32; of a user of whom the model `knows` nothing they mean
-        nothing."""
+        """Return float32 scores [B, I], meaningless for users of whom the model `knows` nothing."""
 
 
 class Scorer(BaseScorer):

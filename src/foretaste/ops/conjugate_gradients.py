@@ -59,8 +59,7 @@ def improve_rows(
     ridge_R: Tensor,
     start_RD: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Return vectors nearer to the solutions of `solve_rows` than ``start_RD``, and the loss of
-    all.
+    """Return vectors nearer to the solutions of `solve_rows` than ``start_RD``, and the loss.
 
     A row without items becomes zero. The loss is a float64 scalar.
 

@@ -80,8 +80,7 @@ def _cuda_device(index: int | None) -> torch.device:
 
 
 def _has_usable_gpu() -> bool:
-    """Return True if there is a current GPU and this build of PyTorch has code for it; warns if
-    not."""
+    """Return whether a current GPU exists that this build of PyTorch supports; warn if not."""
     if not torch.cuda.is_available():
         return False
     capability = torch.cuda.get_device_capability()

@@ -81,8 +81,7 @@ class HistoryTensors:
         return self.offsets.diff()
 
     def total_weights(self) -> Tensor:
-        """Return the weights of each row, added up, float64 [B]; without weights its number of
-        items."""
+        """Return each row's sum of weights, float64 [B]; without weights its number of items."""
         lengths = self.lengths()
         if self.weight is None:
             return lengths.double()
@@ -132,8 +131,7 @@ class HistoryTensors:
         return self._entries(num_kept[self.offsets], is_kept_N)
 
     def followed_by(self, others: HistoryTensors) -> HistoryTensors:
-        """Return these rows and, behind them, rows over the same items, with weights and no
-        positions."""
+        """Return these rows, then rows over the same items, with weights and no positions."""
         weights = (
             torch.ones_like(rows.item_index, dtype=torch.float32)
             if rows.weight is None
@@ -148,8 +146,7 @@ class HistoryTensors:
         )
 
     def oldest_first(self) -> Tensor:
-        """Return the entries of ``item_index``, row by row in the order of ``position``: int64
-        [N]."""
+        """Return the entries of ``item_index``, row by row in ``position`` order: int64 [N]."""
         assert self.position is not None, "these histories have no order"
         if len(self) == 1:
             return self.position.argsort()
@@ -164,8 +161,7 @@ class HistoryTensors:
         return torch.empty_like(place_N).index_copy_(0, order_N, place_N)
 
     def transposed(self) -> HistoryTensors:
-        """Return histories of the items: the rows that have each of them, as int32, without
-        positions."""
+        """Return the items' histories: rows that have each item, int32, without positions."""
         # Stable, so that each item's rows ascend.
         order_N = torch.sort(self.item_index, stable=True).indices
         offsets = torch.zeros(self.num_items + 1, dtype=torch.int64, device=self.device)

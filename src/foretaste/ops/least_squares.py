@@ -213,8 +213,7 @@ def _gather(vector_ND: Tensor, index_cl: Tensor) -> Tensor:
 
 
 def solve_systems(system_css: Tensor, right_cs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the solutions of positive definite systems, and for each 0, or above 0 if it is not
-    positive definite.
+    """Return the solutions, and for each system 0, or more if it is not positive definite.
 
     Only the upper triangles are read. The systems may be overwritten.
     """

@@ -45,8 +45,7 @@ class Complement:
         return self.num_items - self.offsets.diff()
 
     def select(self, row_index: Tensor, rank: Tensor) -> Tensor:
-        """Return the ``rank``-th item (0-based, ascending) that row ``row_index`` does not have,
-        int64.
+        """Return the ``rank``-th item, from 0 up, that row ``row_index`` does not have: int64.
 
         Both broadcast together. Fastest in row order: neighbouring searches share their path.
         """
@@ -88,8 +87,7 @@ def sample_items(
     key: int,
     number_N: Tensor | None = None,
 ) -> Tensor:
-    """Return unverified negatives, int32 [N, K]: uniform over the catalogue, positives among
-    them."""
+    """Return unverified negatives, int32 [N, K]: uniform over all items, even positives."""
     items_NK = _room_for(row_index_N, num_negatives)
     for rows, word_NK in _words(key, number_N, items_NK):
         items_NK[rows] = bounded_integers(word_NK, num_items)

@@ -42,8 +42,7 @@ class Purpose(IntEnum):
 
 
 def stream_key(seed: int, purpose: Purpose, *parts: int) -> int:
-    """Return the 64-bit key of one stream, as a signed integer; ``parts`` are epoch, step, layer
-    and more."""
+    """Return the signed 64-bit key of one stream; ``parts`` are epoch, step, layer and more."""
     key = seed
     for part in (int(purpose), *parts):
         key = _next_key(key, part)
@@ -51,8 +50,7 @@ def stream_key(seed: int, purpose: Purpose, *parts: int) -> int:
 
 
 def stream_keys(key: int | Tensor, purpose: Purpose, *parts: int | Tensor) -> Tensor:
-    """Return the keys of `stream_key`, on a device: int64, in the broadcast shape of ``key`` and
-    ``parts``.
+    """Return the keys of `stream_key` on a device: int64, ``key`` and ``parts`` broadcast.
 
     One of ``key`` and ``parts`` is an int64 tensor. Steps captured as a CUDA graph take their keys
     so.
@@ -71,8 +69,7 @@ def stream_keys(key: int | Tensor, purpose: Purpose, *parts: int | Tensor) -> Te
 
 
 def key_on_device(device: torch.device, key: int | Tensor) -> Tensor:
-    """Return a key as int64 [1] on the device: filled there, for copying it would wait for the
-    device.
+    """Return a key as int64 [1], filled on the device, because a copy would wait for it.
 
     The tensor has memory of its own: kernels are compiled again for a pointer of another alignment.
     """
@@ -95,8 +92,7 @@ def from_row(key: Tensor, first_row: int | Tensor, *, out: Tensor | None = None)
 
 
 def hash_words(key: int | Tensor, counter: Tensor) -> Tensor:
-    """Return random 64-bit words, int64 of ``counter``'s shape: word number ``counter`` of a
-    stream.
+    """Return word number ``counter`` of a stream: random 64 bits, int64 of its shape.
 
     Args:
         key: from `stream_key`; an int64 tensor that broadcasts to ``counter``'s shape also serves.
@@ -145,8 +141,7 @@ def bounded_integers(word: Tensor, bound: Tensor | int) -> Tensor:
 
 
 def normals(key: int | Tensor, counter: Tensor) -> Tensor:
-    """Return two standard normal values of each word, float32 [*counter.shape, 2] (Box & Muller
-    1958)."""
+    """Return two standard normals per word, float32 [*counter.shape, 2] (Box & Muller 1958)."""
     word = hash_words(key, counter)
     # sqrt(-2 ln u) (cos(2 pi v), sin(2 pi v)), for u and v of the upper and the lower 32 bits.
     # The half keeps the logarithm finite; float32 rounds the last words up to 1, whose radius is 0.
@@ -261,8 +256,7 @@ class Permutation:
 
 
 def _grid(size: int) -> tuple[int, int]:
-    """Return the sides of a grid of ``size`` points or a few more: at least 2, within a factor of
-    4."""
+    """Return the sides, at least 2, of a grid of about ``size`` points, within a factor of 4."""
     root = math.isqrt(max(size - 1, 0)) + 1
     heights = range(max(2, (root + 1) // 2), max(2, root) + 1)
     # `-size % height` points lie beyond ``size``. The fewest win, and of equal ones the highest

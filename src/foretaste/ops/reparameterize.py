@@ -63,8 +63,7 @@ class _Reparameterize(torch.autograd.Function):
 def reparameterize(
     code_BC: Tensor, noise_BL: Tensor, weight_B: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return latent vectors [B, L] and the sum over users of their divergence from N(0, 1), a
-    scalar.
+    """Return latent vectors [B, L] and the users' summed divergence from N(0, 1), a scalar.
 
     ``weight_B`` weighs the users in that sum, which else count alike. ``code_BC`` is the means,
     then the log-variances. The vectors are ``mean + noise * deviation`` (Kingma & Welling 2014,

@@ -49,8 +49,7 @@ class Segments:
         buffers: Buffers | None = None,
         name: str = "sums",
     ) -> Tensor:
-        """Return the sum of the rows of each index, [I, D] of the rows' dtype, added up in float32
-        at least.
+        """Return the sum of each index's rows, [I, D] in their dtype, summed in float32 or above.
 
         Args:
             rows_ND: the S summands, or rows that contain them.
@@ -82,8 +81,7 @@ class Segments:
 
 
 def _by_counting(index_S: Tensor, num_segments: int) -> tuple[Tensor, Tensor]:
-    """Return the order of the rows of all segments, and the offset at which each begins, then the
-    end."""
+    """Return the order of the rows of all segments, each segment's offset, then the end."""
     # sorting by two bytes takes half as long as by four and a quarter of eight
     dtype = torch.int16 if num_segments < 1 << _DIGIT_BITS else torch.int32
     # What is in no segment may be any larger number; `num_segments` fits the narrow dtype.
@@ -104,8 +102,7 @@ def _by_searching(index_S: Tensor, num_segments: int) -> tuple[Tensor, Tensor]:
 
 
 def stable_order(index_S: Tensor, largest: int) -> Tensor:
-    """Return the positions that sort integers from 0 to ``largest`` on the CPU; equal ones stay in
-    order."""
+    """Return the positions that stably sort integers from 0 to ``largest``, on the CPU."""
     if len(index_S) >= _FEW:
         return torch.sort(index_S, stable=True).indices
     # From the lowest digit up, each pass stable: rows with the same digit keep the order of the
@@ -120,8 +117,7 @@ def stable_order(index_S: Tensor, largest: int) -> Tensor:
 def sum_bags(
     rows_ND: Tensor, index_S: Tensor, offsets: Tensor, weight_S: Tensor | None = None
 ) -> Tensor:
-    """Return the sum of the rows of each bag, bag b having rows ``index_S[offsets[b]:offsets[b +
-    1]]``.
+    """Return the sum of each bag's rows: ``index_S[offsets[b]:offsets[b + 1]]`` for bag b.
 
     [number of bags, D] of the rows' dtype; the last offset is the length of ``index_S``, and
     ``weight_S`` are factors of the summands.

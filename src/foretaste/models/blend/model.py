@@ -253,8 +253,7 @@ class _BlendScorer(BaseScorer):
 
 
 def _with_others(scores_BI: Tensor, lowest_B1: Tensor, num_items: int) -> Tensor:
-    """Return scores of a model's items and, behind these, its lowest for each other item of a
-    blend."""
+    """Return the scores of a model's items, then its lowest for each other item of the blend."""
     num_others = num_items - scores_BI.shape[1]
     if not num_others:
         return scores_BI

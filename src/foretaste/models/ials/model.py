@@ -166,8 +166,7 @@ class IALS(SweepModel):
     def _ridges(
         self, histories: HistoryTensors, num_pairs: int, unobserved_weight: float, ridge: float
     ) -> Tensor:
-        """Return the weight of each row's squared vector, float64 [R], for rows of ``num_pairs``
-        pairs."""
+        """Return the weight of each row's squared vector, float64 [R]; rows have ``num_pairs``."""
         # n of the docstring: a row's c and a times its pairs (Rendle et al. 2022, exponent 1).
         return ridge * (histories.total_weights() + unobserved_weight * num_pairs)
 

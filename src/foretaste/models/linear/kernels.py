@@ -65,8 +65,7 @@ class Strength(NamedTuple):
 
 
 def _compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return a loop that is compiled when it is first called; later processes read it from a
-    cache."""
+    """Compile a loop at its first call; later processes read the compiled loop from a cache."""
     plain: Callable[_P, _R] = njit(nogil=True)(function)
     try:
         cached: Callable[_P, _R] = njit(nogil=True, cache=True)(function)

@@ -94,8 +94,7 @@ def entries_of(
 def entries_of_features(
     features: HistoryTensors | None, num_items: int, weight: float = 0.0, power: float = 0.0
 ) -> Entries:
-    """Return feature values as users: a value with n items has the weight ``weight * n **
-    -power``."""
+    """Return feature values as users: a value of n items weighs ``weight * n ** -power``."""
     if features is None:
         nothing = torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int32)
         features = HistoryTensors(*nothing, num_items)

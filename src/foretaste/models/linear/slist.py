@@ -81,8 +81,7 @@ class _RecentScorer(OrderedScorer):
 
 
 def _recent(place: Tensor, config: Any) -> Tensor:
-    """Return the weights in a source of items at places from the end, 1 for the newest and 0 for
-    none."""
+    """Return the weights of items in a source by place from the end, 1 the newest and 0 none."""
     place = place.to(torch.float32)
     is_recent = (place > 0) & (place <= config.window)
     return place.clamp(min=1.0).pow(-config.recency).where(is_recent, 0.0)

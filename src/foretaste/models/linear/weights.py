@@ -86,8 +86,7 @@ class LinearModel(ClosedFormModel):
         return self.weight_bytes() + _COMPILER_BYTES + rows + found
 
     def fitting_needs(self, histories: HistoryTensors) -> str:
-        """Return the memory of fitting beside the histories, and what is left out of them, in
-        words."""
+        """Return the memory of fitting beside the histories, and what is left out, in words."""
         entries = _BYTES_PER_INTERACTION * histories.item_index.numel()
         needs = f"which takes about {memory(self.training_bytes(self.device) + entries)} of memory"
         if num_long := int((histories.lengths() > MOST_COUNTED).sum()):

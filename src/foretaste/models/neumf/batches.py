@@ -149,8 +149,7 @@ class InteractionBatches:
             )
 
     def _rows(self, number: int) -> tuple[Tensor, Tensor]:
-        """Return the rows of this part, batch after batch of an epoch, and how many each batch has;
-        int64.
+        """Return this part's rows, batch after batch of an epoch, and each batch's size: int64.
 
         The rows of a batch ascend.
         """

@@ -226,8 +226,7 @@ class NeuMF(NeuralModel):
         )
 
     def waits_for_device(self, num_samples: int, implementation: Implementation) -> bool:
-        """Return True for fewer samples than items: only the distinct items among them are
-        projected."""
+        """Return True for fewer samples than items: only their distinct items are projected."""
         return num_samples < self.num_items
 
     def kernel_dtypes(self) -> dict[str, torch.dtype]:
@@ -260,8 +259,7 @@ class NeuMF(NeuralModel):
     def _inputs(
         self, user_rows: list[Tensor], item_rows: list[Tensor], dtype: torch.dtype | None = None
     ) -> InteractionInputs:
-        """Return the inputs of the operations, from gathered rows: the tower's first layer is
-        split."""
+        """Return the operations' inputs from gathered rows; the tower's first layer is split."""
         # W [u ; i] + b = W_u u + (W_i i + b): each user and each item is projected once.
         user_product_BF, user_tower_BH = self._project_users(user_rows, dtype)
         item_product_IF = self._factors(item_rows[0])

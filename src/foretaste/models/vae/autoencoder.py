@@ -84,12 +84,10 @@ class HistoryAutoencoder(NeuralModel):
 
     @abstractmethod
     def code_of(self, first_BH: Tensor) -> Tensor:
-        """Return what `_encode` returns, from the summed and normalised table rows of the
-        histories."""
+        """Return what `_encode` returns, from the histories' summed, normalised table rows."""
 
     def _decode(self, latent_BL: Tensor) -> Tensor:
-        """Return the last hidden layer [B, D]. The output layer is applied where logits are
-        needed."""
+        """Return the last hidden layer [B, D]; the output layer is applied where needed."""
         return latent_BL
 
     def _bag(

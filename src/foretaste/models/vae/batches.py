@@ -144,8 +144,7 @@ class HistoryBatches:
             )
 
     def _rows(self, user_B: Tensor, num_entries: int, is_full: bool) -> HistoryTensors:
-        """Return the histories of some users, who have ``num_entries`` interactions together
-        here."""
+        """Return the histories of some users, with ``num_entries`` interactions in all."""
         rows = self.histories.rows(user_B, num_entries)
         if is_full and num_entries < self.num_entries:
             padded_N = F.pad(rows.item_index, (0, self.num_entries - num_entries))

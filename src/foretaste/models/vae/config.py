@@ -68,15 +68,13 @@ class _Divergence(ModelConfig):
     """The same in epochs, so that the batch size does not matter; goes before anneal_steps."""
 
     def kl_weight_for(self, num_users: int) -> float | None:
-        """Return the weight for each item of a history, at that many users; None if it is
-        annealed."""
+        """Return the KL weight per item of a history; None if it is annealed instead."""
         if self.kl_weight != "auto":
             return self.kl_weight
         return None if self._annealing or num_users >= MANY_USERS else _KL_WEIGHT
 
     def annealing(self, updates_per_epoch: int) -> tuple[float, float]:
-        """Return the largest weight of an annealed KL term, and the updates that would take it to
-        1."""
+        """Return an annealed KL term's largest weight, and the updates that would reach 1."""
         cap = _ANNEAL_CAP if self.anneal_cap is None else self.anneal_cap
         if self.anneal_epochs is not None:
             return cap, self.anneal_epochs * updates_per_epoch

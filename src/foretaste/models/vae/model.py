@@ -98,8 +98,7 @@ class MultVAE(HistoryAutoencoder):
         return {"beta": min(cap, update / steps)}
 
     def forward(self, batch: HistoryBatch) -> Tensor:
-        """Return the batch's loss: mean over users of ``-log likelihood + weight KL``, and L2 if
-        asked."""
+        """Return the batch's loss: mean of ``-log likelihood + weight KL``, and L2 if asked."""
         dropout = self.config.dropout if self.training else 0.0
         key = from_row(batch.dropout_key, batch.first_row)
         code_BC = self._encode(batch.histories, dropout, key)
@@ -122,8 +121,7 @@ class MultVAE(HistoryAutoencoder):
         return total
 
     def _latent(self, code_BC: Tensor, batch: HistoryBatch) -> tuple[Tensor, Tensor | None]:
-        """Return the latent vector [B, L], reparameterized with noise in training, and the weighted
-        KL."""
+        """Return the latent vector [B, L], noisy in training, and the weighted KL divergence."""
         code_BC = code_BC.to(self.encoder_table.dtype)
         noise_BL = self._noise(batch, code_BC)
         kl_weight = self.config.kl_weight_for(self.num_users)
@@ -142,8 +140,7 @@ class MultVAE(HistoryAutoencoder):
     def _encode(
         self, histories: HistoryTensors, dropout: float = 0.0, key: int | Tensor = 0
     ) -> Tensor:
-        """Return means, then log-variances [B, C] of the latent vector; for the DAE the vector
-        itself."""
+        """Return the latent means, then log-variances [B, C]; for the DAE the vector itself."""
         return self.code_of(self._bag(self.encoder_table, histories, dropout, key))
 
     def code_of(self, first_BH: Tensor) -> Tensor:

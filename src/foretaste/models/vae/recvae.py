@@ -166,8 +166,7 @@ class RecVAE(HistoryAutoencoder):
         return self.code_of(self._bag(weights["encoder_table"], histories, dropout, key), weights)
 
     def code_of(self, first_BH: Tensor, weights: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Return what `_encode` returns, from the summed and normalised table rows of the
-        histories.
+        """Return what `_encode` returns, from the histories' summed, normalised table rows.
 
         ``h_k = norm(swish(W_k h_(k-1) + h_1 + ... + h_(k-1)))`` for the layers after the first.
         """

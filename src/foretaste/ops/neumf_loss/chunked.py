@@ -35,8 +35,7 @@ def value_and_gradients(
     compute_dtype: torch.dtype | None = None,
     buffers: Buffers | None = None,
 ) -> tuple[Tensor, InteractionInputs]:
-    """Return the loss and its gradient by each input; by items and weights only if they ask for
-    one."""
+    """Return the loss and the gradients by inputs; by items and weights only if asked for."""
     if inputs.item_tower_IH.shape[1]:
         dtype = compute_dtype or inputs.item_tower_IH.dtype
         return _Pass(inputs, samples, dropout, dtype, buffers or Buffers()).run()
@@ -237,15 +236,13 @@ class _Pass:
 
 
 def _gather(table_ID: Tensor, index_cK: Tensor) -> Tensor:
-    """Return rows of a table, [c, K, D]; as fast as `index_select`, which keeps to one
-    dimension."""
+    """Return rows of a table, [c, K, D], as fast as `index_select`, which takes one dimension."""
     rows_SD = table_ID.index_select(0, index_cK.reshape(-1))
     return rows_SD.view(*index_cK.shape, table_ID.shape[1])
 
 
 def _sum_candidates(rows_bKH: Tensor) -> Tensor:
-    """Return the sum over K, by the kernel that adds short groups of half-precision rows
-    fastest."""
+    """Return the sum over K, by the kernel that is fastest for short half-precision groups."""
     num_rows, num_candidates, width = rows_bKH.shape
     if width == 0:
         return rows_bKH.new_zeros(num_rows, 0)

@@ -202,8 +202,7 @@ def layer_keys(dropout: TowerDropout, num_layers: int, device: torch.device) -> 
 
 
 def loss_scale_of(weight_BK: Tensor) -> Tensor:
-    """Return the power of two that brings the largest weight to [0.5, 1), and its inverse: float32
-    [2].
+    """Return the power of two that takes the top weight to [0.5, 1), and its inverse: float32 [2].
 
     Gradients are scaled by it in float16, which has no room for weights of 1 / samples.
     """

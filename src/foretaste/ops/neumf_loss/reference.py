@@ -50,8 +50,7 @@ def _dropout_factors(
     shape_BK: torch.Size,
     dtype: torch.dtype,
 ) -> list[Tensor]:
-    """Return factors [B, K, W] of each layer's activations: 0 or 1 / keep rate; none without
-    dropout."""
+    """Return each layer's dropout factors [B, K, W], 0 or 1 / keep rate; none without dropout."""
     if dropout is None or dropout.rate == 0.0:
         return []
     widths = [inputs.item_tower_IH.shape[1], *(weight.shape[0] for weight, _ in inputs.layers)]

@@ -57,8 +57,7 @@ class Tower:
         return [weight.T.contiguous() for weight in self.weights]
 
     def forward(self, activation_SH: Tensor, first_sample: int = 0) -> list[Tensor]:
-        """Return activations [S, width] of every layer, given the first's; dropout changes it in
-        place."""
+        """Return each layer's activations [S, width]; dropout changes the first in place."""
         num_samples = activation_SH.shape[0]
         masks = self.masks
         random_bytes = masks.draw(first_sample, num_samples) if masks else []

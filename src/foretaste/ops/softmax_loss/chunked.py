@@ -74,8 +74,7 @@ def _narrow_rows(weight_ID: Tensor) -> int:
 
 
 def row_chunks(num_rows: int, weight_ID: Tensor) -> list[slice]:
-    """Return equal chunks whose logits take a bounded share of memory, or as much as the
-    weights."""
+    """Return equal chunks whose logits take a bounded share of memory, or the weights' size."""
     num_items, width = weight_ID.shape
     row_bytes = max(1, num_items) * weight_ID.itemsize
     in_budget = _narrow_rows(weight_ID) or LIMITS[weight_ID.device.type].logits_bytes // row_bytes

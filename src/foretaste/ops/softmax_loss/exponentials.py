@@ -68,8 +68,7 @@ class Exponentials:
         return value, count_c / total_c
 
     def _positions(self, rows: slice, num_columns: int) -> tuple[Tensor, Tensor]:
-        """Return the row of each target in the chunk, and its position in the flat logits, int64
-        [N]."""
+        """Return each target's row in the chunk, and its position in the flat logits: int64 [N]."""
         entries = self._entries[rows.start]
         row_index_N = self._row_index_N[entries]
         if rows.start:

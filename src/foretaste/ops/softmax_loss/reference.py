@@ -12,8 +12,7 @@ from foretaste.ops.histories import HistoryTensors
 
 
 def loss(hidden_BD: Tensor, weight_ID: Tensor, bias_I: Tensor, targets: HistoryTensors) -> Tensor:
-    """Return the sum over users of ``-sum_i x_i log softmax(W h + b)_i`` (Liang et al. 2018, eq.
-    2).
+    """Return the users' sum of ``-sum_i x_i log softmax(W h + b)_i`` (Liang et al. 2018, eq. 2).
 
     x is 1 for the items of ``targets``, which have no weights, and 0 elsewhere; a user without
     items adds 0.

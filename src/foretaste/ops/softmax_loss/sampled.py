@@ -80,8 +80,7 @@ def sampled_loss(
 def sample_others(
     owned_U: Tensor, num_items: int, num_samples: int, key: int | Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return items that are not among the ascending ``owned_U``, and the log of how many each
-    represents.
+    """Return items outside the ascending ``owned_U``, and the log of how many each represents.
 
     Distinct and ascending, int64 and float32 [min(num_samples, what there is)]. The items left are
     cut into that many ranges whose lengths differ by at most one, and one is drawn from each, by

@@ -34,8 +34,7 @@ _ENTRIES_AT_ONCE = 16
 def encode(
     table_IH: Tensor, histories: HistoryTensors, *, dropout: float = 0.0, key: int | Tensor = 0
 ) -> Tensor:
-    """Return what `encode_dense` returns, differentiable once with respect to the table; sums in
-    float32."""
+    """Return what `encode_dense` returns, once differentiable by the table; sums in float32."""
     result = _Bags.apply(table_IH, histories, dropout, key)  # type: ignore[no-untyped-call]
     return cast(Tensor, result)
 

@@ -34,8 +34,7 @@ def load_rows(
     COLUMNS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> tl.tensor:
-    """Return columns of rows of a table [rows, WIDTH] from ``first`` on, float32; zeros if not
-    valid."""
+    """Return float32 columns of a table's rows [rows, WIDTH] from ``first``; zeros if not valid."""
     column_C = tl.arange(0, COLUMNS) + first
     # In int64: positions in a table of 2**31 numbers and more overflow int32.
     position_SC = row_S.to(tl.int64)[:, None] * WIDTH + column_C[None, :]

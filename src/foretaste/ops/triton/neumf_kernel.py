@@ -299,8 +299,7 @@ def _write_first_layer(
 
 @kernel
 def _by_row(values_SW: tl.tensor, PRECISION: tl.constexpr, shape: tl.tuple) -> tl.tensor:
-    """Return sums over the candidates of each row, [R, W] float32, by a product with zeros and
-    ones."""
+    """Return each row's sums over candidates, [R, W] float32, by a product with zeros and ones."""
     if shape.candidates == 1:
         return values_SW.to(tl.float32)
     position_R = tl.arange(0, shape.padded_rows)
@@ -429,8 +428,7 @@ def forward(
 def backward(
     activations: tl.tuple, gradient_SW: tl.tensor, weights: tl.tuple, shape: tl.tuple
 ) -> tl.tuple:
-    """Return gradients [S, W] of the preactivations of the layers after the first, last layer
-    first.
+    """Return gradients [S, W] of all preactivations but the first layer's, last layer first.
 
     ``gradient_SW`` is the gradient of the last activation.
     """

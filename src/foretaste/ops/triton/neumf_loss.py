@@ -81,8 +81,7 @@ def loss(
     *,
     compute_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Return the loss of `reference.loss`, differentiable once; the tower's products run in
-    ``compute_dtype``.
+    """Return the loss of `reference.loss`, once differentiable; products in ``compute_dtype``.
 
     Everything else is float32, and so are the gradients handed to autograd (bfloat16 for bfloat16
     inputs). `supports` says what it can take.
@@ -223,8 +222,7 @@ class _Step:
         )
 
     def _item_gradients(self, written: Written) -> tuple[Tensor, Tensor]:
-        """Return gradients of items' factors and of their side of the preactivation, summed by
-        item."""
+        """Return gradients of the items' factors and of their preactivations, summed by item."""
         inputs, index_BK = self.inputs, self.samples.item_index_BK
         pieces = Pieces.of(index_BK.reshape(-1), inputs.num_items)
         product_IF = sum_rows(
@@ -244,8 +242,7 @@ class _Step:
         return product_IF, tower_IH
 
     def _sum_lengths(self) -> list[int]:
-        """Return lengths of each tile's sums: losses, slopes, output weights, biases (last
-        first)."""
+        """Return lengths of each tile's sums: losses, slopes, output weights, biases from last."""
         factors = self.inputs.output_product_F.numel()
         widths = [_power_of_two(width) for width in self.widths]
         return [1, 1, _power_of_two(factors), widths[-1], *widths[:0:-1]]
@@ -277,8 +274,7 @@ class _Step:
 
 
 def _gradient_dtype(tensor: Tensor) -> torch.dtype:
-    """Return the dtype that is not float16: that would underflow before autograd scales the
-    gradient."""
+    """Return the dtype of gradients: not float16, which underflows before autograd scales."""
     return torch.bfloat16 if tensor.dtype == torch.bfloat16 else torch.float32
 
 
@@ -304,6 +300,5 @@ def _power_of_two(width: int) -> int:
 
 
 def _float32_precision() -> str:
-    """Return the precision of float32 products, as `torch.backends.cuda.matmul.fp32_precision` has
-    it."""
+    """Return the precision of float32 products, as PyTorch's ``fp32_precision`` names it."""
     return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"

@@ -39,8 +39,7 @@ class Pieces(NamedTuple):
 
     @classmethod
     def of(cls, index_S: Tensor, num_segments: int) -> Pieces:
-        """Return the segments of the rows ``index_S``, integer; ``num_segments`` and above is
-        none."""
+        """Return the segments of integer rows ``index_S``; ``num_segments`` and above is none."""
         segments = Segments(index_S, num_segments)
         num_pieces_I = (segments.offsets.diff() + (_PIECE_LENGTH - 1)) // _PIECE_LENGTH
         first_piece = torch.nn.functional.pad(num_pieces_I.cumsum(0), (1, 0))
@@ -60,8 +59,7 @@ def sum_rows(
     samples_per_row: int = 1,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Return sums [I, W] of ``weight_S[s] * rows[s // samples_per_row]`` by segment, times
-    ``scale_W``.
+    """Return sums [I, W] by segment of ``weight_S[s] * rows[s // samples_per_row] * scale_W``.
 
     The sums are float32 for every dtype of ``rows`` and of the result (``dtype``).
     """

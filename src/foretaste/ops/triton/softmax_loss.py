@@ -27,8 +27,7 @@ _LOWEST = tl.constexpr(-3e38)
 
 
 class TritonExponentials:
-    """`foretaste.ops.softmax_loss.exponentials.Exponentials` by Triton's kernels; sums are kept in
-    float32.
+    """`foretaste.ops.softmax_loss.exponentials.Exponentials` in Triton, with float32 sums.
 
     ``targets`` may hold entries beyond its last offset: padding, never read.
     """
