@@ -17,6 +17,7 @@ from foretaste.ops.limits import LIMITS
 from tests import programs
 from tests.browser import LIMIT_MS
 from tests.kinds import is_quick
+from tests.messages import Messages
 
 pytest.register_assert_rewrite("foretaste.testing")
 settings.register_profile("foretaste", deadline=None, derandomize=True, database=None)
@@ -27,6 +28,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Test workers share the cores, and so do the processes that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Messages())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,17 +12,19 @@ import pytest
 
 from foretaste.data import Dataset, PrepareConfig, prepare
 from foretaste.errors import ForetasteError, InputError
+from tests.messages import raises
 
 WriteFile = Callable[..., Path]
 PrepareText = Callable[..., Dataset]
 
 
 def refuse(
-    source: Any, message: str, error: type[ForetasteError] = InputError, **settings: Any
+    source: Any, *named: object, error: type[ForetasteError] = InputError, **settings: Any
 ) -> None:
-    """A preparation fails with the message, of readable length, and leaves nothing behind."""
+    """A preparation fails with a message that names `named`, of readable length, and leaves nothing
+    behind."""
     with TemporaryDirectory() as folder:
-        with pytest.raises(error, match=message) as caught:
+        with raises(error, *named) as caught:
             prepare(source, Path(folder) / "datasets" / "out", **settings)
         assert list(Path(folder).iterdir()) == []
     assert len(str(caught.value)) < 10_000

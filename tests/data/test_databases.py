@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from foretaste.errors import InputError, SettingError
 from tests.data.conftest import refuse
 from tests.data.hostile_rows import hostile_rows, write_csv
 from tests.databases import postgresql_server, require_adbc, write_sqlite
+from tests.messages import raises
 
 ROWS = hostile_rows()
 CREATE = 'CREATE TABLE events ("user id" text, item_id text, rating text, timestamp text)'
@@ -142,7 +144,8 @@ def test_columns_that_begin_empty_are_read(tmp_path: Path) -> None:
 
 def test_no_driver_prints_a_part_of_a_password() -> None:
     """libpq takes the text behind the first @ of a URL for the host."""
-    refuse("postgresql://me:se@cret@127.0.0.1:1/shop", r'me@127\.0\.0\.1:1/shop: .*"\.\.\."')
+    url = "postgresql://me:se@cret@127.0.0.1:1/shop"
+    refuse(url, "me@127.0.0.1:1/shop", re.compile("(?<=: ).*"))
 
 
 def test_the_same_rows_are_found_prepared(shop: str, tmp_path: Path) -> None:
@@ -183,7 +186,7 @@ def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_database_is_not_written_to(shop: str, tmp_path: Path) -> None:
     before = (tmp_path / "shop.db").read_bytes()
-    with pytest.raises(InputError, match=r"shop.db: cannot be read: .*syntax error"):
+    with raises(InputError, "shop.db", re.compile("Failed.*syntax error")):
         prepare(shop, tmp_path / "data", query="DELETE FROM plays RETURNING *")
     prepare(shop, tmp_path / "data")
     assert (tmp_path / "shop.db").read_bytes() == before
@@ -214,33 +217,32 @@ def test_a_table_may_be_called_like_the_database(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_named(shop: str, server: str, tmp_path: Path) -> None:
-    def refused(source: Any, message: str, **settings: Any) -> None:
-        with pytest.raises((InputError, SettingError), match=message):
+    def refused(source: Any, *named: object, **settings: Any) -> None:
+        with raises((InputError, SettingError), *named):
             prepare(source, tmp_path / "data", **settings)
 
-    refused("sqlite:///shpo.db", r"shpo.db: there is no such file; did you mean shop.db\?")
-    refused(Path("sqlite:///shop.db"), "sqlite:/shop.db: is no URL of a database that is read")
-    refused(shop, "cannot be read: .*no such column: sku", query="SELECT sku FROM plays")
-    refused(server, "column 'a' appears more than once", query='SELECT 1 AS a, 2 AS "A"')
-    refused(server, "cannot be read: .*division by zero", query="SELECT 1 / 0 AS user_id")
-    refused(server.replace("/postgres", "/nodb"), "cannot be read: .*nodb. does not exist")
+    refused("sqlite:///shpo.db", "shpo.db", "shop.db")
+    refused(Path("sqlite:///shop.db"), "sqlite:/shop.db")
+    refused(shop, re.compile("Failed.*no such column: sku"), query="SELECT sku FROM plays")
+    refused(server, "a", query='SELECT 1 AS a, 2 AS "A"')
+    refused(server, re.compile("Failed.*division by zero"), query="SELECT 1 / 0 AS user_id")
+    refused(
+        server.replace("/postgres", "/nodb"), "nodb", re.compile("Failed.*nodb.*does not exist")
+    )
     (tmp_path / "raw.csv").write_text("user_id,item_id\n1,2\n")
-    refused("raw.csv", "query is 'SELECT 1', and raw.csv is no database", query="SELECT 1")
+    refused("raw.csv", "query", "SELECT 1", "raw.csv", query="SELECT 1")
     (tmp_path / "text.db").write_text("no database at all, but text" * 99)
-    refused("sqlite:///text.db", "cannot be read: .*file is not a database")
+    refused("sqlite:///text.db", "text.db", re.compile("Failed.*file is not a database"))
     write_sqlite(tmp_path / "shop.db", "CREATE TABLE more (user_id, item_id)")
-    refused(shop, "has tables 'more', 'plays'; name the rows with --query")
+    refused(shop, "shop.db", "more", "plays", "--query")
     write_sqlite(tmp_path / "none.db", "VACUUM")
-    refused("sqlite:///none.db", "has no tables; name the rows")
+    refused("sqlite:///none.db", "none.db", "--query")
     binary = "SELECT x'ff' AS user_id, 1 AS item_id"
-    refused(shop, r"column 'user_id' holds bytes .* as text .*: hex\(user_id\)", query=binary)
+    refused(shop, "user_id", "hex(user_id)", query=binary)
     unread = binary.replace("AS user_id", "AS photo, 1 AS user_id")
     assert prepare(shop, tmp_path / "unread", query=unread, protocol="none").users.ids() == [1]
-    refused(
-        shop,
-        r"shop.db, row 0 \(the first is 0\): user_id is empty",
-        query="SELECT NULL AS user_id, 1 AS item_id",
-    )
+    empty = "SELECT NULL AS user_id, 1 AS item_id"
+    refused(shop, "shop.db", 0, 0, "user_id", query=empty)
 
 
 @pytest.fixture
@@ -284,7 +286,7 @@ def test_a_database_in_wal_mode_needs_a_file_beside_it(wal: Path, problem: str) 
     opened = database._place(f"sqlite:///{wal}", sqlite3)
     opened.__enter__()
     error = sqlite3.OperationalError(problem)
-    with pytest.raises(InputError, match=r"is in WAL mode, .* copy it, with the file .* -wal, to"):
+    with raises(InputError, "shop.db", "-wal"):
         opened.__exit__(type(error), error, None)
 
 
@@ -296,7 +298,7 @@ def test_a_database_that_changes_during_the_read_is_refused(wal: Path) -> None:
         connection.execute("INSERT INTO plays VALUES (1, 2)")
         connection.commit()
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    with pytest.raises(InputError, match=r"shop\.db: changed while it was read"):
+    with raises(InputError, "shop.db"):
         opened.__exit__(None, None, None)
 
 
@@ -305,8 +307,5 @@ def test_a_full_temporary_folder_is_named(
 ) -> None:
     full = partial(Path.open, Path("/dev/full"), "wb")
     monkeypatch.setattr(database, "NamedTemporaryFile", lambda **_: full())
-    with pytest.raises(
-        InputError, match=r", in which rows of databases wait: cannot be written: No space left on "
-        "device; make room, or name another folder in TMPDIR",
-    ):  # fmt: skip
+    with raises(InputError, "No space left", "TMPDIR"):
         prepare(shop, tmp_path / "data")

@@ -28,6 +28,7 @@ from foretaste.data.manifest import FILE_NAME, Manifest
 from foretaste.data.preparation.writing import content_digest
 from foretaste.errors import DatasetError
 from tests.data.conftest import WriteFile
+from tests.messages import Named, raises
 
 ROWS = "".join(f"{user},{item},{item}\n" for user in range(4) for item in range(user, 7))
 
@@ -107,52 +108,52 @@ def pipe(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("damage", "named"),
     [
-        (cut, "does not match the manifest: sha256"),
-        (Path.unlink, "listed in the manifest, cannot be read: No such file"),
-        (pipe, "listed in the manifest, cannot be read: it is not a regular file"),
+        (cut, ("does not match",)),
+        (Path.unlink, ("listed in the",)),
+        (pipe, ("listed in the",)),
     ],
 )
 def test_a_damaged_file_is_named(
-    dataset: Dataset, damage: Callable[[Path], None], message: str
+    dataset: Dataset, damage: Callable[[Path], None], named: Named
 ) -> None:
     damage(dataset.path / "test.parquet")
-    with pytest.raises(DatasetError, match=rf"test\.parquet: {message}"):
+    with raises(DatasetError, "test.parquet", *named):
         open_dataset(dataset.path)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "named"),
     [
-        ({"format_version": 99}, "in format 99, and this foretaste reads format 4; update foreta"),
-        ({"format_version": 3}, "in format 3, and this foretaste reads format 4; prepare the data"),
-        ({"colour": "blue"}, "is damaged"),
+        ({"format_version": 99}, (99, 4)),
+        ({"format_version": 3}, (3, 4)),
+        ({"colour": "blue"}, ("damaged",)),
     ],
 )
 def test_another_manifest_is_refused(
-    dataset: Dataset, change: dict[str, object], message: str
+    dataset: Dataset, change: dict[str, object], named: Named
 ) -> None:
     path = dataset.path / FILE_NAME
     path.write_text(signed_text(json.loads(path.read_text()) | change))
-    with pytest.raises(DatasetError, match=rf"{FILE_NAME}: .*{message}"):
+    with raises(DatasetError, FILE_NAME, *named):
         open_dataset(dataset.path)
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "named"),
     [
-        (b"", "cannot be read"),
-        (b"[" * 100_000, "cannot be read: maximum recursion depth"),
-        (b"\xff", "cannot be read"),
-        (b"[]", "was written in format None"),
-        (b'{"format_version": 4}', "is damaged"),
+        (b"", ("cannot be read", re.compile(".*"))),
+        (b"[" * 100_000, ("cannot be read", re.compile(".*"))),
+        (b"\xff", ("cannot be read", re.compile(".*"))),
+        (b"[]", ("was written in",)),
+        (b'{"format_version": 4}', ("damaged",)),
     ],
     ids=range(5),
 )
-def test_what_is_no_manifest(dataset: Dataset, content: bytes, message: str) -> None:
+def test_what_is_no_manifest(dataset: Dataset, content: bytes, named: Named) -> None:
     (dataset.path / FILE_NAME).write_bytes(content)
-    with pytest.raises(DatasetError, match=rf"manifest\.json: {message}"):
+    with raises(DatasetError, "manifest.json", *named):
         open_dataset(dataset.path)
 
 
@@ -168,9 +169,9 @@ def test_a_bit_that_was_flipped_anywhere_in_the_manifest_is_noticed(dataset: Dat
 
 
 def test_what_is_no_dataset(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"is not a prepared dataset: it has no manifest\.json"):
+    with raises(DatasetError, "manifest.json"):
         open_dataset(tmp_path)
-    with pytest.raises(DatasetError, match="is not a directory"):
+    with raises(DatasetError):
         open_dataset(tmp_path / "absent")
 
 
@@ -187,7 +188,7 @@ def test_a_dataset_replaced_after_it_was_opened_is_refused(
         ("train", dataset.all_interactions),
     ]
     for name, use in uses:
-        with pytest.raises(DatasetError, match=rf"{name}\.parquet: does not match .* replaced"):
+        with raises(DatasetError, name):
             use()
 
 
@@ -197,23 +198,21 @@ def test_what_a_killed_writer_put_aside_is_put_back_by_writers(
     holder = dataset.path.with_name(f".abcd1234.tmp.{dataset.path.name}")
     holder.mkdir()
     dataset.path.rename(holder / f"{dataset.path.name}.previous")
-    with pytest.raises(DatasetError, match="holds a prepared dataset; replace it with --overwrite"):
+    with raises(DatasetError, "--overwrite"):
         prepare(write("user_id,item_id\n1,1\n"), dataset.path)
 
 
 def test_an_absent_split_is_refused(write: WriteFile, tmp_path: Path) -> None:
     source = write("user_id,item_id\n1,1\n")
     dataset = prepare(source, tmp_path / "all", PrepareConfig(protocol="none"))
-    with pytest.raises(
-        DatasetError, match="has no test part: under protocol none everything trains"
-    ):
+    with raises(DatasetError):
         dataset.heldout("test")
 
 
 def test_a_split_that_is_there_is_named_instead(write: WriteFile, tmp_path: Path) -> None:
     source = write("user_id,item_id,time\n1,1,1\n1,2,2\n1,3,3\n")
     dataset = prepare(source, tmp_path / "tested", PrepareConfig(validation="none"))
-    with pytest.raises(DatasetError, match="only a test part; measure on that: --split test"):
+    with raises(DatasetError, "--split"):
         dataset.heldout("validation")
 
 

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from foretaste.data import Dataset, Features, prepare
 from foretaste.errors import InputError, SettingError
 from tests.data.conftest import WriteFile, refuse
+from tests.messages import Named, raises
 
 pytestmark = pytest.mark.filterwarnings("ignore::foretaste.errors.DataWarning")
 
@@ -195,7 +196,7 @@ def test_columns_of_text(write: WriteFile, tmp_path: Path) -> None:
     }  # fmt: skip
     items.write_text(items.read_text().replace("tag", "tag|"))
     assert ("tag|", "A|B") not in values_of(items, "code", folder=tmp_path)
-    with pytest.raises(InputError, match=r"no two items share a value of column 'tag\|'"):
+    with raises(InputError, "tag|"):
         values_of(items, "tag|", folder=tmp_path)
     long = "x" * 1_100  # longer than an id may be
     items.write_text(f"item_id;tag\n1;{long}\n2;{long}\n3;{long}y\n4;'\n5;'")
@@ -248,38 +249,33 @@ def test_values_of_most_items_are_left_out_and_named(tmp_path: Path) -> None:
     )
     assert ("stock", "n") in items_of(dataset.features, dataset)
     assert ("stock", "y") not in items_of(dataset.features, dataset)
-    refuse(
-        plays, "every value of features belongs to more than half", protocol="none",
-        items=items.assign(stock="y"), features=["stock"],
-    )  # fmt: skip
+    refuse(plays, protocol="none", items=items.assign(stock="y"), features=["stock"])  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("features", "message", "error"),
+    ("features", "named", "error"),
     [
-        (["knd"], r"no column 'knd', asked .*--features.* did you mean 'kind'", InputError),
-        (["item_id"], "features names 'item_id', which has the item ids", SettingError),
-        (["kind", "kind"], "'kind', which is named twice", SettingError),
-        (["tags|"], r"'tags\|', and a sign splits .* list<.*name it 'tags'", SettingError),
-        (["code"], "no two items share a value of column 'code'", InputError),
-        (["day"], r"'day' is of type timestamp.*, and features are text, integers", InputError),
-        (["rows"], r"'rows' is of type struct.*, and features are text, integers", InputError),
-        ([], "features is ''; it must be one or more columns", SettingError),
-        (["price"], r"real numbers such as 0.5 .*frame\['price_band'\] = pandas\.qcut", InputError),
+        (["knd"], ("knd", "--features", "kind"), InputError),
+        (["item_id"], ("item_id",), SettingError),
+        (["kind", "kind"], ("kind",), SettingError),
+        (["tags|"], ("tags|", "tags"), SettingError),
+        (["code"], ("code",), InputError),
+        (["day"], ("day",), InputError),
+        (["rows"], ("rows",), InputError),
+        ([], ("features",), SettingError),
+        (["price"], ("0.5", "price_band"), InputError),
     ],
 )  # fmt: skip
 def test_columns_that_are_refused(
-    features: list[str], message: str, error: type[InputError]
+    features: list[str], named: Named, error: type[InputError]
 ) -> None:
     items = ITEMS.assign(code=range(8), price=[0.5, 1.5] * 4)
     items = items.assign(day=pd.Timestamp("2024-01-01"), rows=[{"a": 1}] * 8)
-    refuse(PLAYS, message, error, items=items, features=features)
+    refuse(PLAYS, *named, error=error, items=items, features=features)
 
 
 def test_features_need_a_file_of_items() -> None:
-    refuse(
-        PLAYS, "features is .*no file describes the items.*--items", SettingError, features=["a"]
-    )
+    refuse(PLAYS, "--items", error=SettingError, features=["a"])
 
 
 def test_the_line_to_run_makes_bands(write: WriteFile, tmp_path: Path) -> None:
@@ -291,7 +287,7 @@ def test_the_line_to_run_makes_bands(write: WriteFile, tmp_path: Path) -> None:
                    tmp_path / "products.parquet")  # fmt: skip
     for source in (items, tmp_path / "products.parquet"):
         asked: dict[str, Any] = {"protocol": "none", "items": source, "overwrite": True}
-        with pytest.raises(InputError, match="has real numbers such as") as caught:
+        with raises(InputError) as caught:
             prepare(plays, tmp_path / "out", features=["unit price"], **asked)
         line = str(caught.value).split("this makes one: ")[1]
         copied = tmp_path / "bands.csv"
@@ -402,8 +398,7 @@ def test_new_items_without_a_feature_are_counted(tmp_path: Path) -> None:
 
 
 def test_new_items_need_features() -> None:
-    message = "protocol new-items needs features, .*--items products.csv --features category"
-    refuse(PLAYS, message, SettingError, protocol="new-items")
+    refuse(PLAYS, "--items", "products.csv", "--features", error=SettingError, protocol="new-items")
 
 
 def test_lists_of_the_values_prepare_the_same_features(tmp_path: Path) -> None:
@@ -453,10 +448,9 @@ def test_columns_of_another_dataset(tmp_path: Path) -> None:
     ):
         made = prepare(PLAYS, tmp_path / "out", items=ITEMS, like=place, overwrite=True, **asked)
         assert made.manifest.feature_columns == columns
-    message = r"'kind', asked for with --features .*\(--like .*first has features kind tags\)"
-    refuse(PLAYS, message, items=ITEMS.drop(columns="kind"), like=first.path)
-    message = r"no file describes the items.*\(--like .*first has features kind tags\)"
-    refuse(PLAYS, message, SettingError, like=first.path)
+    had = ("--like", "first", "kind tags")
+    refuse(PLAYS, "kind", "--features", *had, items=ITEMS.drop(columns="kind"), like=first.path)
+    refuse(PLAYS, *had, error=SettingError, like=first.path)
 
 
 def test_another_form_of_an_id_whose_rows_a_filter_took_out_is_not_new(tmp_path: Path) -> None:

@@ -53,14 +53,10 @@ def test_a_folder_with_a_log_of_its_own_is_refused(kind: str, place: str, tmp_pa
     part = stored(TABLE, table / place / "part-0.parquet")
     log.parent.mkdir(parents=True)
     log.touch()
-    message = (
-        rf"t: is an? {kind} table, whose {LOGS[kind][:4]}.* says which of its files count; .* "
-        r"table:NAME with --engine spark"
-    )
     (tmp_path / "link").symlink_to(part.parent)
     for source in (table, table.parent, part.parent, part, f"{part.parent}/*.parquet",
                    f"{tmp_path}/**/*.parquet", [part, part], tmp_path / "link"):  # fmt: skip
-        refuse(source, message)
+        refuse(source, kind, LOGS[kind].split("/")[0], "--engine")
 
 
 def test_text_beside_such_a_log_is_read(write: WriteFile, tmp_path: Path) -> None:
@@ -147,7 +143,7 @@ def test_linked_folders_are_read_and_links_to_nothing_are_named(tmp_path: Path) 
     assert num_rows(tmp_path / "top", tmp_path / "out") == (12, "")
     (tmp_path / "top" / "2022.csv").symlink_to("../far/gone.csv")
     for source in (tmp_path / "top", f"{tmp_path}/top/*.csv", tmp_path / "top" / "2022.csv"):
-        refuse(source, r"2022\.csv: is a link that leads nowhere; remove the link or fix it")
+        refuse(source, "2022.csv")
 
 
 LEFTOVERS = (
@@ -187,7 +183,7 @@ def test_a_folder_of_names_that_say_nothing_is_read_with_a_delimiter(
     columns = ("user_id", "item_id")
     read, note = num_rows(tmp_path / "s", tmp_path / "out", columns=columns)
     assert (read, note[-9:]) == (4, " (1 file)")
-    refuse(tmp_path / "s", "part-00000: its name does not tell its format")
+    refuse(tmp_path / "s", "part-00000")
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "metrics.jsonl"])
@@ -208,4 +204,4 @@ def test_a_folder_is_no_dataset_for_a_file_that_other_programs_have_too(
 def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     stored(TABLE, tmp_path / "s" / "x.csv")
     (tmp_path / "s" / "closed").mkdir(mode=0)
-    refuse(tmp_path / "s", "closed: cannot be read: Permission denied")
+    refuse(tmp_path / "s", "closed", "Permission denied")

@@ -19,6 +19,7 @@ import pytest
 from foretaste.data import GenerateConfig, PrepareConfig, generate, prepare
 from foretaste.errors import InputError
 from tests.data.conftest import WriteFile, refuse
+from tests.messages import raises
 
 COLUMNS = ("user_id", "item_id", "timestamp")
 SMALL = GenerateConfig(num_users=120, num_items=60, num_interactions=1_800)
@@ -231,19 +232,17 @@ def test_encodings_by_any_name(tmp_path: Path, encoding: str) -> None:
 
 def test_what_is_not_in_the_encoding_is_named(write: WriteFile, tmp_path: Path) -> None:
     source = write(b"user_id,item_id\n1,2\n\x81,3\n")
-    with pytest.raises(
-        InputError, match=r"raw\.csv, line 3: is not CP1252 text; give its encoding"
-    ):
+    with raises(InputError, "raw.csv", 3):
         prepare(source, tmp_path / "out", encoding="cp1252")
     source = write(b"user_id,item_id\n1,2\n1,2,3\n\x80,3\n")
-    with pytest.raises(InputError, match=r"raw\.csv, line 3: expected 2 fields, found 3"):
+    with raises(InputError, "raw.csv", 3, 2, 3):
         prepare(source, tmp_path / "out", encoding="cp1252")
 
 
 def test_quotes_escaped_by_a_backslash(write: WriteFile) -> None:
     text = r'"User-ID";"ISBN";"Title"' "\n" r'"1";"07\"1";"a \"b\"; c"' "\n" r'"2";"8";"\\"' "\n"
     source = write(text, "raw.csv")
-    refuse(source, r'raw\.csv, line 2: .*; --quote backslash reads \\" as a quote within a field')
+    refuse(source, "raw.csv", 2, "--quote")
     config = PrepareConfig(protocol="none", quote="backslash", user_column="User-ID")
     dataset = prepare(source, source.parent / "out", config)
     assert (dataset.users.ids(), dataset.items.ids()) == ([1, 2], ['07"1', "8"])
@@ -268,9 +267,7 @@ def test_a_line_that_names_the_delimiter(
     source = write(mark + line.format(delimiter) + rows)
     config = PrepareConfig(protocol="none")
     assert prepare(source, source.parent / "out", config, overwrite=True).items.ids() == [7, 8]
-    refuse(
-        write(mark + line.format(delimiter) + rows + "3"), r"raw\.csv, line 5: expected 2 fields"
-    )
+    refuse(write(mark + line.format(delimiter) + rows + "3"), "raw.csv", 5, 2)
     source = write(mark + line.format(delimiter) + rows.partition(ending)[2])
     config = PrepareConfig(protocol="none", columns=("user_id", "item_id"))
     assert prepare(source, source.parent / "out", config, overwrite=True).items.ids() == [7, 8]
@@ -289,4 +286,4 @@ def test_columns_that_are_not_read_may_have_any_name(write: WriteFile, text: str
 
 @pytest.mark.parametrize("text", ["1,1,2\n1,2,3\n", "1::1::5\n2::1::4\n", "1|2|2|5\n1|3|4|5\n"])
 def test_a_first_row_of_values_is_no_header(write: WriteFile, text: str) -> None:
-    refuse(write(text), r"item_id: .*'1'.*The first line may be data: .* give them with --columns")
+    refuse(write(text), "item_id", 1, "--columns")

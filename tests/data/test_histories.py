@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from foretaste.data import Histories
 from foretaste.data.synthetic import generate_histories
 from foretaste.data.synthetic_config import GenerateConfig
+from tests.messages import raises
 
 pairs_of = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6)), max_size=25)
 
@@ -75,7 +76,7 @@ def test_no_users_and_no_items() -> None:
 
 @pytest.mark.parametrize("pair", [(5, 0), (0, 7), (-1, 0), (0, -1)])
 def test_indexes_out_of_bounds_are_our_own_mistake(pair: tuple[int, int]) -> None:
-    with pytest.raises(AssertionError, match="outside"):
+    with raises(AssertionError):
         histories([pair])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from foretaste.data import IdTable, PrepareConfig, prepare
 from foretaste.errors import InputError
 from foretaste.recommend import read_ids
 from tests.data.conftest import refuse
+from tests.messages import Named, raises
 
 USERS = [user for user in range(5) for _ in range(4)]
 ITEMS = list(range(4)) * 5
@@ -80,8 +82,8 @@ def test_types_that_times_come_in(tmp_path: Path, times: pa.Array) -> None:
 def test_types_and_values_that_are_no_times(tmp_path: Path, times: pa.Array) -> None:
     table = pa.table({"user": USERS, "item": ITEMS, "time": times})
     for source in sources(table, tmp_path):
-        name = "table[:,] " if source is table else r"raw\.parquet"
-        refuse(source, name)
+        name = "table" if source is table else "raw.parquet"
+        refuse(source, re.compile(rf".*{name}.*", re.DOTALL))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_a_nul_in_a_column_name(tmp_path: Path) -> None:
     for place, source in enumerate(sources(table, tmp_path)):
         config = PrepareConfig(protocol="none")
         assert prepare(source, tmp_path / f"out-{place}", config).manifest.num_interactions == 20
-        refuse([table], r"column 'a\\x00b' has a NUL character in its name", items=source)
+        refuse([table], "a\\x00b", items=source)
 
 
 @pytest.mark.parametrize("kept", [0, 4, 0.5, -1])
@@ -128,8 +130,8 @@ def test_parquet_cut_short(tmp_path: Path, kept: float) -> None:
     whole = parquet_bytes(tables()[0])
     cut = whole[: int(len(whole) * kept) if kept == 0.5 else int(kept)]
     (tmp_path / "raw.parquet").write_bytes(cut)
-    refuse(tmp_path / "raw.parquet", r"raw\.parquet: cannot be read as Parquet")
-    with pytest.raises(InputError, match=r"raw\.parquet: is not readable Parquet"):
+    refuse(tmp_path / "raw.parquet", "raw.parquet", "Parquet", re.compile(".*"))
+    with raises(InputError, "raw.parquet", "Parquet", re.compile(".*")):
         read_ids(tmp_path / "raw.parquet", IdTable.from_ids("item", [1]))
 
 
@@ -151,25 +153,34 @@ def test_damaged_parquet(whole: bytes, damage: list[tuple[float, int]], target: 
 
 
 @pytest.mark.parametrize(
-    ("frame", "message"),
+    ("frame", "named"),
     [
-        (pd.DataFrame([[1, 2, 3]], columns=["user", "item", "item"]), "'item' appears more than"),
-        (pd.DataFrame({"user": pd.Series(["\ud800"], dtype=object), "item": [1]}), "surrogates"),
+        (pd.DataFrame([[1, 2, 3]], columns=["user", "item", "item"]), ("item",)),
+        (
+            pd.DataFrame({"user": pd.Series(["\ud800"], dtype=object), "item": [1]}),
+            ("user", re.compile(".*surrogates.*?;")),
+        ),
         (
             pd.DataFrame({"user": pd.Series([2**70], dtype=object), "item": [1]}),
-            "column 'user' .* too large",
+            ("user", re.compile(".*?;")),
         ),
-        (pd.DataFrame({"user": pd.Series([object()]), "item": [1]}), "Could not convert"),
+        (
+            pd.DataFrame({"user": pd.Series([object()]), "item": [1]}),
+            ("user", re.compile("Could not convert.*?;")),
+        ),
         (
             pd.DataFrame({"user": pd.Series([1, "a"], dtype=object), "item": [1, 2]}),
-            r"column 'user' cannot be turned .*: Could not convert 'a' .*; make its",
+            ("user", re.compile("Could not convert 'a'.*?;")),
         ),
-        (pd.DataFrame({"user": pd.arrays.SparseArray([1]), "item": [1]}), "Sparse pandas data"),
+        (
+            pd.DataFrame({"user": pd.arrays.SparseArray([1]), "item": [1]}),
+            ("user", re.compile("Sparse pandas data.*?;")),
+        ),
     ],
     ids=range(6),
 )
-def test_frames_that_arrow_does_not_take(frame: Any, message: str) -> None:
-    refuse(frame, message)
+def test_frames_that_arrow_does_not_take(frame: Any, named: Named) -> None:
+    refuse(frame, *named)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +189,7 @@ def test_frames_that_arrow_does_not_take(frame: Any, message: str) -> None:
 def test_matrices_that_point_outside(field: str, place: int, value: int) -> None:
     matrix = pytest.importorskip("scipy.sparse").csr_matrix(np.eye(3))
     getattr(matrix, field)[place] = value
-    refuse(matrix, "table: cannot be turned into an Arrow table: ind")
+    refuse(matrix, "table", re.compile("ind.*"))
 
 
 @pytest.mark.parametrize("empty_ids", ["refuse", "drop"])

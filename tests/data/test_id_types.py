@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import re
 import uuid
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import foretaste
 from foretaste.data import PrepareConfig, prepare
 from foretaste.errors import InputError
 from tests.data.conftest import WriteFile, refuse
+from tests.messages import raises
 
 ALL = PrepareConfig(protocol="none")
 UUIDS = [uuid.UUID(int=number) for number in (1, 2, 1)]
@@ -80,15 +82,13 @@ def test_other_types_are_refused_with_advice_for_making_text(
         if pa.types.is_boolean(column.type):
             return
         settings |= {"event_column": "event", "events": ["1"]}
-    how = r"\.map\(bytes\.hex\)" if "binary" in str(column.type) else r"\.astype\(str\)"
-    message = rf"column '{role}' is of type .*; {role} must be text or integers; turn .*{how}"
+    how = ".map(bytes.hex)" if "binary" in str(column.type) else ".astype(str)"
+    named = (role, re.compile("(?<=of type ).*?(?=;)"), role, how)
     for source in sources(column, tmp_path, role):
-        refuse(source, message, **settings)
+        refuse(source, *named, **settings)
     if role == "item_id":
         items = pa.table({"item_id": column, "title": ["a", "b", "c"]})
-        refuse(
-            pd.DataFrame({"user_id": [1], "item_id": [7]}), f"items table: {message}", items=items
-        )
+        refuse(pd.DataFrame({"user_id": [1], "item_id": [7]}), *named, items=items)
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,7 @@ def test_other_types_are_refused_with_advice_for_making_text(
 def test_the_number_that_is_no_id_is_named(users: list[Any], value: str, more: list[str]) -> None:
     frame = pa.table({"user_id": users, "item_id": [7, 8, 9]})
     text = [pa.table({"user_id": more, "item_id": [7]})] if more else []
-    message = rf"user_id '{value}' is not an id \(column 'user_id', 1 row like it\); turn .*astype"
-    refuse([frame, *text], message, protocol="none", empty_ids="drop")
+    refuse([frame, *text], "user_id", value, "user_id", 1, protocol="none", empty_ids="drop")
 
 
 def test_floats_beside_text_are_the_text_of_integers(tmp_path: Path) -> None:
@@ -150,8 +149,7 @@ def test_events_of_any_type(name: str, empty_ids: Any, tmp_path: Path) -> None:
 
 def test_a_fraction_is_no_event() -> None:
     frame = pd.DataFrame({"user_id": [1], "item_id": [2], "event": [1.5]})
-    message = r"event '1\.5' is not an id|event '1\.5' is no"
-    refuse(frame, message, event_column="event", events=["1"])
+    refuse(frame, "1.5", event_column="event", events=["1"])
 
 
 NULLS = {"user_id": "drop", "item_id": "drop", "time": None, "rating": None, "weight": None}
@@ -169,7 +167,7 @@ def test_a_column_of_nulls_is_empty_in_its_role(role: str, tmp_path: Path) -> No
     elif role == "weight":
         settings |= {"weight_column": "weight"}
     nulls = pa.table(whole | {role: pa.nulls(len(whole["user_id"]))})
-    refuse([pa.table(whole), nulls], f"{role} is empty .*{len(nulls)} rows like it", **settings)
+    refuse([pa.table(whole), nulls], role, len(nulls), **settings)
     parts = {"rows": nulls, "no rows": nulls.slice(0, 0)}
     for name, part in parts.items():
         pq.write_table(part, tmp_path / f"{name}.parquet")
@@ -183,7 +181,7 @@ def test_a_column_of_nulls_is_empty_in_its_role(role: str, tmp_path: Path) -> No
 
 
 def test_events_in_a_mapping_are_told_their_form() -> None:
-    with pytest.raises(foretaste.ForetasteError, match=r"events.*\['buy=3'\]"):
+    with raises(foretaste.ForetasteError, "buy=3"):
         PrepareConfig(event_column="event", events={"buy": 3})  # type: ignore[arg-type]
 
 
@@ -193,14 +191,14 @@ def test_events_in_a_mapping_are_told_their_form() -> None:
 )
 def test_truth_in_a_column_of_numbers(values: list[str], word: str, tmp_path: Path) -> None:
     rows = {"user_id": [1, 2], "item_id": [7, 8], "liked": values}
-    message = rf"is not a finite number .*; --event-column liked --events {word} keeps the rows"
-    refuse(pd.DataFrame(rows), message, weight_column="liked", protocol="none")
-    refuse(pd.DataFrame(rows), message, rating_column="liked", min_rating=1, protocol="none")
+    named = ("--event-column", "liked", "--events", word)
+    refuse(pd.DataFrame(rows), *named, weight_column="liked", protocol="none")
+    refuse(pd.DataFrame(rows), *named, rating_column="liked", min_rating=1, protocol="none")
     kept = prepare(pd.DataFrame(rows), tmp_path / "out", ALL, event_column="liked", events=[word])
     assert kept.manifest.num_interactions == 1
     truth = pa.table(rows | {"liked": [True, False]})
-    message = r"'liked' is of type bool; weight must be .*; --event-column liked --events true"
-    refuse(truth, message, weight_column="liked", protocol="none")
+    named = ("liked", "bool", "--event-column", "liked", "--events", "true")
+    refuse(truth, *named, weight_column="liked", protocol="none")
 
 
 COMMAS = [

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from foretaste.data import IdTable
 from foretaste.data.ids import as_ids
 from foretaste.errors import DatasetError, SettingError
+from tests.messages import Named, raises
 
 
 def test_integer_ids_are_found_by_number_and_by_exact_spelling() -> None:
@@ -51,7 +53,7 @@ def test_rows_are_rows_of_the_table() -> None:
     table = IdTable.from_ids("item", [5, 6], title=["Five", None])
     assert (table.ids([1]), table.ids([]), table.titles((0, 1))) == ([6], [], ["Five", None])
     for index in ([-1], [2], [0.0], [True], 1):
-        with pytest.raises(SettingError, match=r"index is .* rows of the table, from 0 to"):
+        with raises(SettingError, 0):
             table.ids(index)  # type: ignore[arg-type]
 
 
@@ -68,35 +70,35 @@ def test_ids_come_in_any_list(ids: Any) -> None:
 
 
 NONE = [
-    ([1, None], "None at position 1 is missing"),
-    ([1, float("nan")], "nan at position 1 is missing"),
-    (pd.Series([1, None], dtype="Int64"), "<NA> at position 1 is missing"),
-    ([True, 3], "True at position 0 is no id"),
-    (["a", b"b"], "b'b' at position 1 is no id"),
-    (np.array([[1]]), r"\[1\] at position 0 is no id"),
-    (None, "ids is None; it must be an id or a list of ids"),
-    (1.5, "ids is 1.5; it must be an id or a list of ids"),
-    (2**63, f"ids is {2**63}; it must be an id or a list of ids"),
-    (pd.DataFrame({"ids": [1]}), r"ids is a frame; .* frame.reset_index\(\) makes columns"),
+    ([1, None], ("None", 1)),
+    ([1, float("nan")], ("nan", 1)),
+    (pd.Series([1, None], dtype="Int64"), ("<NA>", 1)),
+    ([True, 3], ("True", 0)),
+    (["a", b"b"], ("b'b'", 1)),
+    (np.array([[1]]), ("[1]", 0)),
+    (None, ("ids", "None")),
+    (1.5, ("ids", 1.5)),
+    (2**63, ("ids", 2**63)),
+    (pd.DataFrame({"ids": [1]}), ("ids", "frame.reset_index()")),
     (
         pd.Series([7, 7, 8], name="user_id").value_counts(),
-        "column 'count' whose index is 'user_id'",
+        ("count", "user_id"),
     ),
-    (pd.DataFrame({"item": [1], "n": [9]}).groupby("item")["n"].sum(), "whose index is 'item'"),
+    (pd.DataFrame({"item": [1], "n": [9]}).groupby("item")["n"].sum(), ("n", "item")),
 ]
 
 
-@pytest.mark.parametrize(("ids", "message"), NONE)
-def test_what_is_no_id_is_named(ids: Any, message: str) -> None:
-    with pytest.raises(SettingError, match=message):
+@pytest.mark.parametrize(("ids", "named"), NONE)
+def test_what_is_no_id_is_named(ids: Any, named: Named) -> None:
+    with raises(SettingError, *named):
         as_ids("ids", ids)
 
 
 def test_integers_of_more_than_64_bits_are_named() -> None:
     table = IdTable.from_ids("item", [3, 4])
-    with pytest.raises(SettingError, match=f"{2**63} at position 1 is no id"):
+    with raises(SettingError, 2**63, 1):
         table.lookup([3, 2**63])
-    with pytest.raises(SettingError, match=f"{2**63} at position 1 is no id"):
+    with raises(SettingError, 2**63, 1):
         IdTable.from_ids("item", [3, 2**63])
 
 
@@ -129,10 +131,10 @@ def test_written_and_read_again(tmp_path: Path, ids: list[int | str]) -> None:
 
 def test_foreign_files_are_named(tmp_path: Path) -> None:
     path = tmp_path / "items.parquet"
-    with pytest.raises(DatasetError, match=r"items.parquet: cannot be read"):
+    with raises(DatasetError, "items.parquet", re.compile(r"\[Errno 2\].*")):
         IdTable.read(path)
     pq.write_table(pa.table({"a": [1]}), path)
-    with pytest.raises(DatasetError, match=r"items.parquet: expected columns .* found a"):
+    with raises(DatasetError, "items.parquet"):
         IdTable.read(path)
 
 

@@ -19,6 +19,7 @@ from foretaste.data import Dataset, GivenSplit, PairsConfig, PrepareConfig, prep
 from foretaste.data.preparation import read_items
 from foretaste.errors import InputError, SettingError
 from tests.data.conftest import WriteFile
+from tests.messages import Named, raises
 
 NONE: dict[str, Any] = {"protocol": "none"}
 CAFE = "item_id;title\n1;Café\n2;A, B\n"
@@ -73,25 +74,25 @@ def test_ascii_alone_does_not_show_utf_8(plays: Path, write: WriteFile, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message", "titles"),
+    ("name", "content", "named", "titles"),
     [
-        ("u.item", HEADERLESS.encode("latin-1"), "The first line may be data", ["A, B", "Café"]),
-        ("u.item", HEADERLESS.encode(), "The first line may be data", ["A, B", "Café"]),
-        ("movies.dat", HEADERLESS.replace("|", "::").encode("latin-1"), "may be data",
+        ("u.item", HEADERLESS.encode("latin-1"), ("The first line",), ["A, B", "Café"]),
+        ("u.item", HEADERLESS.encode(), ("The first line",), ["A, B", "Café"]),
+        ("movies.dat", HEADERLESS.replace("|", "::").encode("latin-1"), ("may be data",),
          ["A, B", "Café"]),
-        ("items.tsv", HEADERLESS.replace("|", "\t").encode(), "may be data", ["A, B", "Café"]),
-        ("items.csv", b"item_id,title\n1,a,b\n2,c\n", "line 2: expected 2 fields, found 3",
+        ("items.tsv", HEADERLESS.replace("|", "\t").encode(), ("may be data",), ["A, B", "Café"]),
+        ("items.csv", b"item_id,title\n1,a,b\n2,c\n", (2, 2, 3),
          [None, "c"]),
-        ("items.csv", b'item_id,title\n1,"The \\"Big\\" one"\n2,"A, B"\n', "line 2: .*",
+        ("items.csv", b'item_id,title\n1,"The \\"Big\\" one"\n2,"A, B"\n', (2,),
          ['The "Big" one', "A, B"]),
-        ("items.csv", b'item_id,title,"x\n1,a,b\n2,c,d\n', "line 1: cannot be parsed", ["a", "c"]),
+        ("items.csv", b'item_id,title,"x\n1,a,b\n2,c,d\n', (1,), ["a", "c"]),
     ],
 )  # fmt: skip
 def test_a_file_that_is_not_read_is_refused_with_a_command_that_writes_it_again(
-    plays: Path, write: WriteFile, tmp_path: Path, name: str, content: bytes, message: str,
+    plays: Path, write: WriteFile, tmp_path: Path, name: str, content: bytes, named: Named,
     titles: list[str | None],
 ) -> None:  # fmt: skip
-    with pytest.raises(InputError, match=message) as caught:
+    with raises(InputError, *named) as caught:
         prepare(plays, tmp_path / "out", items=write(content, name), **NONE)
     assert "--quote" not in str(caught.value)
     command = re.search(r'this writes items\.csv [a-z ]+: python (-c ".*")', str(caught.value))
@@ -131,28 +132,28 @@ def test_item_column_is_of_both_files_or_of_one(
 
 
 @pytest.mark.parametrize(
-    ("items", "column", "message"),
+    ("items", "column", "named"),
     [
         (
             "org_id,title",
             None,
-            r"items\.csv: none .* item_id: .*Rename .* item_id, or name it with --item-col",
+            ("items.csv", "item_id", "org_id", "--item-column"),
         ),
         (
             "org_id,title",
             "thing",
-            r"items\.csv: .*\. Rename the column of the ids to item_id or 'thing'\.$",
+            ("items.csv", "item_id", "thing"),
         ),
-        ("item_id,title", "nowhere", r"plays\.csv: has no column 'nowhere', asked for with"),
+        ("item_id,title", "nowhere", ("plays.csv", "nowhere")),
     ],
 )
 def test_an_item_column_that_is_not_found(
-    write: WriteFile, tmp_path: Path, items: str, column: str | None, message: str
+    write: WriteFile, tmp_path: Path, items: str, column: str | None, named: Named
 ) -> None:
     name = "thing" if column == "thing" else "item_id"
     plays = write(f"user_id,{name}\n1,1\n2,2\n", "plays.csv")
     described = write(f"{items}\n1,One\n", "items.csv")
-    with pytest.raises(InputError, match=message):
+    with raises(InputError, *named):
         prepare(plays, tmp_path / "out", item_column=column, items=described, **NONE)
 
 
@@ -184,6 +185,6 @@ def test_an_encoding_may_be_of_the_items_alone(write: WriteFile, tmp_path: Path)
         ({"delimiter": ";"}, items),
         ({"encoding": "latin-1", "quote": "none"}, items),
     ):
-        with pytest.raises(SettingError, match=r"are for text files, and .*plays\.parquet is none"):
+        with raises(SettingError, "plays.parquet"):
             prepared(config, described)
     assert prepared({"encoding": "latin-1"}, items).items.titles() == ["Café", "A, B"]

@@ -9,6 +9,7 @@ import pytest
 
 from foretaste.data import Dataset, PrepareConfig, prepare
 from tests.data.conftest import WriteFile, refuse
+from tests.messages import Named
 
 ROW = '{"user_id": 1, "item_id": "a"}\n'
 
@@ -41,29 +42,29 @@ def test_a_key_that_stands_for_no_column_is_not_read(write: WriteFile) -> None:
     dataset = prepare_lines(write('{"user_id": 1, "-": 5, "item_id": 2}\n', "raw.jsonl"))
     assert "not used" not in dataset.manifest.notes
     source = write('{"-": 5, "item_id": 2}\n', "raw.jsonl")
-    refuse(source, "has no column '-', asked for with --user-column", user_column="-")
+    refuse(source, "-", "--user-column", user_column="-")
 
 
 def test_a_key_may_come_later_than_the_first_line(write: WriteFile) -> None:
     source = write('{"user_id": 1}\n{"item_id": 2, "user_id": 1}\n', "raw.jsonl")
-    refuse(source, r"raw\.jsonl, line 1: item_id is empty \(column 'item_id', 1 row like it\)")
+    refuse(source, "raw.jsonl", 1, "item_id", "item_id", 1)
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "named"),
     [
-        ('{"user_id": 1, "item_id": }', r"line 2003: is not a JSON object; every .*\"item_id\""),
-        ("[1, 2]", r"line 2003: is not a JSON object; .*: '\[1, 2\]'"),
-        ('{"user_id": 1,', "line 2003: is not a JSON object"),
-        ('{"user_id": "", "item_id": "a"}', "line 2003: user_id is empty"),
-        ('{"user_id": null, "item_id": "a"}', "line 2003: user_id is empty"),
-        ('{"user_id": "caf\udce9", "item_id": "a"}', "line 2003: is not UTF-8 text"),
-        ('{"user_id": "\\ud800", "item_id": "a"}', r"raw\.jsonl: Malformed JSON"),
+        ('{"user_id": 1, "item_id": }', (2003, "item_id")),
+        ("[1, 2]", (2003, "[1, 2]")),
+        ('{"user_id": 1,', (2003,)),
+        ('{"user_id": "", "item_id": "a"}', (2003, "user_id")),
+        ('{"user_id": null, "item_id": "a"}', (2003, "user_id")),
+        ('{"user_id": "caf\udce9", "item_id": "a"}', (2003,)),
+        ('{"user_id": "\\ud800", "item_id": "a"}', ("raw.jsonl",)),
     ],
 )  # fmt: skip
-def test_a_bad_line_is_named(write: WriteFile, line: str, message: str) -> None:
+def test_a_bad_line_is_named(write: WriteFile, line: str, named: Named) -> None:
     text = ROW * 2000 + "\n\n" + line + "\n" + ROW
-    refuse(write(text.encode(errors="surrogateescape"), "raw.jsonl"), message)
+    refuse(write(text.encode(errors="surrogateescape"), "raw.jsonl"), *named)
 
 
 def test_a_value_that_does_not_fit_is_named(write: WriteFile) -> None:
@@ -72,14 +73,14 @@ def test_a_value_that_does_not_fit_is_named(write: WriteFile) -> None:
     )
     for value, said in (('"good"', "'good'"), ("true", "'true'"), ('{"a": 1}', "'{\"a\":1}'")):
         source = write(rows % value, "raw.jsonl")
-        refuse(source, f"line 2: rating {said} is not a finite number", min_rating=1)
+        refuse(source, 2, said, min_rating=1)
 
 
 @pytest.mark.parametrize(
     "text", ['[\n  {"user_id": 1}\n]\n', '[{"user_id": 1}]', "user,item\n1,2\n"]
 )
 def test_a_file_that_is_not_lines_of_objects(write: WriteFile, text: str) -> None:
-    refuse(write(text, "raw.json"), r"raw\.json, line 1: is not a JSON object; .* jq -c \"\.\[\]\"")
+    refuse(write(text, "raw.json"), "raw.json", 1)
 
 
 def test_keys_are_looked_for_in_lines_of_any_length(write: WriteFile) -> None:
@@ -110,8 +111,8 @@ def test_a_key_is_found_wherever_it_is_first_seen(write: WriteFile, num_lines: i
     source = write(first + later, "raw.jsonl")
     events = prepare_lines(source, event_column="kind", events=("buy",))
     assert events.manifest.counts["num_rows_of_other_events"] == num_lines
-    refuse(source, "has no column 'cost', asked for with --weight-column", weight_column="cost")
-    refuse(source, r"line 1: time is empty \(column 'timestamp', [\d,]+ rows like it\)")
+    refuse(source, "cost", "--weight-column", weight_column="cost")
+    refuse(source, 1, "timestamp")
     items = write('{"item_id": 7}\n' * num_lines + '{"item_id": 7, "title": "A"}\n', "items.jsonl")
     config = PrepareConfig(protocol="none")
     source = write(ROW.replace('"a"', "7"), "raw.jsonl")
@@ -126,7 +127,5 @@ def test_an_id_is_text_or_a_number(write: WriteFile, key: str, value: str) -> No
     lines = [f'{{"user_id": {one["user_id"]}, "item_id": {one["item_id"]}}}\n'
              for one in (row, row | {key: value})]  # fmt: skip
     assert prepare_lines(write(lines[0], "raw.jsonl")).users.ids() == ["true"]
-    advice = rf"; jq -c '\.{key} = \.{key}\[\"\$oid\"\]' does this" if "{" in value else ""
-    problem = "is a JSON object, list or truth value, .*: write the id alone"
-    message = rf"line 2: {key} .* {problem} .*1 row like it\){advice}$"
-    refuse(write("".join(lines), "raw.jsonl"), message)
+    advice = [f"jq -c '.{key} = .{key}[\"$oid\"]'"] if "{" in value else []
+    refuse(write("".join(lines), "raw.jsonl"), 2, key, 1, *advice)

@@ -15,6 +15,7 @@ from foretaste.runs import Run
 from foretaste.training import Callback, train
 from tests.cli.conftest import call
 from tests.data.conftest import WriteFile
+from tests.messages import raises
 
 ROWS = "".join(
     f"{user};{(user + step) % 7};{1 + step};{'cart' if step else 'view'};{step + 3}\n"
@@ -114,7 +115,7 @@ def test_a_column_that_is_missing_is_one_sentence(
     run: Run, write: WriteFile, tmp_path: Path
 ) -> None:
     other = write("who;what;stars;when\n1;2;3;4\n", "other.csv")
-    with pytest.raises(InputError, match="has no column 'kind', asked for with --event-column"):
+    with raises(InputError, "kind", "--event-column"):
         prepare(other, tmp_path / "x", like=run.path, protocol="none")
     done = call("train", "--like", str(run.path), str(other))
     assert done.status == 2

@@ -15,6 +15,7 @@ from foretaste.errors import SettingError
 from tests.data.conftest import WriteFile, refuse
 from tests.data.test_formats import zstd
 from tests.data.test_protocols import pairs_of
+from tests.messages import raises
 
 LISTS = {
     "7": ["10", "11", "12", "11"],
@@ -130,30 +131,29 @@ def test_a_long_line(write: WriteFile, tmp_path: Path) -> None:
 REFUSED = {
     "two lines of a user": (
         "7 1 2\n8 1\n7 3\n8 2\n",
-        r"raw.csv, line 1 and .*raw.csv, line 3: two lines begin with '7' \(2 ids like it\); .*awk",
+        ("raw.csv", 1, "raw.csv", 3, 7, 2, "awk"),
     ),
     "no users": (
         "7,1,2\n,1,2\n\t3\n",
-        r"raw.csv, line 2: user_id is empty .* 3 rows .*--empty-ids drop",
+        ("raw.csv", 2, "user_id", 3, "--empty-ids drop"),
     ),
-    "an item in between": ("7,1,2\n8,1, ,2\n", r"raw.csv, line 2: item_id is empty"),
-    "nobody has items": ("7\n8\n", "raw.csv: has no rows"),
-    "a NUL character": ("7 1 2\n8 a\0b\n", r"raw.csv, line 2: item_id .* holds a NUL character"),
-    "no text": (b"7 1\n8 \xff\n", r"raw.csv, line 2: is not UTF-8 text"),
+    "an item in between": ("7,1,2\n8,1, ,2\n", ("raw.csv", 2, "item_id")),
+    "nobody has items": ("7\n8\n", ("raw.csv",)),
+    "a NUL character": ("7 1 2\n8 a\0b\n", ("raw.csv", 2, "item_id", r"a\x00b")),
+    "no text": (b"7 1\n8 \xff\n", ("raw.csv", 2, "UTF-8")),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_files_of_lists_that_are_refused(name: str, write: WriteFile) -> None:
-    content, message = REFUSED[name]
-    refuse(write(content), message, config=PrepareConfig(layout="lists"))
+    content, named = REFUSED[name]
+    refuse(write(content), *named, config=PrepareConfig(layout="lists"))
 
 
 def test_two_files_with_a_user(write: WriteFile, tmp_path: Path) -> None:
     write("7 1 2\n", "parts/a.txt")
     write("8 1\n\n7 3\n", "parts/b.txt.gz".removesuffix(".gz"))
-    message = r"a.txt, line 1 and .*b.txt, line 3: two lines begin with '7'"
-    refuse(tmp_path / "parts", message, config=PrepareConfig(layout="lists"))
+    refuse(tmp_path / "parts", "a.txt", 1, "b.txt", 3, 7, config=PrepareConfig(layout="lists"))
 
 
 def test_empty_ids_are_dropped(write: WriteFile, tmp_path: Path) -> None:
@@ -181,22 +181,20 @@ def test_empty_ids_are_dropped(write: WriteFile, tmp_path: Path) -> None:
     ids=lambda settings: next(iter(settings)),
 )  # fmt: skip
 def test_what_lists_do_not_have(settings: dict[str, Any]) -> None:
-    with pytest.raises(SettingError, match=rf"^{next(iter(settings))} is .* leave it out"):
+    with raises(SettingError, next(iter(settings))):
         PrepareConfig(layout="lists", **settings)
 
 
 def test_what_is_no_text() -> None:
-    message = r"--layout, .* are for text files, and table is none"
-    refuse(pairs(LISTS), message, SettingError, config=PrepareConfig(layout="lists"))
-    message = "layout is 'lists', but the format of ml-1m is known"
-    refuse("ml-1m", message, SettingError, config=PrepareConfig(layout="lists"))
+    lists = {"error": SettingError, "config": PrepareConfig(layout="lists")}
+    refuse(pairs(LISTS), "--layout", "table", **lists)
+    refuse("ml-1m", "layout", "lists", "ml-1m", **lists)
 
 
 IDS = {"columns": ("user_id", "item_id")}
 BLANKS = {"delimiter": " "}
 SHORT = {"columns": ("user_id", "item_id", "-", "-")}
-RAGGED = r"^[^ ]*raw\.txt: its lines have different lengths, .*; --layout lists \(layout='lists'"
-MAYBE = r"raw\.txt.* If a line has a user id and all items of that user, --layout lists \(layout="
+LAYOUT = ("raw.txt", "--layout lists", "layout='lists'")
 
 
 @pytest.mark.parametrize("settings", [{}, IDS, BLANKS, BLANKS | IDS, BLANKS | SHORT])
@@ -204,12 +202,12 @@ MAYBE = r"raw\.txt.* If a line has a user id and all items of that user, --layou
 def test_the_layout_is_named(separator: str, settings: dict[str, Any], write: WriteFile) -> None:
     """The files of LightGCN and S3-Rec, and files whose lines have one length by chance."""
     ragged = write(text_of(LISTS, separator, separator), "raw.txt")
-    refuse(ragged, RAGGED, config=PrepareConfig(**settings))
+    refuse(ragged, *LAYOUT, config=PrepareConfig(**settings))
     words = write("ana bolero clair\nben clair\n".replace(" ", separator), "raw.txt")
-    refuse(words, MAYBE, config=PrepareConfig(**settings))
+    refuse(words, *LAYOUT, config=PrepareConfig(**settings))
     if settings != BLANKS | SHORT or separator != " ":
         equal = write("0 1 2 3\n1 4 5 6\n".replace(" ", separator), "raw.txt")
-        refuse(equal, MAYBE, config=PrepareConfig(**settings))
+        refuse(equal, *LAYOUT, config=PrepareConfig(**settings))
 
 
 @pytest.mark.parametrize(
@@ -226,14 +224,13 @@ def test_the_layout_is_named(separator: str, settings: dict[str, Any], write: Wr
     ],
 )
 def test_the_layout_is_not_named(text: str, settings: dict[str, Any], write: WriteFile) -> None:
-    refuse(write(text, "raw.txt"), "^((?!--layout).)*$", config=PrepareConfig(**settings))
+    refuse(write(text, "raw.txt"), config=PrepareConfig(**settings))
 
 
 def test_pairs_with_a_blank(write: WriteFile, tmp_path: Path) -> None:
     """The files of SASRec are read if the advice of each message is followed."""
     source = write("1 10\n1 11\n2 10\n", "raw.txt")
-    message = r"none of its columns .*--columns .* It has none of the delimiters .*, such as ' '"
-    refuse(source, message)
-    refuse(source, r"line 1: has none of the delimiters .*, such as ' ': '1 10'$", **IDS)
+    refuse(source, "--columns")
+    refuse(source, 1, "1 10", **IDS)
     dataset = prepare(source, tmp_path / "out", protocol="none", **BLANKS, **IDS)
     assert pairs_of(dataset, "train") == {(1, 10), (1, 11), (2, 10)}

@@ -14,6 +14,7 @@ from foretaste.data.request import PrepareRequest
 from foretaste.errors import DatasetError, InputError, SettingError
 from tests.data import movielens
 from tests.data.file_server import FileServer, serving
+from tests.messages import raises
 
 NAMES = ["ml-100k", "ml-1m", "ml-20m", "ml-25m", "ml-32m"]
 
@@ -174,7 +175,7 @@ def test_a_file_with_the_name_of_a_set_is_taken_in_its_place(
 def test_an_archive_that_is_given_must_be_the_published_one(tmp_path: Path) -> None:
     archive = tmp_path / "ml-1m.zip"
     archive.write_bytes(movielens.archive("ml-1m"))
-    with pytest.raises(InputError, match=r"ml-1m\.zip: has md5 \w+, not c4d9\w+: it is damaged"):
+    with raises(InputError, "ml-1m.zip"):
         prepare("ml-1m", source_dir=tmp_path)
     assert archive.is_file()
     assert cached(tmp_path) == []
@@ -191,9 +192,7 @@ def test_a_folder_without_the_files_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["ml-10m", "ML-1M", "sets/ml-10m", ["ml-10m"]])
 def test_a_name_that_no_set_has(name: str | Path | list[str], tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"nor a named set of that name; .* ml-100k, ml-1m, ml-20m"
-    ):
+    with raises(InputError):
         prepare(name, tmp_path / "out")
 
 
@@ -201,18 +200,18 @@ def test_a_name_that_no_set_has(name: str | Path | list[str], tmp_path: Path) ->
 def test_what_cannot_be_a_name_is_a_file_that_is_not_there(
     name: str | list[str], tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match=r": there is no such file$"):
+    with raises(InputError):
         prepare(name, tmp_path / "out")
 
 
 def test_settings_that_are_not_for_named_sets(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="is for the named sets only, ml-100k"):
+    with raises(SettingError):
         prepare("ratings.csv", source_dir=tmp_path)
-    with pytest.raises(SettingError, match=r"delimiter is ',', but the format of ml-1m is known"):
+    with raises(SettingError, "delimiter"):
         prepare("ml-1m", config=PrepareConfig(delimiter=","))
     unpack("ml-1m", tmp_path / "given")
     dataset = prepare("ml-1m", tmp_path / "made", source_dir=tmp_path / "given")
-    with pytest.raises(SettingError, match="is prepared already"):
+    with raises(SettingError):
         open_or_prepare(PrepareRequest.of(dataset.path, source_dir=tmp_path / "given"))
 
 
@@ -231,7 +230,7 @@ def test_a_damaged_download_keeps_nothing_and_says_what_else_can_be_done(
 @pytest.mark.parametrize("address", ["ftp://example.org", "/data"])
 def test_a_mirror_must_be_an_address(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv("FORETASTE_MOVIELENS_URL", address)
-    with pytest.raises(SettingError, match=f"FORETASTE_MOVIELENS_URL is '{address}'; it must"):
+    with raises(SettingError, "FORETASTE_MOVIELENS_URL", address):
         prepare("ml-1m")
 
 
@@ -243,9 +242,7 @@ def test_a_full_disk_while_unpacking_leaves_the_archive(
 
     with monkeypatch.context() as full:
         full.setattr("shutil.copyfileobj", fail)
-        with pytest.raises(
-            InputError, match="No space left on device; make room, or keep"
-        ) as caught:
+        with raises(InputError) as caught:
             prepare("ml-1m")
     assert "XDG_CACHE_HOME" in str(caught.value)
     assert cached(tmp_path) == ["ml-1m.zip"]
@@ -260,8 +257,7 @@ def test_a_cache_folder_with_other_files_is_never_replaced(
     folder = tmp_path / "cache" / "foretaste" / "ml-1m"
     folder.mkdir(parents=True)
     (folder / "thesis.txt").write_text("years of work")
-    message = "ml-1m: is a directory with other files in it, which is never replaced; name another"
-    with pytest.raises(DatasetError, match=message):
+    with raises(DatasetError):
         prepare("ml-1m")
     assert cached(tmp_path) == ["thesis.txt"]
     assert not mirror.requests
@@ -272,9 +268,7 @@ def test_a_cache_that_cannot_be_written_is_named(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(
-        InputError, match=r"file/foretaste: cannot be written: Not a directory; keep downloads"
-    ):
+    with raises(InputError, "file/foretaste"):
         prepare("ml-1m")
 
 
@@ -284,7 +278,7 @@ def test_nowhere_to_keep_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", classmethod(no_home))
-    with pytest.raises(SettingError, match="no home directory for cached files"):
+    with raises(SettingError):
         prepare("ml-1m")
 
 

@@ -12,6 +12,7 @@ import pytest
 from foretaste.data import PrepareConfig, open_dataset, prepare
 from foretaste.errors import InputError
 from tests.data.conftest import WriteFile
+from tests.messages import raises
 
 ALL = PrepareConfig(protocol="none")
 
@@ -57,7 +58,7 @@ def test_a_backslash_in_a_name(write: WriteFile, here: Path, decoy: str) -> None
     assert prepare(write(rows("right"), "a\\b.csv"), "out", ALL).users.ids() == ["right"]
     for name in ("a\\b*.csv", "a\\b?.csv", "a[\\]b.csv"):
         write(rows("right"), name)
-        with pytest.raises(InputError, match=r"with a backslash and .* rename it or its folder"):
+        with raises(InputError):
             prepare(name, "again", ALL)
 
 
@@ -77,5 +78,5 @@ def test_a_parent_folder_is_the_parent_of_the_linked_folder(write: WriteFile, he
 
 def test_mistakes_are_told_by_the_name_that_was_given(write: WriteFile, here: Path) -> None:
     write(rows("right") + "2\n", "~/[x].csv")
-    with pytest.raises(InputError, match=r"^~/\[x\]\.csv, line 3: expected 2 fields, found 1"):
+    with raises(InputError, 3, 2, 1):
         prepare("~/[x].csv", "out", ALL)

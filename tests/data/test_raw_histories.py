@@ -12,6 +12,7 @@ import pytest
 from foretaste.data import PairsConfig, read_histories
 from foretaste.errors import InputError, SettingError
 from tests.data.conftest import WriteFile
+from tests.messages import raises
 
 HISTORIES = {1: [3, 30], 2: [5], 10: [4]}
 ROWS = "10,4,5.0\n1,30,1.5\n2,5,2.0\n1,3,4.0\n1,30,2.5\n"
@@ -65,8 +66,7 @@ def test_items_are_in_the_order_of_times(write: WriteFile) -> None:
 
 @pytest.mark.parametrize("time", ["yesterday", ""])
 def test_unreadable_times_are_refused_with_advice(write: WriteFile, time: str) -> None:
-    message = r"line 2: time .*; fix the column, or leave it out if the rows are in order, oldest"
-    with pytest.raises(InputError, match=message) as refused:
+    with raises(InputError, 2) as refused:
         read_histories(write(f"user,item,date\n1,7,{time}\n1,9,2024-05-01\n"))
     assert "--protocol" not in str(refused.value)
 
@@ -83,13 +83,11 @@ def test_without_times_the_rows_are_the_order(tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_is_named(write: WriteFile, tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"raw\.csv, line 3: item_id is empty .*; leave these rows out$"
-    ):
+    with raises(InputError, "raw.csv", 3, "item_id"):
         read_histories(write("user,item\n1,1\n2,\n"))
-    with pytest.raises(SettingError, match=r"config is .*; it must be PairsConfig\(\.\.\.\)"):
+    with raises(SettingError, "PairsConfig"):
         read_histories(tmp_path, {"delimiter": ";"})  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match="are for text files"):
+    with raises(SettingError):
         read_histories(pa.table({"user": [1], "item": [1]}), PairsConfig(delimiter=";"))
 
 
@@ -107,7 +105,7 @@ def test_columns_and_formats_of_times_may_be_named(write: WriteFile) -> None:
     assert read_histories(file, named) == {1: [5, 9, 7]}
     assert read_histories(file, PairsConfig(time_column="turn")) == {1: [5, 7, 9]}
     assert read_histories(file) == {1: [7, 9, 5]}
-    with pytest.raises(InputError, match="has no column 'at', asked for with --time-column"):
+    with raises(InputError, "at", "--time-column"):
         read_histories(file, PairsConfig(time_column="at"))
-    with pytest.raises(SettingError, match="time_format is '%Y', and there is no time column"):
+    with raises(SettingError, "time_format", "%Y"):
         read_histories(file, PairsConfig(time_format="%Y"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import decimal
 import gzip
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from foretaste.errors import InputError, SettingError
 from foretaste.runs.verification import verify
 from tests.data.conftest import refuse
 from tests.data.hostile_rows import COLUMNS, ITEMS, Row, hostile_rows, write_csv
+from tests.messages import Named, raises, whole
 from tests.runs.tiny import make_run
 from tests.spark import quick_session
 
@@ -390,21 +392,21 @@ def test_a_folder_with_a_log_of_its_own_is_refused(
     (tmp_path / "t" / log).parent.mkdir(parents=True)
     (tmp_path / "t" / log).touch()
     for source in (part.parent.as_uri(), part, part.parent):
-        refuse(source, "t: is an? (Delta|Hudi|Iceberg) table, whose .* table:NAME", engine="spark")
+        refuse(source, engine="spark")
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "named"),
     [
-        ("s3a://bucket/plays", "s3a://bucket/plays: Spark has no connector for it"),
-        ("odd://bucket/plays", "odd://bucket/plays: Spark has no connector for it"),
-        ("hdfs:///plays", "Spark cannot read it: Incomplete HDFS URI, no host: hdfs:///plays"),
-        ("file:///no/such/plays", "file:///no/such/plays.*does not exist"),
-        ("table:no_such", "table:no_such: .*cannot be found"),
+        ("s3a://bucket/plays", ("s3a://bucket/plays",)),
+        ("odd://bucket/plays", ("odd://bucket/plays",)),
+        ("hdfs:///plays", (re.compile("Incomplete HDFS URI.*hdfs:///plays.*", re.DOTALL),)),
+        ("file:///no/such/plays", (re.compile("/no/such/plays.*does not exist.*", re.DOTALL),)),
+        ("table:no_such", ("table:no_such", re.compile("(?<=: ).*cannot be found.*", re.DOTALL))),
     ],
 )
-def test_names_that_spark_cannot_read(spark: Any, name: str, message: str) -> None:
-    refuse(name, message, engine="spark")
+def test_names_that_spark_cannot_read(spark: Any, name: str, named: Named) -> None:
+    refuse(name, *named, engine="spark")
 
 
 def test_text_is_refused(spark: Any, tmp_path: Path) -> None:
@@ -415,23 +417,20 @@ def test_text_is_refused(spark: Any, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "plays" / "a.csv", ROWS)
     sound = one_file(tmp_path)
     for source, items in ((path, None), (path.as_uri(), None), (lines, None), (sound, path)):
-        message = r"is no Parquet, .* have Spark write it as Parquet"
-        refuse(source, message, engine="spark", protocol="none", items=items)
+        refuse(source, engine="spark", protocol="none", items=items)
     table = table_of(ROWS)
     for role, name in (("rating", "rating"), ("time", "timestamp")):
         place = table.schema.get_field_index(name)
         written = table.set_column(place, name, table[name].cast(pa.string()))
         write(tmp_path / "text.parquet", written)
-        message = rf"'{name}' is text, and engine spark reads a {role}"
-        refuse(tmp_path / "text.parquet", message, engine="spark", min_rating=1.0)
+        refuse(tmp_path / "text.parquet", name, role, engine="spark", min_rating=1.0)
 
 
 def test_dates_and_clocks_in_two_columns_are_text(spark: Any, tmp_path: Path) -> None:
     path = write(
         tmp_path / "x.parquet", pa.table({name: ["1"] for name in ("user", "item", "d", "c")})
     )
-    message = r"time_column names two .* CAST\(concat\(d, ' ', c\) AS TIMESTAMP\), or prepare"
-    refuse(path, message, SettingError, engine="spark", time_column=("d", "c"))
+    refuse(path, "time_column", error=SettingError, engine="spark", time_column=("d", "c"))
 
 
 def test_an_error_names_the_file(spark: Any, tmp_path: Path) -> None:
@@ -440,14 +439,15 @@ def test_an_error_names_the_file(spark: Any, tmp_path: Path) -> None:
     for name in "abcd":
         table = pa.table(rows | ({"user": ["", *rows["user"][1:]]} if name == "b" else {}))
         write(tmp_path / "plays" / f"{name}.parquet", table)
-    message = r"b\.parquet: user_id is empty"
-    refuse(tmp_path / "plays", message, engine="spark", protocol="none")
+    refuse(
+        tmp_path / "plays", whole(r"b\.parquet: user_id is empty"), engine="spark", protocol="none"
+    )
     write(tmp_path / "long.parquet", pa.table(rows | {"user": ["é" * 513, *rows["user"][1:]]}))
     message = r"long\.parquet: user_id .* has 1,026 bytes; an id has at most 1,024"
-    refuse(tmp_path / "long.parquet", message, engine="spark", protocol="none")
+    refuse(tmp_path / "long.parquet", whole(message), engine="spark", protocol="none")
     times = pa.array([-(2**63), *range(8)], pa.int64())
     write(tmp_path / "time.parquet", pa.table(rows | {"time": times}))
-    refuse(tmp_path / "time.parquet", r"time\.parquet: time .* is no time", engine="spark")
+    refuse(tmp_path / "time.parquet", whole(r"time\.parquet: time .* is no time"), engine="spark")
 
 
 def test_rows_with_an_empty_id_are_left_out(spark: Any, tmp_path: Path) -> None:
@@ -466,10 +466,11 @@ def test_rows_with_an_empty_id_are_left_out(spark: Any, tmp_path: Path) -> None:
     assert made[0].counts == made[1].counts
     assert made[0].counts["num_rows_with_an_empty_id"] == 3
     empty = write(tmp_path / "empty.parquet", pa.table({"customer": items, "sku": [1] * 6}))
-    refuse(empty, r"empty\.parquet: user_id is empty .*--empty-ids drop", engine="spark")
+    refuse(empty, whole(r"empty\.parquet: user_id is empty .*--empty-ids drop"), engine="spark")
     half = write(tmp_path / "half.parquet", pa.table({"customer": [1.5, None], "sku": [1, 2]}))
-    message = r"half\.parquet: user_id '1.5' is not an id"
-    refuse(half, message, engine="spark", empty_ids="drop")
+    refuse(
+        half, whole(r"half\.parquet: user_id '1.5' is not an id"), engine="spark", empty_ids="drop"
+    )
 
 
 def test_nanoseconds_are_rounded_by_both_engines(spark: Any, tmp_path: Path) -> None:
@@ -508,7 +509,7 @@ def test_files_that_are_written_alike_are_read_as_one(spark: Any, tmp_path: Path
     views = register_views(spark, open_sources(tmp_path / "plays", FileFormat()))
     assert [spark.table(view.relation).count() for view in views] == [54, 18]
     hidden = write(tmp_path / "_plays.parquet", plays)
-    with pytest.raises(InputError, match=r"_plays\.parquet: Spark leaves out files named so"):
+    with raises(InputError, whole(r"_plays\.parquet: Spark leaves out files named so")):
         register_views(spark, open_sources(hidden, FileFormat()))
 
 
@@ -539,7 +540,7 @@ def test_lists_are_the_same_from_both_engines(spark: Any, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("content", "settings", "message"),
     [
-        (b"7 1 2\n8,1,,2\n", {}, r"^[^ ]*b\.txt: item_id is empty"),
+        (b"7 1 2\n8,1,,2\n", {}, r"b\.txt: item_id is empty"),
         (b"7 1 2\n8 1\n7 2\n", {}, r"b\.txt, line 1 and .*b\.txt, line 3: .* begin with '7'"),
         (b"7 1 2\n8 \xe9\n", {}, r"b\.txt, line 2: is not UTF-8 text"),
         (b"7 1 2\n", {"encoding": "latin-1"}, r"b\.txt: is read by engine spark as UTF-8 alone"),
@@ -551,7 +552,7 @@ def test_lists_that_spark_refuses(
     for name, written in (("a.txt", b"1 2 3\n"), ("b.txt", content)):
         (tmp_path / name).write_bytes(written)
     files = [tmp_path / "a.txt", tmp_path / "b.txt"]
-    refuse(files, message, engine="spark", layout="lists", **settings)
+    refuse(files, whole(message), engine="spark", layout="lists", **settings)
 
 
 def test_features_of_a_table(spark: Any, tmp_path: Path) -> None:

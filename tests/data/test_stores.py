@@ -16,6 +16,7 @@ from foretaste.data.sources import open_sources
 from foretaste.data.sources.source import Column, Source
 from foretaste.errors import DatasetError
 from tests.data.partitions import in_partitions
+from tests.messages import raises
 
 ROWS = "user_id,item_id,time\n" + "".join(f"{n % 7},{n * n % 11},{n}\n" for n in range(70))
 
@@ -40,7 +41,7 @@ def test_names_are_handed_on_as_they_are(name: str, kind: Any) -> None:
 
 def test_a_store_is_no_output(tmp_path: Path) -> None:
     (tmp_path / "raw.csv").write_text(ROWS)
-    with pytest.raises(DatasetError, match=r"s3a:/.*is no folder; write to one"):
+    with raises(DatasetError):
         prepare(tmp_path / "raw.csv", "s3a://bucket/plays")
 
 

@@ -24,6 +24,7 @@ from foretaste.data.sources import open_sources
 from foretaste.errors import InputError, SettingError
 from tests.data.conftest import WriteFile, refuse
 from tests.data.test_protocols import pairs_of
+from tests.messages import raises
 
 COLUMNS = {"user_id": "user", "item_id": "item", "time": "time"}
 BILLION = 10**9
@@ -222,28 +223,21 @@ def test_zones_by_name_and_spaces_at_the_end(write: WriteFile) -> None:
 )
 def test_times_that_cannot_be_compared(write: WriteFile, first: str, odd: str) -> None:
     source = write(as_csv([first] * 3 + [odd, first, odd]))
-    where = rf"raw\.csv, line 5: time '{odd.replace('+', '[+]')[:200]}.*"
-    refuse(source, rf"{where} does not fit: times are all .* 2 rows like it\)")
+    refuse(source, "raw.csv", 5, odd[:200], 2)
 
 
 @pytest.mark.parametrize("odd", ["2024-05-01 10:00:00", "1700000000"])
 def test_times_of_two_kinds_in_one_file(write: WriteFile, odd: str) -> None:
     rows = "".join(f"1,{item},2024-05-0{item} 10:00:00+02:00\n" for item in (1, 2, 3))
     source = write(f"user_id,item_id,time\n{rows}1,4,{odd}\n")
-    refuse(source, rf"line 5: time '{odd}' .*; other rows have dates with a UTC offset; fix")
+    refuse(source, 5, odd)
 
 
 def test_files_with_and_without_a_time_zone(write: WriteFile) -> None:
     zoned = frame(pa.array([1, 2, 3], pa.timestamp("us", "UTC")))
     plain = write(as_csv(["2024-10-27 02:10:00"]))
-    refuse(
-        [zoned, plain],
-        r"raw\.csv, line 2: time .* does not fit.*; table has dates with a UTC offset",
-    )
-    refuse(
-        [plain, zoned],
-        r"raw\.csv, line 2: time .* does not fit.*; table has dates with a UTC offset",
-    )
+    refuse([zoned, plain], "raw.csv", 2)
+    refuse([plain, zoned], "raw.csv", 2)
 
 
 FORMATS = [
@@ -331,22 +325,20 @@ def test_a_refused_form_is_met_with_the_format_that_reads_the_whole_column(
         [moment.date() if "%H" not in form and "%I" not in form else moment for moment in moments]
     )
     # The advice is the same if another format was given.
-    with pytest.raises(InputError, match="is not written as '%d' says") as error:
+    with raises(InputError, "%d") as error:
         read_times(source, "%d")
     assert str(error.value).endswith(formats)
 
 
 def test_a_format_that_is_not_known_by_one_value_is_known_by_the_column(write: WriteFile) -> None:
     """Online Retail's first date is the first of December, and looks like January's 12th."""
-    both = "'%d/%m/%Y %H:%M' and '%m/%d/%Y %H:%M' each read all of them$"
-    refuse(write(as_csv(["12/1/2010 8:26", "1/2/2011 10:00"])), both)
-    one = ": '%m/%d/%Y %H:%M' reads all of them$"
-    refuse(write(as_csv(["12/1/2010 8:26", "12/31/2010 10:00", "1/2/2011 10:00"])), one)
+    refuse(write(as_csv(["12/1/2010 8:26", "1/2/2011 10:00"])), "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M")
+    source = write(as_csv(["12/1/2010 8:26", "12/31/2010 10:00", "1/2/2011 10:00"]))
+    refuse(source, "%m/%d/%Y %H:%M")
     sources = [write(as_csv(["12/1/2010 8:26"])), write(as_csv(["1/13/2011 8:26"]), "b.csv")]
-    refuse(sources, one)
-    none = r"in Python\) says how dates are written, such as '%d/%m/%Y %H:%M'; fix the column"
+    refuse(sources, "%m/%d/%Y %H:%M")
     for odd in ("13/13/2010 8:26", "soon"):
-        refuse(write(as_csv(["12/1/2010 8:26", odd])), none)
+        refuse(write(as_csv(["12/1/2010 8:26", odd])), "%d/%m/%Y %H:%M")
 
 
 CLOCKS = "user,item,date,time\n1,7,{0},01:21:05\n1,8,{0},09:58:11\n1,9,{1},00:21:05\n"
@@ -364,14 +356,9 @@ def test_a_date_and_a_clock_in_two_columns(
     write: WriteFile, tmp_path: Path, days: tuple[str, str], format: str | None
 ) -> None:
     source = write(CLOCKS.format(*days))
-    message = (
-        r"raw\.csv, line 2: time '01:21:05' does not fit: .* \(column 'time', 3 rows like it\); a "
-        r"clock alone is no time: --time-column date time \(time_column=\('date', 'time'\) in "
-        "Python"
-    )
-    refuse(source, message)
+    refuse(source, "raw.csv", 2, "01:21:05", "time", 3, "--time-column date time")
     if format is not None:
-        refuse(source, f"'{format}' reads all of them$", time_column=["date", "time"])
+        refuse(source, format, time_column=["date", "time"])
     dataset = prepare(source, tmp_path / "out", time_column=["date", "time"], time_format=format)
     assert pairs_of(dataset, "test") == {(1, 9)}
     assert pairs_of(dataset, "validation") == {(1, 8)}
@@ -401,12 +388,12 @@ def test_dates_and_clocks_that_are_no_text(tmp_path: Path) -> None:
 
 def test_columns_of_dates_and_clocks_that_cannot_be(write: WriteFile) -> None:
     source = write(CLOCKS.format("2016-10-30", "2016-10-31"))
-    refuse(source, "has no column 'hour', asked for with --time-col", time_column=["date", "hour"])
-    message = "time_column is 'date time user'; it must be a column of times, or a"
-    refuse(source, message, SettingError, time_column=["date", "time", "user"])
-    refuse(source, "both 'date'; they must be dif", SettingError, time_column=["date", "date"])
+    refuse(source, "hour", "--time-column", time_column=["date", "hour"])
+    three = ["date", "time", "user"]
+    refuse(source, "time_column", "date time user", error=SettingError, time_column=three)
+    refuse(source, "date", error=SettingError, time_column=["date", "date"])
     odd = write(CLOCKS.format("2016-10-30", "soon"), "odd.csv")
-    refuse(odd, "odd.csv, line 4: time 'soon 00:21:05' does not fit", time_column=["date", "time"])
+    refuse(odd, "odd.csv", 4, "soon 00:21:05", time_column=["date", "time"])
     assert PrepareConfig(time_column=["date"]) == PrepareConfig(time_column="date")  # type: ignore[arg-type]
 
 
@@ -419,11 +406,7 @@ def test_a_frame_of_objects_that_mixes_times_with_an_offset_and_without(tmp_path
         table = pd.DataFrame({"user": [1] * 3, "item": range(3), "time": times}, dtype=object)
         table = table.astype({"user": int, "item": int})
         row = times.index(naive)
-        message = (
-            rf"table: column 'time' cannot be .*: the time in row {row} \(the first is 0\) has no "
-            rf"UTC offset, and that in row {times.index(aware)} has one; pandas.to_datetime"
-        )
-        refuse(table, message)
+        refuse(table, "time", row, 0, times.index(aware), "to_datetime")
         kept = table[table["time"].map(lambda time: isinstance(time, datetime.datetime))]
         for alike in (kept.assign(time=aware), kept.assign(time=naive)):
             prepare(
@@ -434,19 +417,15 @@ def test_a_frame_of_objects_that_mixes_times_with_an_offset_and_without(tmp_path
 def test_times_that_are_not_of_the_format(write: WriteFile) -> None:
     for odd in ("2020-12-31", "infinity", "epoch", "31/12/2020 10:00"):
         source = write(as_csv(["31/12/2020", odd]))
-        message = rf"line 3: time '{odd}' is not written as '%d/%m/%Y' says \(column 'time', 1 row"
-        refuse(source, message, time_format="%d/%m/%Y")
+        refuse(source, 3, odd, "%d/%m/%Y", "time", 1, time_format="%d/%m/%Y")
 
 
 def test_formats_that_cannot_be(write: WriteFile) -> None:
     source = write(as_csv(["31/12/2020"]))
     for format in ("%Q", "", "%d/%m/%"):
-        message = r"time_format is .*; it must be one as strptime"
-        refuse(source, message, SettingError, time_format=format)
-    message = "column 'time' of table is of type int64; leave it out"
-    refuse(frame([1, 2, 3]), message, SettingError, time_format="%d/%m/%Y")
+        refuse(source, "time_format", format, error=SettingError, time_format=format)
+    refuse(frame([1, 2, 3]), "time", "table", "int64", error=SettingError, time_format="%d/%m/%Y")
 
 
 def test_a_format_without_times(write: WriteFile) -> None:
-    message = "there is no time column; name one with --time-column"
-    refuse(write("user,item\n1,2\n"), message, SettingError, time_format="%d/%m/%Y")
+    refuse(write("user,item\n1,2\n"), "--time-column", error=SettingError, time_format="%d/%m/%Y")

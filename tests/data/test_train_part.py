@@ -18,6 +18,7 @@ from foretaste.data.dataset import Split
 from foretaste.errors import DatasetError
 from foretaste.runs.verification import verify
 from tests.data.partitions import in_partitions
+from tests.messages import raises
 
 GIANT = 5
 """A user with more interactions than all others together."""
@@ -146,7 +147,7 @@ def test_a_replaced_file_is_refused(laid_out: Dataset, damage: Callable[[Path], 
     path = laid_out.path / laid_out.manifest.train_files[0]
     damage(path)
     for read in (laid_out.train_part, lambda users: laid_out.train):
-        with pytest.raises(DatasetError, match=rf"{path.name}: .*manifest"):
+        with raises(DatasetError, path.name):
             read(range(3))
 
 

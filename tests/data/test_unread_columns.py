@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ import pytest
 import foretaste
 from foretaste.data import PrepareConfig, prepare, read_histories
 from tests.data.conftest import refuse
+from tests.messages import whole
 
+# The words of Arrow, pandas and NumPy.
+REASON = re.compile(r"(?s)(?<=Arrow column: ).*?(?=; make)")
 PAIRS = {"user_id": [1, 1, 2], "item_id": [7, 8, 7]}
 ALL = PrepareConfig(protocol="none")
 UTC = datetime.UTC
@@ -65,7 +69,7 @@ def test_a_frame_is_read_whatever_its_other_columns_hold(column: Any, tmp_path: 
 )
 def test_the_same_column_is_named_if_it_is_read(name: str) -> None:
     frame = pd.DataFrame({"user_id": COLUMNS[name], "item_id": [7, 8, 7]})
-    refuse(frame, r"table: column 'user_id' .*(astype\(str\)|cast)", protocol="none")
+    refuse(frame, whole("user_id"), protocol="none")
 
 
 @pytest.mark.parametrize("names", [["n", "n"], ["Id", "ID"], ["", ""], ["n", "n_1", "n"]])
@@ -85,8 +89,8 @@ def test_a_column_that_is_read_must_be_the_only_one_of_its_name(tmp_path: Path) 
     table = pa.table([*PAIRS.values(), [1, 2, 3]], names=["user_id", "item_id", "item_id"])
     pq.write_table(table, tmp_path / "raw.parquet")
     for source in (table, tmp_path / "raw.parquet"):
-        refuse(source, "column 'item_id' appears more than once; rename one")
-        refuse(pd.DataFrame(PAIRS), "'item_id' appears more than once; rename one", items=source)
+        refuse(source, "item_id")
+        refuse(pd.DataFrame(PAIRS), "item_id", items=source)
     renamed = pa.table([[7, 8, 9], *PAIRS.values()], names=["n_1", "user_id", "n"])
     twins = renamed.append_column("n", pa.array([0, 0, 0]))
     pq.write_table(twins, tmp_path / "raw.parquet")
@@ -98,12 +102,11 @@ def test_polars_integers_of_128_bits(tmp_path: Path) -> None:
     pl = pytest.importorskip("polars")
     frame = pl.DataFrame(PAIRS | {"note": pl.Series([2**70, 1, 2], dtype=pl.Int128)})
     assert prepare(frame, tmp_path / "out", ALL).items.ids() == [7, 8]
-    message = "table: column 'note' cannot be turned .*; make its values one type"
-    refuse(frame, message, item_column="note")
+    refuse(frame, "note", REASON, item_column="note")
 
 
 def test_a_single_column_is_no_frame() -> None:
     pl = pytest.importorskip("polars")
     for source in (pl.Series([1, 2]), pa.array([1, 2]), pa.chunked_array([[1, 2]])):
         name = type(source).__name__
-        refuse(source, f"got {name}, which is one column; give a frame with a column of users and")
+        refuse(source, name)

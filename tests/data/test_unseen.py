@@ -12,6 +12,7 @@ from foretaste.errors import DatasetError, NothingLeftError, SettingError
 from foretaste.runs import Run
 from tests.data.conftest import PrepareText, WriteFile
 from tests.data.test_protocols import hashed, pairs_of
+from tests.messages import raises
 from tests.runs.tiny import make_run
 
 HEADINGS = "user_id,item_id,timestamp\n"
@@ -91,11 +92,9 @@ def test_a_night_without_news_of_known_users_has_no_test_part(
     assert not dataset.has_split("test")
     assert not (dataset.path / "test.parquet").exists()
     assert pairs_of(dataset, "train") == {row[:2] for row in rows}
-    with pytest.raises(
-        NothingLeftError, match=r"quiet: 0 users of .*/served did something new, so nothing"
-    ):
+    with raises(NothingLeftError, 0):
         dataset.heldout("test")
-    with pytest.raises(DatasetError, match="has no validation part"):
+    with raises(DatasetError):
         dataset.heldout("validation")
 
 
@@ -140,10 +139,7 @@ def test_another_run_is_another_dataset(run: Run, write: WriteFile, tmp_path: Pa
 
 def test_protocol_unseen_needs_a_run(run: Run, write: WriteFile, tmp_path: Path) -> None:
     source = write(text(TODAY), "today.csv")
-    for like, message in (
-        (None, "protocol unseen holds out what a run has not seen, and there is no run; name it"),
-        (tmp_path / "before", "protocol unseen needs a run, and like is .*before, a dataset"),
-    ):
-        with pytest.raises(SettingError, match=message):
+    for like, *named in ((None, "protocol unseen"), (tmp_path / "before", "like", "before")):
+        with raises(SettingError, *named):
             prepare(source, tmp_path / "none", protocol="unseen", like=like)
     assert not (tmp_path / "none").exists()

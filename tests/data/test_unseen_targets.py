@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from foretaste.data import Dataset
 from foretaste.errors import InputError
 from tests.data.conftest import PrepareText
 from tests.data.test_protocols import pairs_of
+from tests.messages import raises
 
 # Nobody else has the last items of users 1 and 2.
 LAST = (
@@ -67,11 +66,7 @@ def test_other_protocols_and_filters_keep_them(prepared: PrepareText) -> None:
 
 def test_the_error_says_how_to_keep_them_if_none_is_left(prepared: PrepareText) -> None:
     text = "user_id,item_id\n" + "".join(f"{n // 5},{n}\n" for n in range(50))
-    message = (
-        r"nothing is left of the validation part: training has none of its items; "
-        r"--filters none --min-user-interactions 5 counts them as misses"
-    )
-    with pytest.raises(InputError, match=message):
+    with raises(InputError, "--filters", "--min-user-interactions", 5):
         prepared(text, **REFERENCE | {"num_heldout_users": 2})
     settings = {"filters": "none", "min_user_interactions": 5, "num_heldout_users": 2}
     kept = prepared(text, **REFERENCE | settings)

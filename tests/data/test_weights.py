@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from foretaste.data import Dataset, GivenSplit, PrepareConfig, open_dataset, pre
 from foretaste.errors import InputError, SettingError
 from foretaste.runs.verification import verify
 from tests.data.conftest import PrepareText, WriteFile, refuse
+from tests.messages import Named, raises
 
 EVENTS = """user,item,plays,event,time
 a,x,3,view,2024-01-01
@@ -182,7 +182,7 @@ def test_a_given_split_weighs_rows_of_its_training_part(tmp_path: Path) -> None:
     split = GivenSplit(train=part((1, 1, 2), (1, 2, 3), (2, 1, 4)), test=part((1, 1, 9), (2, 2, 1)))
     dataset = prepare(split, tmp_path / "given", weight_column="plays")
     assert list(weights_of(dataset).values()) == [2.0, 3.0, 4.0]
-    refuse(split, "half_life needs real times, and there is no time", SettingError, half_life="9d")
+    refuse(split, "half_life", error=SettingError, half_life="9d")
 
 
 def test_values_of_a_matrix_are_weights_if_asked_for(tmp_path: Path) -> None:
@@ -194,27 +194,27 @@ def test_values_of_a_matrix_are_weights_if_asked_for(tmp_path: Path) -> None:
 
 def test_ratings_may_be_weights_and_a_filter_too(prepared: PrepareText) -> None:
     text = "user,item,rating\n1,1,5\n1,2,0\n2,1,3\n2,2,4\n"
-    with pytest.raises(InputError, match=r"weight '0' is not above 0"):
+    with raises(InputError, 0, 0):
         prepared(text, weight_column="rating", protocol="none")
     dataset = prepared(text, "out2", weight_column="rating", min_rating=1, protocol="none")
     assert list(weights_of(dataset).values()) == [5.0, 3.0, 4.0]
 
 
 @pytest.mark.parametrize(
-    ("value", "message"),
+    ("value", "named"),
     [
         (
             "-2",
-            r"line 3: weight '-2' is not above 0 \(column 'plays', 1 row like it\); --rating-colu",
+            (3, "-2", 0, "plays", 1, "--rating-column"),
         ),
-        ("2e9", r"line 3: weight '2e9' is above 1,000,000,000 \(.*\); divide the weights, or name"),
-        ("", r"line 3: weight is empty \(column 'plays', 1 row like it\)"),
-        ("nan", r"line 3: weight 'nan' is not a finite number"),
-        ("many", r"line 3: weight 'many' is not a finite number"),
+        ("2e9", (3, "2e9", "1,000,000,000")),
+        ("", (3, "plays", 1)),
+        ("nan", (3, "nan")),
+        ("many", (3, "many")),
     ],
 )
-def test_a_weight_that_is_none_is_refused(prepared: PrepareText, value: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_a_weight_that_is_none_is_refused(prepared: PrepareText, value: str, named: Named) -> None:
+    with raises(InputError, *named):
         prepared(f"user,item,plays\n1,1,3\n1,2,{value}\n", weight_column="plays", protocol="none")
 
 
@@ -230,8 +230,7 @@ def test_the_advice_on_small_weights_leaves_out_these_alone(
     prepared: PrepareText, hours: list[str], least: str
 ) -> None:
     text = "user,item,hours\n" + "".join(f"1,{n},{one}\n" for n, one in enumerate(hours))
-    advice = f"--rating-column hours --min-rating {least} leaves them out"
-    with pytest.raises(InputError, match=re.escape(advice)):
+    with raises(InputError, f"--rating-column hours --min-rating {least}"):
         prepared(text, weight_column="hours", protocol="none")
     settings = {"rating_column": "hours", "min_rating": float(least)}
     kept = prepared(text, "kept", weight_column="hours", protocol="none", **settings)
@@ -240,49 +239,46 @@ def test_the_advice_on_small_weights_leaves_out_these_alone(
 
 def test_weights_that_are_all_0_or_large_by_their_events(prepared: PrepareText) -> None:
     settings: dict[str, Any] = {"weight_column": "plays", "protocol": "none"}
-    with pytest.raises(
-        InputError, match=r"2 rows like it\); no weight is above 0; name another col"
-    ):
+    with raises(InputError, 2, 0):
         prepared("user,item,plays\n1,1,0\n1,2,0\n", **settings)
     settings |= {"event_column": "event", "events": ["buy=100"]}
-    with pytest.raises(InputError, match=r"line 3: weight '2e8' is above 1,000,000,000 .* divide"):
+    with raises(InputError, 3, "2e8", "1,000,000,000"):
         prepared("user,item,plays,event\n1,1,9,buy\n1,2,2e8,buy\n", **settings)
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "named"),
     [
-        ({"events": ["view"]}, "event_column and events need each other"),
-        ({"event_column": "event"}, "event_column and events need each other: --event"),
-        ({"event_column": "event", "events": []}, "events is ''; it must be different names"),
-        ({"event_column": "event", "events": ["view=0"]}, "events is 'view=0'; it must be diff"),
-        ({"event_column": "event", "events": ["view=x"]}, "such as purchase=4 cart=2"),
-        ({"event_column": "event", "events": ["view", "view=2"]}, "different names of events"),
-        ({"half_life": "90"}, "half_life is '90'; it must be a time in hours, days or weeks"),
-        ({"half_life": "0d"}, "half_life is '0d'"),
+        ({"events": ["view"]}, ("event_column",)),
+        ({"event_column": "event"}, ("event_column", "--event")),
+        ({"event_column": "event", "events": []}, ("events",)),
+        ({"event_column": "event", "events": ["view=0"]}, ("events", "view=0")),
+        ({"event_column": "event", "events": ["view=x"]}, (4, 2)),
+        ({"event_column": "event", "events": ["view", "view=2"]}, ("different names of",)),
+        ({"half_life": "90"}, ("half_life", 90)),
+        ({"half_life": "0d"}, ("half_life", "0d")),
     ],
 )
-def test_settings_that_do_not_fit(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
+def test_settings_that_do_not_fit(settings: dict[str, Any], named: Named) -> None:
+    with raises(SettingError, *named):
         PrepareConfig(**settings)
 
 
 def test_an_event_that_never_happened(prepared: PrepareText) -> None:
-    message = "events names 'purchse', and column 'event' has none of it: it has 'view', '', "
-    with pytest.raises(InputError, match=message):
+    with raises(InputError, "purchse", "event", "view"):
         prepared(EVENTS, event_column="event", events=["purchse=4", "view"])
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "named"),
     [
-        ("nothing", "half_life needs real times, and there is no time column"),
-        ("time_rank", "half_life needs real times, and 'time_rank' is a rank"),
-        ("time", "half_life needs real times, and the numbers in column 'time' are ranks, 3 to 4"),
+        ("nothing", ("half_life",)),
+        ("time_rank", ("half_life", "time_rank")),
+        ("time", ("half_life", "time", 3, 4)),
     ],
 )
-def test_ages_need_times(prepared: PrepareText, name: str, message: str) -> None:
-    with pytest.raises(SettingError, match=message):
+def test_ages_need_times(prepared: PrepareText, name: str, named: Named) -> None:
+    with raises(SettingError, *named):
         prepared(f"user,item,{name}\n1,1,3\n1,2,4\n", half_life="3d", protocol="none")
 
 
@@ -297,11 +293,7 @@ def test_ages_need_times_of_one_unit_in_each_source(
         "user,item,time\n" + "".join(f"{user},1,16000000000{user}0\n" for user in range(5, 95)),
         "others.csv",
     )
-    message = (
-        r"events\.csv, line 11: time '1600000000001' is in milliseconds \(column 'time', 1 row "
-        r"like it\), and 9 in seconds: times of several units cannot be put in order; write all"
-    )
-    with pytest.raises(InputError, match=message):
+    with raises(InputError, "events.csv", 11, 1600000000001, "time", 1, 9):
         prepare(
             [others, events] if beside else events,
             tmp_path / "out",

@@ -19,6 +19,7 @@ from foretaste.evaluation.metrics import (
     user_metrics,
 )
 from tests.evaluation.worlds import TableModel, random_held_out
+from tests.messages import Named, raises
 
 OF_SCORES = {"hr": hr, "ndcg": ndcg, "recall": recall, "recall_all": recall_all, "mrr": mrr}
 
@@ -151,17 +152,17 @@ def test_metrics_of_scores_equal_evaluate(seed: int, num_levels: int, k: int) ->
 
 
 @pytest.mark.parametrize(
-    ("scores", "targets", "k", "message"),
+    ("scores", "targets", "k", "named"),
     [
-        ([[1, 2]], [[0], [1]], 1, r"scores have shape \(1, 2\), and targets are of 2 users"),
-        ([[1, math.nan]], [[0]], 1, "none of them nan"),
-        ([[1, 2]], [[]], 1, "one or more for each user"),
-        ([[1, 2]], [[-1]], 1, "targets must be columns of scores, from 0 to 1"),
-        ([[1, 2]], [[0]], 0, "k is "),
+        ([[1, 2]], [[0], [1]], 1, (1, 2, 2)),
+        ([[1, math.nan]], [[0]], 1, ("none of them",)),
+        ([[1, 2]], [[]], 1, ("one or more",)),
+        ([[1, 2]], [[-1]], 1, (0, 1)),
+        ([[1, 2]], [[0]], 0, ("k",)),
     ],
 )
 def test_scores_that_cannot_be_ranked(
-    scores: list[list[float]], targets: list[list[int]], k: int, message: str
+    scores: list[list[float]], targets: list[list[int]], k: int, named: Named
 ) -> None:
-    with pytest.raises(SettingError, match=message):
+    with raises(SettingError, *named):
         ndcg(scores, targets, k)

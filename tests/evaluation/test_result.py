@@ -25,6 +25,7 @@ from foretaste.evaluation.result import (
     wilson_interval,
 )
 from tests.evaluation.worlds import TableModel, held_out
+from tests.messages import raises
 
 OF_HELD_OUT = [kind for kind in METRICS if kind not in ("new_items", *LIST_METRICS)]
 
@@ -44,7 +45,7 @@ def small_evaluation(scores: torch.Tensor, num_targets: int = 1, **options: obje
 
 def test_a_metric_that_was_not_measured_is_refused_naming_those_that_were() -> None:
     evaluation = small_evaluation(torch.rand(20, 6))
-    with pytest.raises(SettingError, match=r"'ndcg@7' was not measured; there are .*ndcg@1, 2; "):
+    with raises(SettingError, "ndcg@7", "ndcg@1", 2):
         evaluation["ndcg@7"]
 
 
@@ -173,7 +174,7 @@ def test_definitions_of_some_metrics_leave_out_the_others() -> None:
 def test_metric_names() -> None:
     assert parse_metric(" NDCG@100 ") == ("ndcg", 100)
     for name in ("hr", "hr@0", "map@10"):
-        with pytest.raises(SettingError, match=f"no metric '{name}'; use one of hr, ndcg, recall"):
+        with raises(SettingError, name):
             parse_metric(name)
 
 
@@ -182,7 +183,7 @@ def test_candidate_rules() -> None:
     assert CandidateRule.parse("nvidia-100") == CandidateRule(kind="nvidia", num_negatives=100)
     assert CandidateRule.parse("fixed") == CandidateRule(kind="fixed", num_negatives=0)
     for wrong in ("", "sampled-0", "fixed-9"):
-        with pytest.raises(SettingError, match="it must be full, new, fixed, sampled-N or"):
+        with raises(SettingError, "candidates", wrong):
             EvaluationConfig(candidates=wrong)
 
 
@@ -190,11 +191,9 @@ def test_list_lengths() -> None:
     assert validate_lengths([20, 10, 20]) == (10, 20)
     assert EvaluationConfig(k=10).k == (10,)  # type: ignore[arg-type]
     for wrong in ((10, 0), (2.5,), "10"):
-        with pytest.raises(
-            SettingError, match=r"k is .*; it must be a list of whole numbers of at"
-        ):
+        with raises(SettingError, "k"):
             EvaluationConfig(k=wrong)  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match=r"k is \(\); it must be one list length or more"):
+    with raises(SettingError, "k", "()"):
         EvaluationConfig(k=())
 
 
@@ -225,7 +224,7 @@ def test_evaluations_are_compared_on_the_same_ground_only() -> None:
     first, second = (small_evaluation(table, more=True) for table in (scores, better))
     measured = {parse_metric(name)[0] for name in compare_evaluations(first, second)}
     assert {"novelty", "long_tail"} < measured
-    with pytest.raises(SettingError, match=r"different candidates .*'full' and 'sampled-3'"):
+    with raises(SettingError, "full", "sampled-3"):
         compare_evaluations(first, small_evaluation(scores, candidates="sampled-3"))
-    with pytest.raises(SettingError, match="different users"):
+    with raises(SettingError):
         compare_evaluations(first, small_evaluation(scores[:20]))

@@ -1,0 +1,32 @@
+"""What a message names is checked by value and order, and its wording is stored."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.messages import FILE, stored, text_of, wording
+
+TEXT = "raw.csv, line 42: expected 4 fields, found 3: '1,2,3' (rows.csv); give --columns"
+
+
+def test_the_wording_is_what_stands_around_values() -> None:
+    named = ("raw.csv", 42, 4, 3, "1,2,3", re.compile(r"\w+\.csv"))
+    around = "…, line …: expected … fields, found …: … ("
+    assert wording(TEXT, *named) == around + "…); give --columns"
+    assert wording(TEXT) == around + "rows.csv); give --columns"
+    assert wording("a run's epochs is 0x1f at -2.5:\nno") == r"a run's epochs is … at …:\nno"
+
+
+@pytest.mark.parametrize(
+    "named", [(41,), ("aw.csv",), (3, 4), ("1,2",), (42, "raw.csv"), ("row",), ("line 4",)]
+)
+def test_a_wrong_value_fails_and_so_does_a_wrong_order(named: tuple[object, ...]) -> None:
+    with pytest.raises(AssertionError, match="does not name"):
+        wording(TEXT, *named)
+
+
+def test_stored_wordings_are_written_as_they_are_read() -> None:
+    text = FILE.read_text(encoding="utf-8")
+    assert text_of(stored()) == text
