@@ -96,8 +96,7 @@ class MissingExtraError(ForetasteError, ImportError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A training was interrupted by a signal; the message has the position and the way to
-    resume."""
+    """A signal interrupted a training; the message has the position and the way to resume."""
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)

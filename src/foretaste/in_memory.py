@@ -71,8 +71,7 @@ class FittedRecommender(Recommender):
         return f"FittedRecommender({self._config.model})"
 
     def __str__(self) -> str:
-        """Return the summary of the data by `foretaste prepare`: columns, notes, sizes, dropped
-        rows."""
+        """Return what `foretaste prepare` prints: columns, notes, sizes and dropped rows."""
         return labelled_lines(repr(self), self._prepare_all.summary())
 
     def save(self, path: Path | str, *, overwrite: bool = False) -> Run:
@@ -170,8 +169,7 @@ def _in_directory(request: TrainRequest, dataset: Dataset, run: Path) -> TrainRe
 
 
 def _open_all_data(request: TrainRequest, root: Path) -> Dataset:
-    """Return a dataset with nothing held out: the given one, one of all its parts, or a dataset of
-    raw data."""
+    """Return a dataset that holds out nothing: the given one, all its parts, or raw data."""
     data, used = request.data, request.model_config
     if used.uses_order and hasattr(data.source, "tocoo"):
         raise UnsupportedError(
@@ -220,8 +218,7 @@ def _hold_out_one_item_each(dataset: Dataset, path: Path) -> Dataset:
 
 
 def _prepare_all(dataset: Dataset, path: Path, **settings: Any) -> Dataset:
-    """Return a dataset of all interactions of another, without warnings, because the first dataset
-    issued them."""
+    """Return a dataset of all interactions of another, which issued the warnings already."""
     pairs = dataset.all_interactions()
     columns = _ids_of(dataset, pairs)
     if pairs.position is not None:

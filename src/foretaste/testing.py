@@ -135,8 +135,7 @@ def make_tiny_board(directory: Path) -> Dataset:
 
 
 def make_board_with_new_items(directory: Path) -> Dataset:
-    """The prepared board with its colours as features, and an even and an odd item that nobody
-    has."""
+    """The prepared board, colours as features, with an even and an odd item that nobody has."""
     colours = {"item_id": range(NUM_ITEMS + 2), "colour": [0, 1] * (NUM_ITEMS // 2 + 1)}
     config = PrepareConfig(protocol="none", features=("colour",))
     return prepare(board_table(), directory, config, items=pa.table(colours))

@@ -35,8 +35,7 @@ SMALL_BYTES = 1 << 20
 
 
 def is_name_text(path: Path) -> bool:
-    """Return True for a path that is UTF-8 text without a NUL character; other libraries need
-    that."""
+    """Return whether a path is UTF-8 text without a NUL character, as other libraries need."""
     try:
         return b"\0" not in str(path).encode()
     except UnicodeEncodeError:
@@ -59,15 +58,13 @@ def resolve_links(path: Path) -> Path:
 
 
 def without_links(path: Path) -> Path:
-    """Return the place to which a path leads now: absolute if the path has links, itself
-    otherwise."""
+    """Return where a path leads now: absolute if the path has links, the path itself otherwise."""
     real = os.path.realpath(path)
     return path if real == os.path.abspath(path) else Path(real)  # noqa: PTH100
 
 
 def unwritable_message(error: OSError, elsewhere: str) -> str:
-    """Return the message about a path that cannot be written; ``elsewhere`` is the advice for
-    another."""
+    """Return the message about an unwritable path; ``elsewhere`` is the advice for another."""
     advice = f"make room, or {elsewhere}" if error.errno in NO_ROOM else elsewhere
     return f"cannot be written: {error.strerror or error}; {advice}"
 

@@ -35,8 +35,7 @@ def memory(num_bytes: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a time in hours, minutes and seconds: 0:01:20; -:--:-- if it is unknown or without
-    end."""
+    """Return hours, minutes and seconds: 0:01:20; -:--:-- if the time is unknown or endless."""
     if seconds is None or seconds > timedelta.max.total_seconds():
         return "-:--:--"
     return str(timedelta(seconds=round(seconds)))
@@ -67,8 +66,7 @@ _SECRETS = (
 
 
 def without_secrets(text: str) -> str:
-    """Return a message or the name of a source, without passwords, tokens and the parameters of
-    URLs."""
+    """Return a message or a source's name without passwords, tokens and parameters of URLs."""
     for pattern, kept in _SECRETS if ":" in text or "=" in text else ():
         text = re.sub(pattern, kept, text, flags=re.IGNORECASE | re.DOTALL)
     return text
@@ -103,16 +101,14 @@ def short_repr(value: object) -> str:
 def similar_names(
     name: str, names: Collection[str], most: int = 1, similarity: float = 0.6
 ) -> list[str]:
-    """Return the ``names`` with the most similar spelling to ``name``, ignoring case; the best
-    first."""
+    """Return the ``names`` with the most similar spelling, ignoring case; the best first."""
     by_lower = {each.lower(): each for each in names}
     found = get_close_matches(name.lower(), by_lower, most, similarity)
     return [by_lower[lower] for lower in found]
 
 
 def did_you_mean(path: Path, *, holding: str = "") -> str:
-    """Return the suggestion ``; did you mean runs/vae?`` for a path that does not exist, or empty
-    text.
+    """Return ``; did you mean runs/vae?`` for a path that does not exist, or an empty text.
 
     It compares names in the folders on the path. With ``holding``, only directories that have a
     file of this name are suggested.

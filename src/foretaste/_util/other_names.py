@@ -1,5 +1,4 @@
-"""The names of settings in other libraries and in earlier states of foretaste, for people who know
-one of them."""
+"""Setting names of other libraries and of earlier states of foretaste, for people who know them."""
 
 from __future__ import annotations
 
@@ -76,7 +75,6 @@ OTHER_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def translate_name(name: str, known: Collection[str]) -> str | None:
-    """Return the name among ``known`` of what another library calls ``name``; None if there is
-    none."""
+    """Return the name in ``known`` for another library's ``name``; None if there is none."""
     ours = [meant for names in OTHER_NAMES.values() for meant in names.get(name, ())]
     return next((meant for meant in ours if meant in known), None)

@@ -142,8 +142,7 @@ def from_document(kind: type[Settings], document: Mapping[str, object]) -> Setti
 
 
 def to_document(value: object) -> Any:
-    """Return settings as JSON values: dataclasses as objects, paths as text, all text without
-    secrets."""
+    """Return settings as JSON values: dataclasses as objects, paths as text, no secrets."""
     if is_dataclass(value) and not isinstance(value, type):
         return {item.name: to_document(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):

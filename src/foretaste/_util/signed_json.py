@@ -17,8 +17,7 @@ _ENDING = re.compile(rf'"{SHA256}": "([0-9a-f]{{64}})"\n?\}}\n\Z')
 
 
 def signed_text(document: Mapping[str, Json], *, indent: int | None = None) -> str:
-    """Return a JSON object as text, on one line or indented, with the key `SHA256` last and a
-    newline."""
+    """Return a JSON object as text, one line or indented, with `SHA256` and a newline last."""
     unsigned = {**document, SHA256: ""}
     text = json.dumps(unsigned, indent=indent, ensure_ascii=False, allow_nan=False)
     body, mark, end = text.rpartition(f'"{SHA256}": "')
@@ -35,8 +34,7 @@ def check_signed(text: str) -> str:
 
 
 def other_format(found: object, reads: int, again: str) -> str:
-    """Return the end of a message on a document in another format; ``again`` is the advice for an
-    older one."""
+    """Return the end of a message on another format; ``again`` is the advice for an older one."""
     is_newer = isinstance(found, int) and found > reads
     advice = "update foretaste" if is_newer else again
     return f"in format {short_repr(found)}, and this foretaste reads format {reads}; {advice}"

@@ -197,8 +197,7 @@ def cpu_name() -> str:
 
 
 def _numbers(path: Path) -> dict[str, int]:
-    """Return the first number of each line, by the name before it, of a file such as
-    /proc/meminfo."""
+    """Return the first number of each line by its name, in a file such as /proc/meminfo."""
     lines = (line.split() for line in path.read_text().splitlines())
     return {words[0]: int(words[1]) for words in lines if words[1:] and words[1].isdecimal()}
 

@@ -1,5 +1,4 @@
-"""Command lines: text that is safe for a terminal, streams that may be closed or full, and exit
-statuses."""
+"""Command lines: text safe for a terminal, streams closed or full, and exit statuses."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ _ESCAPES = {code: f"\\u{code:04x}" for code in _UNSAFE}
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, safe for a terminal, a page and a plot; unsafe characters are escaped
-    as in JSON.
+    """Return ``text`` on one line, safe for terminal, page and plot, escaped as in JSON.
 
     Unsafe are control characters, which move the cursor or set the window's title, changes of the
     writing direction, and non-characters.

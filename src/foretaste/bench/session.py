@@ -156,8 +156,7 @@ class Session:
         return model.to(self.device)
 
     def plan(self, precision: str, batch_size: int, epochs: int, **settings: Any) -> TrainingPlan:
-        """Return the plan of a training with the reference's optimizer settings on the session's
-        data."""
+        """Return a training plan with the reference's optimizer settings on the session's data."""
         config = TrainingConfig(
             precision=precision,  # type: ignore[arg-type]
             batch_size=batch_size,
@@ -190,8 +189,7 @@ class Session:
         *,
         shape: Document | None = None,
     ) -> None:
-        """Add and write one measurement; ``shape`` is by default the shape of the session's
-        data."""
+        """Add and write a measurement; ``shape`` is that of the session's data by default."""
         if not self.ranks.is_first:
             return
         row = Row(

@@ -216,8 +216,7 @@ class Training:
         after_epoch: Callable[[EpochReport], None],
         evaluate: Callable[[], Evaluation] | None = None,
     ) -> Clock:
-        """Train the epochs of the plan; ``after_epoch`` is called once the device has finished
-        one."""
+        """Train the plan's epochs; call ``after_epoch`` once the device has finished one."""
 
         class Reporting(Callback):
             def epoch_done(self, report: EpochReport) -> None:

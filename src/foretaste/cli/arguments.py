@@ -47,8 +47,7 @@ def _short_name(field: FieldInfo, taken: frozenset[str]) -> str | None:
 
 
 def _format_default(default: object) -> str | None:
-    """Return a default in the form of the command line; None, which help does not show, if there is
-    no default."""
+    """Return a default as the command line spells it; None, hidden in help, without a default."""
     if isinstance(default, tuple):
         return " ".join(map(str, default)) or None
     return None if default is None else str(default)
@@ -72,8 +71,7 @@ FLAG = Parameter(negative="", show_default=False)
 
 
 def use_threads(threads: int | None) -> None:
-    """Set the number of CPU threads, if it is given. Ranks compare it as they join, so it is set
-    before."""
+    """Set the number of CPU threads, if given, before ranks join, because they compare it."""
     if threads is not None:
         checked_threads = validate("threads", threads, Threads)
         import torch
@@ -131,8 +129,7 @@ _GIVEN = "_given"
 
 
 def unset(config: type[Any], *, without: Collection[str] = ()) -> Any:
-    """Return a class with the options of a config, None by default; help shows the config's
-    defaults.
+    """Return a class with a config's options, None by default; help shows the config's defaults.
 
     So given options differ from defaults. The names in ``without`` are no options.
     """
@@ -167,8 +164,7 @@ def unset(config: type[Any], *, without: Collection[str] = ()) -> Any:
 
 
 def given_settings(options: object) -> dict[str, Any]:
-    """Return the given settings among options, by name; options of `unset` also if they are given
-    as none."""
+    """Return the given settings among options, by name; those of `unset` also if given as none."""
     found = {} if options is None else vars(options)
     given = {name: one for name, one in found.items() if one is not None}
     return dict(found.get(_GIVEN, given))

@@ -309,8 +309,7 @@ def _only_dataset(roots: Sequence[Path], model: str, missing: str) -> str:
 
 
 def _datasets_below(root: Path) -> list[Path]:
-    """Return the datasets in a directory, down to two folders below it; hidden ones are left
-    out."""
+    """Return the datasets at most two folders below a directory, without hidden folders."""
     found = chain.from_iterable(root.glob(depth + FILE_NAME) for depth in ("", "*/", "*/*/"))
     return [path.parent for path in found if "/." not in f"/{path.relative_to(root).as_posix()}"]
 

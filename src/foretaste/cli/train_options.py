@@ -170,8 +170,7 @@ HIDDEN = ("eps", "warm_up_epochs", "evaluation_batch", "anneal_epochs")
 
 
 def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
-    """Return types of the arguments of a model's ``train`` command, by name, with parameters for
-    help."""
+    """Return argument types of a model's ``train`` command by name, with parameters for help."""
     without = () if kind.has_epochs else ("trace", "verbose", "start_from")
     configs: dict[str, tuple[Any, bool]] = {
         "config": (unset(in_groups(TrainingConfig, lambda name: applies(name, kind))), True),
@@ -186,8 +185,7 @@ def options_of(kind: type[ModelConfig]) -> dict[str, Any]:
 
 
 def in_groups(config: type[Any], takes: Callable[[str], bool] = lambda _: True) -> Any:
-    """Return a config with its settings in their groups, without those that the command does not
-    take."""
+    """Return a config with its settings in groups, only those that the command takes."""
     # Python alone has a schedule longer than the training; --like repeats it.
     return shown_as(
         config,
@@ -217,8 +215,7 @@ def shown_as(config: type[Any], parameters: Mapping[str, Parameter]) -> type[Any
 
 
 def _metavar(hint: Any) -> Parameter:
-    """Return the metavar of a number that may be auto; empty for others, which cyclopts names
-    itself."""
+    """Return the metavar of a number that may be auto; empty for others: cyclopts names them."""
     kinds = types_in(hint)
     if "auto" not in kinds or not kinds & {int, float}:
         return Parameter()

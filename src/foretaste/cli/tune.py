@@ -28,8 +28,7 @@ tune = App(name="tune")
 
 
 def command_for(model: str) -> Callable[..., None]:
-    """Return the command that searches the settings of a model, with the options of its
-    training."""
+    """Return the command that searches a model's settings, with its training's options."""
 
     def command(
         *dataset: Source,

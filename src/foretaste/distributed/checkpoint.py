@@ -59,8 +59,7 @@ class SharedCheckpoints(Checkpoints):
 
 
 def gather_rows(ranks: Ranks, tensors: Mapping[str, Tensor], rows_of: RowsOf) -> dict[str, Tensor]:
-    """Return tensors with the rows of all ranks, on the first rank; the others get some of the
-    tensors.
+    """Return tensors with the rows of all ranks, on the first; the others get some of the tensors.
 
     All ranks call it. ``rows_of`` says which rows of a tensor a rank has.
     """

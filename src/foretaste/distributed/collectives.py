@@ -97,8 +97,7 @@ class Ranks(Shards):
         return self.rank == 0
 
     def part_of(self, size: int) -> range:
-        """Return this rank's share of ``size`` things: consecutive; shares differ by one at
-        most."""
+        """Return this rank's consecutive share of ``size`` things; shares differ by at most one."""
         return range(size * self.rank // self.size, size * (self.rank + 1) // self.size)
 
     def total(self, tensor: Tensor) -> Tensor:
@@ -145,8 +144,7 @@ class Ranks(Shards):
         return tensor
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
-        """Return the tensors of all ranks in their order; they may differ in their first size
-        alone."""
+        """Return the tensors of all ranks in order; only their first sizes may differ."""
         if self.size == 1:
             return [tensor]
         # Each rank fills in its own length, so a sum gives all of them to all.
@@ -164,8 +162,7 @@ class Ranks(Shards):
         return [part[:length] for part, length in zip(parts, lengths, strict=True)]
 
     def union(self, index: Tensor, size: int, at_most: int) -> Tensor:
-        """Return the distinct numbers among integers of all ranks in [0, size), ascending, int64
-        [N].
+        """Return the distinct integers of all ranks, in [0, size), ascending: int64 [N].
 
         All ranks together have at most ``at_most`` of them, repeats included; it is the same on
         each. The numbers are sent, or one byte for each possible number, whichever is less.
@@ -227,8 +224,7 @@ class Ranks(Shards):
         return json.loads(bytes(text.tolist()))
 
     def run_on_first(self, action: Callable[[], _Value]) -> _Value:
-        """Return the JSON value of ``action``, which the first rank alone does, however long it
-        takes.
+        """Return the JSON value of ``action``, done on the first rank only, however long it takes.
 
         If the work raises, all ranks raise: the others a RankError, or Interrupted itself. A rank
         that waits acts on its own signal afterwards. The first gets the signal too and saves.

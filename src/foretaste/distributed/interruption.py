@@ -53,8 +53,7 @@ class SharedInterruption(Interruption):
         """Does nothing: ranks stop between updates only, in `poll`."""
 
     def poll(self, is_due: bool, *, at_once: bool) -> tuple[bool, int | None]:
-        """Return what the ranks agreed: True if the first rank's save is due, and a signal that
-        came to any.
+        """Return what the ranks agreed: whether the first one's save is due, and any rank's signal.
 
         Between two agreements nothing is due.
         """

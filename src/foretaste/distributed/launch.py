@@ -199,8 +199,7 @@ def _wait(is_over: Callable[[], bool], limit_s: float) -> bool:
 
 
 def _store(started: Launch, timeout_s: float) -> Store:
-    """Return the store of the ranks: torchrun holds it or, if ranks were started by hand, the
-    first."""
+    """Return the ranks' store, held by torchrun or, if ranks are started by hand, by the first."""
     host, port = started.address
     is_in_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
     is_here = started.rank == 0 and not is_in_agent
@@ -253,8 +252,7 @@ def _silent_stderr() -> Iterator[None]:
 
 
 def _seconds(variable: str, default: float) -> float:
-    """Return the seconds that an environment variable sets; RankError if it is no positive
-    number."""
+    """Return the seconds in an environment variable; RankError if it is no positive number."""
     text = os.environ.get(variable, "") or str(default)
     try:
         seconds = float(text)

@@ -28,8 +28,7 @@ class SharedRanking(Ranking):
         self._model.sync_shards(self._ranks)
 
     def batches(self) -> list[tuple[NDArray[np.int64], slice]]:
-        """Return the batches of a single process, so that products within them are the same to the
-        bit.
+        """Return the batches of one process, so that their products are the same to the bit.
 
         Each rank gets consecutive batches. If ranks have only the rows of some users, a batch of
         known users goes to every rank that has some of them, and each ranks its own.

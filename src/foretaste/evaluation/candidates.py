@@ -107,8 +107,7 @@ def repeats(value_BN: Tensor) -> Tensor:
 
 
 def choose_users(user_index: NDArray[np.integer], num_wanted: int, seed: int) -> NDArray[np.int64]:
-    """Return positions in ``user_index`` of at most ``num_wanted`` users, ascending, chosen by
-    hash."""
+    """Return positions of at most ``num_wanted`` users in ``user_index``, ascending, by hash."""
     if len(user_index) <= num_wanted:
         return np.arange(len(user_index))
     counter = torch.tensor(user_index, dtype=torch.int64)

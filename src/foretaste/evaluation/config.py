@@ -140,8 +140,7 @@ class EvaluationOptions(TypedDict, total=False):
 def validate_lengths(
     given: Iterable[int], name: str = "k", kind: str = "list length"
 ) -> tuple[int, ...]:
-    """Return the distinct lengths of a setting, ascending; SettingError if there are none or below
-    1."""
+    """Return the distinct lengths of a setting, ascending; SettingError if none or below 1."""
     lengths: tuple[int, ...] = validate(name, given, Lengths)
     if not lengths:
         raise setting_error(name, lengths, f"one {kind} or more, such as 10")

@@ -163,8 +163,7 @@ def _select_measured(
 
 
 def _new_users(counted: HeldOut, config: EvaluationConfig) -> HeldOut:
-    """Return the users unseen in training; SettingError if history lengths are asked for and there
-    are no such users."""
+    """Return the users unseen in training; SettingError for history lengths without such users."""
     found = counted.rows(np.flatnonzero(counted.user_index >= counted.num_train_users))
     if config.history_lengths is not None and not found.num_users:
         raise SettingError(
@@ -176,8 +175,7 @@ def _new_users(counted: HeldOut, config: EvaluationConfig) -> HeldOut:
 
 
 def validation_rows(heldout: HeldOut, limit: int = 10_000) -> NDArray[np.int64]:
-    """Return rows of ``heldout`` with a target, at most ``limit``, chosen by hash, for validation
-    or for display."""
+    """Return at most ``limit`` rows of ``heldout`` with a target, by hash, for validation."""
     rows = np.flatnonzero(heldout.target.lengths())
     return rows[choose_users(heldout.user_index[rows], limit, heldout.seed)]
 
@@ -432,8 +430,7 @@ class Ranking:
         return item_BN, counts_BN
 
     def _finite(self, score_BC: Tensor) -> Tensor:
-        """Return the scores as float32; TrainingError if any is not finite, because such scores
-        cannot be ranked."""
+        """Return the scores as float32; TrainingError if one is not finite: it has no rank."""
         score_BC = score_BC.float()
         # A finite sum shows that all scores are finite, in a third of the time of their extremes.
         # An infinite sum may also be an overflow, so then each score is checked.

@@ -123,8 +123,7 @@ def judge(
 
 
 def student_t(freedom: int) -> float:
-    """Return the quantile of 97.5 % of Student's t: within 0.00002 for 19 degrees of freedom or
-    more."""
+    """Return the 97.5 % quantile of Student's t, within 0.00002 from 19 degrees of freedom on."""
     first, second, third = _TERMS_OF_T
     return _Z + (first + (second + third / freedom) / freedom) / freedom
 

@@ -35,8 +35,7 @@ the long tail beyond 80 % also in Abdollahpouri et al. 2017)."""
 
 
 def item_groups(count_I: Floats) -> Integers:
-    """Return the group of each item, by its number in `ITEM_GROUPS`, from the items' training
-    users.
+    """Return each item's group, its number in `ITEM_GROUPS`, from the items' training users.
 
     The head are the most popular items that hold 20 % of all interactions, the tail those outside
     the ones that hold 80 %. Items with as many users as the last of a group belong to it, so names

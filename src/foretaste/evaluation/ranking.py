@@ -66,8 +66,7 @@ def check_ranking_fits(
 
 
 def users_at_once(num_candidates: int, device: torch.device) -> int:
-    """Return the number of users whose scores fit the memory reserved for one batch, on a CPU its
-    cache."""
+    """Return the number of users whose scores fit one batch's memory, on a CPU its cache."""
     row_bytes = 4 * max(1, num_candidates)
     at_once = min(_MAX_USERS, SCORE_BYTES.get(device.type, SCORE_BYTES["cpu"]) // row_bytes)
     if device.type == "cpu":
@@ -95,8 +94,7 @@ def state_of(
     num_train_users: int,
     is_grown: NDArray[np.bool_] | None = None,
 ) -> UserState:
-    """Return the state of one batch of `user_batches`: of known users, or folded in from their
-    histories.
+    """Return the state of a batch of `user_batches`: known users, or folded in from histories.
 
     ``is_grown`` is as in `HeldOut`.
     """
@@ -137,8 +135,7 @@ def to_device(histories: Histories, device: torch.device) -> HistoryTensors:
 
 
 def mask_items_(score_BI: Tensor, histories: HistoryTensors) -> Tensor:
-    """Return the scores, `ABSENT` for the items of each user's history; masked in place if
-    contiguous."""
+    """Return the scores, `ABSENT` for items of the histories, masked in place if contiguous."""
     # `view` needs one block of memory: other scores are copied, so callers use the result.
     score_BI = score_BI.contiguous()
     # Places in the flat scores take a third of the time of rows and columns.
@@ -209,8 +206,7 @@ def _largest(score_BC: Tensor, num: int) -> tuple[Tensor, Tensor]:
 
 
 def target_ranks(score_BC: Tensor, target_score_BT: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return candidates above each target, and candidates tied with it (itself included), int64 [B,
-    T].
+    """Return candidates above each target and, itself included, tied with it: int64 [B, T].
 
     The numbers are exact if fewer than ``k`` are above. Other targets, and those that are `ABSENT`,
     get min(k, C) above and one tied. Scores are never NaN.
@@ -284,8 +280,7 @@ def _num_left(maximum_BG: Tensor, descending_BT: Tensor, k: int) -> Tensor:
 
 
 def _compact_columns(is_chosen_RG: Tensor) -> tuple[Tensor, Tensor]:
-    """Return columns that are True in each row, padded with 0 to the longest, and which are
-    real."""
+    """Return each row's True columns, padded with 0 to the longest, and which are real."""
     num_R = is_chosen_RG.sum(1)
     is_real_RW = torch.arange(int(num_R.max()), device=num_R.device) < num_R[:, None]  # sync
     column_RW = torch.zeros_like(is_real_RW, dtype=torch.int64)

@@ -34,8 +34,7 @@ _MOST_UNKNOWN = 0.1
 
 
 def mean_interval(values: NDArray[np.float64]) -> Interval:
-    """Return the mean ± 1.96 standard errors of values of independent users; (None, None) below
-    two."""
+    """Return the mean ± 1.96 standard errors of independent values; (None, None) below two."""
     if len(values) < 2:
         return None, None
     mean = float(values.mean())
@@ -245,8 +244,7 @@ class Evaluation:
     """Content digest of the dataset that the users are of; not kept by `as_dict`."""
 
     def __getitem__(self, name: str) -> float:
-        """Return the value of a metric: ``evaluation["ndcg@10"]``; SettingError names those there
-        are."""
+        """Return a metric's value: ``evaluation["ndcg@10"]``; SettingError lists the metrics."""
         if name not in self.metrics:
             lengths: dict[str, list[str]] = {}
             for measured in self.metrics:
@@ -312,8 +310,7 @@ class Evaluation:
 
     @property
     def is_mostly_measured(self) -> bool:
-        """False if more than a tenth of the lists are the fallback, which is the same for every
-        model."""
+        """False if over a tenth of the lists are the fallback, which every model shares."""
         return self.share_unknown <= _MOST_UNKNOWN
 
     def _fallback(self, label: str) -> list[str]:
@@ -334,8 +331,7 @@ class Evaluation:
         return [f"{start}{'' if self.is_mostly_measured else 'warning: '}{line}"]
 
     def definitions(self, metrics: Iterable[str] | None = None, label: str = "") -> list[str]:
-        """Return lines to print beside the numbers: protocol, candidates, metrics and what was
-        counted.
+        """Return lines to print beside the numbers: protocol, candidates, metrics and counts.
 
         If ``metrics`` are given, only they are explained. ``label`` names the model in lines about
         it.
@@ -355,14 +351,12 @@ class Evaluation:
         return [*lines, *self._circumstances(label), *self._fallback(label)]
 
     def conditions(self, label: str = "") -> list[str]:
-        """Return the lines of `definitions` without what any evaluation of such metrics would
-        say."""
+        """Return the lines of `definitions` that are not the same for every such evaluation."""
         own = (self._as_trained(label), self._circumstances(label), self._fallback(label))
         return [self._about(), *chain.from_iterable(own)]
 
     def _as_trained(self, label: str) -> list[str]:
-        """Return a line on users whose validation items the model does not read, if there are
-        any."""
+        """Return a line on users whose validation items the model does not read, if any."""
         if not self.num_users_as_trained:
             return []
         users = pluralize(self.num_users_as_trained, "user")
@@ -428,8 +422,7 @@ class Difference:
 
     @property
     def p_value(self) -> float:
-        """Two-sided p-value by the normal distribution that gave the interval; 1 without an
-        interval."""
+        """Two-sided p-value by the interval's normal distribution; 1 without an interval."""
         if self.low is None or self.high is None or not self.value:
             return 1.0
         # The interval gives the standard error: it is 2 * 1.96 standard errors wide.
@@ -451,8 +444,7 @@ class Difference:
 def paired_difference(
     name: str, first: NDArray[np.float64], second: NDArray[np.float64]
 ) -> Difference:
-    """Return the mean of ``second - first`` of the same users in the same order, ± 1.96 standard
-    errors.
+    """Return the mean ± 1.96 standard errors of ``second - first``, users in the same order.
 
     The difference is paired, because users differ far more from one another than models do on one
     user: two evaluations whose own intervals overlap may still differ clearly.

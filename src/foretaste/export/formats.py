@@ -48,8 +48,7 @@ def check_format(name: Format) -> None:
 
 
 def write(program: ListProgram, name: Format, directory: Path) -> None:
-    """Write a program; an ONNX program with more than 1.9 GB of weights has them in a second
-    file."""
+    """Write a program; ONNX weights above 1.9 GB go into a second file."""
     path = directory / FILES[name]
     axes = {"history": torch.export.Dim("entries"), "users": torch.export.Dim("users")}
     shapes = tuple({0: axes.get(one, axes["users"])} for one in program.inputs)

@@ -101,8 +101,7 @@ def _add_odd_rows(
 def _own_scores(
     model: RecommenderModel, histories: Histories, user_index: NDArray[np.int64] | None
 ) -> Tensor:
-    """Return the model's scores [B, I] of known users by index, or of new users; `ABSENT` for items
-    of the history."""
+    """Return scores [B, I] of known users by index or of new users; history items are `ABSENT`."""
     tensors = to_device(histories, model.device)
     with scoring(model):
         if user_index is None:
@@ -113,8 +112,7 @@ def _own_scores(
 
 
 def _kinds(score_BI: Tensor, found_BK: Tensor, found_score_BK: Tensor) -> NDArray[np.int64]:
-    """Return the numbers of lists that are equal, that differ in near-ties only, and of all
-    others."""
+    """Return the numbers of lists that are equal, that differ in near-ties only, and others."""
     own = top_k(score_BI, found_BK.shape[1])
     own_BK = torch.where(own.score_BK == ABSENT, NO_ITEM, own.candidate_BK)
     candidate_BI = score_BI.masked_fill(score_BI == ABSENT, float("nan"))

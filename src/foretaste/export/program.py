@@ -28,8 +28,7 @@ class ListProgram(nn.Module):
     """
 
     def __init__(self, model: RecommenderModel, k: int) -> None:
-        """Take the model with its present weights; UnsupportedError if it has no plain
-        operations."""
+        """Take the model's present weights; UnsupportedError if it has no plain operations."""
         super().__init__()
         self.takes_users = model.scores_known_users_only
         self.num_users, self.num_items = model.num_users, model.num_items

@@ -43,8 +43,7 @@ class _RowsInRun:
         return cls(run, run.users.lookup(user_ids), run.items.lookup(dataset.items.ids()))
 
     def renumber(self, pairs: Histories) -> Histories:
-        """Return pairs of the dataset with the run's item indexes; unknown items get higher
-        indexes."""
+        """Return the dataset's pairs with the run's item indexes, unknown items above these."""
         num_own, num_here = len(self.run.items), len(self.item_row_I)
         number_I = np.where(self.item_row_I < 0, num_own + np.arange(num_here), self.item_row_I)
         return Histories.from_pairs(

@@ -93,8 +93,7 @@ def measure_run(run: Run, request: MeasureRequest, progress: Progress | None = N
 def measure_runs(
     runs: Sequence[Run], request: MeasureRequest, progress: Progress | None = None
 ) -> Iterator[MeasuredRun]:
-    """Measure one run after another; users and items are matched by id unless all runs were trained
-    on the dataset."""
+    """Measure runs in turn; match users and items by id unless all were trained on the dataset."""
     from foretaste.evaluation.evaluator import evaluate
     from foretaste.measure.another_dataset import match
     from foretaste.ops.device import computing_with
@@ -178,8 +177,7 @@ class Comparison:
     """The reason why there is nothing to compare on, and so no evaluation; otherwise empty."""
 
     def verdict(self, metric: str) -> Verdict:
-        """Return the verdict on the last run, compared with the first by a metric of held-out
-        items.
+        """Return the verdict on the last run, beside the first, by a metric of held-out items.
 
         Raises SettingError if two runs have no difference in it.
         """
@@ -320,8 +318,7 @@ def dataset_of_runs(runs: Sequence[Run], dataset: Dataset | Path | None) -> Data
 def side_by_side(
     runs: Sequence[Run], found: Sequence[Evaluation], nothing_left: str = ""
 ) -> Comparison:
-    """Return the comparison of runs from their evaluations; from none if there is
-    ``nothing_left``."""
+    """Return the comparison of evaluated runs; of no runs if there is ``nothing_left``."""
     labels = _labels(runs)
     evaluations = dict(zip(labels, found, strict=not nothing_left))
     return Comparison(

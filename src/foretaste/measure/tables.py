@@ -43,8 +43,7 @@ def shown_metrics(names: Sequence[str], protocol: str) -> tuple[str, ...]:
 
 
 def with_new_items(names: Sequence[str], evaluations: Iterable[Evaluation]) -> list[str]:
-    """Return the metrics, each recall followed by the share of lists with a new item if that share
-    was measured."""
+    """Return the metrics, each recall before the share of lists with a new item, if measured."""
     measured = {name for found in evaluations for name in found.metrics}
     shown = []
     for name in names:
@@ -125,8 +124,7 @@ class Tabular(ABC):
 
 
 def evaluation_grid(evaluation: Evaluation, lengths: Sequence[int] | None = None) -> Grid:
-    """Return a table of one evaluation: one row per kind of metric, one column per list length (by
-    default all)."""
+    """Return an evaluation's table: a row per kind of metric, a column per length (all if None)."""
     names = [parse_metric(name) for name in evaluation.metrics]
     shown = sorted({k for _, k in names if lengths is None or k in lengths})
     kinds = [kind for kind in METRICS if any(kind == found for found, _ in names)]

@@ -139,8 +139,7 @@ class Answers(list[Answer], ConvertibleAnswers):
 def make_answers(
     kind: Kind, ids: Sequence[Id | None] | None, top: TopItems, items: IdTable
 ) -> Answers:
-    """Return one answer per row of ``top`` and entry of ``ids``, with ids and titles of
-    ``items``."""
+    """Return an answer per row of ``top`` and ``ids``, with ids and titles of ``items``."""
     filled = top.filled()
     index = top.item_index[filled]
     item_ids, scores, titles = items.ids(index), top.score[filled].tolist(), items.titles(index)

@@ -152,8 +152,7 @@ class ItemColumns:
         return is_met
 
     def _by_deadline(self, condition: str) -> tuple[str, Document]:
-        """Return the type of a condition and its values by item_index; TimeoutError if that takes
-        long."""
+        """Return a condition's type and its values by item_index; TimeoutError if it takes long."""
         cursor = self._database.cursor()
         outcome: Future[tuple[str, Document]] = Future()
 
@@ -247,8 +246,7 @@ def _refuse(what: str) -> None:
 
 
 def _parse(cursor: duckdb.DuckDBPyConnection, condition: str) -> tuple[Any, Any]:
-    """Return the parse trees of a condition, and of the statement around it; nothing is bound or
-    run."""
+    """Return the parse trees of a condition and of its statement, neither bound nor run."""
     (text,) = cursor.execute("SELECT json_serialize_sql(?)", [_query(condition)]).fetchone()
     try:
         tree = json.loads(text, object_hook=_without_places)

@@ -122,8 +122,7 @@ def _csv_writer(path: Path, schema: pa.Schema) -> Iterator[WriteTable]:
 
 
 def csv_text(table: pa.Table, *, with_header: bool, spreadsheet_safe: bool = False) -> str:
-    """Return a table as the text of a `.csv` file; ``with_header`` adds the line of column
-    names."""
+    """Return a table as the text of a `.csv` file; ``with_header`` adds the column names."""
     if spreadsheet_safe:
         table = without_formulas(table)
     import pyarrow.csv as pa_csv

@@ -94,8 +94,7 @@ class AskedUsers:
 
     @classmethod
     def known(cls, users: IdTable, user_ids: Ids, unknown: Unknown) -> AskedUsers:
-        """Return users by their ids; with ``unknown`` ``error``, UnknownIdError for unknown
-        ones."""
+        """Return users by id; UnknownIdError for unknown users if ``unknown`` is ``error``."""
         validate("unknown", unknown, Unknown)
         ids = as_ids("user_ids", user_ids)
         if unknown == "error":
@@ -258,8 +257,7 @@ def _remarks(items: IdTable, ignored: Sequence[Id], has_others: bool) -> list[st
 
 
 def read_ids(path: Path | str, table: IdTable, config: PairsConfig | None = None) -> list[Id]:
-    """Return the ids in a file, in order, with repeats; ``table`` has the users or items of the
-    run.
+    """Return the ids in a file, in order, with repeats; ``table`` has the run's users or items.
 
     In ``.csv``, ``.tsv`` (also ``.gz``, ``.zst``) and ``.parquet`` files, and in the only table of
     a database (``sqlite:///shop.db``), the column is the one that ``config`` names, or one with a

@@ -44,8 +44,7 @@ class MaxPer:
     def best(
         self, score_BC: Tensor, k: int, item_index_C: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return scores and columns of the taken items, both [B, k], best first; empty places have
-        the score `ABSENT`.
+        """Return scores and columns of the best items, [B, k] each; empty places score `ABSENT`.
 
         Columns are items, or positions in ``item_index_C``. The lists are the same as if the whole
         ranking were walked, but only its beginning is sorted.

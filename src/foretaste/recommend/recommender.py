@@ -80,8 +80,7 @@ class Recommender:
         self._all_seen = seen
 
     def __getstate__(self) -> dict[str, object]:
-        """Return all attributes with the histories, so that a pickled recommender answers without
-        the run's files."""
+        """Return all attributes with the histories, so a pickle answers without the run's files."""
         return self.__dict__ | {
             name: rows() if callable(rows := getattr(self, name)) else rows
             for name in ("_all_histories", "_all_seen")
@@ -143,8 +142,7 @@ class Recommender:
         k: int = ListRequest.k,
         **options: Unpack[ListOptions],
     ) -> Answers:
-        """Return one answer per history, which is a list of item ids; the run need not know the
-        user.
+        """Return one answer per history, a list of item ids; the run need not know the user.
 
         The last item is the newest, for a model that uses the order; an item that comes twice has
         its last place. A mapping names the users, ``{"anna": [1, 5]}``, and the answers have these
@@ -247,8 +245,7 @@ class Recommender:
         return vectors[catalogue_index(self.items, self.model.num_items, item_ids, reason)]
 
     def index_vectors(self, item_ids: Ids | None = None) -> NDArray[np.float32]:
-        """Return vectors [items, D] of the given items, or of the catalogue in its order, for an
-        index.
+        """Return vectors [items, D] for an index: of the given items, or the catalogue in order.
 
         The inner product with a row of `query_vectors` is the score; a bias is a further column.
         Raises UnsupportedError if the model's scores are no inner products.
@@ -256,8 +253,7 @@ class Recommender:
         return self._select_items(self.model.index_vectors, item_ids)
 
     def query_vectors(self, user_ids: Ids | None = None) -> NDArray[np.float32]:
-        """Return vectors [users, D] to look up in an index of `index_vectors`: of these users, or
-        of all.
+        """Return vectors [users, D], of these or all users, to look up among `index_vectors`.
 
         A user whose history tells the model nothing has zeros; popularity order answers that user.
         Raises UnsupportedError as `index_vectors` does.
@@ -411,8 +407,7 @@ class Recommender:
 
     @cached_property
     def known_histories(self) -> Histories:
-        """The history of each user of the run, with catalogue items only. The last row is empty,
-        for all unknown users."""
+        """Each user's history, catalogue items only, and an empty last row for unknown users."""
         histories = self._all_histories
         if callable(histories):
             histories = histories()
@@ -420,16 +415,14 @@ class Recommender:
 
     @cached_property
     def _known_seen(self) -> Histories | None:
-        """The items that each user disliked by the run's data, as `known_histories`; None if the
-        data have no dislikes."""
+        """The disliked items of each user, like `known_histories`; None without dislikes."""
         seen = self._all_seen() if callable(self._all_seen) else self._all_seen
         if seen is None:
             return None
         return seen.within(self.model.num_items).padded(len(self.users) + 1)
 
     def _left_out(self, users: AskedUsers, histories: Histories) -> Histories | None:
-        """Return these histories with the items that the users disliked; None if they disliked
-        none."""
+        """Return these histories with the users' disliked items; None if there are none."""
         left_out, num_items = histories, self.model.num_items
         if self._known_seen is not None:
             left_out = left_out.union(self._known_seen.rows(users.user_index))

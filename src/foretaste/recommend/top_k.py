@@ -173,8 +173,7 @@ def list_reasons(
     notes: Sequence[str],
     missing: str,
 ) -> list[list[str]]:
-    """Return the reasons of each list of ``k`` out of ``size`` items; ``contents`` describes the
-    items.
+    """Return the reasons of each list of ``k`` out of ``size`` items, which ``contents`` names.
 
     ``notes`` are added to all lists. ``missing`` describes the items that are left out of lists.
     """
@@ -237,8 +236,7 @@ class UserRanker(_Ranker):
         return top
 
     def _score(self, state: UserState, left_out: HistoryTensors) -> Tensor:
-        """Return scores of the catalogue, or of the allowed items if these are few; `ABSENT` for
-        items that are left out."""
+        """Return scores of the catalogue or of few allowed items; `ABSENT` if left out."""
         item_index_C = self._item_index_C
         if item_index_C is None:
             score_BI = self.model.score_catalogue(state)

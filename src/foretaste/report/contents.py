@@ -185,8 +185,7 @@ def report_measured(
 
 
 def _combine(progress: Progress, num_rankings: int) -> Progress:
-    """Return the progress callback of one ranking; consecutive rankings add up to the progress of
-    all."""
+    """Return one ranking's progress callback; consecutive rankings add up to one progress."""
     num_over = 0
 
     def report_one(num_done: int, num_users: int) -> None:

@@ -71,6 +71,5 @@ def _inline(chart: alt.LayerChart, alternative: str) -> Markup:
 
 
 def _safe(value: object) -> object:
-    """Return a value for a page; unsafe characters in text, such as in names and titles, are
-    escaped."""
+    """Return a value for a page; unsafe characters in text, such as titles, are escaped."""
     return printable(value) if type(value) is str else value

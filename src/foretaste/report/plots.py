@@ -100,8 +100,7 @@ def dots(
 def lines(
     x_title: str, title: str, rows: Sequence[Row], labels: Sequence[str], *, is_log: bool = False
 ) -> alt.LayerChart:
-    """Return a plot with one line per run through its values at each ``x``, with intervals if
-    given."""
+    """Return a plot of one line per run through its values at ``x``, with intervals if given."""
     values = sorted({row["x"] for row in rows})
     axis = alt.Axis(values=values, format="d") if is_log else alt.Axis(tickMinStep=1)
     scale = alt.Scale(type="log" if is_log else "linear", zero=False, nice=False)

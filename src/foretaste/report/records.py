@@ -103,8 +103,7 @@ def origin(runs: Mapping[str, Run]) -> Section:
 
 
 def _facts(heading: str, by_run: Mapping[str, Mapping[str, str]]) -> tuple[Table, ...]:
-    """Return a table of the facts that differ between runs, one column per run, and one of the
-    others."""
+    """Return a table of the facts that differ, one column per run, and a table of the others."""
     differing, same = [], []
     for name in dict.fromkeys(name for found in by_run.values() for name in found):
         shown = [found.get(name) for found in by_run.values()]
@@ -122,8 +121,7 @@ def _facts(heading: str, by_run: Mapping[str, Mapping[str, str]]) -> tuple[Table
 
 
 def seconds(run: Run) -> dict[str, float]:
-    """Return the seconds of a training by `TIME_PARTS`; of an unfinished one its epochs' seconds so
-    far.
+    """Return a training's seconds by `TIME_PARTS`; if unfinished, its epochs' seconds so far.
 
     ``other`` is absent for an unfinished training, and for one that was interrupted.
     """

@@ -223,8 +223,7 @@ def read_run_config(path: Path) -> RunConfig:
 
 
 def read_settings(kind: type[Settings], values: Mapping[str, Any], path: Path) -> Settings:
-    """Return settings of class ``kind``, from the entries of ``values`` with the names of its
-    fields.
+    """Return settings of class ``kind``; its fields take the entries of ``values`` by name.
 
     RunError with ``path``, the file of the values, if they do not fit the class.
     """

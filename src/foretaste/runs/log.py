@@ -93,8 +93,7 @@ def is_first_line(line: str) -> bool:
 
 
 def line_of(event: str, **values: Any) -> str:
-    """Return the line of an event with the present time; numbers that are not finite become
-    null."""
+    """Return the line of an event with the present time; non-finite numbers become null."""
     undeclared = values.keys() - UNITS.keys()
     assert not undeclared, f"declare in UNITS first: {sorted(undeclared)}"
     time = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -182,8 +181,7 @@ class MetricsLog:
             return os.fstat(file.fileno()).st_size
 
     def lines(self) -> list[str]:
-        """Return all lines; the first declares names and units. RunError for a line that is no
-        event."""
+        """Return all lines, the first with names and units; RunError if a line is no event."""
         return [line for line, _ in self._read()]
 
     def lines_until(self, num_bytes: int) -> list[str]:
@@ -251,8 +249,7 @@ def _sha256(lines: Iterable[str]) -> str:
 
 
 def history_of(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the epochs of a training in order, each a dict of its numbers and of its
-    evaluation's."""
+    """Return a training's epochs in order: the numbers of each, with its evaluation's numbers."""
     epochs: dict[int | None, dict[str, Any]] = {}
     for event in events:
         if event["event"] == "epoch":
@@ -272,8 +269,7 @@ def summary_of(events: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def final_evaluation(events: Sequence[dict[str, Any]]) -> Evaluation | None:
-    """Return the evaluation of a finished training's best weights, on the test part if there is
-    one."""
+    """Return a finished training's evaluation of the best weights, on the test part if any."""
     from foretaste.evaluation.result import Evaluation
 
     summary = summary_of(events)

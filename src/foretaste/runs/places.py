@@ -54,8 +54,7 @@ def has_tensorflow(path: Path) -> bool:
 
 
 def check_is_new(path: Path) -> None:
-    """Raise RunError if ``path`` exists and is no empty directory, is the working directory, or is
-    no UTF-8 text."""
+    """Raise RunError if ``path`` is taken, the working directory, or no UTF-8 text."""
     if not is_name_text(path):
         raise RunError(f"{path} cannot be written: its name is not UTF-8 text; name another")
     if has_tensorflow(path):
@@ -143,8 +142,7 @@ def place_to_train(path: Path, *, overwrite: bool) -> Path:
 
 
 def _asked_name(path: Path) -> str | None:
-    """Return the name that the run at ``path`` was asked for; None if it has none, or there is no
-    run."""
+    """Return the name asked for the run at ``path``; None without a name or without a run."""
     with suppress(RunError):
         asked = read_run_config(path / CONFIG).request.get("beside", {}).get("run")
         return asked and Path(asked).name
@@ -305,8 +303,7 @@ class ListedRun:
 
 
 def list_runs(folder: Path | str) -> list[ListedRun]:
-    """Return the runs in a folder, oldest first and unreadable last; for a run's own directory,
-    that run.
+    """Return a folder's runs, oldest first and unreadable last, or the run in the folder itself.
 
     Raises RunError if there is no such folder.
     """
@@ -351,8 +348,7 @@ def _describe_run(path: Path) -> ListedRun:
 
 
 def _results(config: RunConfig, *events: dict[str, Any]) -> dict[str, Any]:
-    """Return the numbers of a finished training, whose log ends with the test part and the
-    summary."""
+    """Return the numbers of a finished training: its log ends with test part and summary."""
     summary, evaluation = events[-1], events[0].get("evaluation")
     metric = summary.get("select_by") or default_metric(config.dataset.protocol)
     test = None

@@ -140,8 +140,7 @@ class Run:
 
     @classmethod
     def unfinished(cls, path: Path) -> Run | None:
-        """Return the run at ``path`` if its training is not finished; None if it is, or is no
-        run."""
+        """Return the run at ``path`` if its training is unfinished; None if it is no such run."""
         with suppress(RunError):
             run = cls.open(path)
             return None if run.is_finished else run
@@ -149,8 +148,7 @@ class Run:
 
     @classmethod
     def next(cls, place: Path) -> Run | None:
-        """Return the run in ``NAME.next`` that is to replace the one at ``place``; None without
-        one."""
+        """Return the run in ``NAME.next`` to replace the one at ``place``; None without one."""
         with suppress(RunError):
             run = cls.open(next_to(place))
             if run.place != place:
@@ -163,15 +161,13 @@ class Run:
 
     @classmethod
     def to_resume(cls, path: Path | str) -> Run:
-        """Return the run for `resume`: the one that is to replace the run at ``path``, else that
-        run."""
+        """Return the run for `resume`: the replacement of the run at ``path``, else that run."""
         path = named_path(validate("run", path, Path))
         return cls.next(path) or cls.open(path)
 
     @property
     def place(self) -> Path:
-        """The final directory of the run: ``NAME`` for a run that is trained in ``NAME.next`` to
-        replace the run at ``NAME``."""
+        """The run's final directory: ``NAME`` even while it is trained in ``NAME.next``."""
         beside, here = self.config.request.get("beside", {}), named_path(self.path)
         if beside.get("overwrite") and (name := Path(beside.get("run") or "").name):
             place = here.with_name(name)
@@ -195,8 +191,7 @@ class Run:
 
     @property
     def histories(self) -> Histories:
-        """All interactions of the dataset, one row per entry of ``users``, with positions if the
-        model uses the order."""
+        """All interactions: a row per entry of ``users``, with positions if the model uses them."""
         return self._histories[0]
 
     @cached_property
@@ -309,8 +304,7 @@ class Run:
         save_tensors(self.path / WEIGHTS, state_dict, self._of_weights, {"epoch": epoch})
 
     def load_weights(self) -> dict[str, Tensor]:
-        """Return the best weights, on the CPU; RunError if they are absent, torn or of another
-        run."""
+        """Return the best weights, on the CPU; RunError if absent, torn or of another run."""
         return self.open_weights().tensors
 
     def open_weights(self, rows_of: RowsOf | None = None) -> SavedTensors:
@@ -337,8 +331,7 @@ class Run:
 
     @contextmanager
     def in_training(self) -> Iterator[None]:
-        """Lock the run, and the one that it replaces, against other trainings, and remove leftovers
-        of a killed one.
+        """Lock the run, and the run it replaces, for training; remove a killed run's leftovers.
 
         Raises RunError if another process trains either.
         """
@@ -375,8 +368,7 @@ class Run:
         self.log.cut(self.log.lines_until(saved.note["log_bytes"]), "resume", **resumed)
 
     def save_state(self, tensors: Mapping[str, Tensor], position: Mapping[str, Any]) -> None:
-        """Replace the saved training state atomically; its note has the present length of the
-        log."""
+        """Replace the saved training state atomically; its note has the log's present length."""
         # Later lines of the log are cut at a resume and written again.
         note = {"log_bytes": self.log.flush(), "position": dict(position)}
         save_tensors(self.path / STATE, tensors, self._of_state, note)
@@ -415,8 +407,7 @@ class Run:
             raise self._changed(name)
 
     def _content(self, name: str) -> pa.Buffer:
-        """Return the bytes of a file that was written with the run, checked again: the run may have
-        been opened long ago."""
+        """Return a file of the run, checked again: the run may have been opened long ago."""
         with reading(self.path / name), open_regular(self.path / name) as file:
             content = read_buffer(file)
         if hashlib.sha256(content).hexdigest() != self.config.files[name].sha256:

@@ -27,8 +27,7 @@ from foretaste.runs.run import Run, missing_run_error
 
 
 def verify(path: Path | str) -> list[str]:
-    """Return the problems of a dataset or run, each with the path of its file; empty if there are
-    none.
+    """Return the problems of a dataset or run, each with its file's path; empty without any.
 
     A dataset has its manifest and the sha256 of every listed file checked. A run has these
     checked: the config's digest, version and fields; the bytes of ids and histories, and that no id

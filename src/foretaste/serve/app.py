@@ -198,8 +198,7 @@ class Service:
         return _response({"withdrawn": num_withdrawn, "not_kept": len(ids) - num_by_id})
 
     def _writable_events(self) -> EventStore:
-        """Return the store of events; ServiceError without --events, or if too many wait to be
-        written."""
+        """Return the store of events; ServiceError without --events, or if too many are waiting."""
         store = self.event_store
         if store is None:
             raise ServiceError(404, "no_events", "no events are kept here: start with --events")

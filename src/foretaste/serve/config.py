@@ -88,8 +88,7 @@ class ServeConfig:
                 )
 
     def token(self) -> bytes | None:
-        """Return the token of ``token_file``; SettingError if the file has no token of enough
-        length."""
+        """Return the token in ``token_file``; SettingError if the file has no long enough token."""
         if self.token_file is None:
             return None
         try:

@@ -124,8 +124,7 @@ _Found = TypeVar("_Found")
 
 
 class Event(NamedTuple):
-    """One interaction. ``event_id`` is the caller's id, and is stored once. A withdrawn event has
-    no user."""
+    """An interaction: ``event_id`` is the caller's, stored once. Withdrawn events have no user."""
 
     event_id: str
     user_id: str | None
@@ -280,8 +279,7 @@ class EventStore:
         return waiting.num_done
 
     def withdraw(self, event_ids: Sequence[str]) -> Future[int]:
-        """Remove events but for their ids; the future number of removed ones is set once that is on
-        the disk.
+        """Remove events except their ids; return how many, a future set once that is on the disk.
 
         An event that comes after its withdrawal is not stored.
         """
@@ -322,8 +320,7 @@ class EventStore:
         return _retry(read)
 
     def _write(self) -> None:
-        """Write the waiting requests until None comes: new events in one transaction, then
-        withdrawals in another."""
+        """Write waiting requests until None: new events in a transaction, then withdrawals."""
         while (first := self._queue.get()) is not None:
             # One transaction has all that waits, because each commit waits for the disk.
             group: list[_Waiting | None] = [first]
@@ -383,8 +380,7 @@ class EventStore:
             request.num_done.set_exception(error)
 
     def _in_transaction(self, write: Callable[[Connection], _Found]) -> _Found:
-        """Return what ``write`` returns, once its transaction is on the disk; ServiceError if it
-        fails."""
+        """Return what ``write`` returns, once it is on the disk; ServiceError if it fails."""
 
         def write_all() -> _Found:
             self.check_file()

@@ -99,8 +99,7 @@ class Guard:
         return response
 
     def _is_ours(self, host: str) -> bool:
-        """Return True for an IP address, which no other site can give as its name, and for allowed
-        names."""
+        """Return whether a host is allowed or an IP address, which no site takes as its name."""
         if self._names is None:
             return True
         found = _HOST.fullmatch(host.lower())

@@ -231,8 +231,7 @@ class ServedModel:
         return responses
 
     def items(self, queries: Sequence[SearchQuery]) -> list[bytes]:
-        """Return the response to each query: items whose id or title contains its text, ignoring
-        case."""
+        """Return the response to each query: items with the text in id or title, case aside."""
         order, texts = self.items_by_popularity, self.searched_texts
         return [
             self._response(items=self._titled(order[_has_text(texts, query)[order]][: query.k]))
@@ -266,8 +265,7 @@ class ServedModel:
         return responses
 
     def _in_order(self, kept: Histories, added: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the catalogue items of one history and those added behind it, as they are
-        shown."""
+        """Return the catalogue items of a history and those added behind it, as shown."""
         if kept.position is None:
             order = self.items_by_popularity
             return order[np.isin(order, [*kept.item_index, *added])]

@@ -72,8 +72,7 @@ class ModelStore:
         return models[name]
 
     def _files(self) -> Sequence[object]:
-        """Return the states of the files of rules and items: inode, size and time; None for a
-        missing file."""
+        """Return inode, size and time of the files of rules and items; None if missing."""
         states: list[object] = []
         for path in (self._rules_file, self._items):
             if path is not None:

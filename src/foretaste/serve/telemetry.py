@@ -164,8 +164,7 @@ class Telemetry:
 
 
 def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return the id in a request's headers, or a new one if there is none or it has odd
-    characters."""
+    """Return the id in a request's headers, or a new one if it is missing or has odd characters."""
     for name, value in headers:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return value

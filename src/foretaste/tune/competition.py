@@ -281,8 +281,7 @@ def _is_slow(model: str) -> bool:
 
 
 def _failed_entry(model: str, error: Exception) -> Entry:
-    """Return the entry of a model that failed by its own fault; other errors, such as a full disk,
-    are raised."""
+    """Return the entry of a model that failed by its own fault; raise other errors."""
     is_own = isinstance(error, TrainingError | UnsupportedError | SettingError)
     if not is_own and not was_refused(error):
         raise error

@@ -76,8 +76,7 @@ def _check_same(path: Path, asked: Mapping[str, Any]) -> None:
 
 
 def finished_run(request: TrainRequest, callback: Callback | None) -> Run:
-    """Return the run of a request, trained to its end; an unfinished run at its place is
-    resumed."""
+    """Return a request's run, trained to its end; resume an unfinished run at its place."""
     assert request.run is not None
     run = Run.open(request.run) if (request.run / CONFIG).exists() else None
     if run is None or not run.is_finished:

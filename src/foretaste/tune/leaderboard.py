@@ -76,8 +76,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Leaderboard(Tabular):
-    """Models trained and measured on one dataset, best first; then models that failed, and the
-    blend."""
+    """Models trained and measured on one dataset: best first, then failed ones, and the blend."""
 
     path: Path
     """Directory of all runs and of the table."""
@@ -127,8 +126,7 @@ class Leaderboard(Tabular):
         }
 
     def grid(self) -> Grid:
-        """Return the table: metrics with intervals, difference to the best, time, speed and
-        memory."""
+        """Return the table: metrics with intervals, difference to the best, time, speed, memory."""
         headings = (*self.metrics, f"{self.select_by} to best", "training", "users/s", "memory")
         clear = self.clear()
         rows = [(entry.model, self._cells(entry, clear)) for entry in self.entries]
@@ -176,8 +174,7 @@ class Leaderboard(Tabular):
         ]
 
     def _flattery(self) -> list[str]:
-        """Return a note on models whose epochs were chosen on the test part; empty if there are
-        none."""
+        """Return a note on models whose epochs the test part chose; empty without any."""
         named = ", ".join(one.model for one in self.entries if one.epoch_of_test)
         if not named:
             return []

@@ -93,8 +93,7 @@ class Study:
         return [one for one in self._complete_trials() if one.state.is_finished()]
 
     def _complete_trials(self) -> list[FrozenTrial]:
-        """Return the trials with all settings; a killed process may leave one with a part of
-        them."""
+        """Return the trials with all settings; a killed process may leave a partial one."""
         trials = self._study.get_trials(deepcopy=False)
         return [one for one in trials if one.params.keys() == self._space.keys()]
 

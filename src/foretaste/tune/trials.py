@@ -53,8 +53,7 @@ class Search(Tabular):
         return shlex.join(["foretaste", "train", self.model, str(self.dataset), *words])
 
     def grid(self) -> Grid:
-        """Return a table with one row per trial, and columns for the searched settings and the
-        metric."""
+        """Return a table: a row per trial, with columns for searched settings and the metric."""
         names = self._names()
         rows = [
             (str(one.number), (*(_cell(one.settings.get(name)) for name in names), *_end(one)))
