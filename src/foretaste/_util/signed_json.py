@@ -25,8 +25,7 @@ def signed_text(document: Mapping[str, Json], *, indent: int | None = None) -> s
 
 
 def check_signed(text: str) -> str:
-    """Return the digest at the end of ``text``; ValueError if ``text`` differs in any character
-    from the text of `signed_text`."""
+    """Return the digest at the end of ``text``; ValueError if ``text`` was changed since."""
     ending = _ENDING.search(text)
     if ending is None or ending[1] != _sha256(text[: ending.start()]):
         raise ValueError(f'its text does not match its "{SHA256}"')

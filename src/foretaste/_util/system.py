@@ -138,8 +138,7 @@ def free_bytes() -> int:
 
 
 def _address_space_left() -> int:
-    """Return the bytes of address space that this process may still map (``ulimit -v``);
-    ``sys.maxsize`` without a limit."""
+    """Return the bytes still mappable (``ulimit -v``); ``sys.maxsize`` without a limit."""
     statm = Path("/proc/self/statm")
     if not statm.is_file():
         return sys.maxsize

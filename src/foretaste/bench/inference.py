@@ -133,8 +133,7 @@ def inference_cases(
 
 
 def record_calls(session: Session, options: InferenceBench, case: Case) -> None:
-    """Measure the calls of a case, with one row per call; ranks measure at the same time, and
-    their throughputs are added up."""
+    """Measure a case, one row per call; ranks measure at once, and their throughputs add up."""
     ranks, about, rate = session.ranks, case.case, f"{case.unit}_per_s"
     ranks.barrier()
     for call, numbers in measure_calls(session, options, case).items():

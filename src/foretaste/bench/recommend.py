@@ -67,8 +67,7 @@ def random_histories(shape: GenerateConfig, length: int, seed: int) -> Histories
 def recommend_cases(
     session: Session, model: NeuralModel, histories: Histories, options: RecommendBench
 ) -> Iterator[Case]:
-    """Yield one case per batch size: with ids of known users for NeuMF, then with histories for
-    both models."""
+    """Yield a case per batch size: ids of known users for NeuMF, then histories for both models."""
     sizes = options.batch_sizes or _BATCH_SIZES
     users = IdTable.from_ids("user", range(histories.num_users))
     items = IdTable.from_ids("item", range(histories.num_items))

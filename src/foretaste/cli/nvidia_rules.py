@@ -232,8 +232,7 @@ def dataset_in(line: Line, directory: str) -> str:
 
 
 def split_as_theirs(line: Line) -> None:
-    """Prepare raw data with the protocol and the filters of a model's script; the three files of
-    the NCF paper are split already."""
+    """Prepare raw data as a model's script does; the NCF paper's three files are split already."""
     from foretaste.data.preparation.inputs import as_given_split
 
     if as_given_split(line.named_place()) is None and (
@@ -289,9 +288,9 @@ def replace_as_theirs(line: Line) -> None:
 
 
 def _only_dataset(roots: Sequence[Path], model: str, missing: str) -> str:
-    """Return the only dataset in the first of these folders with any, or the only one there with
-    the protocol of the model's script.
+    """Return the only dataset of the first of these folders with any.
 
+    If a folder has several, the only one with the protocol of the model's script counts.
     SettingError, with the text ``missing``, if there is no such dataset, or several.
     """
     root, found = next(

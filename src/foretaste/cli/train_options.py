@@ -201,8 +201,7 @@ def in_groups(config: type[Any], takes: Callable[[str], bool] = lambda _: True) 
 
 
 def shown_as(config: type[Any], parameters: Mapping[str, Parameter]) -> type[Any]:
-    """Return a subclass of a config with ``parameters`` for some of its options; numbers that may
-    be auto are shown as INT|auto."""
+    """Return a config's subclass with ``parameters``; numbers that may be auto are INT|auto."""
     hints, plain = get_type_hints(config, include_extras=True), get_type_hints(config)
     annotations = {
         item.name: Annotated[

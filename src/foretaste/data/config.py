@@ -458,8 +458,7 @@ _NOT_REPEATED = {
 
 
 def settings_to_repeat(content: Mapping[str, Any]) -> Document:
-    """Return the settings that a later preparation repeats, from ``content`` or its JSON: all that
-    differ from the defaults, except the split and the types of ids."""
+    """Return settings to repeat: all but the defaults, the split and the types of ids."""
     settings = {
         name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
     }

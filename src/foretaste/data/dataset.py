@@ -175,11 +175,11 @@ class Dataset:
         return weight / np.float32(mean)
 
     def user_bounds(self, num_parts: int) -> list[int]:
-        """Return bounds of contiguous parts with about equal numbers of interactions: the first
-        training user of each part, then the number of training users: [num_parts + 1].
+        """Return bounds of contiguous parts with about equal numbers of interactions.
 
-        Part ``r`` begins with the user of row ``N * r // num_parts`` of all ``N`` rows. A part may
-        be empty. At most one row group is read for each part.
+        The bounds are the first training user of each part, then the number of training users:
+        [num_parts + 1]. Part ``r`` begins with the user of row ``N * r // num_parts`` of all ``N``
+        rows. A part may be empty. At most one row group is read for each part.
         """
         # Interactions are counted, not users: in skewed data, equal numbers of users are unequal
         # work.
@@ -240,11 +240,12 @@ class Dataset:
         return bool(self._target_files(split))
 
     def heldout(self, split: Split, users: range | None = None, *, order: bool = False) -> HeldOut:
-        """Return the users and held-out items of one split; DatasetError if the split does not
-        exist, NothingLeftError if protocol unseen found nothing to hold out.
+        """Return the users and held-out items of one split.
 
-        With ``order`` the histories have positions, if the data have an order. With ``users``, only
-        the training interactions of these users are read. Other users then have no training items.
+        Raises DatasetError if the split does not exist, NothingLeftError if protocol unseen found
+        nothing to hold out. With ``order`` the histories have positions, if the data have an order.
+        With ``users``, only the training interactions of these users are read. Other users then
+        have no training items.
         """
         if not self.has_split(split):
             if split == "test" and self.manifest.protocol == UNSEEN:

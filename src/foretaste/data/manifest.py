@@ -181,8 +181,7 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Content digest of the whole dataset except the pairs that are only seen. Equal data have
-        equal digests, from any engine."""
+        """Content digest without pairs that are only seen: equal for equal data, in any engine."""
         others = {SEEN_FILE, *(self.train_files if self.train_digest else ())}
         digests = {
             name: part.content_digest for name, part in self.parts.items() if name not in others

@@ -168,8 +168,7 @@ def _unpacked_folders(named: NamedSet, *places: Path) -> list[Path]:
 
 
 def _unpack(named: NamedSet, source_dir: Path | None, progress: Progress) -> Path:
-    """Return the folder of the files in the cache. The files are unpacked first from an archive,
-    which is in the cache, in ``source_dir`` or downloaded."""
+    """Return the folder of the files in the cache, unpacked from a local or downloaded archive."""
     if source_dir is not None and not (source_dir / named.archive).is_file():
         raise InputError(
             f"{source_dir}: has neither {named.archive} nor {named.interactions}; put one of them "

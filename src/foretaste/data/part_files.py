@@ -1,5 +1,4 @@
-"""Reader of a dataset's files, which checks each file against the manifest. It can read the
-training pairs of some users alone."""
+"""Reader of a dataset's files, checked against the manifest; can read some users' pairs alone."""
 
 from __future__ import annotations
 

@@ -79,8 +79,7 @@ _TYPE_IN_NAME = re.compile(r":(token|float)(_seq)?$")
 def find_spelling(
     columns: Sequence[str], role: str, where: str, advice: str | None = None
 ) -> str | None:
-    """Return the column with the best spelling of ``role``, or None; InputError, with ``advice``,
-    if two columns are equally good."""
+    """Return the best spelling of ``role``, or None; InputError with ``advice`` if two tie."""
     for spelling in SPELLINGS[role]:
         matches = [column for column in columns if plain(column) == spelling]
         if len(matches) > 1:

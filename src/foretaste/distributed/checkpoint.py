@@ -76,8 +76,7 @@ def gather_rows(ranks: Ranks, tensors: Mapping[str, Tensor], rows_of: RowsOf) ->
 
 
 def read_alike(ranks: Ranks, path: Path, read: Callable[[], SavedTensors]) -> SavedTensors:
-    """Return the tensors that each rank reads of a file; RunError on every rank if the file was
-    replaced while they read."""
+    """Return what each rank reads of a file; RunError on all if it was replaced meanwhile."""
     found: list[SavedTensors] = []
 
     def digest() -> str:

@@ -181,8 +181,7 @@ def validation_rows(heldout: HeldOut, limit: int = 10_000) -> NDArray[np.int64]:
 
 
 def new_targets(heldout: HeldOut) -> HeldOut:
-    """Return the same users with those targets that training never saw; DatasetError if a list can
-    have none of these."""
+    """Return the users with targets new to training; DatasetError if a list can have none."""
     found = replace(heldout, target=heldout.new_targets)
     if not found.target.within(heldout.num_items).num_interactions:
         raise no_new_targets(heldout.split)
@@ -305,8 +304,7 @@ class Ranking:
         )
 
     def new_items(self) -> dict[str, NDArray[np.float64]]:
-        """Return for each metric a 1 for each user whose list has an item that training never saw;
-        empty if the catalogue has no such items."""
+        """Return a 1 per metric and user if the list has a new item; empty if no item is new."""
         lengths = self._lengths if self._heldout.has_new_items else ()
         first_U = self.first_new_U.cpu().numpy()
         return {metric_name("new_items", k): (first_U < k).astype(np.float64) for k in lengths}
@@ -445,8 +443,7 @@ class Ranking:
 
 
 def pad(histories: HistoryTensors) -> tuple[Tensor, Tensor]:
-    """Return items as int64 [B, T], T the longest row, item 0 behind short rows; and which are
-    real."""
+    """Return items, int64 [B, T], T the longest row, 0 behind short rows; and which are real."""
     length_B = histories.lengths()
     longest = int(length_B.max()) if len(histories) else 0  # sync
     is_item_BT = torch.arange(longest, device=histories.device) < length_B[:, None]

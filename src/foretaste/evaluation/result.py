@@ -1,5 +1,4 @@
-"""Results of evaluations: metrics with 95 % intervals over users, the conditions they were measured
-under, and paired differences of two."""
+"""Results of evaluations: metrics with 95 % intervals, conditions, and paired differences."""
 
 from __future__ import annotations
 

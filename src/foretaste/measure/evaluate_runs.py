@@ -192,12 +192,12 @@ class Comparison:
         return judge(metric, first.per_user[metric], last.per_user[metric], has_seed=has_seed)
 
     def check_not_worse(self, metric: str) -> str:
-        """Raise WorseError if the last run is clearly worse than the first by a metric of held-out
-        items: if the 95 % interval of their difference is below 0, and for models that are trained
-        by steps below the difference that another seed brings.
+        """Raise WorseError if the last run is clearly worse than the first by a metric.
 
-        Returns a sentence with the verdict. Raises SettingError if two runs have no difference in
-        the metric.
+        The metric is of held-out items. Clearly worse means that the 95 % interval of their
+        difference is below 0, and for models that are trained by steps below the difference that
+        another seed brings. Returns a sentence with the verdict. Raises SettingError if two runs
+        have no difference in the metric.
         """
         if self.nothing_left:
             return f"nothing new to compare on: {self.nothing_left}"

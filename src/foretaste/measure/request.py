@@ -42,8 +42,7 @@ class MeasureRequest:
 
     @classmethod
     def of(cls, verb: str, **given: Any) -> MeasureRequest:
-        """Return the request of the keywords of ``verb``; settings of the evaluation override the
-        settings of a given ``config``.
+        """Return the request of ``verb``'s keywords; evaluation settings override ``config``.
 
         SettingError for a keyword that ``verb`` does not have, and for a value that does not fit.
         """

@@ -144,8 +144,7 @@ def comparison_grid(evaluations: Mapping[str, Evaluation], names: Sequence[str])
 def difference_grid(
     numbers: Mapping[str, Mapping[str, Metric | Difference]], names: Sequence[str]
 ) -> Grid:
-    """Return a table of metrics or paired differences by label and name; a star marks differences
-    whose interval leaves out zero."""
+    """Return metrics or paired differences by label and name; a star marks intervals without 0."""
     rows = [
         (label, tuple(metric_cell(found.get(name)) for name in names))
         for label, found in numbers.items()

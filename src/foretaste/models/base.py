@@ -212,15 +212,13 @@ class RecommenderModel(nn.Module, ABC):
         return histories.lengths() > 0
 
     def known_items(self) -> Tensor:
-        """Return True for items [I] that tell the model something: it `knows` any history with such
-        an item."""
+        """Return whether each item [I] tells the model anything: it `knows` histories with one."""
         item_I = torch.arange(self.num_items, dtype=torch.int32, device=self.device)
         offsets = torch.arange(self.num_items + 1, device=self.device)
         return self.knows(HistoryTensors(offsets, item_I, self.num_items))
 
     def history_weights(self, histories: HistoryTensors) -> Tensor | None:
-        """Return the weight [N] of each item of the histories in the scores, or None if each is
-        1."""
+        """Return the weight [N] of each item of the histories in the scores; None if all are 1."""
         return None
 
     def optimize_for_small_batches(self) -> None:
@@ -290,8 +288,7 @@ class IterativeModel(RecommenderModel):
     @classmethod
     @abstractmethod
     def auto_settings(cls, size: TrainingSize, config: Any) -> dict[str, Setting]:
-        """Return values of those training settings that may be ``auto``, for data of a size and a
-        `resolved` config."""
+        """Return values for ``auto`` training settings, for a size and a `resolved` config."""
 
     @abstractmethod
     def make_batches(
@@ -323,11 +320,10 @@ class IterativeModel(RecommenderModel):
     def choose_fold_in(
         self, value: Callable[[], float], best: float
     ) -> tuple[dict[str, Setting], float]:
-        """Take the fold-in settings that are best for new users; returns the settings by name, none
-        if there is nothing to choose, and the metric with them.
+        """Take the fold-in settings that are best for new users; return them and the metric.
 
-        ``value`` computes the metric that chooses, for the current model. ``best`` is its value in
-        training.
+        Returns the settings by name, none if there is nothing to choose. ``value`` computes the
+        metric that chooses, for the current model. ``best`` is its value in training.
         """
         return {}, best
 

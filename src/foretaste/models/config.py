@@ -108,8 +108,7 @@ class ModelConfig:
         return {}
 
     def resolved(self, num_items: int, items_per_user: float = 0.0) -> Self:
-        """Return the same settings, with a value for every ``auto`` that depends on the number of
-        items or on the mean number of items of a user."""
+        """Return the settings with a value for each ``auto`` that depends on either argument."""
         return self
 
     def _by_rule(self, rule: Mapping[str, Setting]) -> Self:
@@ -122,8 +121,7 @@ class ModelConfig:
         return self
 
     def num_listed(self, num_items: int, num_listed_items: int) -> int:
-        """Return items that a model of these settings lists: the items of the training, or with
-        features all items that a dataset lists."""
+        """Return the number of items listed: training's or, with features, all of the dataset's."""
         return num_listed_items if self.uses_features else num_items
 
     def candidates(self) -> Candidates:

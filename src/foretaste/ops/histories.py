@@ -116,8 +116,7 @@ class HistoryTensors:
         return replace(self._where(self.item_index < num_items), num_items=num_items)
 
     def newest(self, num_items: int) -> HistoryTensors:
-        """Return these rows with at most their newest ``num_items`` items; without an order as many
-        by a hash of the items."""
+        """Return rows of their newest ``num_items`` items; without an order, a hash chooses."""
         if not len(self) or self.lengths().max() <= num_items:
             return self
         ordered = self

@@ -188,8 +188,7 @@ def _solve_by_items(
 def _solve_by_width(
     vector_ND: Tensor, index_cl: Tensor, length_c: Tensor, diagonal_cD: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Solve as `_solve_by_items` does, by a system of the width; a row's items are gathered piece
-    by piece."""
+    """Solve as `_solve_by_items`, by a system of the width; gather a row's items piece by piece."""
     width = vector_ND.shape[1]
     system_cDD: Tensor | None = None
     sum_cD = vector_ND.new_zeros(len(index_cl), width)

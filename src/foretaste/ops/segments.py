@@ -93,8 +93,7 @@ def _by_counting(index_S: Tensor, num_segments: int) -> tuple[Tensor, Tensor]:
 
 
 def _by_searching(index_S: Tensor, num_segments: int) -> tuple[Tensor, Tensor]:
-    """Return what `_by_counting` returns, without waiting for a device; rows of no segment come
-    last in the order."""
+    """Return what `_by_counting` returns, without a wait; rows of no segment are last in order."""
     sorted_S, order_S = torch.sort(index_S, stable=True)
     bounds = torch.arange(num_segments + 1, device=index_S.device).to(index_S.dtype)
     # Not `bincount`, which reads the largest index from the device to size its result.

@@ -220,10 +220,10 @@ def known_items(
     num_items: int,
     has_others: Sequence[bool] | NDArray[np.bool_],
 ) -> tuple[Histories, list[list[str]]]:
-    """Return histories with catalogue items (the first ``num_items``) only, in the given order, and
-    remarks on the items of each history that were left out.
+    """Return the given histories' catalogue items, in order, and remarks on the items left out.
 
-    ``has_others`` is True for rows whose user has other known items.
+    The catalogue is the first ``num_items`` of ``items``. ``has_others`` is True for rows whose
+    user has other known items.
     """
     lengths = np.array([len(ids) for ids in given], dtype=np.int64)
     row_index = np.repeat(np.arange(len(given)), lengths)

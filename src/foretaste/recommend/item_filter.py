@@ -59,10 +59,10 @@ class ItemFilter:
         condition: Condition | None = None,
         max_per: MaxPer | None = None,
     ) -> ItemFilter:
-        """Return the catalogue (the first ``num_items`` of ``items``), restricted to the candidates
-        of a request that meet the ``condition``, without what the request excludes.
+        """Return the catalogue restricted to a request's candidates, ``condition`` and exclusions.
 
-        Ids that are not in the catalogue are ignored, with a note.
+        The catalogue is the first ``num_items`` of ``items``. Ids that are not in the catalogue are
+        ignored, with a note.
         """
         # This is no error: a list of items in stock naturally has items that are newer than the
         # model.

@@ -115,8 +115,7 @@ def _seen(users: UserHistories, rows: tuple[int, int]) -> str:
 def _nearest(
     model: RecommenderModel, histories: Histories, row: int, top: TopItems, remarks: list[str]
 ) -> TopItems | None:
-    """Return the items of one history nearest to each item of one list. If there are none, the
-    reason is added to ``remarks``."""
+    """Return the items nearest to each item of a list; if there are none, add to ``remarks``."""
     history = histories[row : row + 1]
     if not top.num_known[0]:
         return None

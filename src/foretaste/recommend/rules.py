@@ -37,9 +37,9 @@ class ItemRules:
         conditions: Mapping[str, str] | None = None,
         described: pa.Table | None = None,
     ) -> None:
-        """``conditions`` are SQL by name, on the columns of the first ``num_items`` of ``items``,
-        or of the same rows of ``described``.
+        """Check ``conditions``, SQL by name, on the columns of items or ``described``.
 
+        The rows are the first ``num_items`` of ``items``, or the same rows of ``described``.
         SettingError for SQL that is no condition.
         """
         # Evaluate all rules now, so that an answer only reads a mask and a wrong rule fails early.
@@ -60,9 +60,9 @@ class ItemRules:
         described: object,
         files: PairsConfig | None = None,
     ) -> ItemRules:
-        """Return the rules of a file, on the columns of ``items`` and of ``described``, a file or
-        frame of items whose columns replace columns of the same name.
+        """Return the rules of a file, on the columns of ``items`` and of ``described``.
 
+        ``described`` is a file or frame of items, whose columns replace columns of the same name.
         Raises InputError if one of them cannot be read, and SettingError as the class does.
         """
         conditions = None
@@ -79,8 +79,7 @@ class ItemRules:
         return [*self._masks]
 
     def missing(self, request: ListRequest) -> tuple[str, str] | None:
-        """Return the first field of a request that names what the items lack, and a message; None
-        if all its rules and columns are here."""
+        """Return the first field that names what the items lack, and a message; or None."""
         for name in request.rules:
             if name not in self._masks:
                 known = (

@@ -88,11 +88,10 @@ class TopItems:
         item_index_C: Tensor | None = None,
         max_per: MaxPer | None = None,
     ) -> None:
-        """Fill the lists ``rows`` with the best columns of each row of scores, under the limits of
-        ``max_per``. Equal scores are in the order of columns.
+        """Fill lists ``rows`` with the best columns of each row of scores, ties in column order.
 
-        Columns are items, or positions in ``item_index_C``; a column of score `ABSENT` is not
-        listed.
+        ``max_per`` has the limits. Columns are items, or positions in ``item_index_C``; a column of
+        score `ABSENT` is not listed.
         """
         k = self.item_index.shape[1]
         if max_per is None:

@@ -73,8 +73,7 @@ def symbol(number: int) -> str:
 def dots(
     title: str, rows: Sequence[Row], labels: Sequence[str], reference: float | None = None
 ) -> alt.LayerChart:
-    """Return a plot with one row per run, its ``value`` and the interval ``low`` to ``high``, and a
-    line at the ``reference``."""
+    """Return a plot: a row per run with value and interval, and a line at the ``reference``."""
     height = 24 * len(labels) + 48
     shown = {row["run"] for row in rows}
     base = _base(rows, height).encode(

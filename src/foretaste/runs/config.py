@@ -169,8 +169,7 @@ class RunConfig:
         return any(entry.get("read_as") == MATRIX for entry in read)
 
     def digest(self) -> str:
-        """Return the sha256 of the entries that change the result: equal runs have equal digests in
-        every place and for every name of their data."""
+        """Return the sha256 of the entries that change the result, equal for equal runs."""
         document = self._document()
         # Weights and states carry this digest, and equal runs have equal files.
         del document["created"], document["dataset"]["name"], document["dataset"]["path"]

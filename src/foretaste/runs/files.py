@@ -84,11 +84,11 @@ def writing(path: Path) -> Iterator[None]:
 def read_tensors(
     path: Path, owner: Mapping[str, Any], rows_of: RowsOf | None = None
 ) -> SavedTensors:
-    """Return the tensors of ``path``, copied into memory, so later changes of the file do not reach
-    them. Tensors that do not fit into memory stay mapped from the file.
+    """Return the tensors of ``path``, copied into memory.
 
-    With ``rows_of``, only some rows of each. Raises RunError if the file is missing, torn or
-    changed, or if its note differs from ``owner``.
+    Later changes of the file do not reach the copies. Tensors that do not fit into memory stay
+    mapped from the file. With ``rows_of``, only some rows of each. Raises RunError if the file is
+    missing, torn or changed, or if its note differs from ``owner``.
     """
     while True:
         with reading(path), open_regular(path) as file:

@@ -1,5 +1,4 @@
-"""``metrics.jsonl``: one JSON object per event of a run, appended as it happens; and the history of
-its epochs."""
+"""``metrics.jsonl``: a JSON object per event, appended as it happens; the history of epochs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The directories of runs: unused names, the lock of a training, the replacement of a run, and the
-list of runs in a folder."""
+"""Directories of runs: unused names, a training's lock, replacements, and lists of runs."""
 
 from __future__ import annotations
 
@@ -122,11 +121,11 @@ def next_to(path: Path) -> Path:
 
 
 def place_to_train(path: Path, *, overwrite: bool) -> Path:
-    """Return the directory in which to train a run for ``path``: ``NAME.next`` if a run is to be
-    replaced, else the directory to which ``path`` leads.
+    """Return the directory to train in for ``path``: ``NAME.next`` to replace a run.
 
-    Raises RunError if it holds anything but a run to ``overwrite``, if another process trains that
-    run, or if ``NAME.next`` is a run of its own.
+    Otherwise it is the directory to which ``path`` leads. Raises RunError if it holds anything but
+    a run to ``overwrite``, if another process trains that run, or if ``NAME.next`` is a run of its
+    own.
     """
     place = _writable_place(path, overwrite=overwrite)
     if not place.exists() or is_empty_directory(place):

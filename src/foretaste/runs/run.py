@@ -429,8 +429,7 @@ class Run:
 
 
 def read_config(path: Path) -> RunConfig:
-    """Return the config of the run at ``path``, before its other files are checked; RunError if it
-    is torn or if there is no run."""
+    """Return the run's config before its other files are checked; RunError if torn or absent."""
     if not os.path.lexists(path / CONFIG):
         raise missing_run_error(path)
     return read_run_config(path / CONFIG)
@@ -458,8 +457,7 @@ def missing_run_error(path: Path) -> RunError:
 
 
 def dataset_of(run: Run, dataset: Dataset | Path | str | None = None) -> Dataset:
-    """Return the dataset of a run: ``dataset`` or its directory; by default the one at the path
-    that the run was given.
+    """Return a run's dataset: ``dataset``, its directory, or by default the path from training.
 
     Raises DatasetError if it is not there, or if it holds other data. Equal numbers of users and
     items are not enough, because their ids may differ.
@@ -563,10 +561,10 @@ def write_pairs(path: Path, pairs: Histories) -> None:
 
 
 def write_histories(path: Path, dataset: Dataset) -> None:
-    """Write all interactions: ``user_index`` and ``item_index``, int32, ``in_training``, boolean,
-    and ``position``, int32, if the data have an order.
+    """Write all interactions: int32 ``user_index``, ``item_index``, boolean ``in_training``.
 
-    Only some users of a large dataset are in memory at a time.
+    If the data have an order, int32 ``position`` is a fourth column. Only some users of a large
+    dataset are in memory at a time.
     """
     num_parts = 1 + dataset.manifest.num_interactions // ROWS_AT_ONCE
     bounds = [*dataset.user_bounds(num_parts)[:-1], dataset.manifest.num_users]

@@ -56,8 +56,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._is_excess = not self._close_oldest(idle_s)
 
     def _close_oldest(self, idle_s: float) -> bool:
-        """Close the connection that has been without a request for longest, and at least for a
-        time; False if there is none."""
+        """Close the connection idle for longest, at least ``idle_s``; False if there is none."""
         idle = [
             (one.idle_since, number, one)
             for number, one in enumerate(self.connections)

@@ -289,8 +289,7 @@ class EventStore:
         return waiting.num_done
 
     def withdraw_users(self, user_ids: Sequence[str]) -> Future[int]:
-        """Remove all events of these users but for the events' ids; the future number of removed
-        ones is set once that is on the disk."""
+        """Remove these users' events except ids; return how many, once that is on the disk."""
         waiting = _Waiting((), Future(), user_ids=user_ids)
         self._queue.put(waiting)
         return waiting.num_done

@@ -35,8 +35,7 @@ class WrittenList(NamedTuple):
 def cache_key(
     request: ListRequest, user_id: Id | None, history: Sequence[Id], disliked: Sequence[Id]
 ) -> CacheKey | None:
-    """Return the key of a list in the cache; None for a list that is not cached, since it depends
-    on more than the run and its rules."""
+    """Return a list's key in the cache; None if it depends on more than the run and its rules."""
     has_options = request.exclude or request.candidates is not None or request.include_seen
     if user_id is None or history or disliked or has_options or request.reasons:
         return None

@@ -45,8 +45,7 @@ _UNSEEN_ITEM = "never seen in training, so nothing is known of what it is simila
 
 
 class ResolvedUser(NamedTuple):
-    """One user of a body: the id, if there is one, the items behind the run's history, and what
-    the user disliked."""
+    """One user of a body: id, if any, items behind the run's history, and disliked items."""
 
     user_id: Id | None
     history: Sequence[Id]

@@ -39,8 +39,7 @@ class Interruption(CaughtSignals):
         return is_due, self.last
 
     def check(self, where: str) -> None:
-        """Raise `Interrupted` if a signal came, in work that starts over: ranking, a fit in one
-        pass."""
+        """Raise `Interrupted` if a signal came, in work that starts over, such as ranking."""
         self.end(where, self.last)
 
     def end(self, where: str, number: int | None) -> None:

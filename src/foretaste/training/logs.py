@@ -1,5 +1,4 @@
-"""Logs of a training: the run's own, and the copies beside it: the lines in another file, two
-summaries, TensorBoard's event files."""
+"""Logs of a training: the run's own, and copies: lines, summaries, TensorBoard's event files."""
 
 from __future__ import annotations
 

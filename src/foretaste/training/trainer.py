@@ -47,13 +47,12 @@ from foretaste.training.warm_start import take_first_weights
 def make_trainer(
     request: TrainRequest, dataset: Dataset, strategy: Strategy, fitted: Fit | None = None
 ) -> Trainer:
-    """Return the trainer of a request without ``auto``, whose config is a `TrainingPlan` if the
-    model has epochs; with ``fitted``, a model of these settings that is fitted to the training part
-    already.
+    """Return the trainer of a request without ``auto``.
 
-    Raises TrainingError if there is nothing to learn from, UnsupportedError if the model would not
-    fit the machine, SettingError if the device is not there, and RankError if ranks found other
-    settings or have other devices.
+    The config is a `TrainingPlan` if the model has epochs. ``fitted`` is a model of these settings
+    that is fitted to the training part already. Raises TrainingError if there is nothing to learn
+    from, UnsupportedError if the model would not fit the machine, SettingError if the device is not
+    there, and RankError if ranks found other settings or have other devices.
     """
     if dataset.manifest.num_interactions == 0:
         raise TrainingError(f"{dataset.name}: the training part is empty, nothing to learn from")
@@ -134,11 +133,11 @@ class Trainer(ABC):
 
     @abstractmethod
     def train(self, run: Run, callback: Callback) -> None:
-        """Train from the state of the run to the end; no other process may train it. The run keeps
-        the weights, and the callback is told from the start to the summary.
+        """Train from the state of the run to the end; no other process may train it.
 
-        Raises Interrupted, a KeyboardInterrupt, once the state was saved after Ctrl-C, SIGTERM or
-        SIGHUP; RunError, with the run as it was, if its saved state does not fit.
+        The run keeps the weights, and the callback is told from the start to the summary. Raises
+        Interrupted, a KeyboardInterrupt, once the state was saved after Ctrl-C, SIGTERM or SIGHUP;
+        RunError, with the run as it was, if its saved state does not fit.
         """
 
     @contextmanager

@@ -76,8 +76,7 @@ class Study:
         )
 
     def begin(self, first: Callable[[], Mapping[str, Any]]) -> None:
-        """Give the first trial the settings that ``first`` returns, also settings that are not
-        searched; the study keeps them."""
+        """Give the first trial what ``first`` returns, searched or not; the study keeps it."""
         if _FIRST not in self._study.user_attrs:
             self._study.set_user_attr(_FIRST, dict(first()))
         kept = self._study.user_attrs[_FIRST].items()

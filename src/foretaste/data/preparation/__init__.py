@@ -140,8 +140,7 @@ def open_or_prepare(request: PrepareRequest, progress: Progress | None = None) -
 
 
 def _dataset_of(request: PrepareRequest, progress: Progress | None) -> Dataset:
-    """Return the dataset at the request's ``output``, by default at the place of its digest: opened
-    if it exists, otherwise prepared."""
+    """Return the dataset at the request's ``output`` or digest: opened, or prepared first."""
     report = progress or (lambda step: None)
     with _spark(request.config) as spark:
         inputs = Inputs.open(request, report, None if spark is None else spark.open_named)
@@ -155,8 +154,7 @@ def _dataset_of(request: PrepareRequest, progress: Progress | None) -> Dataset:
 
 
 def issue_warnings(dataset: Dataset) -> None:
-    """Issue the notes on a dataset, and the rows left out, as warnings. The warnings point at the
-    line of the program that called foretaste."""
+    """Issue a dataset's notes and lost rows as warnings, at the line that called foretaste."""
     package, frame, level = str(Path(__file__).parents[2]), sys._getframe(), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
         frame, level = frame.f_back, level + 1
@@ -173,8 +171,7 @@ def issue_warnings(dataset: Dataset) -> None:
 def read_histories(
     source: object, config: PairsConfig | None = None
 ) -> dict[int | str, list[int | str]]:
-    """Return the items of each user in rows of users and items, oldest first and without repeats,
-    by sorted user.
+    """Return the items of each user, oldest first and without repeats, by sorted user.
 
     ``source`` is any source of `prepare`: files of delimited text or Parquet, folders and patterns
     of them, frames, sparse matrices. Only the columns of users, items and times are read. Times
@@ -207,8 +204,7 @@ def read_histories(
 
 
 def read_items(source: object, config: PairsConfig | None = None) -> pa.Table:
-    """Return the columns of items in a file or frame as a table of text: one row per item,
-    ``described_id`` first.
+    """Return the columns of items as a table of text: one row per item, ``described_id`` first.
 
     ``source`` is the same as ``items`` of `prepare`, with the same rules for its columns. Raises
     InputError if the source cannot be read or changes during the read.

@@ -51,11 +51,11 @@ class Candidates:
         self._number = plan.parts.index(self._part)
 
     def read(self, config: PairsConfig, items: Source | None) -> None:
-        """Make table ``given_candidates`` of the (user, item) ids, as text. `open_candidates`
-        explains ``items``.
+        """Make table ``given_candidates`` of the (user, item) ids, as text.
 
-        Raises InputError with file and line of an empty id, of a line that is not in the format of
-        the NCF paper, and of a line without an interaction in the test part of ``raw``.
+        `open_candidates` explains ``items``. Raises InputError with file and line of an empty id,
+        of a line that is not in the format of the NCF paper, and of a line without an interaction
+        in the test part of ``raw``.
         """
         with prefix_errors(self._sources):
             self._sources = self._engine.register(self._sources)
@@ -111,10 +111,10 @@ class Candidates:
         engine.drop("candidate_lines")
 
     def number(self, counts: dict[str, int], is_listed: str) -> None:
-        """Make table ``candidates``: the test users' candidates without targets, and without items
-        that column ``is_listed`` keeps from lists.
+        """Make table ``candidates``: the test users' candidates without targets and unlisted items.
 
-        Raises InputError if a test user has no candidate.
+        Column ``is_listed`` keeps items from lists. Raises InputError if a test user has no
+        candidate.
         """
         engine, part = self._engine, self._part
         engine.make(

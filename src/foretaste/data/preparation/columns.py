@@ -51,9 +51,9 @@ def find_columns(
     roles: Sequence[str] = PAIR,
     items: Source | None = None,
 ) -> dict[str, str]:
-    """Return the columns of a source by role, for every role with a column. If ``item_column`` is a
-    column of ``items`` alone, the spelling decides the source's own column.
+    """Return the columns of a source by role, for every role with a column.
 
+    If ``item_column`` is a column of ``items`` alone, the spelling decides the source's own column.
     Raises InputError if users or items are not found, SettingError if settings give one column two
     roles.
     """

@@ -167,11 +167,10 @@ class Inputs:
     def open(
         cls, request: PrepareRequest, progress: Progress, opener: Opener | None = None
     ) -> Inputs:
-        """Open and checksum the request's source, which may be a named set, and its items. The
-        engine's ``opener`` opens names that only the engine knows.
+        """Open and checksum the request's source, which may be a named set, and its items.
 
-        Raises InputError if an input cannot be read, SettingError for a setting of an absent
-        input.
+        The engine's ``opener`` opens names that only the engine knows. Raises InputError if an
+        input cannot be read, SettingError for a setting of an absent input.
         """
         source, items, config, like_notes = request.source, request.items, request.config, {}
         if request.like is not None:

@@ -109,8 +109,7 @@ def _odd_ids(engine: Engine, raw: Raw, column: str) -> list[str]:
 
 
 def describe_most_active(engine: Engine) -> dict[str, str]:
-    """Return notes on a user who may mean many people or nobody, and on users with long histories;
-    empty without both."""
+    """Return notes on a user who may be many people or nobody, and on users with long histories."""
     num_users, num_rows, most, num_long = engine.row(
         "SELECT count(*), sum(num_rows), max(num_rows), "
         f"count(CASE WHEN num_rows > {LONG_HISTORY} THEN 1 END) FROM user_codes"

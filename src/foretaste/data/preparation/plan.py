@@ -181,8 +181,7 @@ def _split(config: PrepareConfig, parts: tuple[str, ...], *, has_order: bool) ->
 
 
 def _refuse_later_times(sources: Sequence[Source]) -> None:
-    """Raise InputError if a source has times and the first source has no times: the split of the
-    first file's protocol would silently ignore these times."""
+    """Raise InputError for times the first source lacks: its split would ignore them."""
     for source in sources[1:]:
         if name := find_spelling(list(source.columns), "time", source.name):
             raise InputError(

@@ -377,12 +377,11 @@ def _fitting(
     tried: Kind | None = None,
     num_fitting: int = 0,
 ) -> tuple[Kind, int]:
-    """Return the kind that most values of column ``name`` fit, and their number. Among equal kinds
-    the first wins if it fits all values, otherwise the widest, in the chain of ``tried`` if
-    possible.
+    """Return the kind that most values of column ``name`` fit, and their number.
 
-    ``num_fitting`` values are known to fit ``tried``, and therefore the kinds after it in its
-    chain. No other kind fits these values.
+    Among equal kinds the first wins if it fits all values, otherwise the widest, in the chain of
+    ``tried`` if possible. ``num_fitting`` values are known to fit ``tried``, and therefore the
+    kinds after it in its chain. No other kind fits these values.
     """
     kinds = [kind for chain in chains for kind in chain]
     rows = "\nUNION ALL ".join(

@@ -92,10 +92,10 @@ class View(Source):
 
 
 def register_views(session: SparkSession, sources: Sequence[Source]) -> list[Source]:
-    """Return views of the sources. All local files of one format share a view, because each view
-    takes Spark jobs of its own.
+    """Return views of the sources; all local files of one format share a view.
 
-    Raises InputError for a file of text, and for a file that Spark would ignore.
+    Each view takes Spark jobs of its own. Raises InputError for a file of text, and for a file that
+    Spark would ignore.
     """
     alike: dict[Hashable, list[Source]] = {}
     for source in sources:
@@ -192,10 +192,9 @@ def _literal(path: str) -> str:
 
 
 def open_named(session: SparkSession, name: str, format: FileFormat | None = None) -> View:
-    """Return the table or the files of a name such as ``table:shop.plays`` or
-    ``s3a://bucket/plays``; a folder includes the files in its folders. The files are Parquet, or
-    lists by their ``format``.
+    """Return a table, as ``table:shop.plays``, or files, as ``s3a://bucket/plays``.
 
+    A folder includes the files in its folders. The files are Parquet, or lists by their ``format``.
     Raises InputError if the name has no files, or if they cannot be read.
     """
     if name.startswith(TABLE):

@@ -73,8 +73,7 @@ _ANY_WORDS = re.compile("|".join(f"({row[0]})" for row in _WORDS), re.IGNORECASE
 
 
 def refuse_by_signature(path: Path, *, is_json: bool = False) -> None:
-    """Raise InputError for a kind of file that is not read, or not under its name. ``is_json`` is
-    True for a name of JSON lines."""
+    """Raise InputError for a kind of file that is not read, or has another kind's name."""
     try:
         with open_regular(path) as file:
             start = file.read(_NUM_BYTES)

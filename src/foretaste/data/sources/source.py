@@ -57,8 +57,7 @@ class Column:
 
     @property
     def stored_text(self) -> str:
-        """SQL of the stored value as text. Stored times have no text, because DuckDB crashes on
-        turning some times into text."""
+        """SQL of the value as text, but no times: DuckDB crashes on turning some into text."""
         if self.text is None and self.storage in TIMES:
             return "''"
         return f"CAST({self.text or self.sql} AS STRING)"
@@ -138,10 +137,10 @@ class Source:
         )
 
     def place(self, row: int, num_rows: int) -> str:
-        """Return the place of a row, ``file, line 3``; the file alone if it has no lines. The first
-        row is 1, and ``num_rows`` is the number of all rows.
+        """Return the place of a row, ``file, line 3``; the file alone if it has no lines.
 
-        Raises InputError if the file cannot be read again.
+        The first row is 1, and ``num_rows`` is the number of all rows. Raises InputError if the
+        file cannot be read again.
         """
         return self.name
 

@@ -136,8 +136,7 @@ def count_tables(entries: Entries, progress: FitProgress) -> Numbers:
 
 
 def add_pairs(entries: Entries, table_3II: Numbers) -> Iterator[int]:
-    """Add the pairs of histories to tables as `count_tables` makes them; yields how many items are
-    done."""
+    """Add pairs of histories to tables of `count_tables`; yield the number of finished items."""
     from foretaste.models.linear.kernels import count_rows
 
     def count_chunk(items: slice) -> int:

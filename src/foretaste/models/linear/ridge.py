@@ -138,8 +138,7 @@ class RidgeModel(LinearModel):
             ) from error
 
     def _target_factors(self) -> Tensor:
-        """Return what the weights towards each item are multiplied by, float32 [I]: scores are sums
-        of these weights."""
+        """Return the factor of the weights towards each item, float32 [I]: scores sum weights."""
         one_I = torch.ones_like(self.item_count_I)
         return one_I.masked_fill_(self.item_count_I == 0, self.config.new_item_factor)
 

@@ -156,8 +156,7 @@ class UserFit:
     def _rows(
         self, histories: HistoryTensors, strength_B1: Tensor, turns: Sequence[Samples]
     ) -> tuple[Tensor, ...]:
-        """Return rows by Adam, written out: PyTorch's and autograd take several times as long for
-        one user."""
+        """Return rows by Adam, written out: autograd takes several times as long for one user."""
         standardized = [mean.new_zeros(len(histories), mean.shape[1]) for mean in self.prior.means]
         if histories.item_index.numel() == 0:
             return tuple(self.prior.rows(standardized))

@@ -245,8 +245,7 @@ def _write_samples(
     sums: tl.tensor,
     shape: tl.tuple,
 ) -> None:
-    """Write slopes, activations between the first and the last, gradients after the first, and sums
-    of these."""
+    """Write slopes, inner activations, gradients after the first, and sums of these."""
     LAST: tl.constexpr = len(shape.widths) - 1
     bias_sums = sums + 2 + shape.padded_factors + shape.padded[-1]
     sample_S, valid_S = tile.sample_S, tile.valid_S
