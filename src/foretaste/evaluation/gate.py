@@ -123,7 +123,7 @@ def judge(
 
 
 def student_t(freedom: int) -> float:
-    """Return the 97.5 % quantile of Student's t, within 0.00002 from 19 degrees of freedom on."""
+    """Return the 97.5 % quantile of Student's t, within 0.00002 if ``freedom`` is 19 or more."""
     first, second, third = _TERMS_OF_T
     return _Z + (first + (second + third / freedom) / freedom) / freedom
 

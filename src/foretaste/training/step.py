@@ -80,7 +80,7 @@ class Step:
         """Complete the running update."""
 
     def use_evaluated_weights(self) -> AbstractContextManager[None]:
-        """Give the model, for a block, the weights that are evaluated: averages if asked for."""
+        """Give the model, for a block, the weights that are evaluated: averages if requested."""
         return nullcontext() if self.average is None else self.average.applied()
 
     def _add_to_average(self) -> None:

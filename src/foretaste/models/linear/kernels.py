@@ -141,7 +141,7 @@ def _last_product(end: int, window: int, entry: int, other_entry: int) -> int:
 
 @_compiled
 def count_rows(entries: Entries, start: int, row_3tI: NDArray[np.float64]) -> None:
-    """Add X'X, and with an order S'S and T'S, to rows of consecutive items from ``start`` on."""
+    """Add X'X, and with an order S'S and T'S, to rows of consecutive items from ``start``."""
     num_items = len(entries.first_I) - 1
     sum_3I, stamp_I = np.empty((3, num_items)), np.full(num_items, -1, np.int32)
     met_I = np.empty(num_items, np.int32)

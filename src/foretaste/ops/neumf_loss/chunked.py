@@ -35,7 +35,7 @@ def value_and_gradients(
     compute_dtype: torch.dtype | None = None,
     buffers: Buffers | None = None,
 ) -> tuple[Tensor, InteractionInputs]:
-    """Return the loss and the gradients by inputs; by items and weights only if asked for."""
+    """Return the loss and the gradients by inputs; by items and weights only if requested."""
     if inputs.item_tower_IH.shape[1]:
         dtype = compute_dtype or inputs.item_tower_IH.dtype
         return _Pass(inputs, samples, dropout, dtype, buffers or Buffers()).run()
