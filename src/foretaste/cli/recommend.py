@@ -103,7 +103,7 @@ class Lists:
     --candidates @stock.csv: Parquet, CSV or TSV with a column of ids, or one id per line."""
 
     include_seen: Annotated[bool, FLAG] = False
-    """Also recommend what the user has already, or disliked."""
+    """Also recommend items that the user has already or disliked."""
 
     rules: Words = ()
     """Names of rules; items must meet all of them: --rules in-stock wine."""

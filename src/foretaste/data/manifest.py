@@ -120,7 +120,7 @@ class Manifest:
     """Interactions of the training part."""
 
     counts: dict[str, int]
-    """Counts of read rows, of the rows that each step dropped, and of each part, in order."""
+    """Counts of the rows read, of what each step dropped, and of what each part has, in order."""
 
     config: dict[str, Any]
     """The requested settings."""

@@ -127,7 +127,7 @@ def named_set(source: Any, source_dir: Path | str | None = None) -> NamedSet | N
         if named is None:
             raise SettingError(
                 "--source-dir (source_dir=... in Python) is for the named sets only, "
-                f"{', '.join(NAMED_SETS)}; leave it out for files"
+                f"{', '.join(NAMED_SETS)}; leave it out if you give your own files"
             )
         return named
     is_word = isinstance(source, str | Path) and _WORD.fullmatch(str(source))

@@ -71,7 +71,7 @@ class CandidateRule:
     """Number drawn for each user; 0 if none are drawn."""
 
     def num_draws(self, num_items: int) -> int:
-        """Return the number of draws from ``num_items`` items, which bound distinct draws."""
+        """Return the number of draws for each user; ``sampled`` draws no item twice."""
         return min(self.num_negatives, num_items) if self.kind == "sampled" else self.num_negatives
 
     @classmethod

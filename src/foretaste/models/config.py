@@ -62,8 +62,8 @@ class ModelConfig:
     """Whether answers read the features again, so that runs keep them."""
 
     feature_candidates: ClassVar[dict[str, tuple[float, ...]]] = {}
-    """The values of each ``auto`` of features that are tried on the validation part, in all
-    combinations. The first value of each is the rule's, without a validation part."""
+    """Values tried on the validation part, in all combinations, for each setting of features that
+    is ``auto``. Without a validation part, the rule takes the first value of each."""
 
     samples_negatives: ClassVar[bool] = False
     """Whether the model learns from sampled negatives."""
@@ -76,11 +76,11 @@ class ModelConfig:
     None the first rank trains alone."""
 
     architecture: ClassVar[tuple[str, ...]] = ()
-    """Settings that the weights belong to, such as sizes: a warm start needs the same."""
+    """Settings that the weights depend on, such as sizes; a warm start needs the same values."""
 
     pretrained_parts: ClassVar[dict[str, tuple[str, ...]]] = {}
-    """The models whose runs can be its start; for each the first letters of the names of the
-    parameters that are taken."""
+    """Models whose runs can give this model its first weights; for each, the beginnings of the
+    names of the parameters taken from the run."""
 
     search_space: ClassVar[SearchSpace] = {}
     """Settings worth a search, of the model, its negatives or its training."""

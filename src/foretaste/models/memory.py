@@ -30,7 +30,7 @@ def training_bytes(model: RecommenderModel, device: torch.device, has_average: b
 
 
 def num_parameters(model: RecommenderModel) -> int:
-    """Return how many numbers the parameters have, fixed ones and rows of other parts included."""
+    """Return how many numbers the parameters have, with fixed ones and user rows of other parts."""
     return sum(
         parameter.shape[1:].numel()
         * (len(parameter) if model.rows_of(name) is None else model.num_users)

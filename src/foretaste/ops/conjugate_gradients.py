@@ -106,7 +106,7 @@ class _Interactions:
             cuts = torch.arange(0, len(index_S), TERMS_AT_ONCE, device=index_S.device)
             offsets = torch.cat([cuts, offsets[1:]])
         self.piece_offsets = offsets
-        """Entries of the rows or, if there is one row alone, of its pieces."""
+        """Offsets in ``index_S`` of the rows or, if there is one row alone, of its pieces."""
 
     def weighted(self, number_S: Tensor) -> Tensor:
         """Return a number for each interaction, times its weight."""

@@ -70,7 +70,7 @@ class ListRequest:
     """Ids of items that may be recommended, such as those in stock; None for all."""
 
     include_seen: bool = False
-    """Also recommend what the user has already, or disliked."""
+    """Also recommend items that the user has already or disliked."""
 
     rules: tuple[str, ...] = ()
     """Names of rules, sorted; items must meet all of them."""

@@ -204,7 +204,7 @@ def write_lists(
     k: int,
     progress: Progress | None,
 ) -> Export:
-    """Write the lists for the rows of ``about``, which come in batches.
+    """Write ``lists``, batches of lists: one list for each row of ``about``, in its order.
 
     ``about`` has one column: the user, history or item of each list.
     """

@@ -125,7 +125,7 @@ class Recommender:
             candidates: ids of items that may be recommended, such as those in stock; None for all.
                 Ids here and in ``exclude`` that training never saw are ignored, and the reason
                 names them.
-            include_seen: also recommend what the user has already, or disliked.
+            include_seen: also recommend items that the user has already or disliked.
             rules: names of rules that were read by `read_rules`; items must meet all of them.
             where: SQL condition on the columns of items, ``"stock > 0"``, which items must meet.
             max_per: most items of a list with the same value in a column: ``{"brand": 2}``.

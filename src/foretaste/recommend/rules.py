@@ -37,10 +37,10 @@ class ItemRules:
         conditions: Mapping[str, str] | None = None,
         described: pa.Table | None = None,
     ) -> None:
-        """Check ``conditions``, SQL by name, on the columns of items or ``described``.
+        """Check ``conditions``, SQL by name, on the first ``num_items`` rows of items.
 
-        The rows are the first ``num_items`` of ``items``, or the same rows of ``described``.
-        SettingError for SQL that is no condition.
+        The columns are those of ``described``, or of ``items`` if ``described`` is None.
+        Raises SettingError if the SQL is no condition.
         """
         # Evaluate all rules now, so that an answer only reads a mask and a wrong rule fails early.
         self._ids = items

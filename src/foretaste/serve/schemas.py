@@ -152,7 +152,7 @@ class RecommendBody(_Body):
         Field(description="Items that may be recommended, such as those in stock."),
     ] = None
     include_seen: Annotated[
-        StrictBool, Field(description="Also recommend what the user has already, or disliked.")
+        StrictBool, Field(description="Also recommend items that the user has already or disliked.")
     ] = False
     rules: Annotated[
         list[str], Field(description="Names of rules; items must meet all of them.")

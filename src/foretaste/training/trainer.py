@@ -121,7 +121,7 @@ class Trainer(ABC):
     def begin(self) -> dict[str, Any]:
         """Take the first weights; returns the record of the warm start for ``config.json``.
 
-        Raises what `take_first_weights` raises.
+        Raises SettingError and RunError as `take_first_weights` does.
         """
         return {}
 

@@ -68,8 +68,8 @@ class GivenSplit:
     """Interactions that measure the model."""
 
     test_candidates: object = None
-    """Candidates ``fixed`` of each test user, which compete with the test items in the ranking: a
-    file or frame of (user, item) rows, or a ``.negative`` file of the NCF paper."""
+    """Items against which each user's test items are ranked under candidates ``fixed``: a file or
+    frame of (user, item) rows, or a ``.negative`` file of the NCF paper."""
 
     def __post_init__(self) -> None:
         if self.train is None:

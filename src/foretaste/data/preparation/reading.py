@@ -164,8 +164,8 @@ def _read_fitting(
 ) -> tuple[dict[str, Kind], str]:
     """Make ``raw`` with the first kinds that fit all values; returns the kinds by role.
 
-    Raises InputError for a value of no kind of its role. With ``may_lack_times`` a misfit among
-    the times is no error: ``columns`` and the kinds lose the role, and the message is returned too.
+    Raises InputError if a value fits no kind of its role. If ``may_lack_times``, a time that fits
+    none is no error: ``columns`` and the kinds lose the role, and the message is returned too.
     """
     by_rows, unread_times = config is None or config.order == "rows", ""
     kinds = _kinds_of_sample(engine, sources, columns, chains)
@@ -261,7 +261,7 @@ def _without_empty_ids(
 
 
 def _is_id(engine: Engine, column: Column, empty_values: Sequence[str]) -> str:
-    """SQL condition of the rows with an id."""
+    """SQL condition of the rows whose id is neither missing nor empty nor in ``empty_values``."""
     is_id = f"NOT ({_is_missing(column)})"
     if column.storage == "text":
         return f"{is_id} AND {column.sql} NOT IN ({literals([*EMPTY_IDS, *empty_values])})"

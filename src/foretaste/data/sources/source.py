@@ -101,7 +101,7 @@ class Source:
     """SQL of the path of a row's file; empty unless the source has several files."""
 
     other_names: tuple[str, ...] = ()
-    """Other given names of the same file."""
+    """Other names under which the same file was given."""
 
     left_out: tuple[str, ...] = ()
     """Files of the folder that are no data; the folder's first file has them."""
