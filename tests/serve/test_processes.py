@@ -196,7 +196,7 @@ def test_mistakes_are_refused_before_anything_is_loaded(runs: Path, tmp_path: Pa
         serve([runs / "ease", tmp_path / "ease"])
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(SettingError, match=rf"port {port} cannot be listened on: Address alr"):
+        with pytest.raises(SettingError, match=rf"port {port}: Address alr"):
             serve([runs / "ease"], ServeConfig(port=port))
 
 

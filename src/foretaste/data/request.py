@@ -63,7 +63,7 @@ class PrepareRequest:
 
     @classmethod
     def of(cls, source: object, **keywords: Any) -> PrepareRequest:
-        """Make the request of `prepare`'s keywords: the fields above, and settings by name."""
+        """Make a request from the keywords of `prepare`: the fields above, and settings by name."""
         names = [item.name for item in fields(cls) if item.name not in ("source", "config")]
         given = assign_settings("prepare", keywords, names, {"config": PrepareConfig})
         return cls(source=source, **given)
@@ -127,8 +127,7 @@ class PrepareRequest:
 
 
 def take_data(source: Any, given: dict[str, Any]) -> PrepareRequest:
-    """Return the request of those keywords of a training that are about its data: `OF_DATA` and
-    ``preparation``, its config. They are taken out of ``given``."""
+    """Take `OF_DATA` and ``preparation``, the config, out of ``given``; returns their request."""
     config = given.pop("preparation", PrepareConfig())
     own = {name: given.pop(name) for name in OF_DATA if name in given}
     return PrepareRequest(source=source, config=config, **own)

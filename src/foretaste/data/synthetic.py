@@ -176,15 +176,15 @@ def _histories(catalogue: _Catalogue) -> Histories:
     mean = config.num_interactions / config.num_users
     least = min(max(1.0, mean / 6), 20.0)
     most = max(config.num_items // 2, 1)
-    # The total grows with the scale, so halving finds the scale; 100 steps are more than a float
-    # has bits.
+    # The total grows with the scale, so halving finds the scale; 100 steps suffice, because a float
+    # has fewer bits.
     low, high = 0.0, 2 * most / share_U.min()
     for _ in range(100):
         scale = (low + high) / 2
         too_many = np.clip(share_U * scale, least, most).sum() > config.num_interactions
         low, high = (low, scale) if too_many else (scale, high)
     wanted_U = np.clip(share_U * low, least, most)
-    # Rounding the running sum keeps the total and moves nobody by more than one.
+    # Rounding the running sum keeps the total and changes no user's number by more than one.
     end_U = np.floor(np.cumsum(wanted_U) * (config.num_interactions / wanted_U.sum()) + 0.5)
     lengths_U = np.diff(end_U, prepend=0).astype(np.int64)
     offsets = np.concatenate(([0], np.cumsum(lengths_U)))

@@ -1,8 +1,8 @@
 """Dynamic batching: a bounded queue of requests, and a thread that answers them in batches.
 
-When the thread is free it takes the waiting requests. While requests keep coming, it first waits a
-little, counted from the end of the last batch, for as many as that batch had. A request that finds
-the thread idle never waits.
+When the thread is free it takes the waiting requests. While requests keep coming, the thread first
+waits a little, counted from the end of the last batch, until as many requests wait as that batch
+had. A request that finds the thread idle never waits.
 """
 
 # The thread waits so that the event loop can read requests, also on one core.
@@ -98,7 +98,8 @@ class Batcher:
             # Futures of asyncio belong to the loop: setting one from this thread would not wake it.
             self._loop.call_soon_threadsafe(deliver, jobs, answers)
             num_last, ended = len(jobs), monotonic()
-            # The thread may wait for long, and jobs refer to their run: a swapped run must go.
+            # Jobs refer to their run, and the thread may now wait for long: delete them, so that a
+            # swapped run is freed.
             del jobs, answers
 
     def _await_jobs(self, number: int, timeout_s: float | None) -> None:
@@ -106,7 +107,7 @@ class Batcher:
         if timeout_s is not None and timeout_s <= 0:
             return
         # Set the number before counting the queue. In the other order a job that arrives in between
-        # would not set the event, and the thread would sleep on it.
+        # would not set the event, and the thread would sleep although the jobs are there.
         self._wake.clear()
         self._wanted = number
         if len(self._queue) < number and not self._is_closing:

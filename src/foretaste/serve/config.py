@@ -62,7 +62,7 @@ class ServeConfig:
     dropped."""
 
     queue_requests: Count = 256
-    """Number of requests that may wait; further ones are answered with 503."""
+    """Number of requests that may wait; further requests are answered with 503."""
 
     drain_s: Annotated[int, Range(at_least=1, at_most=3600)] = 30
     """Seconds that running requests may take after SIGTERM."""

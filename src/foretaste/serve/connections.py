@@ -14,7 +14,8 @@ from foretaste.serve.errors import ServiceError
 MAX_CONNECTIONS = 1000
 """Connections beyond which a request gets 503, unless it is a probe."""
 _SPARE_CONNECTIONS = 100
-"""Connections beyond the limit that may be open, so that probes are read and others are told."""
+"""Connections beyond the limit that may be open, so that probes are answered and other clients get
+the 503."""
 _OTHER_FILES = 64
 """File descriptors of the process that are no connections."""
 MAX_HEAD_BYTES = 1 << 16
@@ -44,7 +45,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._num_spare = min(_SPARE_CONNECTIONS, most // 8)
         self._limit = most - self._num_spare
         self.idle_since: float | None = None
-        """Time since when this connection has no request; None while it has one."""
+        """Time from which this connection has been without a request; None while it has one."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)

@@ -4,8 +4,8 @@ The database is a SQLite file or a PostgreSQL server; ids are text in it. Every 
 reads the events of its users again.
 """
 
-# Not from a watermark on: another process may commit late an event with an earlier number, and a
-# reader that only asks for later numbers would miss it.
+# No watermark saves that read: another process may commit an event with an earlier number late, and
+# a reader that asks only for later numbers would miss the event.
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ EVENTS = Table(
     Column("item_id", Text),
     Column("event_type", Text),
     Column("time", Double, nullable=False),
-    # All that is read of a user, so that no row is looked up.
+    # The index has every column that is read for a user, so that no row is looked up.
     Index("events_of_user", "user_id", "time", "sequence", "item_id", "event_type"),
 )
 """The table of events; `foretaste prepare` finds its columns by their names. A withdrawn event
@@ -98,8 +98,8 @@ _ON_CONNECT = {
 }
 _ON_WRITE = {
     "sqlite": (),
-    # For the transaction alone: behind a pooler the session belongs to others too, and the
-    # connection that commits may not be the one that was set.
+    # The settings hold for the transaction alone: behind a pooler the session belongs to other
+    # clients too, and the connection that commits may not be the connection that was set.
     "postgresql": (
         "SELECT set_config('synchronous_commit', 'on', true) "
         "WHERE current_setting('synchronous_commit') = 'off'",
@@ -134,7 +134,7 @@ class Event(NamedTuple):
 
 
 class EventsOfUser(NamedTuple):
-    """The items of a user's events, in the order of each item's last event, by what that was."""
+    """The items of a user's events, in the order of each item's last event, by its type."""
 
     items: Sequence[str]
     disliked: Sequence[str]
@@ -145,7 +145,7 @@ NO_EVENTS = EventsOfUser((), ())
 
 class _Waiting(NamedTuple):
     """The events of one request, or the users whose events are withdrawn, and the future number of
-    new or withdrawn ones."""
+    new or withdrawn events."""
 
     events: Sequence[Event]
     num_done: Future[int]
@@ -188,8 +188,8 @@ class EventStore:
         try:
             self._make_table()
             with self.engine.connect() as connection:
-                # A trial, rolled back at the end of the block. It fails for another table, a view,
-                # and an encoding that lacks characters.
+                # These inserts are a trial, rolled back at the end of the block. The trial fails
+                # for another table, a view, and an encoding that lacks characters.
                 connection.execute(self._insert, Event("foretaste", "user", "☕", 0.0)._asdict())
                 connection.execute(self._insert, Event("withdrawn", None, None, 0.0)._asdict())
         except (SQLAlchemyError, UnicodeError) as error:
@@ -210,7 +210,8 @@ class EventStore:
         ends = time.monotonic() + _BUSY_S
         while True:
             try:
-                # Not create_all, which first asks whether the table exists and then creates it.
+                # `create_all` would ask whether the table exists and then create it: two processes
+                # may both find none.
                 with self.engine.begin() as connection:
                     connection.execute(CreateTable(EVENTS, if_not_exists=True))
                     for index in EVENTS.indexes:
@@ -243,8 +244,9 @@ class EventStore:
         self._thread.start()
 
     def check_file(self) -> None:
-        """Raise ServiceError if the SQLite file was removed, or another took its place."""
-        # Open connections still write to a file without a name, or into another's pages.
+        """Raise ServiceError if the SQLite file was removed, or replaced by another file."""
+        # Open connections would still write to the removed file, or into the pages of its
+        # replacement.
         if self._file is None:
             return
         found = None
@@ -321,14 +323,14 @@ class EventStore:
     def _write(self) -> None:
         """Write waiting requests until None: new events in a transaction, then withdrawals."""
         while (first := self._queue.get()) is not None:
-            # One transaction has all that waits, because each commit waits for the disk.
+            # One transaction takes all waiting events, because each commit waits for the disk.
             group: list[_Waiting | None] = [first]
             try:
                 while group[-1] is not None:
                     group.append(self._queue.get_nowait())
             except Empty:
                 pass
-            # From here on a request cannot be cancelled. One that was cancelled by its deadline is
+            # A request cannot be cancelled from here on; requests that their deadline cancelled are
             # left out.
             requests = [one for one in group if one and one.num_done.set_running_or_notify_cancel()]
             new = [one for one in requests if not (one.is_withdrawal or one.user_ids)]
@@ -349,7 +351,7 @@ class EventStore:
         each request gets the number of its own."""
         if not requests:
             return
-        # Backwards, so that the first of several events with one id stays.
+        # The loop runs backwards, so that the first of several events with one id stays.
         first = {one.event_id: one for request in requests[::-1] for one in request.events[::-1]}
         # Sorted: two PostgreSQL transactions that insert the same ids in other orders deadlock.
         rows = [first[event_id] for event_id in sorted(first)]

@@ -35,17 +35,17 @@ class Guard:
     def __init__(self, app: ASGIApp, config: ServeConfig) -> None:
         self._app = app
         self._config = config
-        self._token_state = self._state_of_token()  # before it is read: it may change meanwhile
+        self._token_state = self._state_of_token()  # first: the file may change in between
         self._token = config.token()
         self.token_failed: str | None = None
-        """Why the token file now there is not taken."""
+        """The reason why the present token file is not used."""
         self._names: set[str] | None = None
         if self._token is None or config.allowed_hosts:
             names = "localhost", config.host, *config.allowed_hosts
             self._names = {name.lower().removesuffix(".") for name in names}
 
     def renew_token(self) -> None:
-        """Take the token of a file that changed; the last good one stays if there is none."""
+        """Read a changed token file; the last valid token stays if the file has none."""
         state = self._state_of_token()
         if state == self._token_state:
             return
@@ -77,12 +77,12 @@ class Guard:
             response = overloaded_error().response()
             response.headers["connection"] = "close"
             return response
-        # Not Starlette's TrustedHostMiddleware: it answers in plain text and cannot allow all IP
+        # Starlette's TrustedHostMiddleware would answer in plain text, and cannot allow all IP
         # addresses.
         for name, value in headers:  # HTTP/1.0 may have no Host; browsers send one
             # latin-1 decodes every byte: a Host of odd bytes is refused like any other.
             if name == b"host" and not self._is_ours(value.decode("latin-1")):
-                words = "this name is not among those of the service: --allowed-hosts adds names"
+                words = "Host names no host of the service: --allowed-hosts adds names"
                 return ServiceError(421, "misdirected", words).response()
         given = next((value for name, value in headers if name == b"authorization"), b"")
         scheme, _, sent = given.partition(b" ")

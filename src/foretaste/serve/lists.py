@@ -94,7 +94,8 @@ class ListWriter:
         parts = self._parts
         lists = zip(top.item_index.tolist(), top.score.tolist(), top.length.tolist(), strict=True)
         for item_index, scores, length in lists:
-            # One call for all scores of a list: its brackets go, and its commas part the numbers.
+            # One call writes all scores of a list as JSON; without the brackets, commas separate
+            # the numbers.
             texts = to_json(scores[:length])[1:-1].split(b",")
             yield [parts[row] % text for row, text in zip(item_index[:length], texts, strict=False)]
 

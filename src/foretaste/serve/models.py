@@ -87,7 +87,7 @@ class ServedModel:
         """Return a copy of this run with the rules and columns of items now in these files."""
         served, served.recommender = copy(self), copy(self.recommender)
         served.recommender.read_rules(rules_file, items)
-        # The lists cached before were made by other rules.
+        # The cached lists were made with the old rules.
         served._cache = ListCache()
         return served
 
@@ -171,7 +171,7 @@ class ServedModel:
             for users, found in zip(asked, cached, strict=True)
         ]
         ids = [user.user_id for users in waiting for user in users]
-        # None, and not an empty history, for a user with an id alone.
+        # A user with an id alone gets None, not an empty history.
         histories = [
             user.history if user.history or user.user_id is None else None
             for users in waiting
@@ -201,7 +201,7 @@ class ServedModel:
 
         Integers among text ids are taken by their spelling, as in Python and in files.
         """
-        # One such id of an event would make all ids text in the next training.
+        # A single such id in an event would make all ids text in the next training.
         tables = {"user": self.recommender.users, "item": self.recommender.items}
         for field, kind, ids in body.ids():
             if foreign := tables[kind].of_another_type(ids):
@@ -264,7 +264,7 @@ class ServedModel:
         return responses
 
     def _in_order(self, kept: Histories, added: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the catalogue items of a history and those added behind it, as shown."""
+        """Return the catalogue items of a history and of its added items, in the order shown."""
         if kept.position is None:
             order = self.items_by_popularity
             return order[np.isin(order, [*kept.item_index, *added])]
@@ -293,7 +293,7 @@ class ServedModel:
     def items_by_popularity(self) -> NDArray[np.int64]:
         """Items of the catalogue by their number of users in training, most first."""
         counts = self.recommender.model.item_count_I.cpu().numpy()
-        # Stable: items of as many users stay in the order of the catalogue.
+        # The sort is stable: items with equally many users stay in the order of the catalogue.
         return np.argsort(-counts, kind="stable")
 
     @cached_property

@@ -19,7 +19,7 @@ _ERRORS = {
     409: "A run could not be loaded; the runs loaded before keep answering.",
     413: "The body is too long.",
     415: "The content type of the body is not JSON.",
-    421: "The name in Host is not one of the service.",
+    421: "The Host header names no host of the service.",
     422: "The body or a parameter is invalid; error.field has the place.",
     404: "The service stores no events.",
     503: "Too many requests wait; Retry-After has the seconds to wait.",

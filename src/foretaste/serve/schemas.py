@@ -92,7 +92,7 @@ def _check_time(seconds: float) -> float:
 
 _Time = Annotated[
     float,
-    # Strict: the fuzzer got text and false taken for a time before.
+    # Strict: otherwise pydantic takes text and false for a time.
     Field(strict=True, allow_inf_nan=False),
     BeforeValidator(_seconds, json_schema_input_type=float | str),
     AfterValidator(_check_time),
@@ -124,7 +124,7 @@ class User(_Body):
     user_id: Annotated[AnyId | None, Field(description="Id of the user, if there is one.")] = None
     history: Annotated[
         list[AnyId],
-        Field(description="Items of the user, in addition to those of the id in the run."),
+        Field(description="Items of the user, besides the items that the run has for the id."),
     ] = []
 
     @property
@@ -187,7 +187,7 @@ class RecommendBody(_Body):
 
 
 class SimilarBody(_Body):
-    """Items for which similar ones are asked."""
+    """Items whose similar items are requested."""
 
     model: str | None = None
     item_ids: Annotated[list[AnyId], Field(min_length=1, max_length=MAX_USERS)]
@@ -288,7 +288,8 @@ class WithdrawResponse(BaseModel):
 
     withdrawn: Annotated[int, Field(description="Number of events that were stored until now.")]
     not_kept: Annotated[
-        int, Field(description="Number of ids without an event; one that comes is not stored.")
+        int,
+        Field(description="Number of ids without an event; a later event with the id is ignored."),
     ]
 
 
@@ -305,7 +306,7 @@ class RecommendedItem(ScoredItem):
 
     because: Annotated[
         list[ScoredItem] | None,
-        Field(description="The nearest items of the history, if reasons are asked for."),
+        Field(description="The nearest items of the history, if the request asks for reasons."),
     ] = None
 
 
@@ -363,7 +364,7 @@ class ItemsResponse(FromModel):
 
 
 class HistoryResponse(FromModel):
-    """The items of one user, with those of events, those with the most users first."""
+    """The items of one user, events included: the newest or the most popular first."""
 
     user_id: int | str
     known: Annotated[bool, Field(description="True if the run knows the user's id.")]
@@ -376,7 +377,7 @@ class ModelInfo(BaseModel):
 
     name: str
     digest: str
-    kind: Annotated[str, Field(description="The model: vae, neumf, ease and so on.")]
+    kind: Annotated[str, Field(description="Name of the model, such as vae, neumf or ease.")]
     num_users: int
     num_items: int
     rules: Annotated[list[str], Field(description="Names of the rules for requests.")]

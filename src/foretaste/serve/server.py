@@ -46,7 +46,7 @@ def serve(
     paths = [Path(run) for run in runs]
     if not paths:
         raise SettingError("no run is given to serve; name one or more")
-    config.token()  # SettingError before anything is loaded
+    config.token()  # raises SettingError before anything is loaded
     try:
         import uvicorn
 
@@ -60,7 +60,7 @@ def serve(
             f"the service needs {error.name}, which is not installed; pip install httptools "
             'prometheus-client "psycopg[binary]" pydantic sqlalchemy starlette uvicorn uvloop'
         ) from error
-    # RunError before anything is loaded.
+    # This raises RunError before anything is loaded.
     store = ModelStore(paths, config.device, rules_file=config.rules_file, items=config.items)
     if config.events is not None:
         with closing(EventStore(config.events)) as events:
@@ -112,7 +112,7 @@ def _check_may_wait() -> None:
 
 @contextmanager
 def _signals_that_drain() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP end the service as one that is drained."""
+    """Let SIGTERM and SIGHUP drain the service, which then ends with status 0."""
     with ExitStack() as stack:
         for number, handler in (
             # Uvicorn drains, then raises the signal again; a drained service has status 0.
@@ -133,8 +133,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise SettingError(
-            f"host {host}, port {port} cannot be listened on: {reason}; name another --host or "
-            "--port"
+            f"cannot listen on host {host}, port {port}: {reason}; name another --host or --port"
         ) from error
     with listener:
         yield listener

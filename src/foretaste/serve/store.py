@@ -60,7 +60,7 @@ class ModelStore:
 
     def get(self, name: str | None) -> ServedModel:
         """Return the run of a name, by default the first; ServiceError if there is none."""
-        # Read once, because a reload may swap it between two lines.
+        # The attribute is read once, because a reload may swap it between two lines.
         models = self._models
         if name is None:
             return next(iter(models.values()))
@@ -93,12 +93,14 @@ class ModelStore:
             place, own = path.resolve(), self._models[name].recommender.run
             try:
                 run = Run.open(place)
-                # Not while it is being trained: its weights change until that ends.
+                # A run that is being trained counts as unchanged: its weights change until the
+                # training ends.
                 is_same = own is not None and (run.config == own.config or run.training_process)
             except RunError:
                 is_same = False
             if not is_same:
-                # With its files' states: a run that could not be loaded may be complete later.
+                # The states of its files are part of the change: a run that could not be loaded may
+                # be complete later.
                 stats = [(file.name, file.stat()) for file in sorted(place.glob("*"))]
                 found.append((place, [(name, one.st_size, one.st_mtime_ns) for name, one in stats]))
         return found
@@ -114,7 +116,7 @@ class ModelStore:
         # at the next look.
         models, files = {}, self._files()
         for name, path in self._paths.items():
-            # Resolve a link once: all files are then of one run, even if the link moves meanwhile.
+            # A link is resolved once, so that all files belong to one run even if the link moves.
             before, run = self._models.get(name), Run.open(path.resolve())
             if before and before.is_of(run):
                 models[name] = before
@@ -130,7 +132,8 @@ class ModelStore:
             if files:
                 models[name] = models[name].with_rules(self._rules_file, self._items)
         # One assignment swaps all runs; the old and the new ones are in memory until then. None of
-        # 29,900 requests during 1,000 reloads failed, and each list was the one of its digest.
+        # 29,900 requests during 1,000 reloads failed, and each list belonged to the digest beside
+        # it.
         self._models, self._files_read = models, files
 
 

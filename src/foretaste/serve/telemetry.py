@@ -57,11 +57,11 @@ class Metrics:
             registry=registry,
         )
         self.cached = Counter(
-            "foretaste_cached_lists", "Lists that the cache had.", registry=registry
+            "foretaste_cached_lists", "Lists taken from the cache.", registry=registry
         )
         self.reloads = Counter("foretaste_reloads", "Reloads.", ("outcome",), registry=registry)
         self.events = Counter(
-            "foretaste_events", "Events, by what became of them.", ("outcome",), registry=registry
+            "foretaste_events", "Events by outcome.", ("outcome",), registry=registry
         )
         self._by_route: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self._known = {flag: self.users.labels(str(flag).lower()) for flag in (True, False)}
@@ -146,7 +146,7 @@ class Telemetry:
 
         try:
             await self._app(scope, receive, send_named)
-        except Exception:  # Starlette has answered with 500 and raises it again
+        except Exception:  # Starlette has answered with 500 and raises the error again
             entry["error"] = traceback.format_exc()
         elapsed_s = perf_counter() - started
         # Unknown paths count under one name: a metric for each would let strangers fill the memory.

@@ -82,13 +82,15 @@ class DuckDBEngine(Engine):
         # A notebook without widgets has no progress bar, and setting one is an error.
         if self.row("SELECT current_setting('enable_progress_bar')") == (True,):
             self._connection.execute("SET enable_progress_bar = false")
-        # Statistics may lie: IS NOT NULL dropped all rows if a page index called all values NULL.
+        # Statistics may be wrong: IS NOT NULL dropped all rows if a page index called all values
+        # NULL.
         self._connection.execute("SET parquet_use_page_index = false")
         # Without this setting an unread geometry with an incomplete description refuses the file.
         self._connection.execute("SET enable_geoparquet_conversion = false")
         if memory_limit is None:
-            # Half of the memory of the machine or its container, of which DuckDB's own default
-            # limit is four fifths; less if other processes leave less.
+            # DuckDB's own default limit is four fifths of the memory of the machine or its
+            # container. The limit here is half of that memory, or less if other processes leave
+            # less.
             (found,) = self.row("SELECT current_setting('memory_limit')")
             half = min(memory_bytes(found) / 0.8 / 2, free_bytes())
             memory_limit = f"{max(_LEAST_BYTES, half) / 2**20:.0f}MiB"
@@ -139,7 +141,7 @@ class DuckDBEngine(Engine):
                 raise InputError(f"is damaged: {_first_line(str(error))}") from None
             raise
         except UnicodeDecodeError as error:
-            # DuckDB's message quotes bytes that are no text, and Python cannot decode it.
+            # DuckDB's message quotes bytes that are no text, and Python cannot decode the message.
             raise InputError(
                 f"holds bytes that are not UTF-8 text: {error.object!r:.200}"
             ) from None

@@ -119,7 +119,8 @@ class ItemFeatures:
 
     def _category(self, engine: Engine, rows: str, column: Column, name: str) -> Column:
         """Return the column whose text is the category: ``column``, or its numbers if a file
-        without types has numbers such as 3.0. Pandas writes integers so if some are missing."""
+        without types has numbers such as 3.0. Pandas writes integers like that if some are
+        missing."""
         is_real = column.storage in ("real", "decimal")
         value = column.sql
         if isinstance(self._source, TextFile | Database):

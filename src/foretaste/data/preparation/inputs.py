@@ -276,7 +276,7 @@ def _files_of_run(run: Path | None) -> dict[str, Source]:
 
 
 def _name_of(source: Source) -> str:
-    """Return the dataset's name: a file's without suffixes, or a table's with its schema."""
+    """Return the dataset's name: a file name without suffixes, or a table name with its schema."""
     if source.name.startswith(TABLE):
         return Path(source.name.removeprefix(TABLE)).name
     return Path(source.name).name.split(".")[0]

@@ -39,7 +39,7 @@ _PROBLEMS = {
 
 _MOST_ODD_IDS = 10
 _ODD_SHARE = 0.01
-"""A note appears if the ids of at most this share of the rows alone make a column text."""
+"""A note appears if only the ids of at most this share of the rows make a column text."""
 
 _LEAST_USERS = 100
 _LARGE_SHARE, _TIMES_THE_NEXT = 0.05, 10

@@ -53,9 +53,9 @@ _LEAST_RANKED = 0.95
 _MOST_TIED = 0.5
 """A note appears if a hash orders a larger share of the neighbours in a history."""
 
-# In simulated nights of 3,000 people, a quarter compared 252 people and showed a loss of 10 %,
-# a half 503 people and 5 %, three quarters 755 people and 4 %. The training of the trial lacks that
-# share of the news.
+# In simulated nights with 3,000 people, a share of a quarter compared 252 people and showed a loss
+# of 10 %, a half 503 people and 5 %, three quarters 755 people and 4 %. The training of the trial
+# lacks that share of the new interactions.
 _HELD_SHARE = 0.5
 """Share of the users with unseen pairs whose pairs are held out."""
 
@@ -423,7 +423,7 @@ class Pipeline:
         return num_test
 
     def check_no_ranks(self, times: Times | None) -> None:
-        """Raise SettingError if all times are equal, or each user's own ranks."""
+        """Raise SettingError if all times are equal, or if they are ranks within each user."""
         assert times is not None
         if problem := self.times_problem(times):
             raise SettingError(
@@ -568,7 +568,7 @@ class Pipeline:
         return least, most, total / engine.count("train") * unit
 
     def describe_gap(self, times: Times) -> None:
-        """Note the rows after the time from which ages count, if any."""
+        """Add a note on the rows after the time from which ages count, if there are any."""
         engine = self._engine
         num_after = engine.count(f"(SELECT 1 {steps.AFTER_GAP})")
         if not num_after:
@@ -582,7 +582,7 @@ class Pipeline:
         )
 
     def _num_heldout_users(self, num_eligible: int) -> int:
-        """Return how many users a held-out part has: the setting, or a tenth of the eligible."""
+        """Return how many users a part holds out: the setting, or a tenth of the eligible users."""
         num_parts = 1 + self._plan.has_validation
         num_users = self._config.num_heldout_users or max(1, num_eligible // 10)
         if num_eligible <= num_users * num_parts:
@@ -722,7 +722,7 @@ class Pipeline:
                 counts[f"num_{split}_users_without_target"] = engine.count(without_target)
 
     def describe_limits(self) -> None:
-        """Note the parts that teach or measure nothing, by part."""
+        """Add a note on each part that teaches or measures nothing."""
         counts, notes = self._counts, self._notes
         if counts["num_train_users"] == 1:
             notes["training"] = "nothing can be learned from one user alone"

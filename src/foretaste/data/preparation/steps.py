@@ -19,7 +19,7 @@ RATED = "rating >= {min_rating}"
 # Rows of what a user disliked: they train no model, and lists leave their items out.
 SEEN_ROWS = "SELECT user_id, item_id FROM {previous} WHERE {condition}"
 
-# The pairs of these rows without a kept row.
+# The pairs of these rows that have no kept row.
 SEEN = """
 (SELECT DISTINCT user_code, item_code
  FROM ({rows}) JOIN users USING (user_id) JOIN items USING (item_id)
@@ -330,8 +330,8 @@ SCALED = {
 }
 """SQL of a pair's weight by scale."""
 
-# Engines differ in the last digit of a power. So 2^x is the whole power, which is exact, times the
-# rest, from 1 to 2, in steps of 2^-20.
+# Engines differ in the last digit of a power. So 2^x is the power of the whole part, which is
+# exact, times the power of the rest, which is from 1 to 2 and rounded to steps of 2^-20.
 DECAY = (
     " * (floor(power(CAST(2 AS DOUBLE), {age} - floor({age})) * 1048576 + CAST(0.5 AS DOUBLE))"
     " / 1048576) * power(CAST(2 AS DOUBLE), floor({age}))"

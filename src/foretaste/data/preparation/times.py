@@ -1,7 +1,7 @@
 """Times: the units of numbers, the notes on what was read, and the formats of text.
 
 Dates are microseconds since 1970. Numbers keep their unit; if the units of the sources differ, all
-become microseconds. The clock decides notes and nothing else.
+become microseconds. This machine's clock decides notes and nothing else.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def is_in_order(*files: Path) -> bool:
 
 def content_digest(*files: Path) -> str:
     """Return a sha256 of column names and values in row order; several files count as one."""
-    # The bytes are left out: Parquet files contain the writer's name and version.
+    # The digest leaves out the bytes: Parquet files contain the writer's name and version.
     sha256 = hashlib.sha256()
     schema = pq.read_schema(real_path(files[0]))
     num_rows = sum(pq.read_metadata(real_path(file)).num_rows for file in files)
