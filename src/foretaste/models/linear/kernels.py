@@ -69,7 +69,7 @@ def _compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
     plain: Callable[_P, _R] = njit(nogil=True)(function)
     try:
         cached: Callable[_P, _R] = njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # Numba found no folder to write to
+    except RuntimeError:  # Numba found no writable folder
         return plain
 
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -173,7 +173,7 @@ def find_strongest(
     first_I, rank_I, num_items = entries.first_I, popular.rank_I, len(popular.rank_I)
     sum_4I, stamp_I = np.empty((4, num_items)), np.full(num_items, -1, np.int32)
     met_I = np.empty(num_items, np.int32)
-    heap = [np.int64(0)]  # the least key in front
+    heap = [np.int64(0)]  # its element tells Numba the type; the least key comes first
     heap.clear()
     for t in range(len(other_tK)):
         item, row = start + t, rank_I[start + t]
@@ -191,8 +191,9 @@ def find_strongest(
                 scale, tie = strength.of_other_I[other] * strength.of_item_I[item], other
                 if is_new:
                     scale, tie = 1.0, rank_I[other]
-                # As float32, strengths that differ by the order of a sum are equal. Their bits
-                # order as they do, being above zero; the lower half of a key prefers low numbers.
+                # As float32, strengths that differ by the order of a sum are equal. The bits of
+                # numbers above zero have the order of the numbers; the lower half of a key prefers
+                # low item numbers.
                 bits = np.float32(shared / (scale + strength.shrinkage)).view(np.int32)
                 key = (np.int64(bits) << 32) + (num_items - 1 - tie)
                 if len(heap) < other_tK.shape[1]:

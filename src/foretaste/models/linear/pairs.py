@@ -2,9 +2,9 @@
 
 With X the users' histories and V the users' weights, X'VX adds up the weights of the users who have
 both items. With an order, the source of a step has the items up to it, each weighted by its
-distance, and its target is the next item: S and T have a row for each step. S is never made, for
-two places p < q of a history add ``decay[q - p - 1]`` to S'T, and to S'S the sum over the later
-steps of the product of both weights.
+distance, and its target is the next item: S and T have a row for each step. S is never made,
+because two places p < q of a history add ``decay[q - p - 1]`` to S'T, and to S'S the sum over the
+later steps of the product of both weights.
 
 Shape suffixes: U users, I items of the catalogue, N entries of histories, W places of the window,
 K neighbours of an item, T popular pairs.
@@ -37,7 +37,7 @@ MOST_POPULAR = 6_000
 """Number of items whose pairs are all kept while neighbours are found."""
 
 LARGEST_VALUE = 2_000
-"""Items of a feature value that may propose each other as neighbours."""
+"""Largest number of items of a feature value that propose each other as neighbours."""
 
 NUM_CHUNKS = 256
 """Chunks of items with about equal numbers of pairs, which threads take one after another."""

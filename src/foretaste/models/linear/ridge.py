@@ -70,8 +70,8 @@ class RidgeModel(LinearModel):
     ``new_item_factor``.
     """
 
-    # Added to a sum of weights, these scores would change none but zero; divided by a count of
-    # users they are still normal in float32.
+    # These scores, added to a sum of weights, change no sum but zero; divided by a count of users
+    # they are still normal in float32.
     unrelated_scale = 2.0**-100
 
     bytes_per_pair: int
@@ -148,9 +148,9 @@ class RidgeModel(LinearModel):
         return entries_of_features(features, self.num_items, weight, power)
 
     def _reuse_counts(self, key: Hashable, count: Callable[[], _Counts]) -> _Counts:
-        """Return the counts of an earlier fit whose settings for them were the same, else new ones.
+        """Return the last fit's counts if its settings for counts were the same, else new counts.
 
-        The last fit's counts alone are kept. Counts of a few neighbours belong to one
+        Only the last fit's counts are kept. Counts of a few neighbours belong to one
         ``set_weight``: counting takes 3 to 12 % of the fit, and writing the sums of all pairs down,
         to choose other neighbours by them, took as long as counting the pairs two to four times.
         """

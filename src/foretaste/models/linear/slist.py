@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Slist(RidgeModel):
-    """Scores an item by the weights towards it of the last items, the newer the more.
+    """Scores an item by the weights of the last items towards it; newer items count more.
 
     A user's items are x_1 to x_L, the newest last. The source of step t is ``s_t = sum over d of
     (1 + d)^-recency e(x_(t-d))`` for d below the window, its target ``e(x_(t+1))``. With S and

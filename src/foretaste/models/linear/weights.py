@@ -30,7 +30,7 @@ _COMPILER_BYTES = 190 << 20
 """Memory of Numba and of what it compiles."""
 
 _BYTES_PER_ITEM = 32
-"""Sums of a row of pairs, and which there are, in each thread that fits."""
+"""Sums of a row of pairs, and the list of these pairs, in each thread that fits."""
 
 _BYTES_PER_INTERACTION = 56
 """The entries that the loops over pairs read, and what is held while they are sorted."""
@@ -79,7 +79,7 @@ class LinearModel(ClosedFormModel):
         self.register_buffer("weight_M", torch.zeros(size))
 
     def training_bytes(self, device: torch.device) -> int:
-        """Return memory of fitting, beside the histories and the entries that are made of them."""
+        """Return the memory of fitting, besides the histories and the entries made of them."""
         rows = _BYTES_PER_ITEM * torch.get_num_threads() * self.num_items
         # Each neighbour has an index and a weight, again in the model.
         found = 0 if self.has_all_pairs else 8 * self.num_items * self.num_neighbors
@@ -128,7 +128,7 @@ class LinearModel(ClosedFormModel):
         single = HistoryTensors(offsets, item_index_B.int(), self.num_items)
         weight_BI = self._sum_weights(single, None)
         is_new_B = self.item_count_I[item_index_B] == 0
-        if bool(is_new_B.any()):  # sync; the weights of all items are read for it
+        if bool(is_new_B.any()):  # sync: only new items need the weights of all items
             weight_BI[is_new_B] = self.weights_towards(item_index_B[is_new_B])
         weight_BI.masked_fill_(weight_BI <= 0, -torch.inf)
         return weight_BI if item_index_C is None else weight_BI[:, item_index_C]
@@ -157,7 +157,7 @@ class LinearModel(ClosedFormModel):
 
     def knows(self, histories: HistoryTensors) -> Tensor:
         """Return True for histories [B] with an item that training saw or that has a weight towards
-        another: of a few neighbours, no new item has one."""
+        another. With a few neighbours, a new item has no weight towards another."""
         if self.has_all_pairs:
             return super().knows(histories)
         item_N = histories.item_index.long()

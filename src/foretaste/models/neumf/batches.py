@@ -39,7 +39,7 @@ class InteractionBatch:
     """
 
     num_samples: int
-    """Samples of the whole batch, if this is a rank's part of it."""
+    """Number of samples of the whole batch, if this is a rank's part of it."""
 
     user_index_B: Tensor
     item_index_BK: Tensor
@@ -49,7 +49,7 @@ class InteractionBatch:
     """Key of this step's dropout decisions, int64 []."""
 
     first_row: Tensor
-    """Rows of the whole batch before this one's, int64 []."""
+    """Number of rows of the whole batch before this one's, int64 []."""
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return every tensor, in the order of the fields."""
@@ -171,7 +171,7 @@ class InteractionBatches:
 
     def _negatives(self, user_B: Tensor, key: int, number_B: Tensor, num_each: int) -> Tensor:
         """Return draws of some rows, int32 [B, num_each], by their numbers among all."""
-        # Draws follow a row's number among all: a rank draws what one process would.
+        # A row's draws follow from its number among all rows: a rank draws what one process would.
         drawn = user_B, num_each, key, number_B
         if self.config.verified_negatives:
             return sample_negatives(self.complement, *drawn)

@@ -84,12 +84,12 @@ class NegativesConfig(ModelConfig):
 
     @property
     def scores_cosines(self) -> bool:
-        """True where scores are cosines, divided by the temperature."""
+        """True if scores are cosines, divided by the temperature."""
         return False
 
     @property
     def divisor(self) -> float:
-        """The temperature where scores are cosines, else 1."""
+        """The temperature if scores are cosines, else 1."""
         return 1.0
 
     @property

@@ -6,9 +6,9 @@ rows. Its weight is `resolved_prior_weight` of a config, unless validation chose
 
 Negatives are chosen by a hash of the history and the position. So an answer depends on the history
 alone, and not on who else is asked about in the same request. Steps are in units of the trained
-rows' deviation. For cosines that is a tenth of the one for dot products. Every user's loss is a
-mean of its own, and Adam moves each number by its own gradient, so all users of a request are
-fitted at once.
+rows' deviation. The deviation for cosines is a tenth of the deviation for dot products. Every
+user's loss is a mean of its own, and Adam moves each number by its own gradient, so all users of a
+request are fitted at once.
 
 Shape suffixes: B users, N interactions, K candidates (the item, then its negatives), F factors,
 E embedding width, H width of the tower's first layer.

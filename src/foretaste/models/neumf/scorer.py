@@ -25,7 +25,7 @@ class InteractionScorer(Scorer):
     output_bias_1: Tensor
 
     def __init__(self, inputs: InteractionInputs) -> None:
-        """Keep the ``inputs`` of all users; nothing of a side of which the width is zero."""
+        """Keep the ``inputs`` of all users; nothing of a side whose width is zero."""
         super().__init__()
         self.num_items = inputs.num_items
         tensors = {"output_bias_1": inputs.output_bias_1}

@@ -108,7 +108,7 @@ class SASRec(NeuralModel):
     def auto_settings(cls, size: TrainingSize, config: SASRecConfig) -> dict[str, Setting]:
         batch_size = power_of_two(size.num_interactions // 64, 32, 2048)
         is_long = size.num_interactions >= LONG_HISTORIES * size.num_users
-        epochs = 25 if is_long else 40  # of all steps, of which long histories have many
+        epochs = 25 if is_long else 40  # an epoch has all steps, and long histories have many
         shape: dict[str, Setting] = {"epochs": epochs, "batch_size": batch_size, "eval_every": 5}
         adam = {"learning_rate": 0.003, "beta1": 0.9, "beta2": 0.98}
         if size.constant_rate:
@@ -172,7 +172,7 @@ class SASRec(NeuralModel):
         for number, (name, parameter) in enumerate(self.named_parameters()):
             key = stream_key(seed, Purpose.INITIALISE, number)
             if name == "item_table" and self.values is not None:
-                nn.init.zeros_(parameter)  # as of new items, whose own part never learns
+                nn.init.zeros_(parameter)  # as for new items, whose own part never learns
             elif name.endswith("_table"):
                 fill_normal_(parameter, key, _START_STD)
             elif parameter.dim() == 2:
@@ -187,9 +187,9 @@ class SASRec(NeuralModel):
         hidden_RWD = drop(self._embedded(batch.item_index_RW, vectors_ID))
         for block in self.blocks:
             hidden_RWD = block(hidden_RWD, drop, dtype)
-        # Pads end here. The gradient of `hidden[index]` would differ from run to run.
+        # The loss takes no pads. The gradient of `hidden[index]` would differ from run to run.
         step_SD = self.last_norm(hidden_RWD.flatten(0, 1).index_select(0, batch.step_index_S))
-        # Items that are only ever wrong answers would learn to be wrong.
+        # New items are never the right answer, and as wrong answers they would learn to be wrong.
         num_items = self.num_trained_items
         # A history of one target for each step.
         offsets = torch.arange(len(batch.target_S) + 1, device=self.device)

@@ -111,10 +111,10 @@ class HistoryAutoencoder(NeuralModel):
         """Standard normal numbers [B, L] for a batch's latent vectors; zeros outside training."""
         if not self.training:
             return code_BC.new_zeros(len(code_BC), self.config.latent)
-        # Numbers go by the user's place in the whole batch, so a rank or a slice draws the same
-        # ones.
+        # A user's numbers follow from the place in the whole batch, so ranks and slices draw the
+        # same.
         row_B1 = torch.arange(len(code_BC), device=self.device)[:, None]
-        # Two columns of a row from each word.
+        # Each word gives two columns of a row.
         column_W = torch.arange(-(-self.config.latent // 2), device=self.device)
         key = from_row(batch.noise_key, batch.first_row)
         noise_BW2 = normals(key, (row_B1 << 32) + column_W)

@@ -40,16 +40,16 @@ class HistoryBatch:
     """Updates done before this one: the KL weight follows it."""
 
     updates_per_epoch: int
-    """Turns updates into epochs, where annealing is given in epochs."""
+    """Turns updates into epochs, if annealing is given in epochs."""
 
     dropout_key: Tensor
     noise_key: Tensor
 
     first_row: Tensor
-    """Users of the whole batch before this one's: not zero in a rank's part of a batch."""
+    """Number of users of the whole batch before this part of it; 0 if this is the whole."""
 
     num_samples: int
-    """Users of the whole batch, if this is a rank's part of it."""
+    """Number of users of the whole batch, if this is a rank's part of it."""
 
     parts: Shards
     """The parts that share the batch."""
@@ -79,8 +79,8 @@ class HistoryBatches:
 
     The host knows how many interactions a batch has before it is cut, so nothing waits for the
     device within an epoch. With ``padded``, entries beyond the last offset bring every full batch
-    to one size. A CUDA graph of the step needs that, and only kernels that go by the offsets can
-    take it. Each of the ``parts`` has some users of a batch.
+    to one size. A CUDA graph of the step needs that, and only kernels that read the offsets can
+    take padding. Each of the ``parts`` has some users of a batch.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class PhaseBatch(HistoryBatch):
 
 @dataclass(frozen=True, eq=False)
 class AlternatingBatches:
-    """Passes over all users that train the encoder, then one that trains the decoder: an epoch."""
+    """Epochs of several passes that train the encoder, then one that trains the decoder."""
 
     one_pass: HistoryBatches
     encoder_passes: int

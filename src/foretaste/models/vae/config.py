@@ -10,7 +10,7 @@ from foretaste.errors import SettingError
 from foretaste.models.config import Between, Dropout, ModelConfig, SearchSpace, Widths
 
 MANY_USERS = 100_000
-"""From here on the settings are NVIDIA's, which were found for ML-20M."""
+"""Number of users from which the settings are NVIDIA's, which were found for ML-20M."""
 
 _ANNEAL_CAP = 0.1
 _ANNEAL_STEPS = 15_000

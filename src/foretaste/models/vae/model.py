@@ -128,8 +128,9 @@ class MultVAE(HistoryAutoencoder):
         if kl_weight is not None:
             weight_B = self._kl_weights(batch, kl_weight, code_BC.dtype)
             return reparameterize(code_BC, noise_BL, weight_B)
-        # Annealed as the paper and NVIDIA do it: min(cap, update / steps) for the mean over users.
-        # It counts updates, so another batch size anneals at another pace over the data.
+        # The weight is annealed as in the paper and in NVIDIA's code: min(cap, update / steps) for
+        # the mean over users. The weight follows updates, so another batch size anneals at another
+        # pace over the data.
         latent_BL, divergence = reparameterize(code_BC, noise_BL)
         cap, steps = self.config.annealing(batch.updates_per_epoch)
         if cap == 0.0:

@@ -28,7 +28,7 @@ from foretaste.ops.reparameterize import divergence_from_mixture, reparameterize
 _NUM_HIDDEN = 4
 """Layers of the encoder after its first."""
 _MANY_USERS = 50_000
-"""From here on the settings are the authors'."""
+"""Number of users from which the settings are the authors'."""
 _FALLING = (
     (1_000, 20, 128, 0.002),
     (2_000, 10, 128, 0.002),
@@ -84,7 +84,7 @@ class RecVAE(HistoryAutoencoder):
         return shape | adam | {"learning_rate": rate, "learning_rate_schedule": "cosine"}
 
     def training_bytes(self, device: torch.device) -> int:
-        """Return the bytes of any neural model, and the encoder once more, for the prior."""
+        """Return the bytes of any neural model, plus the copy of the encoder in the prior."""
         encoder = self._encoder_weights().values()
         return super().training_bytes(device) + sum(weight.nbytes for weight in encoder)
 
@@ -116,7 +116,7 @@ class RecVAE(HistoryAutoencoder):
             if name.startswith("norms."):
                 parameter.data.fill_(1.0 if name.endswith(".weight") else 0.0)
                 continue
-            if parameter.dim() == 2:  # a bias comes after its weight, and goes by its inputs
+            if parameter.dim() == 2:  # a bias comes after its weight, and has its bound
                 inputs = self.num_items if name == "encoder_table" else parameter.shape[1]
             key = stream_key(seed, Purpose.INITIALISE, number)
             fill_uniform_(parameter, key, 1.0 / math.sqrt(inputs))
