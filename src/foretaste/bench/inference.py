@@ -102,7 +102,7 @@ def pair_cases(model: NeuralModel, options: PairsBench) -> Iterator[Case]:
 
 
 def _scores_of_pairs(model: NeuralModel, user_index_C: Tensor, item_index_C: Tensor) -> Tensor:
-    # NeuMF asks of a known user's history only whether there is one.
+    # NeuMF reads of a known user's history only whether it is empty.
     offsets = torch.arange(len(user_index_C) + 1, device=model.device)
     one_each = HistoryTensors(offsets, torch.zeros_like(offsets[1:], dtype=torch.int32), 1)
     state = model.user_state(user_index_C, one_each)

@@ -93,7 +93,7 @@ class Ranks(Shards):
 
     @property
     def is_first(self) -> bool:
-        """True of the one that writes files and logs."""
+        """True for the rank that writes files and logs."""
         return self.rank == 0
 
     def part_of(self, size: int) -> range:

@@ -13,7 +13,7 @@ from foretaste._util.system import ENDING, launch
 from foretaste.distributed.collectives import Ranks
 from foretaste.training.interruption import Interruption
 
-# Seconds from one agreement to the next, about. A signal waits about as long.
+# Approximate seconds between two agreements. A signal waits about as long.
 _AGREED_EVERY_S = 0.2
 _MAX_UPDATES = 1000
 """Most updates between two agreements."""
@@ -24,7 +24,7 @@ passes it on, and the ranks."""
 
 
 class SharedInterruption(Interruption):
-    """Has all ranks stop, or save, at the same update: by any rank's signal, or the first's clock.
+    """Makes all ranks stop or save at the same update, by any rank's signal or the first's clock.
 
     An agreement is a collective, so it is not made at every update. The first rank's time of a step
     decides after how many, about every `_AGREED_EVERY_S`; each epoch ends with one.
@@ -50,7 +50,7 @@ class SharedInterruption(Interruption):
             os.kill(os.getpid(), number)
 
     def check(self, where: str) -> None:
-        """Does nothing: ranks stop between updates only, in `poll`."""
+        """Do nothing: ranks stop between updates only, in `poll`."""
 
     def poll(self, is_due: bool, *, at_once: bool) -> tuple[bool, int | None]:
         """Return what the ranks agreed: whether the first one's save is due, and any rank's signal.

@@ -102,13 +102,13 @@ def join_ranks() -> Iterator[Ranks]:
         dist.barrier(ranks.patient)
     except BaseException as error:
         if isinstance(error, Exception):
-            agree_on_report(error, started)  # before the others find out that this one is lost
+            agree_on_report(error, started)  # before the other ranks find this rank lost
         is_left = torch.cuda.is_available()  # ending NCCL's group may wait for a rank that is lost
         raise
     finally:
         # A group that Python still holds when it exits ends the process by SIGABRT.
         own, _joined, ranks.patient = None if not is_callers else ranks.patient, None, None
-        gc.collect()  # collectives that are over hold their group, in cycles with their closures
+        gc.collect()  # finished collectives hold their group, in cycles with their closures
         if not is_left:
             dist.destroy_process_group(own)
         del own
@@ -175,7 +175,8 @@ def _meet(store: Store, started: Launch, limit_s: float) -> tuple[str, list[str]
         if not store.check(["foretaste/token"]):
             return False
         token = store.get("foretaste/token").decode()
-        if token == _met_by:  # this process has met by it before, and the first draws another
+        # This process has met by this token before, and the first rank draws another.
+        if token == _met_by:
             return False
         store.set(f"{token}/{started.rank}", own)
         if store.check([f"{token}/names"]):

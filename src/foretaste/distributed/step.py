@@ -1,4 +1,4 @@
-"""Steps of several ranks: gradients are summed, and each rank updates its own rows apart."""
+"""Steps of several ranks: gradients are summed, and each rank updates its own rows by itself."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class SharedStep(Step):
         own = [one.optimizer for one in updating if one.is_sharded]
         shared = [one.optimizer for one in updating if not one.is_sharded]
         for parameter in parameters_of([*own, *shared]):
-            # A rank without a sample of it takes part in the sum all the same, or the others would
-            # wait for it for ever.
+            # A rank without a gradient takes part in the sum too, or the other ranks would wait for
+            # ever.
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         # The sums run from this line.

@@ -42,7 +42,7 @@ RunOrDataset = TypeVar("RunOrDataset", bound=Dataset | Run)
 
 
 def _wait_for(place: Path, ranks: Ranks) -> None:
-    """Wait until a directory is seen that the first rank has; RankError if it never is."""
+    """Wait until this rank sees a directory of the first rank; RankError if it never does."""
     ends = time.monotonic() + SEEN_WITHIN_S
     while not place.is_dir():
         if time.monotonic() > ends:
@@ -52,7 +52,7 @@ def _wait_for(place: Path, ranks: Ranks) -> None:
             )
         time.sleep(0.1)
         with suppress(OSError):
-            next(place.parent.iterdir(), None)  # has network file systems look again
+            next(place.parent.iterdir(), None)  # makes network file systems look again
 
 
 @contextmanager

@@ -131,7 +131,7 @@ def _check_parity(
     parity = compare_lists(model, program, call, histories, users, progress)
     if parity.different:
         raise UnsupportedError(
-            f"{run.path} was not exported: of the lists of the program, {parity}; "
+            f"{run.path} was not exported: its lists and the program's differ: {parity}; "
             "please report this, with the model's settings"
         )
     return parity

@@ -55,8 +55,8 @@ def compare_lists(
 ) -> Parity:
     """Compare the lists of users, and of three odd histories: none, one and all items.
 
-    The first user is one batch, the others are in larger batches. Every second history is turned
-    round, for the program and for the model.
+    The first user is one batch, the others are in larger batches. Every second history is reversed,
+    for the program and for the model.
     """
     histories, user_index = _add_odd_rows(histories, user_index)
     counts, num_rows = np.zeros(3, dtype=np.int64), len(histories)
@@ -85,7 +85,7 @@ def _add_odd_rows(
     histories: Histories, user_index: NDArray[np.int64]
 ) -> tuple[Histories, NDArray[np.int64]]:
     """Return the users, then the first user three times: with no item, with one, with all items.
-    The places of odd rows are turned round."""
+    The histories of every second row are reversed."""
     num_items = histories.num_items
     items = np.concatenate([histories.item_index, [0], np.arange(num_items)]).astype(np.int32)
     lengths = np.concatenate([histories.lengths(), [0, 1, num_items]])

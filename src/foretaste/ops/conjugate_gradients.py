@@ -8,7 +8,7 @@ of all other terms,
 
 C is the preconditioner (Saad 2003, "Iterative Methods for Sparse Linear Systems", algorithm 9.1).
 If all weights are 1, X'X is at most the Gramian. The preconditioned system then has a condition
-number of at most ``1 + 1 / a``, for a the weight of unobserved pairs. No row is multiplied by the
+number of at most ``1 + 1 / a``, with a the weight of unobserved pairs. No row is multiplied by the
 Gramian. Without the eigenbasis each step would do that (Takács, Pilászy & Tikk 2011, doi
 10.1145/2043932.2043987).
 
@@ -81,7 +81,7 @@ def improve_rows(
         )
         # Both terms of C are float64: their sum is rounded once.
         diagonal_cD = (shared_D + ridge_R[rows, None]).to(start_RD.dtype)
-        # Change to the eigenbasis, where the Gramian is diagonal, and back below.
+        # The vectors change to the eigenbasis, in which the Gramian is diagonal, and back below.
         vector_cD, loss = _improve(interactions, diagonal_cD, start_RD[rows] @ fixed.basis_DD)
         torch.mm(vector_cD, fixed.basis_DD.T, out=improved_RD[rows])
         return loss
@@ -172,7 +172,7 @@ def _improve(
 
 
 def _chunks(offsets: list[int], at_once: int) -> Iterator[_Chunk]:
-    """Yield all rows, in turn, in chunks with at most that many interactions or one row."""
+    """Yield chunks of consecutive rows: at most that many interactions, or one longer row."""
     start = 0
     while start < len(offsets) - 1:
         fitting = bisect_right(offsets, offsets[start] + at_once) - 1

@@ -1,4 +1,4 @@
-"""Layers of a network, by the fastest kernels that compute exactly that.
+"""Layers of a network, computed by the fastest exact kernels.
 
 PyTorch's fp32 ``linear`` on the CPU calls a BLAS. On AVX-512 machines that reaches half the speed
 of oneDNN. oneDNN's fused linear is private in PyTorch: it is used where `fuses` finds it, and the
@@ -81,8 +81,8 @@ def dense(
 ) -> Tensor:
     """``activation(input @ weight.T + bias)``, [S, M]; differentiable once.
 
-    Products are computed in ``compute_dtype``, by default the input's, and the result is of it:
-    between layers, half precision is half the memory.
+    Products are computed in ``compute_dtype``, by default the input's, and the result has that
+    dtype: between layers, half precision is half the memory.
     """
     dtype = compute_dtype or input_SN.dtype
     if not torch.is_grad_enabled():  # a graph costs more than small products
@@ -176,9 +176,9 @@ def linear(
     """
     # In float32 PyTorch's own reached 210 GFLOP/s on these shapes and oneDNN 407 to 496, in bf16
     # 760 to 960. `set_float32_matmul_precision` does not help, because it rounds to tf32 on CUDA.
-    # One row reads every weight once. There a BLAS took 43 us for 600 x 400 and 0.8 ms for
-    # 600 x 3,706 numbers, and oneDNN 100 us and 1.2 ms. `fuses` comes first: it is False in an
-    # export, which a look at the rows would fix to their number.
+    # One row reads every weight once. There a BLAS took 43 us for 600 x 400 and 0.8 ms for 600 x
+    # 3,706 numbers, and oneDNN 100 us and 1.2 ms. `fuses` comes first: it is False in an export,
+    # and a look at the rows would fix their number in the program.
     if fuses(input_SN) and not (len(input_SN) == 1 and input_SN.dtype == torch.float32):
         return fused_linear(input_SN, weight_MN, bias_M, activation or "none")
     return activate_(F.linear(input_SN, weight_MN, bias_M), activation)

@@ -24,7 +24,7 @@ _SIGNS = 0x8000_8000_8000_8000 - (1 << 64)
 def drop_threshold(rate: float, num_bits: int = ACTIVATION_BITS) -> int:
     """Return the least ``num_bits``-bit random number that keeps: ``rate`` quantised, below 1."""
     num_levels = 1 << num_bits
-    # One level keeps at least, even at a rate of 0.999: what is kept is divided by the keep rate.
+    # At least one level keeps, even at a rate of 0.999: what is kept is divided by the keep rate.
     return min(round(rate * num_levels), num_levels - 1)
 
 

@@ -47,6 +47,6 @@ def _register() -> None:
 
 def _compute_with_one_thread() -> None:
     global _is_to_say
-    # A fork has none of the threads that OpenMP believes it has, and would wait for them for ever.
+    # OpenMP in a fork counts on threads that only the parent has, and would wait for them for ever.
     torch.set_num_threads(1)
     _is_to_say = True

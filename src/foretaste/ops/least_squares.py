@@ -57,8 +57,8 @@ class FixedVectors:
 
     @classmethod
     def of(cls, vector_ND: Tensor, others_MD: Tensor | None = None) -> FixedVectors:
-        """Return these vectors and behind them ``others_MD``, which are not in the Gramian;
-        TrainingError if they are not finite."""
+        """Return these vectors, then ``others_MD``, which are not in the Gramian; TrainingError if
+        they are not finite."""
         gramian_DD, device = gramian(vector_ND), vector_ND.device
         if not bool(gramian_DD.isfinite().all()):  # sync
             raise TrainingError("the weights became infinite or nan; raise --regularization")

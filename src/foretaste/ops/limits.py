@@ -1,7 +1,7 @@
 """How much an operation does at a time: a matter of caches and memory, never of results.
 
-`LIMITS` has one value for each kind of device, and an operation reads the value of the device that
-its tensors are on.
+`LIMITS` has one value for each kind of device, and an operation reads the value for the device of
+its tensors.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Limits:
     """Rows of a block of a matrix that is inverted."""
 
     candidate_numbers: int = 1 << 24
-    """Numbers of the rows of candidates if these are gathered, else their products."""
+    """Numbers of the gathered rows of candidates, or their products if no rows are gathered."""
 
     system_numbers: int = 1 << 21
     """Numbers of the gathered vectors of least squares, and of the systems; they fit a CPU's cache.

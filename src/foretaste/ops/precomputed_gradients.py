@@ -29,7 +29,7 @@ class _WithGradients(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: _PrecomputedContext, *upstream: Tensor) -> Gradients:
         gradients, ctx.gradients = ctx.gradients, []
-        # a GPU is not asked for the factor: that would stall it
+        # reading the factor would stall a GPU, so a GPU always multiplies
         if upstream[0].device.type != "cpu" or upstream[0].item() != 1.0:
             for gradient in gradients:
                 if gradient is not None:

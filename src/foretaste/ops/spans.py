@@ -22,7 +22,7 @@ def span(name: str) -> AbstractContextManager[object]:
 
 
 def in_spans(name: str, items: Iterable[Item]) -> Iterator[Item]:
-    """``items``, the making of each in a `span`."""
+    """Yield ``items``; each is made in a `span`."""
     remaining = iter(items)
     while True:
         with span(name):

@@ -78,10 +78,10 @@ def sampled_products(
     """``table[index] . vector`` [S], without the gathered rows.
 
     Row b has the products of ``index_S[offsets[b]:offsets[b + 1]]``; ``offsets`` and ``index_S``
-    are of one dtype. Only on a CPU, in float32 or float64, for no more products in all than rows
-    and items have pairs, and if `has_sampled_products`. The sparse matrix that says which
-    products are wanted is in beta. PyTorch documents columns that ascend without repeats, but
-    does not check it.
+    are of one dtype. They are computed only on a CPU, in float32 or float64, if
+    `has_sampled_products`, and for at most as many products as there are pairs of a row and an
+    item. The sparse matrix that says which products are wanted is in beta. PyTorch documents
+    columns that ascend without repeats, but does not check it.
     """
     shape = (len(vector_BD), len(table_ID))
     # torch 2.11 warns at each tensor that is made with `check_invariants=False`.

@@ -54,6 +54,6 @@ def _compute_alone(work: Callable[..., Result], *chunk: object) -> Result:
 
 
 def _pool(num_threads: int) -> ThreadPoolExecutor:
-    """Return threads that are kept for the process: a fork has none of them."""
-    pool = ThreadPoolExecutor(num_threads)  # none of them begins yet
+    """Return the threads of this process; a fork gets its own, because it has none of these."""
+    pool = ThreadPoolExecutor(num_threads)  # threads begin with their first work
     return _POOLS.setdefault((os.getpid(), num_threads), pool)

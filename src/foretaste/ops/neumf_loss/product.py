@@ -40,7 +40,7 @@ def value_and_gradients(
         if table_IF.requires_grad:
             sums_IF = _sums_by_item(len(table_IF), index_bK, slope_bK, weighted_BF[rows])
             by_item_IF = sums_IF if by_item_IF is None else by_item_IF.add_(sums_IF)
-    if by_item_IF is None:  # of fixed items nothing as large as the catalogue is written
+    if by_item_IF is None:  # fixed items need no memory as large as the catalogue
         by_item_IF = torch.zeros_like(table_IF) if table_IF.requires_grad else table_IF.new_empty(0)
     gradients = InteractionInputs(
         user_product_BF=by_row_BF * inputs.output_product_F,

@@ -190,7 +190,7 @@ class _Pass:
         return logits_cI, *self.exponentials.likelihood_(logits_cI, rows)
 
     def _logits(self, hidden_cD: Tensor, bias_I: Tensor) -> Tensor:
-        """Many items go through the product in tiles."""
+        """Return the chunk's logits; many items go through the product in tiles."""
         weight_ID = self.weight_ID
         if len(weight_ID) <= self.items_at_once:
             return linear(hidden_cD, weight_ID, bias_I)

@@ -31,7 +31,7 @@ _ROUNDINGS = 4.0
 """Roundings of the result's size allowed beside the plain code's own error, which may be 0."""
 
 _TF32_ROUNDING = 2.0**-10
-"""The kernel and the plain code, or one of them, may round products to it."""
+"""Relative rounding of tf32 products, which the kernel, the plain code or both may use."""
 
 _LARGEST = 8.0
 """The largest error of one value, in errors of all: rounding stays far below."""
@@ -65,7 +65,7 @@ def kernel_error(
 ) -> str | None:
     """Return the error of the kernel of an operation of `CASES`, in words, or None.
 
-    Arguments are as of `verify_kernels`.
+    The arguments are those of `verify_kernels`.
     """
     case = CASES[operation]
     rounding = (
@@ -140,7 +140,7 @@ def likelihood(implementation: _Side, dtype: torch.dtype, device: torch.device) 
 
 
 def interaction(implementation: _Side, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
-    """Return samples of 29 rows with five candidates each, of 17 items."""
+    """Return the loss and gradients of 29 rows with five candidates each, of 17 items."""
     tables: list[tuple[int, ...]] = [(29, 20), (17, 20), (29, 70), (17, 70)]
     layers: list[tuple[int, ...]] = [(20,), (24,), (1,), (40, 70), (40,), (24, 40), (24,)]
     weights = _leaves([*tables, *layers], torch.promote_types(dtype, torch.float32), device)

@@ -226,8 +226,8 @@ def _load_samples(
 
 @kernel
 def _log1p(value: tl.tensor) -> tl.tensor:
-    """Return log(1 + value), exact to float32 also where ``1 + value`` is rounded (Kahan; Higham
-    2002, section 1.14.1)."""
+    """Return log(1 + value), exact to float32 even if ``1 + value`` is rounded (Kahan; Higham 2002,
+    section 1.14.1)."""
     shifted = 1.0 + value
     step = shifted - 1.0
     return tl.where(

@@ -39,7 +39,7 @@ class Pieces(NamedTuple):
 
     @classmethod
     def of(cls, index_S: Tensor, num_segments: int) -> Pieces:
-        """Return the segments of integer rows ``index_S``; ``num_segments`` and above is none."""
+        """Return the segments of rows ``index_S``; an index from ``num_segments`` up is in none."""
         segments = Segments(index_S, num_segments)
         num_pieces_I = (segments.offsets.diff() + (_PIECE_LENGTH - 1)) // _PIECE_LENGTH
         first_piece = torch.nn.functional.pad(num_pieces_I.cumsum(0), (1, 0))
