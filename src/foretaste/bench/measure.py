@@ -101,6 +101,7 @@ def latencies(
     for turn in range(turns):
         for name, call in calls.items():
             first = turn * each
+            # This call does not count: the other side has just filled the caches.
             call(first)
             ends_at = time.perf_counter() + seconds / turns
             times: list[float] = []
@@ -149,6 +150,7 @@ class PeakMemory:
         if self.device.type == "cuda":
             peak = float(torch.cuda.max_memory_allocated(self.device))
         else:
+            # VmHWM is the high-water mark of the resident memory, which the reset set back.
             peak = resident_bytes("VmHWM") if self.is_reset else peak_of_process() or 0
         return max(0.0, peak - self._before) / 2**20
 

@@ -91,6 +91,7 @@ def environment(device: torch.device) -> Document:
             "cpu": cpu_name(),
             "num_cores": os.cpu_count(),
             "num_threads": torch.get_num_threads(),
+            # How long idle threads of OpenMP spin: on a busy machine this changes the times.
             "wait_policy": os.environ.get("OMP_WAIT_POLICY"),
             "spin_count": os.environ.get("GOMP_SPINCOUNT"),
             "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
@@ -103,6 +104,7 @@ def _commit() -> str | None:
     """Return the measured commit, with ``-dirty`` if files differ from it; None if unknown."""
     if named := os.environ.get(COMMIT_VARIABLE):
         return named
+    # Without any tag `git describe` prints the commit.
     command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
     folder = Path(foretaste.__file__).parent
     try:

@@ -54,7 +54,7 @@ of them, without 20,000 held-out users. Interactions are the share of the remain
 9,990,682."""
 
 _COUNTS = re.compile(r"(\d+)[x×](\d+)[x×](\d+)")
-_MAX_GENRES = 20
+_MAX_GENRES = 20  # as many as MovieLens has
 
 _REFERENCE = {
     "neumf": {"learning_rate": 0.0045, "beta1": 0.25, "beta2": 0.5},
@@ -163,6 +163,7 @@ class Session:
             epochs=epochs,
             seed=self.options.seed,
             device=str(self.device),
+            # Every epoch does the same work, and no training stops early.
             learning_rate_schedule="constant",
             patience=0,
             eval_every=1,

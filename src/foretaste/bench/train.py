@@ -29,11 +29,13 @@ _BATCH_SIZES = {
     ("vae", "cuda"): 24_576,
     ("vae", "cpu"): 500,
 }
+"""The reference's batch sizes on a GPU, and sizes that suit two cores of a CPU."""
 
 CLOCKS = {
     "neumf": "an epoch: negatives drawn, order, batches, forward, backward, Adam",
     "vae": "an epoch: order, batches, forward, backward, Adam",
 }
+"""What the clock of a row covers, by model."""
 
 
 SCALINGS = ("strong_scaling", "weak_scaling")
@@ -96,7 +98,7 @@ def training_case(
 
 
 def default_batch_size(session: Session) -> int:
-    """Return the reference's batch size on a GPU; on a CPU one that suits two cores."""
+    """Return the reference's batch size on a GPU; on a CPU a size that suits two cores."""
     return _BATCH_SIZES[session.name, session.device.type]
 
 
@@ -175,6 +177,7 @@ def measure_training(
 
     epochs.compile_s = training.run(count).compile_s
     if ranks.size > 1:
+        # The counts are running totals, so the difference is the last epoch alone.
         sent = num_bytes[-1] - num_bytes[-2]
         epochs.sent_mib_per_update = sent / batches.num_batches / 2**20
     case = {

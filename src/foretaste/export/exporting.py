@@ -74,6 +74,7 @@ def export_run(
     try:
         with atomic_directory(output, replace=overwrite) as directory:
             write(program, format, directory)
+            # An error within this block leaves no output.
             parity = _check_parity(opened, model, program, format, directory, progress)
             _write_ids(opened, program, directory)
             _write_signature(opened, model, program, format, directory, parity)
@@ -101,6 +102,7 @@ def _check_output(path: Path, *, overwrite: bool) -> None:
         document = json.loads(read_document(path / SIGNATURE))
         number = document["format_version"] if document["format"] == _FORMAT else None
         own = {SIGNATURE, *document["files"]} if number else set()
+    # The file may be somebody else's, with any content.
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         number, own = None, set()
     if number not in (None, _FORMAT_VERSION):

@@ -62,6 +62,7 @@ def compare_lists(
     counts, num_rows = np.zeros(3, dtype=np.int64), len(histories)
     if progress is not None:
         progress(0, num_rows)
+    # A program may be right for one size of batch only, so one user comes alone.
     for start in [0, *range(1, num_rows, _USERS_AT_ONCE)]:
         rows = slice(start, min(start + _USERS_AT_ONCE, num_rows) if start else 1)
         own, users = histories[rows], user_index[rows]
@@ -115,6 +116,7 @@ def _kinds(score_BI: Tensor, found_BK: Tensor, found_score_BK: Tensor) -> NDArra
     """Return the numbers of lists that are equal, that differ in near-ties only, and others."""
     own = top_k(score_BI, found_BK.shape[1])
     own_BK = torch.where(own.score_BK == ABSENT, NO_ITEM, own.candidate_BK)
+    # Items of the history are no part of the range of scores: NaN, then neither end of it.
     candidate_BI = score_BI.masked_fill(score_BI == ABSENT, float("nan"))
     highest_B1 = candidate_BI.nan_to_num(float("-inf")).amax(1, keepdim=True)
     lowest_B1 = candidate_BI.nan_to_num(float("inf")).amin(1, keepdim=True)

@@ -63,6 +63,7 @@ class BoundedProtocol(HttpToolsProtocol):
             for number, one in enumerate(self.connections)
             if isinstance(one, BoundedProtocol) and one.idle_since is not None
         ]
+        # The number decides between equal times: connections have no order.
         since, _, oldest = min(idle, default=(math.inf, 0, self))
         if since > self.loop.time() - idle_s:
             return False
@@ -77,6 +78,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         while data and not self.transport.is_closing():
+            # Pieces, so that httptools never joins a head above the limit.
             room = MAX_HEAD_BYTES - self._num_unread
             if room <= 0:
                 self._refuse_head()

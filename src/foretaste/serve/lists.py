@@ -97,6 +97,7 @@ class ListWriter:
             # One call writes all scores of a list as JSON; without the brackets, commas separate
             # the numbers.
             texts = to_json(scores[:length])[1:-1].split(b",")
+            # An empty list leaves one empty text, for which there is no item.
             yield [parts[row] % text for row, text in zip(item_index[:length], texts, strict=False)]
 
 

@@ -130,6 +130,7 @@ class ItemFeatures:
                 f"SELECT count(CASE WHEN trim({value}) <> '' THEN 1 END), count({real}), "
                 f"count(CASE WHEN {is_integer} THEN 1 END) FROM {rows}"
             )
+            # All values are numbers, and at least one is not spelled as an integer.
             is_real = num_values == num_real > num_integer
             if is_real:
                 column = replace(column, sql=f"({real})", storage="real", type_name="double")
@@ -261,6 +262,7 @@ class ItemFeatures:
 def _find_feature(source: Source, text: str) -> _Feature:
     """Return the column that ``text`` names, and the separator of its values, if any."""
     columns = [*source.columns, *source.repeated]
+    # A sign at the end splits the values, unless a column has the sign in its name: "genres|".
     if text not in columns and text[:-1] in columns and not text[-1].isalnum():
         name, mark = text[:-1], text[-1]
     else:

@@ -224,6 +224,7 @@ class Inputs:
         """``root/<name>-<digest>``: equal for equal content and settings, from any folder."""
         digest = hashlib.sha256(_key(self.provenance, self.config.content()).encode()).hexdigest()
         # File systems allow names of 255 bytes, and the temporary name has a prefix.
+        # The cut may split a character; its rest is dropped.
         name = self.name.encode()[:_LONGEST_NAME].decode(errors="ignore")
         return root / f"{name}-{digest[:12]}"
 
@@ -287,7 +288,9 @@ def _key(source: Sequence[Document], settings: Document) -> str:
     key = {
         "format_version": FORMAT_VERSION,
         "source": sorted(
-            [entry.get(name, "") for name in ("holds", "sha256", "read_as")] for entry in source
+            # File names are left out: a renamed file makes the same dataset.
+            [entry.get(name, "") for name in ("holds", "sha256", "read_as")]
+            for entry in source
         ),
         "config": dict(settings),
     }

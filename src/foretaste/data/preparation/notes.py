@@ -122,6 +122,7 @@ def describe_most_active(engine: Engine) -> dict[str, str]:
         f"WHERE num_rows * {_TIMES_THE_NEXT} > {most}"
     )
     notes = {}
+    # The only user near the maximum is the most active user: nobody else comes close.
     if is_large and num_near == 1:
         notes["most active user"] = (
             f"user {short_repr(user_id)} has {most / int(num_rows):.0%} of the rows; if that is "
@@ -142,6 +143,7 @@ def _describe_spelled_twice(engine: Engine) -> list[str]:
     where = engine.sql.matches.format(text="id", pattern=_MAY_NOT_BE_NFC)
     spellings = group_by_form(id for (id,) in engine.run(f"SELECT id FROM seen WHERE {where}"))
     forms = list(spellings)
+    # Several queries, because one with all forms could be too long.
     for start in range(0, len(forms), 1000):
         listed = literals(forms[start : start + 1000])
         for (form,) in engine.run(f"SELECT id FROM seen WHERE id IN ({listed})"):

@@ -132,6 +132,7 @@ def make_plan(
         needed.add("rating")
     columns = {role: name for role, name in found.items() if role in needed}
     check_time_format(config, columns)
+    # Times that nobody named and no protocol needs may be absent from some source.
     asked = (config.time_column, config.time_format, config.half_life)
     may_lack_times = protocol not in ("leave-one-out", "temporal") and asked == (None, None, None)
     unread_times = ""
@@ -141,6 +142,7 @@ def make_plan(
     check_columns(sources, columns.values())
     if not has_times and not parts and config.protocol in ("auto", "leave-one-out", NEW_ITEMS):
         _refuse_later_times(sources)
+    # Without an order a hash chooses what is left out, and the label says so.
     is_random = protocol == "leave-one-out" and not has_times and not config.order
     return Plan(
         protocol=protocol,
@@ -254,5 +256,6 @@ def _filters(config: PrepareConfig, protocol: str, *, has_ratings: bool) -> dict
                 filters["min_rating"] = _REFERENCE_MIN_RATING
     names = ("min_rating", "min_item_users", "min_user_interactions")
     given = {name: getattr(config, name) for name in names}
+    # A given setting replaces the reference's filter of that name.
     filters |= {name: value for name, value in given.items() if value is not None}
     return {name: filters[name] for name in names if name in filters}

@@ -34,5 +34,6 @@ class ItemKNN(NeighborsModel):
     def formula(self, histories: HistoryTensors) -> tuple[Entries, Numbers, Numbers, float]:
         weight_U = user_weights(histories, self.config.user_power)
         entries = entries_of(histories, weight_U, entry_weights(histories))
+        # The diagonal is n of the class docstring.
         length_I = np.sqrt(gram_diagonal(entries))
         return entries, length_I, length_I, self.config.shrinkage

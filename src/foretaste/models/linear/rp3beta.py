@@ -41,5 +41,6 @@ class RP3beta(NeighborsModel):
         total_I = np.bincount(item_N, value_N, minlength=self.num_items)
         # A user without items is in no pair.
         weight_U = np.where(total_U > 0, total_U, 1.0) ** -alpha
+        # An interaction of weight v, among weights of sum n, is a step of probability v / n.
         entries = entries_of(histories, weight_U, value_N**alpha)
         return entries, total_I**alpha, total_I**self.config.beta, 0.0

@@ -193,6 +193,7 @@ class LinearModel(ClosedFormModel):
         (histories,) = state.parts
         assert isinstance(histories, HistoryTensors)
         score_BI = self._sum_weights(histories, self.history_weights(histories))
+        # A sum of exactly 0 comes from items without a weight towards this one.
         return torch.where(score_BI != 0, score_BI, self.unrelated_scores())
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:

@@ -60,6 +60,7 @@ class HistoryAutoencoder(NeuralModel):
         return self.output.weight
 
     def index_vectors(self) -> Tensor:
+        # The bias is one more column; a query has 1 in its place.
         return torch.cat([self.output.weight, self.output.bias[:, None]], dim=1)
 
     @torch.no_grad()
