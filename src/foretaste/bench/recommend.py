@@ -53,7 +53,7 @@ def query_histories(session: Session, options: RecommendBench) -> Histories:
 
 
 def random_histories(shape: GenerateConfig, length: int, seed: int) -> Histories:
-    """``length`` distinct items of the catalogue for each user; all sets are equally likely."""
+    """Return ``length`` distinct items for each user; all sets of items are equally likely."""
     generator = torch.Generator().manual_seed(seed)
     words = torch.randint(-(1 << 63), (1 << 63) - 1, (shape.num_users, length), generator=generator)
     items, _ = distinct_ranks(words, torch.full((shape.num_users,), shape.num_items))

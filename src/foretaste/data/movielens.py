@@ -61,7 +61,7 @@ class NamedSet:
         return f"{self.name}.zip"
 
     def settings(self, config: PrepareConfig) -> PrepareConfig:
-        """``config`` for this set, with the set's format and the reference's filters as defaults.
+        """Return ``config`` with the set's format and the reference's filters as defaults.
         SettingError if ``config`` contradicts the format of the files."""
         settings = {"layout": "pairs", **self.format}
         for setting, value in settings.items():

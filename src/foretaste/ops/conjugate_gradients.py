@@ -98,7 +98,7 @@ class _Interactions:
     def __init__(
         self, table_ND: Tensor, index_S: Tensor, offsets: Tensor, weight_S: Tensor | None
     ) -> None:
-        """Row b has ``index_S[offsets[b]:offsets[b + 1]]``; without weights they are 1."""
+        """Take ``index_S[offsets[b]:offsets[b + 1]]`` for row b; without weights each is 1."""
         self.table_ND, self.index_S = table_ND, index_S
         self.weight_S = None if weight_S is None else weight_S.to(table_ND.dtype)
         self.lengths_c = offsets.diff()

@@ -79,7 +79,7 @@ def dense(
     *,
     compute_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """``activation(input @ weight.T + bias)``, [S, M]; differentiable once.
+    """Return ``activation(input @ weight.T + bias)``, [S, M]; differentiable once.
 
     Products are computed in ``compute_dtype``, by default the input's, and the result has that
     dtype: between layers, half precision is half the memory.
@@ -122,7 +122,7 @@ def activate(
     activation: Activation | None,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """``activation(value + bias)`` in ``dtype``, by default the value's; differentiable once."""
+    """Return ``activation(value + bias)`` in ``dtype``, else the value's; differentiable once."""
     if not torch.is_grad_enabled():
         return _activate(value_SM, bias_M, activation, dtype)
     result = _Activated.apply(value_SM, bias_M, activation, dtype)  # type: ignore[no-untyped-call]
@@ -139,7 +139,7 @@ def _activate(
 
 
 def activate_(value: Tensor, activation: Activation | None) -> Tensor:
-    """``activation(value)``, computed in place; ``value`` itself for None."""
+    """Return ``activation(value)``, computed in place; ``value`` itself for None."""
     if activation == "relu":
         return value.relu_()
     if activation == "tanh":
@@ -170,7 +170,7 @@ def linear(
     bias_M: Tensor | None = None,
     activation: Activation | None = None,
 ) -> Tensor:
-    """``activation(input @ weight.T + bias)``, [S, M].
+    """Return ``activation(input @ weight.T + bias)``, [S, M].
 
     If `fuses`, the whole layer is computed in float32 and rounded once.
     """
@@ -198,7 +198,7 @@ def fuses(tensor: Tensor) -> bool:
 
 
 def product_of_samples(left_SM: Tensor, right_SN: Tensor) -> Tensor:
-    """``left.T @ right`` [M, N], summed over samples, as gradients of weights are.
+    """Return ``left.T @ right`` [M, N], summed over samples, as gradients of weights are.
 
     On a GPU half precision gives float32. float16 gives float32 everywhere: its range is too small
     for sums of many samples.
@@ -223,7 +223,7 @@ def sum_of_samples(rows_SM: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:
-    """``left @ right``; either may be a transposed view."""
+    """Return ``left @ right``; either may be a transposed view."""
     # oneDNN is twice as fast in float32, even if it has to copy a view; in bfloat16 `@` reaches
     # the same kernels. `linear` leaves one row to a BLAS. oneDNN refuses a product over no columns.
     if left.device.type == "cpu" and left.dtype == torch.float32 and left.numel():
@@ -232,7 +232,7 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def candidate_products(vector_BD: Tensor, table_ID: Tensor, index_BK: Tensor) -> Tensor:
-    """``table[index] . vector``, [B, K]: of each row with its own candidates.
+    """Return ``table[index] . vector``, [B, K]: the products of each row with its own candidates.
 
     On a CPU where PyTorch has sampled products of the dtype, no rows of the table are gathered,
     which is six times as fast with 512 candidates of width 64. Elsewhere the candidates of a few

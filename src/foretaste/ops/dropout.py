@@ -133,7 +133,7 @@ class LayerMasks:
         return [byte_SC[:, a : a + width] for a, width in zip(starts, self.widths, strict=False)]
 
     def drop_(self, activation: Tensor, byte_SC: Tensor) -> Tensor:
-        """``activation`` with zeros where its bytes of `draw` say so, in place, not rescaled."""
+        """Write zeros into ``activation`` as its bytes of `draw` say; the rest is not rescaled."""
         # a byte b came as 255 - b, so the sum is below zero, its sign all ones, where b is kept
         keep = self._bits[: byte_SC.numel()].view(byte_SC.shape).copy_(byte_SC)
         keep.add_(self.threshold - (1 << ACTIVATION_BITS)).bitwise_right_shift_(

@@ -33,7 +33,7 @@ def encode(
     buffers: Buffers | None = None,
     implementation: Implementation = "chunked",
 ) -> Tensor:
-    """``dropout(x / |x|) @ table`` for each user's 0/1 history x, [B, H]: `encode_dense`.
+    """Return ``dropout(x / |x|) @ table`` for each user's 0/1 history x, [B, H]: `encode_dense`.
 
     Args:
         table_IH: float [I, H]; the result is differentiable with respect to it, once unless by
@@ -107,7 +107,7 @@ class _Bags(torch.autograd.Function):
 def encode_dense(
     table_IH: Tensor, histories: HistoryTensors, *, dropout: float = 0.0, key: int | Tensor = 0
 ) -> Tensor:
-    """``dropout(x / |x|) @ table`` for each user's 0/1 history x, [B, H].
+    """Return ``dropout(x / |x|) @ table`` for each user's 0/1 history x, [B, H].
 
     An entry is dropped if its 16 bits of the stream ``key`` (`keep_entries`) are below
     ``dropout * 2**16``; what stays is divided by the quantised keep rate, as the

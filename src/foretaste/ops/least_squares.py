@@ -80,7 +80,7 @@ class FixedVectors:
 
 
 def gramian(vector_ND: Tensor) -> Tensor:
-    """``h'h`` [D, D]: products of blocks, added up in float64 in a fixed order."""
+    """Return ``h'h`` [D, D]: products of blocks, added up in float64 in a fixed order."""
     width = vector_ND.shape[1]
     total_DD = vector_ND.new_zeros(width, width, dtype=torch.float64)
     for part_DD in parallel_map(

@@ -104,7 +104,7 @@ def hash_words(key: int | Tensor, counter: Tensor) -> Tensor:
 
 
 def mix_(word: Tensor, spare: Tensor | None = None) -> Tensor:
-    """SplitMix64's finaliser on int64 words, in place: every input bit affects every output bit.
+    """Apply SplitMix64's finaliser to int64 words in place: each input bit affects each output bit.
 
     ``spare`` is memory to work in, as large as ``word``.
     """
@@ -121,12 +121,12 @@ def mix_(word: Tensor, spare: Tensor | None = None) -> Tensor:
 
 
 def _xor_shifted_(word: Tensor, bits: int, spare: Tensor) -> None:
-    """``word ^= word >> bits``, which shifts zeros in."""
+    """Compute ``word ^= word >> bits`` with zeros shifted in."""
     word ^= logical_shift_right(word, bits, out=spare)
 
 
 def logical_shift_right(word: Tensor, bits: int, *, out: Tensor | None = None) -> Tensor:
-    """``word >> bits`` with zeros shifted in; torch shifts in the sign."""
+    """Return ``word >> bits`` with zeros shifted in; torch shifts in the sign."""
     shifted = torch.bitwise_right_shift(word, bits, out=out)
     return shifted.bitwise_and_((1 << (64 - bits)) - 1)
 
@@ -173,7 +173,7 @@ def fill_uniform_(table: Tensor, key: int, bound: float, first_row: int = 0) -> 
 
 
 def _words_of_rows(table: Tensor, first_row: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Blocks of a table's rows with their words' numbers, one for two columns, on the CPU."""
+    """Yield blocks of a table's rows with their words' numbers, one for two columns, on the CPU."""
     if table.numel() == 0:
         return
     table_RC = table[:, None] if table.dim() == 1 else table
@@ -266,7 +266,7 @@ def _grid(size: int) -> tuple[int, int]:
 
 
 def _next_key(key: int, part: int) -> int:
-    """``mix(key + (part + 1) * GOLDEN)`` modulo 2**64."""
+    """Return ``mix(key + (part + 1) * GOLDEN)`` modulo 2**64."""
     # Parts count from 1, as `mix(0)` is 0: with seed 0 and part 0 the key would stay 0.
     word = (key + (part + 1) * GOLDEN) & _MASK_64
     word = ((word ^ (word >> 30)) * _MIX_1) & _MASK_64

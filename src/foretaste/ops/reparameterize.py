@@ -81,7 +81,7 @@ def divergence_from_mixture(
     earlier_BC: Tensor,
     weight_B: Tensor,
 ) -> Tensor:
-    """``sum_u weight_u (log q(z_u) - log p(z_u))``, a scalar: the divergence, from one sample each.
+    """Return ``sum_u weight_u (log q(z_u) - log p(z_u))``, a scalar, from one sample of each user.
 
     ``latent_BL`` is z, the sample that `reparameterize` drew from q by code and noise. Every
     coordinate of the prior p is a mixture of 3/20 N(0, 1), 3/4 of the posterior that

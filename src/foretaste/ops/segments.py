@@ -173,7 +173,7 @@ class _Gather(torch.autograd.Function):
 def gather(
     index_B: Tensor, *tables_ND: Tensor, buffers: Buffers | None = None, name: str = "gather"
 ) -> list[Tensor]:
-    """``table[index]`` [B, D] of each table; all have the same number of rows N.
+    """Return ``table[index]`` [B, D] of each table; all have the same number of rows N.
 
     ``buffers`` keep the memory of the tables' gradients, under ``name``.
     """

@@ -52,7 +52,7 @@ def storage_use_count(storage: torch.UntypedStorage) -> int:
 def fused_linear(
     input_SN: Tensor, weight_MN: Tensor, bias_M: Tensor | None, activation: str
 ) -> Tensor:
-    """oneDNN's product, bias and activation (or ``none``) in one; only if `has_fused_linear`."""
+    """Return oneDNN's product, bias and activation (or ``none``) in one, if `has_fused_linear`."""
     result: Tensor = torch.ops.mkldnn._linear_pointwise(
         input_SN, weight_MN, bias_M, activation, [], ""
     )
@@ -75,7 +75,7 @@ def has_fused_linear(dtype: torch.dtype) -> bool:
 def sampled_products(
     vector_BD: Tensor, table_ID: Tensor, offsets: Tensor, index_S: Tensor
 ) -> Tensor:
-    """``table[index] . vector`` [S], without the gathered rows.
+    """Return ``table[index] . vector`` [S], without gathering the rows.
 
     Row b has the products of ``index_S[offsets[b]:offsets[b + 1]]``; ``offsets`` and ``index_S``
     are of one dtype. They are computed only on a CPU, in float32 or float64, if
@@ -116,7 +116,7 @@ def relu_backward(gradient: Tensor, result: Tensor, *, out: Tensor | None = None
 
 
 def tanh_backward(gradient: Tensor, result: Tensor) -> Tensor:
-    """``gradient * (1 - result²)``."""
+    """Return ``gradient * (1 - result²)``."""
     return cast(Tensor, torch.ops.aten.tanh_backward(gradient, result))
 
 

@@ -71,7 +71,7 @@ class Service:
         *,
         when_ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """``when_ready`` is a callback for the time when the runs are loaded."""
+        """Call ``when_ready`` once the runs are loaded."""
         self.store = store
         self.event_store = None if config.events is None else EventStore(config.events)
         self.config = config

@@ -47,7 +47,7 @@ class Batcher:
         wait_s: float,
         observe: Callable[[int, int, int], None],
     ) -> None:
-        """``observe`` gets the numbers of jobs and users of a batch, and of jobs still waiting."""
+        """Tell ``observe`` the numbers of jobs and users of a batch, and of jobs still waiting."""
         self._limit = queue_requests
         self._batch_users = batch_users
         self._wait_s = wait_s

@@ -90,7 +90,7 @@ class ListWriter:
         return written
 
     def _scored(self, top: TopItems) -> Iterator[list[bytes]]:
-        """For each list the JSON of its items with their scores."""
+        """Yield for each list the JSON of its items with their scores."""
         parts = self._parts
         lists = zip(top.item_index.tolist(), top.score.tolist(), top.length.tolist(), strict=True)
         for item_index, scores, length in lists:

@@ -70,7 +70,7 @@ class Spellings:
 
 
 def cast(sql: Spellings, column: Column, kind: Kind) -> str:
-    """SQL of a column as ``kind``: NULL for a value that does not fit it."""
+    """Return SQL of a column as ``kind``: NULL for a value that does not fit the kind."""
     name, storage = column.sql, column.storage
     if storage == "text":
         return _cast_text(sql, name, kind)

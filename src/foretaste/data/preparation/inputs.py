@@ -221,7 +221,7 @@ class Inputs:
         )
 
     def default_output(self, root: Path) -> Path:
-        """``root/<name>-<digest>``: equal for equal content and settings, from any folder."""
+        """Return ``root/<name>-<digest>``: equal for equal content and settings in any folder."""
         digest = hashlib.sha256(_key(self.provenance, self.config.content()).encode()).hexdigest()
         # File systems allow names of 255 bytes, and the temporary name has a prefix.
         # The cut may split a character; its rest is dropped.

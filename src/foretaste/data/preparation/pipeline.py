@@ -787,10 +787,10 @@ class Pipeline:
 
 
 def _is_event(events: Iterable[str]) -> str:
-    """SQL that is true for rows of these event types."""
+    """Return SQL that is true for rows of these event types."""
     return steps.OF_EVENTS.format(events=", ".join(map(sql_literal, events)))
 
 
 def _double(value: float) -> str:
-    """SQL of a double; `!r` writes enough digits to give the number back."""
+    """Return SQL of a double; `!r` writes enough digits to give the number back."""
     return f"CAST({value!r} AS DOUBLE)"

@@ -261,7 +261,7 @@ def _without_empty_ids(
 
 
 def _is_id(engine: Engine, column: Column, empty_values: Sequence[str]) -> str:
-    """SQL condition of the rows whose id is neither missing nor empty nor in ``empty_values``."""
+    """Return the SQL condition that an id is neither missing nor empty nor in ``empty_values``."""
     is_id = f"NOT ({_is_missing(column)})"
     if column.storage == "text":
         return f"{is_id} AND {column.sql} NOT IN ({literals([*EMPTY_IDS, *empty_values])})"
@@ -273,7 +273,7 @@ def _is_id(engine: Engine, column: Column, empty_values: Sequence[str]) -> str:
 
 
 def _is_missing(column: Column) -> str:
-    """SQL condition of the rows without a value."""
+    """Return the SQL condition of the rows without a value."""
     is_nan = f" OR isnan({column.sql})" if column.storage == "real" else ""
     return f"{column.sql} IS NULL{is_nan}"
 

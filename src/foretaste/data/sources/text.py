@@ -387,7 +387,7 @@ def _encoding_of_items(path: Path, encoding: str) -> str:
 
 
 def _encoding_of_bytes(path: Path) -> str | None:
-    """``ascii`` or ``utf-8`` if the whole file is in it, otherwise None."""
+    """Return ``ascii`` or ``utf-8`` if the whole file is in this encoding, otherwise None."""
     decoder, is_ascii = codecs.getincrementaldecoder("utf-8")(), True
     try:
         with _open_bytes(path) as stream:

@@ -98,7 +98,7 @@ class NeuMF(NeuralModel):
 
     @classmethod
     def auto_settings(cls, size: TrainingSize, config: NegativesConfig) -> dict[str, Setting]:
-        """NVIDIA's settings from 10 M interactions on, for large batches of few negatives.
+        """Return NVIDIA's settings from 10 M interactions on, for large batches of few negatives.
 
         Smaller data get a lower rate, and batches that grow with the negatives. The rate is lower
         still for many negatives and few interactions a user: GMF's cosines showed it, and a tower
@@ -181,7 +181,10 @@ class NeuMF(NeuralModel):
         return {"prior_weight": weight}, best
 
     def reset_parameters(self, seed: int) -> None:
-        """Embeddings N(0, 0.01²), tower Glorot-uniform, output LeCun-uniform or one, biases 0."""
+        """Fill embeddings by N(0, 0.01²), weights uniformly and biases by 0.
+
+        The tower is Glorot-uniform; the output is LeCun-uniform, or 1 for cosines.
+        """
         self.clear_cache()
         for number, (name, parameter) in enumerate(self.named_parameters()):
             key = stream_key(seed, Purpose.INITIALISE, number)

@@ -129,7 +129,7 @@ class HistoryAutoencoder(NeuralModel):
     def _likelihood_loss(
         self, hidden_BD: Tensor, batch: HistoryBatch, *, trains_output: bool = True
     ) -> Tensor:
-        """``-log likelihood`` of a batch or a part of one, the mean over the batch's users."""
+        """Return ``-log likelihood`` of a batch or a part of it: a mean over the batch's users."""
         weight_ID, bias_I = self.output.weight, self.output.bias
         return catalogue_loss(
             self,

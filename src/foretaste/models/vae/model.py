@@ -60,7 +60,7 @@ class MultVAE(HistoryAutoencoder):
 
     @classmethod
     def auto_settings(cls, size: TrainingSize, config: VAEConfig | DAEConfig) -> dict[str, Setting]:
-        """NVIDIA's settings from 100,000 users on; below, small batches at a rate that falls to 0.
+        """Return NVIDIA's settings from 100,000 users on, else small batches at a falling rate.
 
         With a constant rate there, steps are smaller and weights are averaged.
         """
@@ -80,7 +80,7 @@ class MultVAE(HistoryAutoencoder):
         return shape | adam | {"learning_rate": 0.004, "learning_rate_schedule": "cosine"}
 
     def reset_parameters(self, seed: int) -> None:
-        """Weights Glorot-uniform, biases N(0, 0.001²)."""
+        """Fill weights Glorot-uniformly, and biases by N(0, 0.001²)."""
         for number, parameter in enumerate(self.parameters()):
             key = stream_key(seed, Purpose.INITIALISE, number)
             if parameter.dim() == 1:

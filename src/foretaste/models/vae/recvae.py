@@ -110,7 +110,7 @@ class RecVAE(HistoryAutoencoder):
         return batch.phase
 
     def reset_parameters(self, seed: int) -> None:
-        """Weights and biases U(-1, 1) / sqrt(inputs), as PyTorch's own; the norms' are 1 and 0."""
+        """Fill weights and biases by U(-1, 1) / sqrt(inputs), like PyTorch, norms by 1 and 0."""
         inputs = self.num_items
         for number, (name, parameter) in enumerate(self.named_parameters()):
             if name.startswith("norms."):

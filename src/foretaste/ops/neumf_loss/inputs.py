@@ -144,7 +144,7 @@ class Objective:
     def with_slopes(
         self, logits_BK: Tensor, label_BK: Tensor, weight_BK: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """`loss` and its gradient by the logits [B, K], which are overwritten."""
+        """Return `loss` and its gradient by the logits [B, K], which are overwritten."""
         if self.name == "bce":
             # -y log s(z) - (1 - y) log(1 - s(z)) = softplus(z) - y z, for s the sigmoid: no
             # logarithm of 0.

@@ -34,7 +34,7 @@ def loss(
     buffers: Buffers | None = None,
     implementation: Implementation = "chunked",
 ) -> Tensor:
-    """``-scale * sum_ui x_ui log softmax(W h_u + b)_i``, a scalar: `reference.loss`.
+    """Return ``-scale * sum_ui x_ui log softmax(W h_u + b)_i``, a scalar: `reference.loss`.
 
     Args:
         hidden_BD: the last hidden layer, in the dtype of ``weight_ID`` and ``bias_I`` or of the

@@ -51,7 +51,7 @@ def loss(
     buffers: Buffers | None = None,
     implementation: Literal["chunked", "triton"] = "chunked",
 ) -> Tensor:
-    """``scale * reference.loss``, differentiable once; backward gives its gradients away.
+    """Return ``scale * reference.loss``, differentiable once; backward gives its gradients away.
 
     Products run and the chunk's logits are kept in ``compute_dtype``; all sums in float32 at least.
     No product is computed for the gradient of an input that wants none.
@@ -180,7 +180,7 @@ class _Pass:
         return Exponentials(targets, starts, self.sum_dtype, headroom)
 
     def _slopes(self, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """``e - x t / n`` of a chunk, its value and its factors ``n / t``."""
+        """Return ``e - x t / n`` of a chunk, its value and its factors ``n / t``."""
         # oneDNN can end a product in a sigmoid, which far below 0 is the exponential. That spared
         # at most 6 % of a step in bfloat16, and errors were smaller by 6 to 23 %.
         hidden_cD, bias_I = (

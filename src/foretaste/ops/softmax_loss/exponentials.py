@@ -39,7 +39,7 @@ class Exponentials:
         self._entries = {a: slice(*bounds[n : n + 2]) for n, a in enumerate(starts)}
 
     def likelihood_(self, logits_cI: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
-        """Minus the log-likelihood of the chunk, a scalar in base 2, and the factors ``n / t`` [c].
+        """Return minus the log-likelihood of the chunk in base 2, and the factors ``n / t`` [c].
 
         ``logits_cI`` are in base 2 and contiguous; afterwards they hold ``e - x t / n``.
         """

@@ -20,7 +20,7 @@ _PURPOSE = tl.constexpr(int(Purpose.DROPOUT))
 
 @kernel
 def load_vector(pointer: tl.tensor, WIDTH: tl.constexpr, PADDED: tl.constexpr) -> tl.tensor:
-    """``PADDED`` numbers of a vector, float32; zeros beyond its ``WIDTH``."""
+    """Return ``PADDED`` numbers of a vector, float32; zeros beyond its ``WIDTH``."""
     column_W = tl.arange(0, PADDED)
     return tl.load(pointer + column_W, mask=column_W < WIDTH, other=0.0).to(tl.float32)
 
@@ -66,7 +66,7 @@ def hash_words(key: tl.tensor, counter: tl.tensor) -> tl.tensor:
 
 @kernel
 def _mix(word: tl.tensor) -> tl.tensor:
-    """SplitMix64's finaliser on uint64."""
+    """Apply SplitMix64's finaliser to uint64."""
     word = (word ^ (word >> 30)) * _MIX_1
     word = (word ^ (word >> 27)) * _MIX_2
     return word ^ (word >> 31)

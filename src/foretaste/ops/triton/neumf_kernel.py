@@ -120,7 +120,7 @@ def interaction_step(
     num_rows: tl.tensor,
     shape: tl.tuple,
 ) -> None:
-    """Loss and gradients; the programs share out the tiles and keep the weights on the chip."""
+    """Compute loss and gradients; the programs share the tiles and keep the weights on chip."""
     key = (
         tl.load(dropout_2).to(tl.uint64, bitcast=True),
         tl.load(dropout_2 + 1).to(tl.uint64, bitcast=True),

@@ -73,7 +73,7 @@ def _likelihood(
     BLOCK: tl.constexpr,
     TARGETS: tl.constexpr,
 ) -> None:
-    """A row's value, factor and slopes."""
+    """Compute a row's value, factor and slopes."""
     row = tl.program_id(0)
     logits_I = logits_cI + row.to(tl.int64) * num_items
     start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
