@@ -38,7 +38,7 @@ def bench_recommend(session: Session, options: RecommendBench) -> None:
 
 
 def query_histories(session: Session, options: RecommendBench) -> Histories:
-    """Return histories of the session's data, or random ones of the given length."""
+    """Return histories of the session's data, or random histories of the given length."""
     length = options.history_length
     if length is None:
         return session.histories()

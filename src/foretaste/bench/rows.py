@@ -22,7 +22,7 @@ from foretaste._util.system import cpu_name
 OURS = "foretaste"
 
 COMMIT_VARIABLE = "FORETASTE_COMMIT"
-"""Environment variable with the commit, for a source tree without its git history."""
+"""Environment variable that names the commit; a source tree without git needs it."""
 
 _PACKAGES = ("torch", "numpy", "triton", "pyarrow")
 

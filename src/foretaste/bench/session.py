@@ -93,7 +93,7 @@ def shape_of(num_users: int, num_items: int, num_interactions: int) -> GenerateC
 class Session:
     """One benchmark of one model: its device, its shape of data, and the measured rows.
 
-    Rows are appended to ``options.output`` as they come; of several ranks by the first.
+    Rows are appended to ``options.output`` as they come; with several ranks the first appends them.
     """
 
     def __init__(

@@ -76,7 +76,7 @@ def gather_rows(ranks: Ranks, tensors: Mapping[str, Tensor], rows_of: RowsOf) ->
 
 
 def read_alike(ranks: Ranks, path: Path, read: Callable[[], SavedTensors]) -> SavedTensors:
-    """Return what each rank reads of a file; RunError on all if it was replaced meanwhile."""
+    """Return what each rank reads of a file; RunError on all ranks if the file was replaced."""
     found: list[SavedTensors] = []
 
     def digest() -> str:

@@ -30,7 +30,7 @@ class _Reparameterize(torch.autograd.Function):
 
         deviation_BL = (0.5 * log_variance_BL).exp_()
         ctx.save_for_backward(mean_BL, deviation_BL, noise_BL, weight_B)  # type: ignore[arg-type]
-        # Zeros would be made and added if the divergence, or the sample, is not asked for.
+        # Zeros would be made and added if the divergence, or the sample, is not requested.
         ctx.set_materialize_grads(False)
         # KL(N(m, s²) || N(0, 1)) = (s² + m² - log s² - 1) / 2 for each coordinate.
         divergence_BL = torch.addcmul(deviation_BL.square(), mean_BL, mean_BL)

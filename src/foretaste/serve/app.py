@@ -363,7 +363,7 @@ async def _in_daemon(work: Callable[[], _Result]) -> _Result:
     result: asyncio.Future[_Result] = loop.create_future()
 
     def settle(set_outcome: Callable[[Any], None], outcome: object) -> None:
-        if not result.done():  # cancelled meanwhile
+        if not result.done():  # cancelled in between
             set_outcome(outcome)
 
     def run() -> None:

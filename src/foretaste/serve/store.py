@@ -142,6 +142,6 @@ def _check_same_types(before: IdTable, now: IdTable, path: Path) -> None:
     if before.is_integer != now.is_integer:
         types = "integers" if before.is_integer else "text"
         raise RunError(
-            f"{path}: {examples(now)}, and those of the run that answers are {types}; prepare its "
-            "data with --like and the run that answers, or start the service again"
+            f"{path}: {examples(now)}, and the ids of the run that answers are {types}; prepare "
+            "its data with --like and the run that answers, or start the service again"
         )

@@ -1,4 +1,4 @@
-"""SLIST: EASE with steps beside the sets, for the next item.
+"""SLIST: EASE that predicts the next item, from steps as well as from sets.
 
 Choi et al. 2021, "Session-aware linear item-item models for session-based recommendation", arXiv
 2103.16104.

@@ -102,8 +102,8 @@ class NeuMF(NeuralModel):
 
         Smaller data get a lower rate, and batches that grow with the negatives. The rate is lower
         still for many negatives and few interactions a user: GMF's cosines showed it, and a tower
-        was not tried. Below 10 M, cosines start at twice the rate, which then falls to 0,
-        unless a constant rate is asked for.
+        was not tried. Below 10 M, cosines start at twice the rate, which then falls to 0, unless a
+        constant rate is requested.
         """
         samples_each: int = 1 + config.num_negatives
         every = (

@@ -98,7 +98,7 @@ class HistoryAutoencoder(NeuralModel):
         dropout: float = 0.0,
         key: int | Tensor = 0,
     ) -> Tensor:
-        """Return summed table rows [B, H] of the histories' items, normalised and dropped."""
+        """Return summed table rows [B, H] of the histories' items, after dropout and scaling."""
         return embedding_bag.encode(
             table_IH,
             histories,

@@ -68,7 +68,7 @@ class RecVAE(HistoryAutoencoder):
         """Return the authors' batches and steps for 50,000 users and more.
 
         Fewer users have small batches at a rate that falls to 0, or averaged weights if a constant
-        rate is asked for.
+        rate is requested.
         """
         adam = {"beta1": 0.9, "beta2": 0.999}
         if size.num_users >= _MANY_USERS:

@@ -1,11 +1,11 @@
 """The multinomial likelihood over a sample of the catalogue: an approximation.
 
-It is for catalogues so large that even one pass over the items for every batch is too much. The
-items that anyone in the batch has are always there. One of the others is drawn from each of equally
-long ranges, and stands for the whole range (Horvitz & Thompson 1952). Its logit grows by the log of
-the range's length, the "logQ correction" of sampled softmax (Bengio & Senécal 2008). The estimate
-of each user's total is unbiased, the estimate of its logarithm is not: the loss is too low on
-average, by less with more samples. With as many samples as items it is exact.
+The sample is for catalogues so large that even one pass over the items for every batch is too much.
+The items that anyone in the batch has are always there. One of the others is drawn from each of
+equally long ranges, and stands for the whole range (Horvitz & Thompson 1952). Its logit grows by
+the log of the range's length, the "logQ correction" of sampled softmax (Bengio & Senécal 2008). The
+estimate of each user's total is unbiased, the estimate of its logarithm is not: the loss is too low
+on average, by less with more samples. With as many samples as items it is exact.
 
 Shape suffixes: B users, I items, D width of the last hidden layer, U items that the batch has,
 S sampled items, C both together, in ascending order within each part.
