@@ -192,9 +192,14 @@ def explain_error(error: CycloptsError) -> str:
             )
         elif words[1:] in (["recommend"], ["similar"]) and not option.startswith("--"):
             message = f"Unknown option: {option}. {_BEHIND_EQUALS}"
-        elif longer := sorted(name for name in names if name.startswith(f"{option}-")):
-            # `--user` begins `--user-column`, and Cyclopts takes the nearest by letters.
-            message = f"Unknown option: {option}. Did you mean {' or '.join(longer)}?"
+        elif meant := _names_like(option, names):
+            message = f"Unknown option: {option}. Did you mean {_join_or(meant)}?"
+    elif (
+        isinstance(error, CoercionError) and error.argument is not None and error.token is not None
+    ):
+        if allowed := _describe_numbers(types_in(error.argument.hint)):
+            name = error.token.keyword or error.argument.name
+            message = f"{name} is {error.token.value!r}; it must be {allowed}"
     elif isinstance(error, MissingArgumentError):
         assert error.argument is not None
         is_place = not error.argument.name.startswith("-")
@@ -217,6 +222,27 @@ def explain_error(error: CycloptsError) -> str:
     elif isinstance(error, UnusedCliTokensError):
         message = f"Nothing is known to do with {' '.join(error.unused_tokens or ())!r}."
     return f"{message}\nSee {' '.join(words)} --help."
+
+
+def _names_like(option: str, names: Collection[str]) -> list[str]:
+    """Return the option that differs by a final s, then those that begin with ``option`` and a
+    hyphen; Cyclopts would take the nearest by letters."""
+    singular = option.removesuffix("s")
+    same = sorted({singular, f"{singular}s"} & set(names))
+    return same + sorted(name for name in names if name.startswith(f"{option}-"))
+
+
+def _describe_numbers(kinds: Collection[object]) -> str | None:
+    """Return the allowed values of an option that takes numbers; None for another option."""
+    numbers = {int: "a whole number", float: "a number"}
+    words = [text for kind, text in numbers.items() if kind in kinds][-1:]
+    names = sorted(kind for kind in kinds if isinstance(kind, str))
+    return _join_or([*words, *names]) if words else None
+
+
+def _join_or(words: Sequence[str]) -> str:
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _options_of_preparing() -> set[str]:
