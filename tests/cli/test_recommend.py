@@ -272,6 +272,12 @@ def test_help_names_the_length_of_lists() -> None:
         assert all(f"Items per list; {length} by default." in page for page in pages)
 
 
+def test_help_begins_with_users_and_lists() -> None:
+    page = call("recommend", "--help").text
+    places = [page.index(f"{name} ") for name in ("--user", "--exclude", "--threads", "--quote")]
+    assert places == sorted(places)
+
+
 def test_rules_conditions_and_limits(foretaste: Foretaste, tmp_path: Path) -> None:
     rules, stock = tmp_path / "rules.toml", tmp_path / "stock.csv"
     rules.write_text('in-stock = "stock > 0"\ncheap = "price < 10"\n')

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from foretaste.cli.answers import Answering, AnswerOptions
 from foretaste.cli.arguments import FLAG, use_threads
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from foretaste.runs import Run
 
 USERS_AT_ONCE = 4096
+
+# In the order of the help page.
+FOR_WHOM = Group("For whom", sort_key=0)
+LISTS = Group("Lists", sort_key=1)
+MORE = Group("More settings", sort_key=2)
+FILES_OF_IDS = Group("Files of ids", sort_key=3)
 
 Words = Annotated[tuple[str, ...], Parameter(show_default=False)]
 
@@ -141,11 +147,11 @@ def recommend(
     run: Path,
     /,
     *,
-    request: Annotated[Request | None, Parameter(name="*", group="For whom")] = None,
-    lists: Annotated[Lists | None, Parameter(name="*", group="Lists")] = None,
-    files: Annotated[PairsConfig | None, Parameter(name="*", group="Files of ids")] = None,
-    threads: int | None = None,
-    options: Answering = None,
+    request: Annotated[Request | None, Parameter(name="*", group=FOR_WHOM)] = None,
+    lists: Annotated[Lists | None, Parameter(name="*", group=LISTS)] = None,
+    files: Annotated[PairsConfig | None, Parameter(name="*", group=FILES_OF_IDS)] = None,
+    threads: Annotated[int | None, Parameter(group=MORE)] = None,
+    options: Annotated[Answering, Parameter(group=MORE)] = None,
 ) -> None:
     """Recommend items to known users, to new ones, or to all users.
 
