@@ -323,7 +323,7 @@ def test_reasons_are_written_to_no_file(run: Path, tmp_path: Path) -> None:
 
 def test_an_unknown_keyword_is_refused_with_a_suggestion() -> None:
     for wrong, message in (
-        ({"excluded": [3]}, "no setting 'excluded' here; did you mean exclude?"),
+        ({"excluded": [3]}, "recommend has no setting 'excluded' here; did you mean exclude?"),
         ({"epochs": 3}, "no setting 'epochs' here: it belongs to TrainingConfig"),
         ({"colour": 3}, "no setting 'colour' here; it takes k, exclude, candidates"),
     ):

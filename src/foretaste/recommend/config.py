@@ -95,7 +95,7 @@ class ListRequest:
                 "recommend(user_ids, k=10); recommend_for(matrix) answers other histories"
             )
         own = [item.name for item in fields(cls)]
-        return cls(k=k, **assign_settings("ListRequest", options, own, {}))
+        return cls(k=k, **assign_settings("recommend", options, own, {}))
 
     def __post_init__(self) -> None:
         for name, convert in _CONVERSIONS.items():
