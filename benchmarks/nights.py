@@ -28,7 +28,7 @@ import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from foretaste.data import GenerateConfig, generate, prepare
-from foretaste.data.preparation import pipeline
+from foretaste.data.preparation import splitting
 from foretaste.data.request import PrepareRequest
 from foretaste.errors import DataWarning, NothingLeftError
 from foretaste.evaluation.gate import Verdict, judge
@@ -298,7 +298,7 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore", DataWarning)
     if options.share is not None:
-        pipeline._HELD_SHARE = options.share
+        splitting._HELD_SHARE = options.share
     print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}", flush=True)
     for world in options.worlds:
         for num_people in options.people:

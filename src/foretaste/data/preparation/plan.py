@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from foretaste._util.formatting import short_repr
 from foretaste.data.config import PrepareConfig, WeightScale
 from foretaste.data.manifest import NEW_ITEMS, RANDOM, UNSEEN
+from foretaste.data.part_files import POSITION_COLUMN
 from foretaste.data.preparation.columns import (
     check_columns,
     check_time_format,
@@ -76,6 +77,11 @@ class Plan:
     def has_order(self) -> bool:
         """True if times or rows order the interactions of a user."""
         return "time" in self.columns or self.is_by_rows
+
+    @property
+    def position(self) -> str:
+        """SQL of the place in a history, as a further column; empty without an order."""
+        return f", {POSITION_COLUMN}" if self.has_order else ""
 
     @property
     def weight(self) -> str:
