@@ -146,7 +146,9 @@ class Messages:
         if hasattr(config, "workerinput"):
             return
         names = any("::" in one for one in config.args)
-        is_part = bool(exitstatus or names or asked.keyword or asked.markexpr or asked.lf)
+        # Without its cache pytest has no option lf.
+        chosen = asked.keyword or asked.markexpr or getattr(asked, "lf", False)
+        is_part = bool(exitstatus or names or chosen)
         whole = set() if is_part else {_file_of(test) for test in self._used}
         old = stored()
         unused = {

@@ -284,7 +284,12 @@ class _LastPlaceScorer(OrderedScorer):
 
 
 class _Block(nn.Module):
-    """Causal attention, then two layers at each place, both on normalised input and added to it."""
+    """Causal attention, then two layers at each place, both on normalised input and added to it.
+
+    Neither the gates of LiGR nor GELU nor 200 updates of warm-up gained clearly:
+    HR@10 on the same users changed by -.0033 (-.0117 to +.0051) on ml-1m with gates, on Beauty by
+    +.0020 (-.0005 to +.0045), +.0002 (-.0019 to +.0023) and +.0004 (-.0021 to +.0028).
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
