@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import subprocess
 import sys
@@ -32,12 +31,12 @@ from tests.ops.cases import histories_of
 from tests.recommend.conftest import VAE
 from tests.runs.tiny import make_dataset, make_run
 
-CLIENTS = [
+CLIENT = next(
     block.text
     for block in page("recommending.md").blocks
     if block.language == "python" and block.title is None
-]
-"""The program's client, and the one with PyTorch alone."""
+)
+"""The program's client."""
 
 
 @pytest.fixture(scope="module")
@@ -145,11 +144,10 @@ def test_a_quiet_command_says_where_the_program_is(run: Run, tmp_path: Path) -> 
 
 def test_the_client_of_the_page(run: Run, tmp_path: Path) -> None:
     export_run(run, tmp_path / "exported" / "vae")
-    client, _ = CLIENTS
     history = [int(run.items.ids()[3]), int(run.items.ids()[7]), 424242]
     asked = f"import json; print(json.dumps(recommend([{history}, []])))"
     # With None in their place, importing them fails.
-    code = f"import sys; sys.modules.update(torch=None, foretaste=None)\n{client}\n{asked}"
+    code = f"import sys; sys.modules.update(torch=None, foretaste=None)\n{CLIENT}\n{asked}"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path, check=True, capture_output=True, text=True, timeout=120,
@@ -160,24 +158,22 @@ def test_the_client_of_the_page(run: Run, tmp_path: Path) -> None:
         assert [(one[0], one[1]) for one in row] == [(i.item_id, i.title) for i in answer.items]
 
 
-def test_the_clients_of_the_page_take_text_ids_without_titles(tmp_path: Path) -> None:
+def test_the_client_of_the_page_takes_text_ids_without_titles(tmp_path: Path) -> None:
     pairs = [(user, "abcdefgh"[(user + step) % 8]) for user in range(16) for step in (0, 1, 3)]
     rows = pa.table({"user_id": [u for u, _ in pairs], "item_id": [i for _, i in pairs]})
     shop = foretaste.prepare(rows, tmp_path / "shop")
     run = foretaste.train("vae", shop, epochs=1, run=tmp_path / "run", device="cpu")
     export_run(run, tmp_path / "exported" / "vae", k=8)
-    export_run(run, tmp_path / "exported" / "vae-torch", k=8, format="torch")
     namespace: dict[str, Any] = {}
-    with contextlib.chdir(tmp_path), contextlib.redirect_stdout(io.StringIO()):
-        for block in CLIENTS:
-            # The calls of the page ask about a shop's numbers.
-            exec(block[: block.rindex("\n\n\n")], namespace)
-    for recommend in (namespace["recommend"], namespace["recommend_with_torch"]):
-        assert recommend([]) == []
-        for asked in ([[]], [[], ["a"]], [["a", "none"]]):
-            answers = load(run, "cpu").recommend_for(asked)
-            found = [[(item_id, title) for item_id, title, _ in row] for row in recommend(asked)]
-            assert found == [[(i.item_id, i.title) for i in answer.items] for answer in answers]
+    with contextlib.chdir(tmp_path):
+        # The call of the page asks about a shop's numbers.
+        exec(CLIENT[: CLIENT.rindex("\n\n\n")], namespace)
+    recommend = namespace["recommend"]
+    assert recommend([]) == []
+    for asked in ([[]], [[], ["a"]], [["a", "none"]]):
+        answers = load(run, "cpu").recommend_for(asked)
+        found = [[(item_id, title) for item_id, title, _ in row] for row in recommend(asked)]
+        assert found == [[(i.item_id, i.title) for i in answer.items] for answer in answers]
 
 
 @pytest.mark.parametrize(("factors", "unobserved_weight"), [(3, 0.9), (16, 0.01), (16, 1e-4)])

@@ -231,11 +231,18 @@ def _begin(
     trainer = make_trainer(resolved, dataset, strategy, search.fitted)
     trainer.search_s = search_s if search.record else 0.0
     record = _record(trainer, request, trainer.begin(), search.record)
-    place = request.run
-    if path is not None and place is not None and Path(path).resolve() != place.resolve():
-        strategy.on_main(lambda: check_room(Path(path), trainer.file_bytes()))
+    strategy.on_main(lambda: _check_room(request.run, path, trainer))
     made = partial(_made_run, record, dataset, request, None if path is None else Path(path))
     return trainer, strategy.open_on_all(made, Run.open)
+
+
+def _check_room(place: Path | None, path: str | None, trainer: Trainer) -> None:
+    """RunError if a run at ``path`` has no room beside the run at ``place`` that it replaces.
+
+    The first rank decides: ranks that fit in memory have a place of their own, or none.
+    """
+    if path is not None and place is not None and Path(path).resolve() != place.resolve():
+        check_room(Path(path), trainer.file_bytes())
 
 
 def _replace_earlier(run: Run, strategy: Strategy) -> Run:
