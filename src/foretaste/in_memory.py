@@ -60,7 +60,7 @@ class FittedRecommender(Recommender):
         """
         model, histories = load_model(run, device), run.histories
         super().__init__(model, run.users, run.items, histories, seen=run.seen)
-        self._config, self._prepare_all = run.config, prepared
+        self._config, self._prepared = run.config, prepared
         self._is_of_matrix = run.config.is_of_matrix
         self._epoch = run.loaded_epoch
         self._files = {
@@ -72,7 +72,7 @@ class FittedRecommender(Recommender):
 
     def __str__(self) -> str:
         """Return what `foretaste prepare` prints: columns, notes, sizes and dropped rows."""
-        return labelled_lines(repr(self), self._prepare_all.summary())
+        return labelled_lines(repr(self), self._prepared.summary())
 
     def save(self, path: Path | str, *, overwrite: bool = False) -> Run:
         """Write the run to a directory, in the form of `foretaste.train`, and return it.
