@@ -82,10 +82,10 @@ def resolve(
     stops_early = config.patience not in ("auto", 0) or config.target is not None
     constant_rate = config.learning_rate_schedule == "constant" or stops_early
     size = replace(size, constant_rate=constant_rate)
-    resolve_sizes = model_config.resolved(size.num_items)
-    chosen |= model.auto_settings(size, resolve_sizes)
+    sized = model_config.resolved(size.num_items)
+    chosen |= model.auto_settings(size, sized)
     # This holds for training only: ranked scores always come from exact products.
-    is_rounded = resolve_sizes.has_large_products and computes_tf32(torch.device(device))
+    is_rounded = sized.has_large_products and computes_tf32(torch.device(device))
     # In tf32 NeuMF's kernel takes more shared memory than any GPU has: 393,216 bytes on an H200.
     rounded = "bf16" if config.kernels == "triton" else "tf32"
     chosen["precision"] = rounded if is_rounded else "fp32"
