@@ -128,10 +128,10 @@ class AskedUsers:
     ) -> AskedUsers:
         """Return users by an id, a history or both, and what they disliked."""
         user_index = np.full(len(ids), len(users))
-        first_few = [row for row, user_id in enumerate(ids) if user_id is not None]
-        if first_few:
+        given_row = [row for row, user_id in enumerate(ids) if user_id is not None]
+        if given_row:
             found = users.lookup([user_id for user_id in ids if user_id is not None])
-            user_index[first_few] = np.where(found < 0, len(users), found)
+            user_index[given_row] = np.where(found < 0, len(users), found)
         is_by_id_alone = all(history is None for history in histories)
         return cls(
             ids=ids,
