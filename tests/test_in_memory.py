@@ -276,6 +276,12 @@ def test_wrong_settings_are_one_error(
         foretaste.fit(model, plays, callback=QUIET, **settings)
 
 
+def test_data_in_place_of_the_model_are_not_printed(plays: pa.Table) -> None:
+    swapped: Any = (plays, "ease")
+    with pytest.raises(SettingError, match=r"^model is a Table; .* first: fit\(model, data\)$"):
+        foretaste.fit(*swapped)
+
+
 def test_one_item_each_leaves_no_epochs_to_find() -> None:
     plays = pa.table({"user_id": [1, 2, 3], "item_id": [1, 2, 1]})
     with pytest.raises(SettingError, match=r"every user has one item only.*give epochs"):

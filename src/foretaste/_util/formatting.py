@@ -89,7 +89,10 @@ def option_words(settings: Mapping[str, object]) -> list[str]:
 
 
 def short_repr(value: object) -> str:
-    """Return a value for a message: quoted, on one line, and cut if it is long."""
+    """Return a value for a message: quoted, on one line, and cut if it is long; of a table, the
+    type alone."""
+    if hasattr(value, "shape") and hasattr(value, "columns"):
+        return f"a {type(value).__name__}"
     if isinstance(value, str) and len(value) > _LONGEST_SHOWN:
         return f"{value[:_LONGEST_SHOWN]!r}... ({len(value):,} characters)"
     text = repr(value)

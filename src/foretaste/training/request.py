@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from foretaste._util.keywords import assign_settings
-from foretaste._util.settings import Threads, check_settings, fields_of, to_document, validate
+from foretaste._util.settings import (
+    Threads,
+    check_settings,
+    fields_of,
+    setting_error,
+    to_document,
+    validate,
+)
 from foretaste._util.system import launch
 from foretaste.data.config import PrepareConfig
 from foretaste.data.manifest import Manifest
@@ -92,7 +99,9 @@ class TrainRequest:
         name for messages. Raises SettingError for a setting that is unknown, out of range, or does
         nothing for the model.
         """
-        kind = config_class(validate("model", model, str))
+        if not isinstance(model, str):
+            raise setting_error("model", model, f"text, and it comes first: {verb}(model, data)")
+        kind = config_class(model)
         parts: dict[str, type[Any]] = {
             "config": TrainingConfig,
             "model_config": kind,
