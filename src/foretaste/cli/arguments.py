@@ -65,6 +65,8 @@ DEFAULTS = Parameter(
 
 _BEHIND_EQUALS = "An id that begins with - stands behind an equals sign: --user=-x."
 
+_TAKE_IDS = frozenset({"user", "history", "item", "exclude", "candidates"})
+
 # With cyclopts' default there would be --no-no-neg-trick.
 FLAG = Parameter(negative="", show_default=False)
 """Rule of an option without a value."""
@@ -194,6 +196,8 @@ def explain_error(error: CycloptsError) -> str:
             message = f"Unknown option: {option}. {_BEHIND_EQUALS}"
         elif meant := _names_like(option, names):
             message = f"Unknown option: {option}. Did you mean {_join_or(meant)}?"
+        elif words[1:2] == ["train"] and (able := _models_with(option)):
+            message = f"Unknown option: {option}, which is for {', '.join(able)}."
     elif (
         isinstance(error, CoercionError) and error.argument is not None and error.token is not None
     ):
@@ -207,7 +211,7 @@ def explain_error(error: CycloptsError) -> str:
         message = f"{error.argument.name} is needed and not given{where}."
         if error.keyword is not None:
             message = f"{error.keyword} needs a value."
-            if words[1:] in (["recommend"], ["similar"]):
+            if error.argument.field_info.name in _TAKE_IDS:
                 message += f" {_BEHIND_EQUALS}"
     elif isinstance(error, UnknownCommandError) and words[1:] in (["train"], ["tune"]):
         message = message.partition(" Available commands")[0]  # Cyclopts names eight of them
@@ -230,6 +234,20 @@ def _names_like(option: str, names: Collection[str]) -> list[str]:
     singular = option.removesuffix("s")
     same = sorted({singular, f"{singular}s"} & set(names))
     return same + sorted(name for name in names if name.startswith(f"{option}-"))
+
+
+def _models_with(option: str) -> list[str]:
+    """Return the models whose training has an option."""
+    from foretaste.training.config import TrainingConfig, applies
+
+    name = option.removeprefix("--").replace("-", "_")
+    of_training = name in {one.name for one in fields(TrainingConfig)}
+    kinds = {model: config_class(model) for model in MODEL_NAMES}
+    return [
+        model
+        for model, kind in kinds.items()
+        if (of_training and applies(name, kind)) or name in {one.name for one in fields(kind)}
+    ]
 
 
 def _describe_numbers(kinds: Collection[object]) -> str | None:
