@@ -40,7 +40,7 @@ def test_an_unknown_user_stops_it_before_anything_is_printed(
     assert done.status == 2
     assert done.out == ""
     assert "1 of 4 user ids are unknown to this run: 'nobody'" in done.err
-    assert "--unknown skip (unknown='skip' in Python) leaves them out" in done.err
+    assert "--unknown skip (unknown='skip' in Python) leaves unknown users out" in done.err
 
 
 @pytest.mark.parametrize(

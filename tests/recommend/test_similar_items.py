@@ -121,6 +121,8 @@ def test_only_new_items_are_looked_for_among_all_weights(
 def test_unknown_items_are_named(personal: Recommender) -> None:
     with pytest.raises(UnknownIdError, match="1 of 2 item ids are unknown to this run: 'a'"):
         personal.similar_items([popularity_order(personal)[0], "a"])
+    with pytest.raises(UnknownIdError, match="item id 'a' is unknown to this run; the run's item"):
+        personal.similar_items(["a"])
     unseen = unseen_item(personal)
     with pytest.raises(
         UnknownIdError, match=f"1 of 1 items were never seen in training.* {unseen}"

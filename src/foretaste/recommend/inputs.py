@@ -35,8 +35,8 @@ UNKNOWN_USER = "popularity order: the run does not know this user"
 _TREATMENT = {"skip": " and left out", "popular": ", answered in popularity order"}
 
 _WAYS_OUT = (
-    ". --unknown skip (unknown='skip' in Python) leaves them out, and popular answers them in "
-    "popularity order; --history (recommend_for) answers a new user from a history"
+    ". --unknown skip (unknown='skip' in Python) leaves unknown users out, and popular answers "
+    "them in popularity order; --history (recommend_for) answers a new user from a history"
 )
 
 _NUM_NAMED = 5
@@ -175,10 +175,13 @@ def catalogue_index(
 def _unknown(
     table: IdTable, unknown: Sequence[Id], requested: Sequence[Id], treatment: str = ""
 ) -> str:
-    return (
-        f"{len(unknown)} of {len(requested)} {table.kind} ids are unknown to this run{treatment}: "
-        f"{first_few(unknown)}; {examples(table)}"
-    )
+    if len(requested) == 1:
+        found = f"{table.kind} id {first_few(unknown)} is unknown to this run{treatment}"
+    else:
+        count = f"{len(unknown)} of {len(requested)}"
+        named = first_few(unknown)
+        found = f"{count} {table.kind} ids are unknown to this run{treatment}: {named}"
+    return f"{found}; {examples(table)}"
 
 
 def examples(table: IdTable) -> str:
