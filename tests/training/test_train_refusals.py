@@ -41,7 +41,7 @@ def test_settings_are_no_dicts(name: str, dataset: Dataset, tmp_path: Path) -> N
         ("vae", {"pretrained_gmf": "a", "pretrained_mlp": "b"}, "vae has no halves"),
         ("neumf", {"k": (5,)}, "'k' here: it belongs to EvaluationConfig"),
         ("neumf", {"epoch": 5}, "'epoch' here; did you mean epochs?"),
-        ("neumf", {"min_rating": 4}, "is prepared already, so settings of preparation"),
+        ("neumf", {"min_rating": 4}, "is prepared already, so min_rating cannot change it"),
         ("neumf", {"epochs": 0}, "epochs is 0; it must be a whole number"),
         (
             "ease",
@@ -144,7 +144,8 @@ def test_a_model_of_the_order_needs_one(tmp_path: Path) -> None:
     data = prepare(table, tmp_path / "data", protocol="leave-one-out")
     message = (
         "slist learns from the order of interactions, and these have none .unknown; 'bought_on' "
-        "looks like times, which --time-column names.; prepare them with a column of times"
+        "looks like times, which --time-column names.; prepare them with a column of times, "
+        "--time-column .time_column=... in Python., in lists"
     )
     with pytest.raises(UnsupportedError, match=message):
         train("slist", data, run=tmp_path / "run")

@@ -212,6 +212,7 @@ def check_order(model: str, config: ModelConfig, dataset: Dataset) -> None:
         why = f" ({unread})" if unread else ""
         raise UnsupportedError(
             f"{dataset.name}: {model} learns from the order of interactions, and these have "
-            f"none{why}; prepare them with a column of times (--time-column), in lists (--layout "
-            "lists), or with --order rows"
+            f"none{why}; prepare them with a column of times, --time-column (time_column=... in "
+            "Python), in lists, --layout lists (layout='lists'), or with --order rows "
+            "(order='rows')"
         )
