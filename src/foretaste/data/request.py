@@ -69,11 +69,12 @@ class PrepareRequest:
         return cls(source=source, **given)
 
     @property
-    def changes_dataset(self) -> bool:
-        """True if the request has anything that only a preparation can do."""
-        config = self.config
-        is_default = config.query is None and config.content() == PrepareConfig().content()
-        return not is_default or self.items is not None or self.source_dir is not None
+    def settings_of_preparation(self) -> list[str]:
+        """Names of the given settings that only a preparation can apply."""
+        given, default = self.config.content(), PrepareConfig().content()
+        names = [name for name in given | default if given.get(name) != default.get(name)]
+        beside = {"query": self.config.query, "items": self.items, "source_dir": self.source_dir}
+        return names + [name for name, value in beside.items() if value is not None]
 
     @property
     def is_prepared(self) -> bool:
@@ -88,10 +89,10 @@ class PrepareRequest:
         Raises SettingError if settings of preparation are given, and the errors of `open_dataset`.
         """
         prepared = self.source if isinstance(self.source, Dataset) else open_dataset(self.source)
-        if self.changes_dataset:
+        if names := self.settings_of_preparation:
             raise SettingError(
-                f"{prepared.path}: is prepared already, so settings of preparation and items "
-                "cannot change it; give the raw file instead"
+                f"{prepared.path}: is prepared already, so {' and '.join(names)} cannot change it; "
+                "give the raw file instead"
             )
         return prepared
 
