@@ -54,6 +54,12 @@ def test_ncf_data_is_converted(tmp_path: Path) -> None:
     assert pairs_of(dataset, "test") == {(0, 2), (1, 1)}
 
 
+def test_a_folder_without_pickles_is_named(tmp_path: Path) -> None:
+    done = follow("ncf_to_csv.py", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("cache/ml-20m/train_ratings.pickle is no file; give the folder")
+
+
 # VAE-CF's numbering: users in a random order, the last four of them held out; items as training
 # has them.
 USERS, ITEMS = [40, 7, 23, 5, 90, 11, 62, 3], [500, 20, 310, 77]
