@@ -46,6 +46,12 @@ def test_the_learning_rate_is_constant_as_theirs_was(model: str) -> None:
     assert CONSTANT not in " ".join(tokens)
 
 
+def test_a_loss_scale_wins_over_amp() -> None:
+    found = ours("train vae data --amp --loss-scale 128 --device cpu")
+    assert "--precision fp16" in found
+    assert "bf16" not in found
+
+
 def test_amp_is_fp16_if_the_device_has_no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

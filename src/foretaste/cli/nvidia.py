@@ -80,6 +80,7 @@ NCF = (
 VAE = (
     Old("--data_dir", "DATASET {}", "--dataset {}", rules.sizes, rules.dataset_in),
     Old("--amp", rules.half_precision),
+    Old("--loss-scale", rules.fixed_loss_scale),
     Old("--xla", rules.ignore),
     Old("--epochs"),
     Old("--batch_size_train", "--batch-size {}"),
