@@ -40,7 +40,7 @@ def test_users_and_items_without_a_score_are_named(personal: Recommender) -> Non
     with pytest.raises(UnknownIdError, match=r"1 of 1 items were never seen .* no score") as caught:
         personal.score(user, unseen)
     assert caught.value.ids == (unseen,)
-    with pytest.raises(UnknownIdError, match="user ids are unknown"):
+    with pytest.raises(UnknownIdError, match="user id 7 is unknown"):
         personal.score(7, popularity_order(personal)[0])
 
 

@@ -154,7 +154,7 @@ def test_slist_is_left_out_without_an_order(tmp_path: Path, tune: int) -> None:
     (said,) = (note for note in board.notes() if note.startswith("slist has no numbers: "))
     assert "slist learns from the order of interactions, and these have none; " in said
     assert board.best.model == "popularity"
-    with pytest.raises(UnsupportedError, match=r"slist learns from the order .* --order rows$"):
+    with pytest.raises(UnsupportedError, match=r"slist learns from the order .*\(order='rows'\)$"):
         compete(data, models=["slist"], tune=tune, output=tmp_path / "alone", callback=Callback())
 
 
