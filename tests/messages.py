@@ -28,7 +28,8 @@ _TEMPORARY = re.compile(
 _VALUES = re.compile(
     r"(?<!\w)'[^'\n]*'(?!\w)"  # quoted
     r"|^[^\s:]*[./][^\s,]*(?=[,:] )"  # the file or folder at the beginning
-    r"|(?<![\w-])[+-]?(?:0x[0-9a-f]+|\d[\d.,:e-]*\d|\d)(?!\w)"  # a number, a time or an address
+    r"|(?<![\w-])[+-]?(?:0x[0-9a-f]+|\d[\d.,:e-]*\d|\d)(?!\w)(?: [KMG]iB\b)?"
+    # a number, a time, an address or a size in memory
     r"|(?<!\w)[0-9a-f]{12,}(?!\w)"  # a digest
 )
 Named = tuple[object, ...]

@@ -16,6 +16,7 @@ def test_the_wording_is_what_stands_around_values() -> None:
     around = "…, line …: expected … fields, found …: … ("
     assert wording(TEXT, *named) == around + "…); give --columns"
     assert wording(TEXT) == around + "rows.csv); give --columns"
+    assert wording("takes 3.0 GiB, and 310 MiB are free") == "takes …, and … are free"
     assert wording("a run's epochs is 0x1f at -2.5:\nno") == r"a run's epochs is … at …:\nno"
 
 
