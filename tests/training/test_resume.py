@@ -532,7 +532,7 @@ def test_saving_is_outside_the_training_clock(monkeypatch: pytest.MonkeyPatch) -
     now = 0.0
     monkeypatch.setattr(time, "perf_counter", lambda: now)
     clock = Clock()
-    clock.start_epoch()
+    clock.start()
     now = 2.0
     with clock.paused():
         assert clock.running_s == 2.0

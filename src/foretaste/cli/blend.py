@@ -7,7 +7,7 @@ from typing import Annotated
 
 from foretaste.cli.arguments import FLAG
 from foretaste.cli.console import counting, say, stdout_console
-from foretaste.cli.train import print_run, show_training
+from foretaste.cli.train import display_training, print_run
 from foretaste.cli.train_options import Logs
 from foretaste.training.config import TrainingConfig
 
@@ -67,7 +67,7 @@ def blend(
             text = f"weight {weight:g}  {member.path} ({member.config.model}){note}"
             say(stdout_console(quiet=quiet), text)
     logs = Logs(quiet=quiet)
-    with show_training(TrainingConfig(device=device, candidates=candidates), logs) as display:
+    with display_training(TrainingConfig(device=device, candidates=candidates), logs) as display:
         blended = training.blend(
             opened,
             weights=weights,

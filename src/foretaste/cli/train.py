@@ -71,7 +71,7 @@ def command_for(model: str) -> Callable[..., None]:
 
         from foretaste.training.api import train_run
 
-        with show_training(request.config, place) as display:
+        with display_training(request.config, place) as display:
             run = train_run(request, display)
         print_run(run, place)
 
@@ -118,7 +118,7 @@ def rerun(
 
     from foretaste.training.api import train_run
 
-    with show_training(request.config, place) as display:
+    with display_training(request.config, place) as display:
         trained = train_run(request, display)
     print_run(trained, place)
 
@@ -149,7 +149,7 @@ def resume(
 
     logs = logs or Logs()
     opened = Run.to_resume(run)
-    with show_training(TrainRequest.of_run(opened).config, logs) as display:
+    with display_training(TrainRequest.of_run(opened).config, logs) as display:
         resumed = training.resume(
             opened,
             dataset=dataset,
@@ -169,7 +169,7 @@ train.command(resume, name="--resume", sort_key=len(MODELS) + 2)
 
 
 @contextmanager
-def show_training(config: TrainingConfig, logs: Logs) -> Iterator[TrainingDisplay]:
+def display_training(config: TrainingConfig, logs: Logs) -> Iterator[TrainingDisplay]:
     """Yield the display of a training; print the final metrics at the end."""
     from foretaste.evaluation.config import EvaluationConfig, parse_metric
     from foretaste.measure.tables import evaluation_grid

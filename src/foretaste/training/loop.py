@@ -47,7 +47,7 @@ def fit(
         epoch = state.epoch
         # An evaluation leaves the model in evaluation mode.
         model.train()
-        state.clock.start_epoch()
+        state.clock.start()
         # An epoch that was begun resumes at its next update. Order, negatives, dropout and noise
         # are functions of seed and position, so no generator has to be restored.
         for batch in in_spans("data", batches.epoch(epoch - 1, state.num_done)):

@@ -41,8 +41,8 @@ class Clock:
 
     _going_since: float | None = field(default=None, init=False)
 
-    def start_epoch(self) -> None:
-        """Resume the current epoch."""
+    def start(self) -> None:
+        """Start the current epoch, or continue it after a pause."""
         self._going_since = time.perf_counter()
 
     def stop(self) -> None:
@@ -58,7 +58,7 @@ class Clock:
         self.stop()
         yield
         if was_going:
-            self.start_epoch()
+            self.start()
 
     def next_epoch(self) -> None:
         """End the current epoch."""

@@ -459,7 +459,7 @@ class OnePassTrainer(Trainer):
                 interruption.check("while fitting, which begins again")
 
             if self.fit_s is None:
-                clock.start_epoch()
+                clock.start()
                 self.model.fit(self.histories, progress)
                 clock.stop()
             else:
