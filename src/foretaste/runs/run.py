@@ -352,14 +352,10 @@ class Run:
             replace_directory(self.path, place)
 
     def reset(self) -> None:
-        """Discard weights and log of an earlier start. If the log is damaged, or the run is
-        finished, raises RunError and changes nothing."""
+        """Discard weights and log of an earlier start. If the log is damaged, raises RunError and
+        changes nothing."""
         # Read the whole log first, so that a damaged log is an error before anything is removed.
         first = self.log.lines()[:1]
-        # A process that waited for the run's lock may have read earlier that the run is not
-        # finished.
-        if self.is_finished:
-            raise RunError(f"{self.path} is finished: another process has just trained it")
         self._discard(WEIGHTS)
         self.log.cut(first)
 
