@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from foretaste._util.climb import climb
 from foretaste._util.memory import was_refused
 from foretaste.data.dataset import Dataset, HeldOut
-from foretaste.data.histories import Histories
 from foretaste.errors import TrainingError, UnsupportedError
 from foretaste.evaluation.candidates import choose_users
 from foretaste.evaluation.config import parse_metric
@@ -339,17 +338,11 @@ class Search:
         users = np.arange(self.dataset.manifest.num_train_users)
         return self._part(users, self.config.validation_users)
 
-    @cached_property
-    def _train_data(self) -> tuple[Histories, NDArray[np.float32] | None]:
-        """The training histories of all users, and the weights of their interactions if any."""
-        users = range(self.dataset.manifest.num_train_users)
-        train = self.dataset.train_part(users, order=self.asked.uses_order)
-        return train, self.dataset.train_weights(users)
-
     def _part(self, users: NDArray[np.int64], num_choosing: int) -> Part:
-        train, weight = self._train_data
+        everyone = range(self.dataset.manifest.num_train_users)
+        train = self.dataset.train_part(everyone, order=self.asked.uses_order)
         histories = to_device(train.rows(users), self.device)
-        if weight is not None:
+        if (weight := self.dataset.train_weights(everyone)) is not None:
             is_fitted_U = np.isin(np.arange(len(train)), users)
             is_fitted_N = np.repeat(is_fitted_U, train.lengths())
             weight_N = torch.tensor(weight[is_fitted_N], device=self.device)
