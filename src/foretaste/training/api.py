@@ -231,18 +231,8 @@ def _begin(
     trainer = make_trainer(resolved, dataset, strategy, search.fitted)
     trainer.search_s = search_s if search.record else 0.0
     record = _record(trainer, request, trainer.begin(), search.record)
-    strategy.on_main(lambda: _check_room(request.run, path, trainer))
-    made = partial(_made_run, record, dataset, request, None if path is None else Path(path))
+    made = partial(_made_run, record, trainer, request, None if path is None else Path(path))
     return trainer, strategy.open_on_all(made, Run.open)
-
-
-def _check_room(place: Path | None, path: str | None, trainer: Trainer) -> None:
-    """RunError if a run at ``path`` has no room beside the run at ``place`` that it replaces.
-
-    The first rank decides: ranks that fit in memory have a place of their own, or none.
-    """
-    if path is not None and place is not None and Path(path).resolve() != place.resolve():
-        check_room(Path(path), trainer.file_bytes())
 
 
 def _replace_earlier(run: Run, strategy: Strategy) -> Run:
@@ -397,9 +387,13 @@ def _lock(run: Run, strategy: Strategy) -> AbstractContextManager[None]:
     return run.in_training() if strategy.is_main else nullcontext()
 
 
-def _made_run(config: RunConfig, dataset: Dataset, request: TrainRequest, path: Path | None) -> Run:
-    """Return a new run at ``path``, or with a new name."""
+def _made_run(config: RunConfig, trainer: Trainer, request: TrainRequest, path: Path | None) -> Run:
+    """Return a new run at ``path``, or with a new name; RunError if a run that replaces another has
+    no room beside it."""
+    dataset = trainer.dataset
     if path is not None:
+        if Run(path, config).place != path:
+            check_room(path, trainer.file_bytes())
         return Run.create(path, config=config, dataset=dataset, overwrite=request.overwrite)
     name = default_run_name(config.model, dataset.path.name, datetime.now())
     while True:
