@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import foretaste
@@ -84,6 +85,21 @@ def test_another_request_starts_afresh_and_replaces_an_unfinished_run(
     assert [one.name for one in place.iterdir()] == ["run"]
     stopped_at("epoch 1", dataset, place / "first", overwrite=True)
     assert run_of("gmf", dataset, place / "first", batch_size=1000, overwrite=True).is_finished
+
+
+def test_an_unfinished_run_that_is_removed_during_the_preparation_is_begun_anew(
+    dataset: Dataset, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    stopped_at("epoch 1", dataset, place / "run")
+
+    class Removing(Callback):
+        def prepared(self, source: str, dataset: Dataset) -> None:
+            shutil.rmtree(place / "run")
+
+    plays = pa.table({"user_id": [1, 1, 2], "item_id": [1, 2, 1]})
+    run = foretaste.train("popularity", plays, protocol="none", run="run", callback=Removing())
+    assert (run.config.model, run.is_finished) == ("popularity", True)
 
 
 def test_files_of_a_training_in_the_run_that_it_replaces_go_with_the_new_one(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -186,7 +187,8 @@ def _place_of(request: TrainRequest) -> tuple[str | None, list[str]]:
 def _same_of(begun: Sequence[str], request: TrainRequest, dataset: Dataset) -> str | None:
     """Return the first of these runs that was begun by the same request; None without one. RunError
     if a run of another request may not be replaced."""
-    for run in map(Run.open, begun):
+    # One that is gone by now was removed, or moved to its place, during the preparation.
+    for run in map(Run.open, filter(os.path.exists, begun)):
         if (difference := _difference(run, request, dataset)) is None:
             return str(run.path)
         if not request.overwrite:
