@@ -298,7 +298,7 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore", DataWarning)
     if options.share is not None:
-        splitting._HELD_SHARE = options.share
+        splitting.HELD_SHARE = options.share
     print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}", flush=True)
     for world in options.worlds:
         for num_people in options.people:

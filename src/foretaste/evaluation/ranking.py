@@ -42,8 +42,7 @@ _MAX_USERS = 8192
 _MANY = 64
 """Columns above which selecting groups of columns first is faster."""
 _MOST_IN_GROUP = 16
-"""Columns in a group whose maximum is compared with targets: groups of 32 take four times as long.
-"""
+"""Columns in a group whose maximum is compared with targets; 32 take four times as long."""
 _BYTES_PER_SCORE = 12
 """Memory of a batch for each score: float32, and twice as much again if a model combines several
 or many candidates tie."""

@@ -35,8 +35,7 @@ class Limits:
     """Numbers of the gathered rows of candidates, or their products if no rows are gathered."""
 
     system_numbers: int = 1 << 21
-    """Numbers of the gathered vectors of least squares, and of the systems; they fit a CPU's cache.
-    """
+    """Numbers of the gathered vectors and systems of least squares; they fit a CPU's cache."""
 
     gradient_entries: int = 1 << 15
     """Interactions of conjugate gradients; the rows are an eighth of them at most. On a CPU a sweep
@@ -71,8 +70,7 @@ class Limits:
     """Logits of a chunk of users by the whole catalogue."""
 
     narrow_bytes: int = 3 << 23
-    """Logits of a chunk with narrow weights: the allocator gives as much again without new pages.
-    """
+    """Logits of a chunk with narrow weights: the allocator reuses as many without new pages."""
 
     items: int = 1 << 12
     """Items whose logits are computed by one product."""

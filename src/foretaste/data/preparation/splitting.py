@@ -25,7 +25,7 @@ _LEAST_RANKED = 0.95
 # In simulated nights with 3,000 people, a share of a quarter compared 252 people and showed a loss
 # of 10 %, a half 503 people and 5 %, three quarters 755 people and 4 %. The training of the trial
 # lacks that share of the new interactions.
-_HELD_SHARE = 0.5
+HELD_SHARE = 0.5
 """Share of the users with unseen pairs whose pairs are held out."""
 
 
@@ -122,7 +122,7 @@ class Split:
         engine.make("unseen_pairs", steps.UNSEEN_PAIRS.format(position=self.plan.position))
         engine.drop("trained_pairs")
         num_users = engine.count("(SELECT DISTINCT user_code FROM unseen_pairs)")
-        num_test = math.ceil(_HELD_SHARE * num_users)
+        num_test = math.ceil(HELD_SHARE * num_users)
         run = Path(inputs.run_files["users"].name).parent
         held = f"; the new items of {pluralize(num_test, 'user')} are held out" if num_test else ""
         notes[UNSEEN] = f"{pluralize(num_users, 'user')} of {run} did something new{held}"
