@@ -16,6 +16,7 @@ from foretaste.errors import DatasetError, SettingError
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.training.auto import check_candidates
 from tests.evaluation.worlds import TableModel, held_out, histories
+from tests.messages import raises
 
 NUM_USERS, NUM_ITEMS, K = 80, 50, 5
 
@@ -88,13 +89,11 @@ def test_lists_of_different_lengths_and_several_targets() -> None:
 
 def test_fixed_candidates_that_are_missing(tmp_path: Path) -> None:
     heldout = held_out([[0]], [[1]], num_items=3)
-    with pytest.raises(DatasetError, match="candidates is fixed, and none came with the test part"):
+    with raises(DatasetError, "candidates", "fixed", "test"):
         evaluate(TableModel(torch.zeros(1, 3)), heldout, candidates="fixed", k=[1])
     source = tmp_path / "raw.csv"
     source.write_text("user,item,time\n" + "".join(f"1,{n},{n}\n" for n in range(5)))
     dataset = prepare(source, tmp_path / "out")
     check_candidates(dataset, "sampled-9")
-    with pytest.raises(
-        SettingError, match="candidates is fixed, and none came with the validation"
-    ):
+    with raises(SettingError, "candidates", "fixed", "validation", "--candidates fixed"):
         check_candidates(dataset, "fixed")

@@ -19,6 +19,7 @@ from foretaste.evaluation.result import Evaluation, Group
 from foretaste.models.base import UserState
 from foretaste.ops.histories import HistoryTensors
 from tests.evaluation.worlds import TableModel, held_out, random_held_out
+from tests.messages import raises
 
 
 class ByHistory(TableModel):
@@ -137,7 +138,7 @@ def test_users_known_from_training_have_no_history_length() -> None:
     found = measure(model, replace(heldout, num_train_users=15), history_lengths=(2,))
     assert found.num_users == 20
     assert groups(found, "history")["2 items"].num_users == 15
-    with pytest.raises(SettingError, match=r"the test part \(protocol leave-one-out\) has none"):
+    with raises(SettingError, "history_lengths", "leave-one-out", "held-out-users"):
         measure(model, replace(heldout, num_train_users=30), history_lengths=(2,))
-    with pytest.raises(SettingError, match="history_lengths is"):
+    with raises(SettingError, "history_lengths", (0,)):
         measure(model, heldout, history_lengths=(0,))

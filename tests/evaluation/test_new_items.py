@@ -14,6 +14,7 @@ from foretaste.errors import DatasetError
 from foretaste.evaluation.evaluator import evaluate
 from foretaste.evaluation.result import Evaluation
 from tests.evaluation.worlds import TableModel, held_out, random_held_out
+from tests.messages import raises
 
 NUM_TRAIN_ITEMS, NUM_ITEMS, NUM_ALL_ITEMS = 12, 17, 20
 RULES = ["full", "sampled-4", "sampled-1000", "nvidia-5"]
@@ -124,7 +125,7 @@ def test_new_items_are_ranked_among_themselves() -> None:
     lacking = evaluate(TableModel(whole_UI[:, :3]), heldout, candidates="new", k=(2,))
     assert (lacking["hr@2"], lacking.num_unseen_targets, lacking.num_samples) == (0, 4, 0)
     seen = replace(heldout, target=heldout.target.within(3))
-    with pytest.raises(DatasetError, match=r"candidates is new, and the test part has no item"):
+    with raises(DatasetError, "candidates", "new", "test", "new-items"):
         evaluate(TableModel(whole_UI), seen, candidates="new", k=(1,))
 
 
@@ -159,7 +160,7 @@ def test_a_model_without_features_does_not_know_users_with_new_items_alone() -> 
 
 
 def test_another_number_of_items_is_another_dataset() -> None:
-    with pytest.raises(DatasetError, match="knows 11 items, this dataset's catalogue has 17"):
+    with raises(DatasetError, 11, 17):
         evaluate(TableModel(scores()[:, :11]), shop(), k=(1,))
 
 

@@ -16,6 +16,7 @@ from foretaste.errors import SettingError
 from foretaste.models.ials.config import IALSConfig
 from foretaste.models.ials.model import IALS, BothSides
 from foretaste.ops.histories import HistoryTensors
+from tests.messages import raises
 from tests.ops.cases import histories_of
 
 NUM_USERS, NUM_ITEMS = 50, 30
@@ -172,6 +173,6 @@ def test_the_automatic_weight_is_at_most_one(histories: HistoryTensors) -> None:
     "setting", [{"unobserved_weight": 0.0}, {"regularization": 0.0}, {"factors": 0}]
 )
 def test_settings_out_of_range_are_refused(setting: dict[str, float]) -> None:
-    (name,) = setting
-    with pytest.raises(SettingError, match=f"{name} is .*; it must be"):
+    (named,) = setting.items()
+    with raises(SettingError, *named):
         IALSConfig(**setting)

@@ -28,6 +28,7 @@ from foretaste.models.registry import MODEL_NAMES, build_model, config_class
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs import Run, load_model
 from foretaste.training import Callback, TrainingConfig, TrainingStart, train
+from tests.messages import raises
 from tests.models.linear.tables import neighbor_weights
 from tests.ops.cases import histories_of
 
@@ -256,5 +257,5 @@ def test_fit_finds_the_epoch_with_weights_too(boards: dict[str, Dataset], tmp_pa
     split = prepare(
         table, tmp_path / "split", protocol="leave-one-out", validation="none", weight_column="n"
     )
-    with pytest.raises(SettingError, match="held-out interactions have no weights"):
+    with raises(SettingError, "split", "none", "ignore_weights=True"):
         foretaste.fit("ials", split, **settings)

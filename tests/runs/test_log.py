@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from foretaste.data import Dataset
 from foretaste.errors import RunError
 from foretaste.runs import MetricsLog, Run, list_runs, verify
 from foretaste.runs.log import UNITS, first_line
+from tests.messages import raises, says
 from tests.runs.tiny import make_run
 
 
@@ -60,20 +62,20 @@ def test_a_torn_last_line_is_left_out_and_then_dropped(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "named"),
     [
-        (b"not json", "Expecting value"),
-        (b"[1, 2]", "it is no event"),
-        (b'{"epoch": 1}', "it is no event"),
-        (b"\0\0\xff", "'utf-8' codec can't decode"),
-        (b"[" * 100_000, "maximum recursion depth"),
-        (first_line().encode().strip(), "the first line, and no other, declares names and units"),
+        (b"not json", [re.compile("Expecting value: .*")]),
+        (b"[1, 2]", ["[1, 2]"]),
+        (b'{"epoch": 1}', ['{"epoch": 1}']),
+        (b"\0\0\xff", [re.compile("'utf-8' codec can't decode .*")]),
+        (b"[" * 100_000, [re.compile("maximum recursion depth .*")]),
+        (first_line().encode().strip(), []),
     ],
 )
-def test_a_broken_line_is_named(tmp_path: Path, line: bytes, said: str) -> None:
+def test_a_broken_line_is_named(tmp_path: Path, line: bytes, named: list[object]) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(first_line().encode() + line + b"\n")
-    with pytest.raises(RunError, match=rf"metrics\.jsonl, line 2 is damaged: {said}"):
+    with raises(RunError, "metrics.jsonl", 2, *named):
         MetricsLog(path).read()
 
 
@@ -81,7 +83,7 @@ def test_a_broken_line_is_named(tmp_path: Path, line: bytes, said: str) -> None:
 def test_a_log_without_its_first_line_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text(content)
-    with pytest.raises(RunError, match=r"line 1 is damaged: .*declare"):
+    with raises(RunError, "metrics.jsonl", 1):
         MetricsLog(path).read()
 
 
@@ -90,7 +92,7 @@ def test_a_log_that_is_a_link_is_read_and_not_written(run: Run, tmp_path: Path) 
     cached = run.log.path.rename(tmp_path / "cached")
     run.log.path.symlink_to(cached)
     before, lines = cached.read_bytes(), run.log.lines()
-    with pytest.raises(RunError, match=r"cannot be written: .*it is a link"):
+    with raises(RunError, run.log.path, run.log.path):
         run.log.append("epoch", epoch=1)
     run.log.cut(lines)
     run.log.append("epoch", epoch=1)
@@ -135,9 +137,9 @@ def test_the_log_of_another_run_is_noticed(run: Run, tmp_path: Path, dataset: Da
     for one in (run, other):
         one.log.finish(train_s=2.5)
     run.log.path.write_bytes(other.log.path.read_bytes())
-    assert "metrics.jsonl belongs to another run" in verify(run.path)[0]
-    with pytest.raises(RunError, match="belongs to another run"):
+    with raises(RunError, run.log.path, "config.json"):
         _ = run.log.summary
+    says(verify(run.path)[0], run.log.path, "config.json")
     (listed,) = [one for one in list_runs(run.path.parent) if one.path == run.path]
     assert "belongs to another run" in listed.state
 

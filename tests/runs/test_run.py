@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from foretaste.errors import DatasetError, RunError
 from foretaste.runs import Run, default_run_name, unused_run_path
 from foretaste.runs.config import FORMAT_VERSION, read_run_config
 from foretaste.runs.run import write_histories
+from tests.messages import Named, raises
 from tests.runs.tiny import edit_config, flip_byte, interactions, make_dataset, run_config
 
 
@@ -60,7 +62,7 @@ def test_an_existing_directory_is_never_overwritten(tmp_path: Path, dataset: Dat
     path = tmp_path / "run"
     path.mkdir()
     (path / "notes").write_text("mine")
-    with pytest.raises(RunError, match=r"run exists already; choose another directory"):
+    with raises(RunError, path, "--overwrite"):
         Run.create(path, config=run_config(dataset, "popularity", {}), dataset=dataset)
     assert list(tmp_path.iterdir()) == [path]
     assert [(file.name, file.read_text()) for file in path.iterdir()] == [("notes", "mine")]
@@ -80,9 +82,7 @@ def test_an_empty_directory_is_a_place_for_a_run(
         raise OSError(errno.EBUSY, "Device or resource busy")
 
     monkeypatch.setattr(Path, "rename", busy)
-    with pytest.raises(
-        RunError, match="mounted cannot be replaced, though it is empty; name a dir"
-    ):
+    with raises(RunError, mounted):
         Run.create(mounted, config=run_config(dataset, "popularity", {}), dataset=dataset)
     assert list(mounted.iterdir()) == []
 
@@ -99,7 +99,7 @@ def test_a_directory_that_another_process_made_first_is_not_overwritten(
         write(table, target)  # type: ignore[arg-type]
 
     monkeypatch.setattr(type(dataset.users), "write", write_while_another_run_appears)
-    with pytest.raises(RunError, match="exists already"):
+    with raises(RunError, path, "--overwrite"):
         Run.create(path, config=run_config(dataset, "popularity", {}), dataset=dataset)
     assert list(tmp_path.iterdir()) == [path]
     assert (path / "config.json").read_text() == "theirs"
@@ -130,7 +130,7 @@ def test_a_failed_creation_leaves_nothing(
         raise OSError("no space left on device")
 
     monkeypatch.setattr("foretaste.runs.run.write_histories", fail)
-    with pytest.raises(RunError, match="run cannot be written: no space left"):
+    with raises(RunError, tmp_path / "run", "no space left on device"):
         Run.create(tmp_path / "run", config=run_config(dataset, "ease", {}), dataset=dataset)
     assert list(tmp_path.iterdir()) == []
 
@@ -145,7 +145,7 @@ def test_config_json_refuses_what_json_cannot_write(tmp_path: Path, dataset: Dat
 @pytest.mark.parametrize("name", ["users.parquet", "items.parquet", "histories.parquet"])
 def test_a_changed_file_is_named(run: Run, name: str) -> None:
     flip_byte(run.path / name, 20)
-    with pytest.raises(RunError, match=f"{name} is torn or was changed"):
+    with raises(RunError, run.path / name, "config.json"):
         Run.open(run.path)
 
 
@@ -154,69 +154,66 @@ def test_a_changed_file_is_named(run: Run, name: str) -> None:
 )
 def test_a_missing_file_is_named(run: Run, name: str) -> None:
     (run.path / name).unlink()
-    with pytest.raises(RunError, match=f"{name} is missing"):
+    with raises(RunError, run.path / name):
         Run.open(run.path)
 
 
 def test_errors_distinguish_paths_that_are_no_run(tmp_path: Path, dataset: Dataset) -> None:
-    with pytest.raises(RunError, match="there is no such directory"):
+    with raises(RunError, "nothing"):
         Run.open(tmp_path / "nothing")
-    with pytest.raises(RunError, match=r"is neither a run nor a dataset: it has no config\.json"):
+    with raises(RunError, tmp_path, "config.json"):
         Run.open(tmp_path)
-    with pytest.raises(RunError, match=r"shop is a dataset, not a run; train on it with foretaste"):
+    with raises(RunError, dataset.path, "foretaste train MODEL", dataset.path):
         Run.open(dataset.path)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
-        ("", "torn or not JSON"),
-        ('{"format": "foretaste run"', "torn or not JSON"),
-        ("[]", "not the config of a foretaste run"),
-        ('{"model_type": "bert"}', "not the config of a foretaste run"),
+        ("", [re.compile("Expecting value: .*")]),
+        ('{"format": "foretaste run"', [re.compile("Expecting ',' delimiter: .*")]),
+        ("[]", []),
+        ('{"model_type": "bert"}', []),
     ],
 )
-def test_a_torn_or_foreign_config_is_named(run: Run, text: str, message: str) -> None:
-    (run.path / "config.json").write_text(text)
-    with pytest.raises(RunError, match=rf"config\.json is {message}"):
+def test_a_torn_or_foreign_config_is_named(run: Run, text: str, named: list[object]) -> None:
+    (path := run.path / "config.json").write_text(text)
+    with raises(RunError, path, *named):
         Run.open(run.path)
 
 
 def test_a_dataset_replaced_after_it_was_opened_makes_no_run(tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path / "data")
     prepare(interactions().slice(7), dataset.path, PrepareConfig(protocol="none"), overwrite=True)
-    with pytest.raises(DatasetError, match=r"\.parquet: does not match the manifest"):
+    with raises(DatasetError, dataset.path / "users.parquet"):
         Run.create(tmp_path / "run", config=run_config(dataset, "ease", {}), dataset=dataset)
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("number", "advice"), [(3, "train again"), (99, "update foretaste")])
-def test_another_format_version_is_refused(run: Run, number: int, advice: str) -> None:
+@pytest.mark.parametrize(("number", "step"), [(3, "train again"), (99, "update foretaste")])
+def test_another_format_version_is_refused(run: Run, number: int, step: str) -> None:
     edit_config(run, format_version=number, created="2026-11-22T08:15:00+00:00")
-    with pytest.raises(
-        RunError,
-        match=rf"on 2026-11-22 in format {number}, .* reads format {FORMAT_VERSION}; {advice}$",
-    ):
+    with raises(RunError, run.path / "config.json", "2026-11-22", number, FORMAT_VERSION, step):
         Run.open(run.path)
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("name", "value", "named"),
     [
-        ("model", 5, "model is 5; it must be"),
-        ("dataset", {"name": "shop"}, "path is missing"),
-        ("files", {"users.parquet": {"num_bytes": 5}}, "sha256 is missing"),
+        ("model", 5, ("model", 5)),
+        ("dataset", {"name": "shop"}, ("path",)),
+        ("files", {"users.parquet": {"num_bytes": 5}}, ("sha256",)),
     ],
 )
-def test_a_damaged_config_names_the_field(run: Run, name: str, value: object, message: str) -> None:
+def test_a_damaged_config_names_the_field(run: Run, name: str, value: object, named: Named) -> None:
     edit_config(run, **{name: value})
-    with pytest.raises(RunError, match=rf"config\.json is damaged: {message}"):
+    with raises(RunError, run.path / "config.json", *named):
         Run.open(run.path)
 
 
 def test_a_file_that_the_config_does_not_name_is_not_trusted(run: Run) -> None:
     edit_config(run, files={})
-    with pytest.raises(RunError, match=r"users\.parquet is torn or was changed"):
+    with raises(RunError, run.path / "users.parquet", "config.json"):
         Run.open(run.path)
 
 
@@ -226,7 +223,7 @@ def test_every_byte_of_the_config_that_was_changed_is_noticed(run: Run) -> None:
     for position in range(len(sound)):
         flipped = sound[position] ^ 1 << position % 8
         path.write_bytes(sound[:position] + bytes([flipped]) + sound[position + 1 :])
-        with pytest.raises(RunError, match=r"config\.json (is|was written)"):
+        with pytest.raises(RunError, match=r"config\.json"):
             read_run_config(path)
 
 
@@ -235,9 +232,9 @@ def test_counts_that_do_not_fit_the_files_are_refused(run: Run) -> None:
     fewer = {"num_users": 3, "num_all_items": 3, "num_train_users": 2, "num_items": 2}
     edit_config(run, dataset=document["dataset"] | fewer)
     opened = Run.open(run.path)
-    with pytest.raises(RunError, match=r"users\.parquet has 60 rows where config\.json says 3"):
+    with raises(RunError, run.path / "users.parquet", 60, "config.json", 3):
         _ = opened.users
-    with pytest.raises(RunError, match=r"items\.parquet has \d+ rows where config\.json says 3"):
+    with raises(RunError, run.path / "items.parquet", re.compile(r"\d+"), "config.json", 3):
         _ = opened.items
 
 

@@ -15,6 +15,7 @@ from foretaste.data import Dataset
 from foretaste.errors import RunError
 from foretaste.runs import Run, verify
 from foretaste.runs.config import WrittenFile
+from tests.messages import raises
 from tests.runs.tiny import FIRST_USER, edit_config, flip_byte, items_of, make_run, parameters
 
 FILES = ["config.json", "users.parquet", "items.parquet", "histories.parquet", "metrics.jsonl"]
@@ -152,5 +153,5 @@ def test_every_changed_file_of_a_dataset_is_named(dataset: Dataset, tmp_path: Pa
 
 
 def test_verify_refuses_what_is_neither_dataset_nor_run(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="nope is not a run: there is no such directory"):
+    with raises(RunError, "nope"):
         verify(tmp_path / "nope")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,10 @@ from safetensors.torch import save_file
 
 from foretaste.data import Dataset
 from foretaste.errors import RunError
+from foretaste.models import MODEL_NAMES
 from foretaste.runs import DatasetReference, Run, load_model, verify
 from foretaste.runs.files import read_tensors, save_tensors
+from tests.messages import Named, raises, says
 from tests.runs.tiny import make_dataset, make_run, parameters, run_config
 
 VAE = {"hidden": (8, 6), "latent": 4}
@@ -84,7 +87,7 @@ def test_a_file_that_does_not_fit_memory_can_be_verified_all_the_same(
     content = bytearray(weights.read_bytes())
     content[-3] ^= 1
     weights.write_bytes(content)
-    with pytest.raises(RunError, match="does not match its digest"):
+    with raises(RunError, weights):
         run.load_weights()
 
 
@@ -99,7 +102,7 @@ def test_files_replaced_after_opening_are_noticed(
         tmp_path / name,
     )
     overwrite(run.path / name, tmp_path / name)
-    with pytest.raises(RunError, match=f"{name} is torn or was changed"):
+    with raises(RunError, run.path / name, "config.json"):
         _ = run.users, run.items, run.histories
 
 
@@ -112,7 +115,7 @@ def test_a_failed_save_keeps_the_earlier_weights(run: Run, monkeypatch: pytest.M
         raise SafetensorError("no space left on device")
 
     monkeypatch.setattr("safetensors.torch.save_file", fail)
-    with pytest.raises(RunError, match=r"best\.safetensors cannot be written: no space left"):
+    with raises(RunError, run.path / "best.safetensors", "no space left on device"):
         run.save_weights({name: tensor + 1 for name, tensor in weights.items()})
     assert sorted(run.path.iterdir()) == before
     for name, tensor in run.load_weights().items():
@@ -123,7 +126,7 @@ def test_a_run_without_weights_is_reported(tmp_path: Path, dataset: Dataset) -> 
     config = run_config(dataset, "popularity", {})
     run = Run.create(tmp_path / "run", config=config, dataset=dataset)
     assert not run.has_weights
-    with pytest.raises(RunError, match=r"has no best\.safetensors"):
+    with raises(RunError, run.path, "best.safetensors", f"foretaste train --resume {run.path}"):
         load_model(run, "cpu")
 
 
@@ -131,13 +134,13 @@ def test_a_run_without_weights_is_reported(tmp_path: Path, dataset: Dataset) -> 
 def test_truncated_weights_are_named(run: Run, kept: int) -> None:
     path = run.path / "best.safetensors"
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(RunError, match=r"best\.safetensors is torn or not a safetensors file"):
+    with raises(RunError, path, re.compile("Error while deserializing header: .*")):
         load_model(run, "cpu")
 
 
 def test_foreign_weights_are_named(run: Run) -> None:
-    save_file(parameters(run), run.path / "best.safetensors")
-    with pytest.raises(RunError, match=r"best\.safetensors was not written by foretaste"):
+    save_file(parameters(run), path := run.path / "best.safetensors")
+    with raises(RunError, path):
         load_model(run, "cpu")
 
 
@@ -150,7 +153,7 @@ def test_weights_of_another_model_or_dataset_are_named(
         make_run(tmp_path / "other", elsewhere),
     ):
         (other.path / "best.safetensors").replace(run.path / "best.safetensors")
-        with pytest.raises(RunError, match="belongs to another run or place: its config_sha256 is"):
+        with raises(RunError, run.path / "best.safetensors", "config_sha256"):
             load_model(run, "cpu")
 
 
@@ -163,9 +166,9 @@ def test_weights_and_config_of_another_training_of_the_same_model_and_dataset_ar
     other = Run.create(tmp_path / "other", config=config, dataset=dataset)
     other.save_weights({name: tensor + 1 for name, tensor in parameters(run).items()}, epoch=3)
     (other.path / name).replace(run.path / name)
-    with pytest.raises(RunError, match=r"safetensors belongs to another run .*: its config_sha256"):
+    with raises(RunError, run.path / "best.safetensors", "config_sha256"):
         load_model(Run.open(run.path), "cpu")
-    assert "belongs to another run" in verify(run.path)[0]
+    says(verify(run.path)[0], run.path / "best.safetensors", "config_sha256")
 
 
 def test_equal_runs_have_equal_files_of_weights(tmp_path: Path, run: Run, dataset: Dataset) -> None:
@@ -224,15 +227,15 @@ def test_every_bit_that_was_flipped_in_a_file_of_tensors_is_noticed(tmp_path: Pa
         changed = bytearray(sound)
         changed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(changed)
-        with pytest.raises(RunError, match=r"file (is torn|was not written|belongs to another)"):
+        with pytest.raises(RunError, match="file"):
             read_tensors(path, {"model": "any"})
 
 
 @pytest.mark.parametrize("more", [b"\0", b"\0" * 4096])
 def test_bytes_after_the_last_tensor_are_noticed(run: Run, more: bytes) -> None:
-    with (run.path / "best.safetensors").open("ab") as file:
+    with (path := run.path / "best.safetensors").open("ab") as file:
         file.write(more)
-    with pytest.raises(RunError, match=r"best\.safetensors is torn or not a safetensors file: "):
+    with raises(RunError, path, re.compile("Error while deserializing header: .*")):
         run.load_weights()
 
 
@@ -241,26 +244,27 @@ def test_missing_foreign_misshapen_and_broken_tensors_are_named(run: Run) -> Non
     counts = weights["item_count_I"]
 
     run.save_weights({})
-    with pytest.raises(RunError, match="'item_count_I' has shape none, popularity expects"):
+    with raises(RunError, "item_count_I", "none", "popularity", 72):
         load_model(run, "cpu")
     run.save_weights(weights | {"extra": torch.zeros(2)})
-    with pytest.raises(RunError, match=r"'extra' has shape .*, popularity expects none"):
+    with raises(RunError, "extra", 2, "popularity", "none"):
         load_model(run, "cpu")
     run.save_weights({"item_count_I": counts[:3]})
-    with pytest.raises(RunError, match=r"'item_count_I' has shape \[3\]"):
+    with raises(RunError, "item_count_I", 3, "popularity", 72):
         load_model(run, "cpu")
     run.save_weights({"item_count_I": counts * float("nan")})
-    with pytest.raises(RunError, match="'item_count_I' holds numbers that are not finite"):
+    with raises(RunError, "item_count_I"):
         load_model(run, "cpu")
 
 
 def test_settings_that_the_model_does_not_have_are_named(tmp_path: Path, dataset: Dataset) -> None:
-    for model, settings, message in [
-        ("vae", {"hiden": 5}, "hiden"),
-        ("vae", {"latent": 0}, "latent"),
-        ("transformer", {}, "model is 'transformer'; it must be one of"),
-    ]:
-        path = tmp_path / f"{model}-{len(settings)}-{message[:4]}"
+    cases: list[tuple[str, dict[str, object], Named]] = [
+        ("vae", {"hiden": 5}, ("hiden",)),
+        ("vae", {"latent": 0}, ("latent", 0, 1)),
+        ("transformer", {}, ("model", "transformer", *MODEL_NAMES)),
+    ]
+    for number, (model, settings, named) in enumerate(cases):
+        path = tmp_path / str(number)
         run = Run.create(path, config=run_config(dataset, model, settings), dataset=dataset)
-        with pytest.raises(RunError, match=rf"config\.json: .*{message}"):
+        with raises(RunError, path / "config.json", *named):
             load_model(run, "cpu")

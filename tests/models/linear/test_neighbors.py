@@ -14,6 +14,7 @@ from foretaste.models.linear import pairs, weights
 from foretaste.models.linear.neighbors import NeighborsModel
 from foretaste.models.memory import check_model_fits
 from foretaste.models.registry import Definition, build_model, config_class
+from tests.messages import raises
 from tests.models.linear.conftest import NUM_ITEMS
 from tests.ops.cases import of_matrix
 
@@ -161,7 +162,9 @@ def test_a_million_items_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("itemknn", "rp3beta"):
         check_model_fits(Definition(name, config_class(name)(), 10, 1_000_000), cpu, to_train=True)
     many = config_class("itemknn")(neighbors=10_000)
-    with pytest.raises(UnsupportedError, match=r"keep fewer neighbours of each item \(--neighbors"):
+    with raises(
+        UnsupportedError, "itemknn", 10, "1,000,000", many, "74.5 GiB", "4.0 GiB", "--neighbors"
+    ):
         check_model_fits(Definition("itemknn", many, 10, 1_000_000), cpu)
 
 

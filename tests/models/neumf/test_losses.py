@@ -15,6 +15,7 @@ from foretaste.models.neumf.batches import InteractionBatch
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
 from foretaste.ops.histories import HistoryTensors
+from tests.messages import Named, raises
 from tests.ops.cases import histories_of, random_histories
 
 NUM_USERS, NUM_ITEMS = 20, 30
@@ -150,17 +151,20 @@ def test_output_weights_of_cosines_stay_one(histories: HistoryTensors) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "settings", "message"),
+    ("config", "settings", "named"),
     [
-        (GMFConfig, {"temperature": 0.1, "loss": "bce"}, "only the cosines of softmax"),
-        (NeuMFConfig, {"loss": "ccl"}, "loss is 'ccl'; it must be bce or softmax"),
-        (NeuMFConfig, {"logit_adjustment": 0.3}, "only the loss softmax has, and loss is bce"),
-        (GMFConfig, {"logit_adjustment": 0.3, "loss": "bce"}, "only the loss softmax has"),
-        (GMFConfig, {"batch_layout": "shuffled"}, "softmax.* batch_layout is shuffled"),
+        (
+            GMFConfig,
+            {"temperature": 0.1, "loss": "bce"},
+            ("temperature", 0.1, "bce", "--temperature none", "softmax"),
+        ),
+        (NeuMFConfig, {"loss": "ccl"}, ("loss", "ccl")),
+        (NeuMFConfig, {"logit_adjustment": 0.3}, ("logit_adjustment", 0.3, "bce")),
+        (GMFConfig, {"batch_layout": "shuffled"}, ("softmax", "batch_layout", "grouped")),
     ],
 )
 def test_settings_without_effect_are_refused(
-    config: type[Config], settings: dict[str, Any], message: str
+    config: type[Config], settings: dict[str, Any], named: Named
 ) -> None:
-    with pytest.raises(SettingError, match=message):
+    with raises(SettingError, *named):
         config(**settings)

@@ -14,6 +14,7 @@ from foretaste.evaluation.ranking import scoring
 from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
 from foretaste.models.neumf.config import GMFConfig, MLPConfig, NeuMFConfig
 from foretaste.models.neumf.model import NeuMF
+from tests.messages import raises
 from tests.models.neumf.plain import PlainNeuMF
 from tests.ops.cases import random_histories
 
@@ -143,5 +144,5 @@ def assert_uniform(weight: torch.Tensor, bound: float) -> None:
 
 @pytest.mark.parametrize("layers", [(64,), (), (7, 4)])
 def test_wrong_towers_are_refused(layers: tuple[int, ...]) -> None:
-    with pytest.raises(SettingError, match=r"layers is \(.* it must be the width of the tower"):
+    with raises(SettingError, "layers", layers):
         NeuMFConfig(layers=layers)

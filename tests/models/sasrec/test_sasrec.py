@@ -15,6 +15,7 @@ from foretaste.models.sasrec import model as module
 from foretaste.models.sasrec.batches import StepBatch
 from foretaste.models.sasrec.config import SASRecConfig
 from foretaste.models.sasrec.model import SASRec
+from tests.messages import raises
 from tests.models.sasrec.plain import hidden_of, loss_of
 from tests.models.sasrec.sequences import NUM_ITEMS, in_order, random_sequences
 
@@ -214,7 +215,7 @@ def test_people_with_one_item_are_no_reason_to_fail_unless_all_have_one() -> Non
     model = model_of()
     batches = model.make_batches(in_order([[3], [1, 2], [4]]), batch_size=8, seed=1)
     assert batches.num_samples == 1
-    with pytest.raises(TrainingError, match=r"no user has two items"):
+    with raises(TrainingError):
         model.make_batches(in_order([[3], [1], []]), batch_size=8, seed=1)
 
 
@@ -225,7 +226,7 @@ def test_auto_depends_on_the_length_of_histories() -> None:
     assert (short.sampled_softmax, SASRecConfig().resolved(10_000).sampled_softmax) == (None, 1024)
     assert SASRecConfig(sampled_softmax=None).resolved(10_000).sampled_softmax is None
     assert SASRecConfig(heads=3).resolved(1000).factors == 66
-    with pytest.raises(SettingError, match="it must be a multiple of heads, which is 3"):
+    with raises(SettingError, "factors", 64, "heads", 3):
         SASRecConfig(factors=64, heads=3)
 
 
