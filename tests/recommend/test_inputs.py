@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from foretaste.data import IdTable, PairsConfig
 from foretaste.errors import InputError
 from foretaste.recommend import read_ids
+from tests.messages import Named, raises
 
 ITEMS = IdTable.from_ids("item", ["1", "007", "é\u2028x", "5", "a,b", "b", "3"])
 USERS = IdTable.from_ids("user", [1, 2, 3])
@@ -52,7 +54,7 @@ def test_a_file_is_read_in_its_declared_format(
     tmp_path: Path, name: str, text: str, settings: dict[str, Any]
 ) -> None:
     (tmp_path / name).write_bytes(text.encode("latin-1"))
-    with pytest.raises(InputError, match=r"--item-column|--encoding|a header belongs here"):
+    with raises(InputError, name):
         read_ids(tmp_path / name, ITEMS)
     config = PairsConfig(encoding="latin-1", **settings)
     assert read_ids(tmp_path / name, ITEMS, config) == ["5", "6é"]
@@ -61,7 +63,7 @@ def test_a_file_is_read_in_its_declared_format(
 def test_the_column_of_parquet_can_be_named(tmp_path: Path) -> None:
     path = tmp_path / "ids.parquet"
     pq.write_table(pa.table({"Platz": [7, 7], "Artikel": [5, 6]}), path)
-    with pytest.raises(InputError, match=r"'Platz', 'Artikel'; name the one .* --item-column"):
+    with raises(InputError, "ids.parquet", "item_id", "Platz", "Artikel", "--item-column"):
         read_ids(path, ITEMS)
     assert read_ids(path, ITEMS, PairsConfig(item_column="Artikel")) == [5, 6]
 
@@ -74,58 +76,58 @@ def test_parquet_gives_the_column_of_ids(tmp_path: Path, values: pa.Array) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content", "named"),
     [
-        ("ids.txt", b"", "holds no ids"),
-        ("ids.csv", b"", "ids.csv: is empty"),
-        ("ids.csv", b"17\n18\n", "line 1: a header belongs here, found the id '17'"),
-        ("ids.csv", b"item_id,t\n5,x\n,y\n", "line 3: the id is empty"),
-        ("ids.csv", b'item_id\n"5', "line 2: a quote is opened and never closed"),
-        ("ids.csv", b"b\n5\n", "line 1: a header belongs here, found the id 'b'"),
-        ("ids.csv", b"stock,price\n5,1\n", "none of its columns looks like item_id: 'stock', 'pri"),
-        ("ids.csv", b"item_id,itemId\n5,1\n", "could both be item_id; rename one"),
-        ("ids.csv", b"item_id\n\xff\n", "line 2: is not UTF-8 text"),
-        ("ids.csv", b"item_id\n8\n9\n", "knows none of its 2 item ids: '8', '9'; the run's item"),
-        ("ids.txt", b"\xff\xfe1\x00", "is not UTF-8 text"),
-        ("ids.parquet", b"PAR1", "is not readable Parquet"),
+        ("ids.txt", b"", ()),
+        ("ids.csv", b"", ()),
+        ("ids.csv", b"17\n18\n", (1, 17)),
+        ("ids.csv", b"item_id,t\n5,x\n,y\n", (3,)),
+        ("ids.csv", b'item_id\n"5', (2,)),
+        ("ids.csv", b"b\n5\n", (1, "b")),
+        ("ids.csv", b"stock,price\n5,1\n", ("item_id", "stock", "price")),
+        ("ids.csv", b"item_id,itemId\n5,1\n", ("item_id",)),
+        ("ids.csv", b"item_id\n\xff\n", (2,)),
+        ("ids.csv", b"item_id\n8\n9\n", (2, 8, 9)),
+        ("ids.txt", b"\xff\xfe1\x00", ()),
+        ("ids.parquet", b"PAR1", (re.compile("(?<=Parquet: ).*"),)),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: bytes, named: Named) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=message) as error:
+    with raises(InputError, name, *named):
         read_ids(tmp_path / name, ITEMS)
-    assert name in str(error.value)
 
 
 def test_a_name_in_parquet_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "ids.parquet"
     pq.write_table(pa.table({"item_id": ["5"]}), path, store_schema=False)
     path.write_bytes(path.read_bytes().replace(b"item_id", b"ite\x94_id"))
-    with pytest.raises(InputError, match=r"ids\.parquet: is not readable Parquet"):
+    with raises(InputError, "ids.parquet"):
         read_ids(path, ITEMS)
 
 
 @pytest.mark.parametrize(
-    ("column", "message"),
+    ("column", "named"),
     [
-        (pa.array([1.0, 2.0]), "column 'item_id': 1.0 at position 0 is no integer but a float"),
-        (pa.array([1, None]), "column 'item_id': None at position 1 is missing"),
-        (pa.array([], pa.int64()), "holds no ids"),
+        (pa.array([1.0, 2.0]), ("item_id", "1.0", 0)),
+        (pa.array([1, None]), ("item_id", 1)),
+        (pa.array([], pa.int64()), ()),
     ],
 )
 def test_errors_name_wrong_values_in_parquet(
-    tmp_path: Path, column: pa.Array, message: str
+    tmp_path: Path, column: pa.Array, named: Named
 ) -> None:
     pq.write_table(pa.table({"item_id": column}), tmp_path / "ids.parquet")
-    with pytest.raises(InputError, match=message):
+    with raises(InputError, "ids.parquet", *named):
         read_ids(tmp_path / "ids.parquet", ITEMS)
 
 
 def test_paths_without_a_file_of_ids_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nothing\.txt: there is no such file"):
+    with raises(InputError, "nothing.txt"):
         read_ids(tmp_path / "nothing.txt", ITEMS)
-    with pytest.raises(InputError, match=r"is a directory, a pipe or a device"):
-        read_ids(tmp_path, ITEMS)
+    (tmp_path / "folder").mkdir()
+    with raises(InputError, "folder"):
+        read_ids(tmp_path / "folder", ITEMS)
 
 
 def test_each_kind_has_its_column(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from foretaste.recommend import Answer, Recommender
 from foretaste.recommend.answers import make_answers
 from foretaste.recommend.config import ListRequest
 from foretaste.recommend.inputs import UNKNOWN_USER, AskedUsers
+from tests.messages import says
 from tests.recommend.shop import HISTORIES, new_users, trained_users, unseen_item
 
 User = tuple[Id | None, list[Id] | None]
@@ -147,5 +148,4 @@ def test_reasons_are_the_nearest_of_the_history(personal: Recommender) -> None:
 def test_a_model_that_compares_no_items_has_no_reasons(popularity: Recommender) -> None:
     (answer,) = popularity.recommend(trained_users(popularity)[:1], k=2, reasons=True)
     assert answer.because is None
-    assert answer.reason is not None
-    assert answer.reason.startswith("no reasons: ")
+    says(answer.reason, "popularity")

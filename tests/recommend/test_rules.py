@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from copy import copy
 from datetime import UTC, datetime, timedelta, timezone
@@ -24,9 +25,11 @@ from foretaste.recommend import Recommender, conditions
 from foretaste.recommend.config import ListRequest
 from foretaste.recommend.max_per import Limit, MaxPer
 from foretaste.recommend.rules import ItemRules
+from tests.messages import Named, raises, says, whole
 from tests.recommend.shop import new_users, trained_users
 
 REPLACED = ", 'a', 'aaaaaaaaaa')"
+LONG = "replacement but a value of at most 8"
 RULES = 'in-stock = "stock > 0"\nred = "colour = \'red\'"\n'
 COLOURS = ("red", "green", "blue", "")
 
@@ -193,19 +196,20 @@ ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELEC
         ("length(format('{:>4000000000}', 'x')) > 0", "function format"),
         ("len(list_resize([1], 4000000000)) > 0", "function list_resize"),
         ("bit_count(bitstring('1', 4000000000)) > 0", "function bitstring"),
-        ("__internal_compress_string_utinyint(name) > 0", "function __internal_compress"),
+        (
+            "__internal_compress_string_utinyint(name) > 0",
+            "function __internal_compress_string_utinyint",
+        ),
         ("json_serialize_plan('SELECT 1') IS NULL", "function json_serialize_plan"),
-        (f"length({'replace(' * 9}name{REPLACED * 9}) > 0", "replacement but a value of at most 8"),
-        ("replace(name, 'a', name) = 'a'", "replacement but a value of at most 8"),
-        ("name.REPLACE('a', 'nine long') = 'a'", "replacement but a value of at most 8"),
-        ("regexp_replace(name, 'a', name || 'b', 'g') = 'a'", "replacement but a value of at most"),
+        (f"length({'replace(' * 5}name{REPLACED * 5}) > 0", LONG),
+        ("replace(name, 'a', name) = 'a'", LONG),
+        ("name.REPLACE('a', 'nine long') = 'a'", LONG),
+        ("regexp_replace(name, 'a', name || 'b', 'g') = 'a'", LONG),
     ],
 )
 def test_conditions_on_several_items_are_refused(condition: str, what: str) -> None:
-    with pytest.raises(SettingError) as caught:
+    with raises(SettingError, "one", condition, what):
         met({"one": condition}, stock=["1", "0"], name=["a", "b"])
-    assert f"a condition has no {what}" in str(caught.value)
-    assert "write what needs more into a column of the items file" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +229,7 @@ def test_conditions_on_several_items_are_refused(condition: str, what: str) -> N
     ],
 )
 def test_a_condition_is_one_expression_of_one_statement(condition: str) -> None:
-    with pytest.raises(SettingError, match="rule one, "):
+    with raises(SettingError, "one", condition):
         met({"one": condition}, stock=["1", "0"])
 
 
@@ -263,7 +267,7 @@ def test_conditions_on_one_item_are_accepted(condition: str) -> None:
 @pytest.mark.parametrize("depth", [900, 1_000, 100_000])
 @pytest.mark.parametrize(("before", "after"), [("- ", ""), ("NOT ", ""), ("abs(", ")")])
 def test_a_deep_condition_is_refused(depth: int, before: str, after: str) -> None:
-    with pytest.raises(SettingError, match=r"rule one.*(nested too deeply|depth limit)"):
+    with raises(SettingError, "one", whole("nested too deeply|depth limit")):
         met({"one": f"{before * depth}stock{after * depth} > 0"}, stock=["1", "0"])
 
 
@@ -272,7 +276,7 @@ def test_a_condition_that_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(conditions, "check_condition", lambda cursor, condition: None)
     # DuckDB interrupts a recursion, and no function in C.
     for condition in (f"({ENDLESS}) > 0", "sleep_ms(3000) IS NULL"):
-        with pytest.raises(SettingError, match=r"rule one, .*: is not evaluated within 0\.2 s"):
+        with raises(SettingError, "one", condition, 0.2):
             met({"one": condition}, stock=["1", "0"])
     monkeypatch.undo()
     assert met({"one": "stock > 0"}, stock=["1", "0"]) == [[True, False]]
@@ -322,11 +326,8 @@ def test_times_are_instants_in_utc(zone: str, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_column_of_times_with_and_without_offsets_is_named() -> None:
     until = ["2024-01-01 12:00:00+05:00", "2024-01-01 12:00:00"]
-    with pytest.raises(SettingError) as caught:
+    with raises(SettingError, "one", "until > now()", "until VARCHAR"):
         met({"one": "until > now()"}, until=until)
-    assert "until VARCHAR (some of its times have a UTC offset, and some have none)" in str(
-        caught.value
-    )
     assert met({"one": "until LIKE '%+05:00'"}, until=until) == [[True, False]]
 
 
@@ -378,14 +379,11 @@ def test_a_short_list_says_why(popularity: Recommender, tmp_path: Path) -> None:
     )
     assert len(answer.item_ids) == 3
     size = sum(row["colour"] == "red" for row in described(popularity).to_pylist())
-    assert answer.reason == (
-        f"only 3 of 9: {size} items in the catalogue meeting red and stock >= 0, "
-        f"{size - 3} of them beyond 1 per stock"
-    )
+    says(answer.reason, 3, 9, size, "red", "stock >= 0", size - 3, "1 per stock")
     (answer,) = recommender.recommend(user, k=9, rules=["red"], max_per={"stock": 1, "colour": 2})
-    assert str(answer.reason).endswith("in the history or beyond 2 per colour and 1 per stock")
+    says(answer.reason, 2, 9, size, "red", size - 2, "2 per colour", "1 per stock")
     (answer,) = recommender.recommend(user, where="title = '{}'")
-    assert answer.reason == "only 0 of 10: 0 items in the catalogue meeting title = '{}'"
+    says(answer.reason, 0, 10, 0, "title = '{}'")
 
 
 def test_files_hold_the_same_lists(personal: Recommender, tmp_path: Path) -> None:
@@ -417,14 +415,14 @@ def test_stock_is_read_again(popularity: Recommender, tmp_path: Path) -> None:
     assert answer() == [first]
     recommender.read_rules(rules, stock)
     assert answer() == [second]
-    for text, message in (
-        ("item_id,stock\n999999,5\n", "describes no item of the run: its ids are such as '999999'"),
-        ("item_id,stock\n", "describes no item of the run: it has no rows"),
-        (f"item_id,amount\n{first},5\n", "there is no column stock"),
-        (f"item_id,stock\n{first},many\n", "rule in-stock, 'stock > 0': "),
+    for text, *named in (
+        ("item_id,stock\n999999,5\n", "stock.csv", 999999),
+        ("item_id,stock\n", "stock.csv"),
+        (f"item_id,amount\n{first},5\n", "in-stock", "stock > 0", "stock"),
+        (f"item_id,stock\n{first},many\n", "in-stock", "stock > 0"),
     ):
         stock.write_text(text)
-        with pytest.raises((InputError, SettingError), match=message):
+        with raises((InputError, SettingError), *named):
             recommender.read_rules(rules, stock)
         assert answer() == [second]
 
@@ -442,36 +440,36 @@ def test_columns_of_a_file_take_the_place_of_the_runs(popularity: Recommender) -
 def test_unknown_rules_and_columns_are_refused(popularity: Recommender, tmp_path: Path) -> None:
     user = trained_users(popularity)[:1]
     recommender = with_rules(popularity, tmp_path)
-    for options, message in (
-        ({"rules": ["sale"]}, "no rule is called 'sale'; those read are 'in-stock', 'red'"),
-        ({"rules": ["stock > 0"]}, "no rule is called 'stock > 0'"),
-        ({"rules": "red"}, "rules is 'red'; it must be a list of text"),
-        ({"where": "sale"}, "where, 'sale': there is no column sale"),
-        ({"max_per": {"size": 2}}, "'size', which is no column of the items; they have 'title', "),
-        ({"max_per": {"stock": 0}}, "max_per is .*whole numbers of at least 1"),
-        ({"max_per": ["stock"]}, "max_per is"),
+    for options, *named in (
+        ({"rules": ["sale"]}, "sale", "in-stock", "red"),
+        ({"rules": ["stock > 0"]}, "stock > 0", "in-stock", "red"),
+        ({"rules": "red"}, "rules", "red"),
+        ({"where": "sale"}, "where", "sale", "sale"),
+        ({"max_per": {"size": 2}}, "max_per", "size", "title", "stock", "colour"),
+        ({"max_per": {"stock": 0}}, "max_per", "stock", 0, 1),
+        ({"max_per": ["stock"]}, "max_per", "stock", 1),
     ):
-        with pytest.raises(SettingError, match=message):
+        with raises(SettingError, *named):
             recommender.recommend(user, **options)  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match="no rule is called 'sale'; none were read"):
+    with raises(SettingError, "sale"):
         popularity.recommend(user, rules=["sale"])
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
-        ("wine = category = 'wine'", "cannot be read as TOML"),
-        ("[wine]\nif = 'x'", 'wine is .*; write a condition in quotes, such as wine = "stock > 0"'),
-        (None, "No such file"),
+        ("wine = category = 'wine'", (re.compile("(?<=TOML: ).*"),)),
+        ("[wine]\nif = 'x'", ("wine", 'wine = "stock > 0"')),
+        (None, (re.compile("(?<=TOML: ).*"),)),
     ],
 )
 def test_a_file_that_holds_no_rules(
-    popularity: Recommender, tmp_path: Path, text: str | None, message: str
+    popularity: Recommender, tmp_path: Path, text: str | None, named: Named
 ) -> None:
     path = tmp_path / "rules.toml"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(InputError, match=message):
+    with raises(InputError, "rules.toml", *named):
         popularity.read_rules(path)
 
 
@@ -481,7 +479,7 @@ def test_a_file_of_rules_may_have_a_byte_order_mark(tmp_path: Path) -> None:
     items = IdTable.from_ids("item", range(3))
     assert ItemRules.read(items, 3, path, None).names == ["near"]
     path.write_bytes('near = "item_id < 2"'.encode("utf-16"))
-    with pytest.raises(InputError, match=r"rules\.toml: cannot be read as TOML: 'utf-8' codec"):
+    with raises(InputError, "rules.toml", re.compile("'utf-8' codec.*")):
         ItemRules.read(items, 3, path, None)
 
 
@@ -489,5 +487,6 @@ def test_a_file_of_rules_may_have_a_byte_order_mark(tmp_path: Path) -> None:
 def test_columns_that_differ_in_case_alone_are_refused(tmp_path: Path, columns: str) -> None:
     items, path = IdTable.from_ids("item", range(2)), tmp_path / "items.csv"
     path.write_text(f"item_id,title,{columns}\n0,x{',a' * len(columns.split(','))}\n")
-    with pytest.raises(InputError, match="differ in case alone, and a condition of a rule means"):
+    first, *_, last = columns.split(",")
+    with raises(InputError, "items.csv", first, last):
         ItemRules.read(items, 2, None, path)
