@@ -17,6 +17,7 @@ from foretaste.models.base import IterativeModel, NeuralModel
 from foretaste.models.registry import MODELS, config_class, model_class
 from foretaste.runs import Run
 from foretaste.training import Callback, resume, train
+from tests.messages import raises
 from tests.training.test_interruption import Killing
 from tests.training.trainings import events, weights_of
 
@@ -121,7 +122,7 @@ def test_a_model_of_other_runs_wants_their_dataset(
     dataset: Dataset, everything: Dataset, tmp_path: Path
 ) -> None:
     other = train("ease", everything, run=tmp_path / "other", **QUIET)
-    with pytest.raises(SettingError, match=r"train --like \S*/other \S+ makes a run to blend in"):
+    with raises(SettingError, other.path, dataset.path, f"--like {other.path} {dataset.path}"):
         train("toy-blend", dataset, run=tmp_path / "run", runs=[str(other.path)], **QUIET)
     assert not (tmp_path / "run").exists()
 

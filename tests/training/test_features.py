@@ -24,6 +24,7 @@ from foretaste.training.auto import resolve_sizes
 from foretaste.training.features import hand_features
 from foretaste.training.request import TrainRequest, rerun_request
 from foretaste.training.search import Search, chosen_settings
+from tests.messages import raises
 from tests.runs.tiny import flip_byte
 from tests.training.trainings import NEW, items_of, trained_again, weights_of
 
@@ -153,10 +154,16 @@ def test_a_run_is_repeated_on_data_with_its_columns_alone(
     assert weights_of(again) == weights_of(run)
     other = trained_again(request, old_items, tmp_path / "three", Callback())
     assert other.config.model_config["feature_weight"] == 7.0
-    why = r"learned from the features kind, and kind is not among .*; prepare .* --features kind$"
-    with pytest.raises(UnsupportedError, match=why):
+    with raises(UnsupportedError, dataset.path, "kind", "kind", "--features kind"):
         trained_again(request, dataset, tmp_path / "four", Callback())
-    with pytest.raises(UnsupportedError, match="feature_weight is 7, and these data have no feat"):
+    with raises(
+        UnsupportedError,
+        dataset.path,
+        "feature_weight",
+        7,
+        "--items FILE --features COLUMN",
+        "--feature-weight",
+    ):
         trained("ease", dataset, tmp_path / "five", feature_weight=7.0)
 
 
@@ -208,7 +215,7 @@ def test_sasrec_keeps_the_features_that_its_answers_read(
 def test_a_changed_file_of_features_is_named(sasrec: Run, tmp_path: Path) -> None:
     shutil.copytree(sasrec.path, tmp_path / "run")
     flip_byte(tmp_path / "run" / "features.parquet", 60)
-    with pytest.raises(RunError, match=r"features\.parquet"):
+    with raises(RunError, tmp_path / "run" / "features.parquet", "config.json"):
         Run.open(tmp_path / "run")
     assert any("features.parquet" in one for one in verify(tmp_path / "run"))
 
@@ -262,5 +269,5 @@ def test_values_are_matched_by_column_and_value(
     for row, name in enumerate(later.features.names):
         if name in sasrec.features.names:
             torch.testing.assert_close(after[row], before[sasrec.features.names.index(name)])
-    with pytest.raises(SettingError, match=r"feature_weight is 1\.0 there and 0\.0 here"):
+    with raises(SettingError, sasrec.path, "feature_weight", 1.0, 0.0, "--from"):
         train("sasrec", later, start_from=sasrec, feature_weight=0.0, run=tmp_path / "plain")

@@ -16,6 +16,7 @@ from foretaste.runs import Run
 from foretaste.training import Callback, resume
 from foretaste.training.callbacks import EpochReport, TrainingStart
 from foretaste.training.interruption import Interruption
+from tests.messages import raises, says
 from tests.training.trainings import numbers_of, run_of, weights_of
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -90,7 +91,7 @@ def test_a_training_whose_output_nobody_reads_is_saved(
             assert (epoch, step) < (2, 3), "nothing more is printed"
 
     path = tmp_path / "run"
-    with pytest.raises(Interrupted, match="in epoch 2, after step 3 of 4; resume") as error:
+    with raises(Interrupted, 2, 3, 4, f"foretaste train --resume {path}") as error:
         run_of("gmf", dataset, path, batch_size=1000, callback=Printing())
     assert error.value.signal_number == signal.SIGPIPE
     run = resume(path)
@@ -105,7 +106,7 @@ def test_fitting_is_interrupted_if_nothing_is_ranked(tmp_path: Path) -> None:
 
     table = generate(GenerateConfig(num_users=30, num_items=20, num_interactions=200)).table
     dataset = prepare(table, tmp_path / "data", protocol="none")
-    with pytest.raises(Interrupted, match="while fitting, which begins again; resume with"):
+    with raises(Interrupted, f"foretaste train --resume {tmp_path / 'run'}"):
         run_of("ease", dataset, tmp_path / "run", callback=KillingAtTheStart())
     assert resume(tmp_path / "run").is_finished
 
@@ -119,7 +120,7 @@ def test_fitting_is_interrupted_between_its_steps(dataset: Dataset, tmp_path: Pa
             self._at(step)
 
     watching = Watching("counting pairs of items")
-    with pytest.raises(Interrupted, match="while fitting, which begins again; resume with"):
+    with raises(Interrupted, f"foretaste train --resume {tmp_path / 'run'}"):
         run_of("ease", dataset, tmp_path / "run", callback=watching, search=False)
     assert steps == ["counting pairs of items"]
     assert resume(tmp_path / "run").is_finished
@@ -159,29 +160,30 @@ def test_the_same_call_resumes_an_unfinished_run(
 ) -> None:
     with pytest.raises(Interrupted):
         run_of("gmf", dataset, tmp_path / "run", batch_size=1000, callback=Killing("epoch 2"))
-    with pytest.raises(
-        RunError, match=r"unfinished training of other settings: batch_size is 1000"
-    ):
+    steps = (f"foretaste train --resume {tmp_path / 'run'}", "--overwrite")
+    with raises(RunError, tmp_path / "run", "batch_size", 1000, 500, *steps):
         run_of("gmf", dataset, tmp_path / "run", batch_size=500)
-    with pytest.raises(RunError, match=r"unfinished training of other settings: model is 'gmf'"):
+    with raises(RunError, tmp_path / "run", "model", "gmf", "mlp", *steps):
         run_of("mlp", dataset, tmp_path / "run", batch_size=1000)
     with caplog.at_level("INFO", "foretaste"):
         run = run_of("gmf", dataset, tmp_path / "run", batch_size=1000, checkpoint_every_s=1.0)
     said, training = caplog.messages[:2]
-    assert said == f"{tmp_path / 'run'} is an unfinished run of the same request, and is resumed"
+    says(said, tmp_path / "run")
     assert training.startswith("Resuming gmf on ")
     assert weights_of(run) == weights_of(whole)
     assert numbers_of(run) == numbers_of(whole)
     assert [event["event"] for event in run.log.read()].count("resume") == 1
-    with pytest.raises(RunError, match=r"exists already"):
+    with raises(RunError, tmp_path / "run", "--overwrite"):
         run_of("gmf", dataset, tmp_path / "run", batch_size=1000)
 
 
 def test_an_unfinished_run_on_other_data_is_left_alone(dataset: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(Interrupted, match="resume with"):
-        run_of("ease", dataset, tmp_path / "run", callback=Killing("test"))
+    path = tmp_path / "run"
+    with raises(Interrupted, f"foretaste train --resume {path}"):
+        run_of("ease", dataset, path, callback=Killing("test"))
     table = generate(GenerateConfig(num_users=30, num_items=20, num_interactions=200)).table
     other = prepare(table, tmp_path / "data", protocol="none")
-    with pytest.raises(RunError, match=r"unfinished training of other settings: the dataset is"):
-        run_of("ease", other, tmp_path / "run")
-    assert resume(tmp_path / "run").is_finished
+    digests = (one.manifest.digest[:12] for one in (dataset, other))
+    with raises(RunError, path, *digests, f"foretaste train --resume {path}", "--overwrite"):
+        run_of("ease", other, path)
+    assert resume(path).is_finished

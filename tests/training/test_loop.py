@@ -25,6 +25,7 @@ from foretaste.training.optimizer import GroupOptimizer, average_of
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.state import Clock, TrainingState
 from foretaste.training.step import Step
+from tests.messages import raises
 from tests.training.plans import make_plan
 
 
@@ -316,32 +317,26 @@ def test_a_loss_that_is_not_finite_names_the_setting_to_change(
     watched: Watched, bad: float
 ) -> None:
     watched.batches = FakeBatches([bad, 1.0])
-    with pytest.raises(
-        TrainingError,
-        match=r"the loss became (nan|inf) in epoch 1, step 1 of 2; "
-        r"lower --learning-rate \(now 0\.1\)",
-    ):
+    with raises(TrainingError, bad, 1, 1, 2, "--learning-rate", 0.1):
         watched.fit([0.1], epochs=3)
     assert watched.frozen_encoder == []
 
 
 def test_divergence_is_found(watched: Watched) -> None:
-    with pytest.raises(TrainingError, match=r"lower --learning-rate \(now 1e\+10\)"):
+    with raises(TrainingError, "inf", 2, 1, 2, "--learning-rate", "1e+10"):
         watched.fit([0.1] * 9, lr=1e10, epochs=9, eval_every=9)
 
 
 def test_the_first_step_to_blame_is_named(watched: Watched) -> None:
     watched.batches = FakeBatches([1.0, math.nan])
-    with pytest.raises(TrainingError, match="the loss became nan in epoch 1, step 2 of 2"):
+    with raises(TrainingError, "nan", 1, 2, 2, "--learning-rate", 0.1):
         watched.fit([0.1], epochs=3)
 
 
 def test_weights_that_the_last_step_spoiled_are_never_kept(watched: Watched) -> None:
     """The losses of this epoch are still finite: the next loss would not be."""
     watched.batches = FakeBatches([0.0, 2.0])
-    with pytest.raises(
-        TrainingError, match="the weights became infinite or nan in epoch 1, step 2"
-    ):
+    with raises(TrainingError, 1, 2, 2, "--learning-rate", "1e+38"):
         watched.fit([0.1], lr=1e38, epochs=3)
     assert watched.frozen_encoder == []
 

@@ -11,6 +11,7 @@ from torch import nn
 from foretaste.errors import TrainingError
 from foretaste.training import optimizer as module
 from foretaste.training.optimizer import LossScaler, Scaler
+from tests.messages import raises
 from tests.training.plans import make_plan
 
 CPU = torch.device("cpu")
@@ -150,5 +151,5 @@ def test_an_epoch_without_any_update_is_an_error() -> None:
     scaler.check_updates(11)
     for _ in range(4):
         train_step(scaler, weight, optimizer, math.inf)
-    with pytest.raises(TrainingError, match="no gradient of the last 4 updates was finite in fp16"):
+    with raises(TrainingError, 4, "fp16", 1, "--precision"):
         scaler.check_updates(4)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +21,7 @@ from foretaste.runs.places import training_lock
 from foretaste.runs.run import load_model
 from foretaste.training import Callback, LogConfig, blend, resume
 from foretaste.training.callbacks import EpochReport
+from tests.messages import raises
 from tests.training.test_interruption import Killing
 from tests.training.trainings import contents, events, numbers_of, run_of, weights_of
 
@@ -56,7 +59,7 @@ def test_a_stopped_training_leaves_the_old_run_and_the_same_command_resumes(
     states = {listed.path.name: listed.state for listed in list_runs(place)}
     assert states == {"run": "finished", "run.next": "not finished"}
     stopped_at("step 3-1", dataset, old.path, **asked)
-    with pytest.raises(SettingError, match="without --overwrite"):
+    with raises(SettingError, "log_path", place / "log.jsonl", "--overwrite"):
         resume(old.path, logs=logs(place))
     run = resume(old.path, logs=logs(place), overwrite=True)
     alone = run_of("gmf", dataset, tmp_path / "alone", batch_size=1000)
@@ -124,7 +127,7 @@ def test_a_run_may_replace_its_own_part_or_start(dataset: Dataset, place: Path) 
     again: dict[str, Any] = {"epochs": 2, "overwrite": True, "start_from": run}
     stopped_at("step 1-1", dataset, run.path, **again)
     before = contents(place)
-    with pytest.raises(RunError, match=r"run\.next has the weights that the training starts from"):
+    with raises(RunError, place / "run.next"):
         run_of("gmf", dataset, run.path, **again | {"start_from": place / "run.next"})
     assert contents(place) == before
     run = run_of("gmf", dataset, run.path, batch_size=1000, **again)
@@ -139,9 +142,9 @@ def test_the_lock_is_on_the_run_that_is_replaced(dataset: Dataset, place: Path) 
 
     class Looking(Callback):
         def epoch_done(self, report: EpochReport) -> None:
-            with pytest.raises(RunError, match="run is being trained by process"):
+            with raises(RunError, run.path, os.getpid(), gethostname()):
                 foretaste.train("ease", dataset, run=run.path, overwrite=True)
-            with pytest.raises(RunError, match="run is being trained by process"):
+            with raises(RunError, run.path, os.getpid(), gethostname()):
                 resume(run.path)
             assert load_model(Run.open(run.path)).name == "popularity"
 
@@ -156,16 +159,16 @@ def test_room_for_both_runs_is_asked_for_before_the_first_epoch(
     before = contents(place)
     free = shutil.disk_usage(place)._replace(free=2**10)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
-    with pytest.raises(RunError, match=r"run.next takes up to 1 MiB beside the run that it repla"):
+    with raises(RunError, place / "run.next", "1 MiB", place, "1 MiB"):
         run_of("gmf", dataset, run.path, overwrite=True)
     assert contents(place) == before
     # Where no run is replaced, the new one needs no room beside it.
     assert run_of("popularity", dataset, place / "new", overwrite=True).is_finished
 
 
-@pytest.mark.parametrize("model", ["gmf", "popularity"])
+@pytest.mark.parametrize(("model", "option"), [("gmf", "--from"), ("popularity", "--like")])
 def test_a_finished_run_that_a_kill_kept_from_its_place_takes_it(
-    model: str, dataset: Dataset, place: Path, monkeypatch: pytest.MonkeyPatch
+    model: str, option: str, dataset: Dataset, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = foretaste.train("ease", dataset, run=place / "run")
 
@@ -183,7 +186,7 @@ def test_a_finished_run_that_a_kill_kept_from_its_place_takes_it(
     # A kill may leave the replaced run beside the new one: it is older.
     stale = RunConfig(**vars(old.config) | {"created": "2020-01-01T00:00:00+00:00"})
     Run.create(place / "run.next", config=stale, dataset=dataset)
-    with pytest.raises(RunError, match="is finished: there is nothing to resume"):
+    with raises(RunError, old.path, f"{option} {old.path}"):
         resume(old.path)
     assert run_of("ease", dataset, run.path, overwrite=True).config.model == "ease"
     assert [path.name for path in place.iterdir()] == ["run"]
@@ -193,7 +196,7 @@ def test_a_run_of_its_own_beside_the_replaced_one_stays(dataset: Dataset, place:
     for name in ("run", "run.next"):
         foretaste.train("popularity", dataset, run=place / name)
     before = contents(place)
-    with pytest.raises(RunError, match=r"run\.next is a run of its own, and a run that replaces"):
+    with raises(RunError, place / "run.next", place / "run"):
         foretaste.train("ease", dataset, run=place / "run", overwrite=True)
     assert contents(place) == before
 
@@ -202,11 +205,11 @@ def test_a_run_is_resumed_from_within(
     dataset: Dataset, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place)
-    with pytest.raises(RunError, match=r"\. cannot become a run: a process works in it"):
+    with raises(RunError, "."):
         foretaste.train("popularity", dataset, run=".", overwrite=True)
     run = foretaste.train("popularity", dataset, run=place / "run")
     monkeypatch.chdir(run.path)
-    with pytest.raises(RunError, match="is finished: there is nothing to resume"):
+    with raises(RunError, run.path, f"--like {run.path}"):
         resume(".")
     for inside in (run.path, place / "run.next"):
         stopped_at("epoch 1", dataset, run.path, overwrite=True)
@@ -218,7 +221,7 @@ def test_a_run_is_resumed_from_within(
 def test_no_run_is_replaced_through_a_link(dataset: Dataset, place: Path) -> None:
     foretaste.train("popularity", dataset, run=place / "monday")
     (place / "shop").symlink_to("monday")
-    with pytest.raises(RunError, match=r"shop is a link to .*monday; to replace that run, name it"):
+    with raises(RunError, place / "shop", place / "monday"):
         foretaste.train("ease", dataset, run=place / "shop", overwrite=True)
     assert Run.open(place / "monday").config.model == "popularity"
 
@@ -229,15 +232,15 @@ def test_overwrite_never_replaces_other_files_or_runs_in_use(dataset: Dataset, p
     model.mkdir()
     (model / "config.json").write_text('{"model_type": "bert"}')
     before = contents(place)
-    with pytest.raises(RunError, match="model is no run, and nothing else is replaced"):
+    with raises(RunError, model):
         foretaste.train("ease", dataset, run=model, overwrite=True)
     no_log = LogConfig(log_path=model / "config.json")
-    with pytest.raises(SettingError, match="already; it is no log, and nothing else is replaced"):
+    with raises(SettingError, "log_path", model / "config.json"):
         foretaste.train("ease", dataset, run=place / "run", overwrite=True, logs=no_log)
     with training_lock(place / "run"):
-        with pytest.raises(RunError, match="is being trained by"):
+        with raises(RunError, place / "run", os.getpid(), gethostname()):
             foretaste.train("ease", dataset, run=place / "run", overwrite=True)
-        with pytest.raises(RunError, match="is being trained by"):
+        with raises(RunError, place / "run", os.getpid(), gethostname()):
             Run.create(
                 place / "run",
                 config=Run.open(place / "run").config,

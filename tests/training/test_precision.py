@@ -12,6 +12,7 @@ from foretaste.data import Dataset
 from foretaste.errors import SettingError
 from foretaste.training.optimizer import LossScaler, Scaler
 from foretaste.training.precision import PrecisionPolicy, half_precision
+from tests.messages import raises
 from tests.training.trainings import events, run_of
 
 CPU = torch.device("cpu")
@@ -65,7 +66,7 @@ def test_float32_products_on_a_cpu_are_exact(precision: str) -> None:
 
 
 def test_tf32_is_refused_on_the_cpu() -> None:
-    with pytest.raises(SettingError, match="precision is tf32, which cpu does not compute"):
+    with raises(SettingError, "precision", "tf32", "cpu", 8.0, "fp32 or bf16"):
         PrecisionPolicy(precision="tf32", device=CPU)
     for precision in ("fp32", "bf16", "fp16"):
         PrecisionPolicy(precision=precision, device=CPU)
@@ -74,7 +75,7 @@ def test_tf32_is_refused_on_the_cpu() -> None:
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_old_gpus_are_refused_what_they_lack(precision: str, capability: list[int]) -> None:
     capability[:] = [7, 5]
-    with pytest.raises(SettingError, match=rf"{precision}.* 8\.0; Tesla T4 has 7\.5: use fp16"):
+    with raises(SettingError, "precision", precision, 8.0, "Tesla T4", 7.5, "fp16 or fp32"):
         PrecisionPolicy(precision=precision, device=CUDA)
     PrecisionPolicy(precision="fp16", device=CUDA)
 
@@ -86,7 +87,7 @@ def test_half_precision_is_bf16_if_the_device_has_it(capability: list[int]) -> N
 
 
 def test_only_fp16_is_scaled() -> None:
-    with pytest.raises(SettingError, match="loss_scale is 128, but precision is bf16"):
+    with raises(SettingError, "loss_scale", 128, "bf16", "--precision fp16"):
         PrecisionPolicy(precision="bf16", device=CPU, loss_scale=128.0)
     assert isinstance(PrecisionPolicy(precision="fp16", device=CPU).scaler(), LossScaler)
     assert type(PrecisionPolicy(precision="bf16", device=CPU).scaler()) is Scaler

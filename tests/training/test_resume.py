@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable
@@ -27,6 +28,7 @@ from foretaste.training.checkpoint import Checkpoints, hardware_of
 from foretaste.training.display import TrainingDisplay
 from foretaste.training.state import Clock
 from foretaste.training.step import Step
+from tests.messages import raises
 from tests.runs.tiny import edit_config, flip_byte
 from tests.training.trainings import contents, events, numbers_of, run_of, weights_of
 
@@ -174,7 +176,7 @@ def test_a_finished_run_with_a_damaged_log_is_not_restarted(whole: Run, tmp_path
     lines[-1] = lines[-1][9:]
     log.write_bytes(b"".join(lines))
     before = contents(path)
-    with pytest.raises(RunError, match=rf"line {len(lines)} is damaged"):
+    with raises(RunError, log, len(lines), re.compile("Extra data: .*")):
         resume(path)
     assert contents(path) == before
 
@@ -185,7 +187,7 @@ def test_weights_are_kept_if_the_log_is_damaged(run: Run) -> None:
     lines[2] = lines[2][9:]
     run.log.path.write_bytes(b"".join(lines))
     before = (run.path / "best.safetensors").read_bytes()
-    with pytest.raises(RunError, match=r"line 3 is damaged"):
+    with raises(RunError, run.log.path, 3, re.compile("Extra data: .*")):
         resume(run.path)
     assert (run.path / "best.safetensors").read_bytes() == before
 
@@ -265,7 +267,7 @@ def test_resuming_does_not_report_hardware_that_was_not_recorded(
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_device_that_is_not_here_is_named(run: Run) -> None:
     edit_config(run, resolved={**run.config.resolved, "device": "cuda:0"})
-    with pytest.raises(RunError, match=r"run was being trained on cuda:0, which is not here"):
+    with raises(RunError, run.path, "cuda:0", f"--from {run.path}"):
         resume(run.path)
 
 
@@ -323,7 +325,7 @@ def test_leftovers_of_killed_writers_are_removed(whole: Run, run: Run, tmp_path:
 
 def test_a_finished_run_cannot_be_resumed(whole: Run) -> None:
     before = contents(whole.path)
-    with pytest.raises(RunError, match=r"run is finished: .* begin a new run with --from"):
+    with raises(RunError, whole.path, f"--from {whole.path}"):
         resume(whole)
     assert contents(whole.path) == before
 
@@ -331,14 +333,14 @@ def test_a_finished_run_cannot_be_resumed(whole: Run) -> None:
 def test_weights_of_another_training_cannot_be_resumed(run: Run, other: Run) -> None:
     shutil.copy(other.path / "best.safetensors", run.path)
     before = contents(run.path)
-    with pytest.raises(RunError, match=r"best\.safetensors belongs to another run .*: its config_"):
+    with raises(RunError, run.path / "best.safetensors", "config_sha256"):
         resume(run)
     assert contents(run.path) == before
 
 
 def test_weights_that_are_gone_are_missed(run: Run) -> None:
     (run.path / "best.safetensors").unlink()
-    with pytest.raises(RunError, match=r"best\.safetensors is missing: the run is not whole"):
+    with raises(RunError, run.path / "best.safetensors"):
         resume(run)
 
 
@@ -399,41 +401,41 @@ def take_another_run_s(path: Path, other: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("spoil", "named"),
     [
-        (truncate, "is torn or not a safetensors file"),
-        (empty, "is torn or not a safetensors file"),
-        (change_a_number, "is torn or was changed: its content does not match its digest"),
-        (change_the_note, "is torn or was changed: its content does not match its digest"),
-        (take_weights_for_it, "belongs to another run or place: its content is 'weights'"),
-        (take_another_run_s, "belongs to another run or place: its config_sha256 is '"),
+        (truncate, [re.compile(r"Error while deserializing header: .*?(?=\. Remove)")]),
+        (empty, [re.compile(r"Error while deserializing header: .*?(?=\. Remove)")]),
+        (change_a_number, []),
+        (change_the_note, []),
+        (take_weights_for_it, ["content", "weights", "training state"]),
+        (take_another_run_s, ["config_sha256"]),
     ],
 )
 def test_a_state_that_is_not_whole_or_not_ours_is_named(
-    spoil: Callable[[Path, Run], None], message: str, run: Run, other: Run
+    spoil: Callable[[Path, Run], None], named: list[object], run: Run, other: Run
 ) -> None:
     spoil(run.path / STATE, other)
-    with pytest.raises(RunError, match=rf"run/resume\.safetensors {message}.* begin .* again"):
+    with raises(RunError, run.path / STATE, *named, run.path / STATE):
         resume(run)
 
 
 def test_a_changed_config_cannot_be_resumed(run: Run) -> None:
     edit_config(run, resolved={**run.config.resolved, "learning_rate": 0.02})
-    with pytest.raises(RunError, match=r"resume\.safetensors belongs to another run .*config_sha"):
+    with raises(RunError, run.path / STATE, "config_sha256", run.path / STATE):
         resume(run.path)
 
 
 @pytest.mark.parametrize("lost", [1, 1000])
 def test_a_log_that_lost_lines_is_named(run: Run, lost: int) -> None:
     run.log.path.write_bytes(run.log.path.read_bytes()[:-lost])
-    with pytest.raises(RunError, match=r"metrics\.jsonl(, line 1 is damaged| lost lines)"):
+    with raises(RunError, run.log.path, run.path / STATE):
         resume(run)
 
 
 def test_an_empty_log_is_named(dataset: Dataset, tmp_path: Path) -> None:
     run = stopped(dataset, tmp_path / "run", checkpoint_every_s=60.0)
     run.log.path.write_bytes(b"")
-    with pytest.raises(RunError, match=r"metrics\.jsonl, line 1 is damaged"):
+    with raises(RunError, run.log.path, 1):
         resume(run)
 
 
@@ -442,14 +444,15 @@ def test_the_dataset_may_have_moved(whole: Run, dataset: Dataset, tmp_path: Path
     shutil.copytree(dataset.path, copy)
     run = stopped(Dataset(copy, dataset.manifest), tmp_path / "run")
     copy.rename(tmp_path / "moved")
-    with pytest.raises(DatasetError, match="is not there any more; name its present place"):
+    with raises(DatasetError, run.path, copy, "--dataset"):
         resume(run)
     resume(run, dataset=tmp_path / "moved")
     assert weights_of(run) == weights_of(whole)
 
 
-def test_another_dataset_is_refused(test_only: Dataset, run: Run) -> None:
-    with pytest.raises(DatasetError, match=r"is not the dataset of .*run: its digest is"):
+def test_another_dataset_is_refused(dataset: Dataset, test_only: Dataset, run: Run) -> None:
+    digests = [one.manifest.digest[:12] for one in (test_only, dataset)]
+    with raises(DatasetError, test_only.path, run.path, digests[0], dataset.path, digests[1]):
         resume(run, dataset=test_only.path)
 
 

@@ -24,6 +24,7 @@ from foretaste.training import Callback, PretrainingConfig, TrainingConfig, resu
 from foretaste.training.callbacks import TrainingStart
 from foretaste.training.request import TrainRequest, rerun_request
 from foretaste.training.warm_start import Origin, take_first_weights
+from tests.messages import Named, raises
 from tests.runs.tiny import parameters
 from tests.training.trainings import CONFIGS, events, run_of, weights_of
 
@@ -196,27 +197,21 @@ def test_halves_of_another_dataset_are_matched_too(
 
 
 @pytest.mark.parametrize(
-    ("name", "source", "settings", "message"),
+    ("name", "source", "settings", "named"),
     [
-        ("vae", "dae", {}, "is a run of dae, which vae cannot start from here; name a run of vae"),
-        ("neumf", "gmf", {}, "is a run of gmf, which neumf cannot start from"),
+        ("vae", "dae", {}, ("dae", "dae", "vae", "vae")),
+        ("neumf", "gmf", {}, ("gmf", "gmf", "neumf", "neumf")),
         (
-            "gmf",
-            "gmf",
-            {"model_config": GMFConfig(factors=5, loss="bce")},
-            "other sizes than this gmf: factors is 4 there and 5 here; give those of",
+            *("gmf", "gmf", {"model_config": GMFConfig(factors=5, loss="bce")}),
+            ("gmf", "gmf", "factors", 4, 5, "--from"),
         ),
         (
-            "mlp",
-            "mlp",
-            {"model_config": MLPConfig(layers=(8, 8, 4, 4))},
-            "other sizes than this mlp: layers is 8 8 4 there and 8 8 4 4 here;",
+            *("mlp", "mlp", {"model_config": MLPConfig(layers=(8, 8, 4, 4))}),
+            ("mlp", "mlp", "layers", "8 8 4", "8 8 4 4", "--from"),
         ),
         (
-            "mlp",
-            "mlp",
-            {"model_config": MLPConfig(layers=(8, 8))},
-            "other sizes than this mlp: layers is 8 8 4 there and 8 8 here;",
+            *("mlp", "mlp", {"model_config": MLPConfig(layers=(8, 8))}),
+            ("mlp", "mlp", "layers", "8 8 4", "8 8", "--from"),
         ),
     ],
 )
@@ -224,12 +219,12 @@ def test_runs_that_do_not_fit_are_refused(
     name: str,
     source: str,
     settings: dict[str, Any],
-    message: str,
+    named: Named,
     trained: dict[str, Run],
     dataset: Dataset,
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(SettingError, match=message):
+    with raises(SettingError, *named):
         train(
             name,
             dataset,
@@ -246,7 +241,7 @@ def test_a_model_without_an_architecture_gets_the_differences(
 ) -> None:
     monkeypatch.setattr(GMFConfig, "architecture", ())
     other = replace(CONFIGS["gmf"], factors=5)
-    with pytest.raises(SettingError, match="other sizes than this gmf: item_factors is 4 "):
+    with raises(SettingError, "gmf", "item_factors", 4, 5, "user_factors", 4, 5):
         train("gmf", dataset, model_config=other, start_from=trained["gmf"], run=tmp_path / "run")
 
 
@@ -257,27 +252,27 @@ def test_sasrec_reads_weights_of_its_own_architecture(
     data, first = ordered
     ((name, value),) = changed.items()
     there = getattr(SASREC, name)
-    with pytest.raises(SettingError, match=f"sasrec: {name} is {there} there and {value} here"):
+    with raises(SettingError, first.path, "sasrec", name, there, value, "--from"):
         train("sasrec", data, start_from=first, **changed, run=tmp_path / "run")
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "message"),
+    ("name", "arguments", "named"),
     [
-        ("ease", "start_from", "ease is fitted in one pass: it has no first weights"),
-        ("gmf", "pretraining", "gmf has no halves to be pretrained; only neumf has"),
-        ("neumf", "both", "start_from and pretraining are both given; name one start only"),
+        ("ease", "start_from", ["ease"]),
+        ("gmf", "pretraining", ["gmf", "neumf"]),
+        ("neumf", "both", ["start_from", "pretraining"]),
     ],
 )
 def test_starts_that_make_no_sense_are_refused(
-    name: str, arguments: str, message: str, trained: dict[str, Run], dataset: Dataset
+    name: str, arguments: str, named: list[str], trained: dict[str, Run], dataset: Dataset
 ) -> None:
     given: dict[str, Any] = {}
     if arguments in ("start_from", "both"):
         given["start_from"] = trained["neumf"]
     if arguments in ("pretraining", "both"):
         given["pretraining"] = pretrained(trained)
-    with pytest.raises(SettingError, match=message):
+    with raises(SettingError, *named):
         train(name, dataset, **given)
 
 
@@ -287,7 +282,7 @@ def test_halves_must_be_what_they_are_named(
     swapped = PretrainingConfig(
         pretrained_gmf=trained["mlp"].path, pretrained_mlp=trained["gmf"].path
     )
-    with pytest.raises(SettingError, match=r"is a run of mlp, .*name a run of gmf"):
+    with raises(SettingError, trained["mlp"].path, "mlp", "neumf", "gmf"):
         run_of("neumf", dataset, tmp_path / "run", pretraining=swapped)
 
 
@@ -297,20 +292,17 @@ def test_scores_of_another_kind_are_refused(
     config = TrainingConfig(epochs=1, device="cpu")
     place = {"config": config, "run": tmp_path / "run"}
     half = train("gmf", dataset, factors=4, config=config, run=tmp_path / "half")
-    message = r"half was trained with cosine on and loss softmax, which this neumf .* the loss bce"
-    with pytest.raises(SettingError, match=message):
+    with raises(SettingError, half.path, "cosine", "softmax", "neumf", "bce"):
         train("neumf", dataset, model_config=CONFIGS["neumf"], **place,
               pretraining=pretrained(trained | {"gmf": half}))  # fmt: skip
-    with pytest.raises(
-        SettingError, match=r"half was trained with .* on, which this gmf would not"
-    ):
+    with raises(SettingError, half.path, "cosine", "gmf", "--from"):
         train("gmf", dataset, start_from=half, model_config=CONFIGS["gmf"], **place)
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan")])
 def test_alpha_is_a_share(alpha: float) -> None:
-    with pytest.raises(SettingError, match=r"pretrained_alpha is .* at least 0 and at most 1"):
+    with raises(SettingError, "pretrained_alpha", alpha, 0, 1):
         PretrainingConfig(
             pretrained_gmf=Path("a"), pretrained_mlp=Path("b"), pretrained_alpha=alpha
         )
@@ -321,7 +313,7 @@ def test_a_catalogue_with_nothing_in_common_is_refused(
 ) -> None:
     table = pa.table({"user_id": [1, 1, 2, 2], "item_id": ["p", "q", "q", "r"]})
     other = prepare(table, tmp_path / "other", PrepareConfig(protocol="none"))
-    with pytest.raises(SettingError, match=r"none of the 3 items of .*other is known to .*gmf"):
+    with raises(SettingError, 3, other.path, trained["gmf"].path):
         run_of("gmf", other, tmp_path / "run", start_from=trained["gmf"])
 
 
@@ -331,7 +323,7 @@ def test_a_run_without_weights_is_no_start(
     source = tmp_path / "source"
     shutil.copytree(trained["gmf"].path, source)
     (source / "best.safetensors").unlink()
-    with pytest.raises(RunError, match=r"source/best\.safetensors is missing"):
+    with raises(RunError, source / "best.safetensors"):
         run_of("gmf", dataset, tmp_path / "run", start_from=source)
 
 
@@ -424,7 +416,7 @@ def test_a_training_does_not_restart_from_changed_weights(
     run = stopped_copy(source, dataset, tmp_path / "run")
     Run.open(source).save_weights({n: t + 1 for n, t in parameters(trained["gmf"]).items()})
     log = run.log.path.read_bytes()
-    with pytest.raises(RunError, match="source has other weights than when this training began"):
+    with raises(RunError, source):
         resume(run)
     assert run.log.path.read_bytes() == log
 
