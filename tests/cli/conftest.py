@@ -14,6 +14,7 @@ import pytest
 
 from foretaste.cli.app import main
 from foretaste.data import GenerateConfig, generate
+from tests.messages import says
 
 SHAPE = GenerateConfig(num_users=120, num_items=60, num_interactions=2400, num_genres=4)
 
@@ -50,6 +51,12 @@ def call(*tokens: object) -> Done:
     if "csv" not in tokens:
         assert not {"\x1b", "\r"} & {*done.out, *done.err}, (done.out, done.err)
     return done
+
+
+def refused(done: Done, *named: object) -> None:
+    """Check that a command printed an error alone, which names `named`."""
+    assert (done.status, done.out) == (2, ""), done
+    says(done.err, *named)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Foretaste
+from tests.messages import says
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -98,4 +99,4 @@ def test_a_large_file_is_no_file_of_rules_and_no_token(
         file.truncate(1 << 40)
     done = foretaste(f"serve runs/vae --port 0 {option} large")
     assert done.status == 2
-    assert "it is longer than 1 MiB" in done.err
+    says(done.err.splitlines()[-1], "large", "1 MiB")

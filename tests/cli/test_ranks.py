@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 
 from tests.cli.conftest import call
 from tests.launched import launched
+from tests.messages import says
 
 
 def test_evaluate_prints_and_logs_once_what_one_process_does(shop: Path, tmp_path: Path) -> None:
@@ -38,9 +40,7 @@ def test_a_port_that_another_program_has_is_one_sentence_of_each_rank(tmp_path: 
     lines = ranks.stderr.splitlines()
     assert len(lines) == 2
     for line in lines:
-        assert line.startswith("error: ")
-        assert f"the ranks cannot meet at localhost:{port} (MASTER_ADDR and" in line
-        assert "and a port that is free there" in line
+        says(line, f"localhost:{port}", "MASTER_ADDR and MASTER_PORT", re.compile(".*(?=;)"), 0)
 
 
 def test_a_lone_rank_names_the_address_of_the_first_rank(tmp_path: Path) -> None:
@@ -54,4 +54,4 @@ def test_a_lone_rank_names_the_address_of_the_first_rank(tmp_path: Path) -> None
     with launched(2, "train popularity nowhere", tmp_path, only=[1], env=by_hand) as ranks:
         assert ranks.statuses([1]) == [2]
     (line,) = ranks.stderr.splitlines()
-    assert f"the ranks cannot meet at localhost:{port} (MASTER_ADDR and" in line
+    says(line, f"localhost:{port}", "MASTER_ADDR and MASTER_PORT", "1 s", 0)

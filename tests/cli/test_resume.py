@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 
 from foretaste.runs import Run
 from foretaste.training.display import TrainingDisplay
-from tests.cli.conftest import Foretaste
+from tests.cli.conftest import Foretaste, refused
+from tests.messages import says
 
 SMALL = "--factors 4 --epochs 3 --batch-size 2000"
 
@@ -44,45 +46,34 @@ def test_an_interrupted_training_says_how_to_resume(
     interrupt()
     done = foretaste(f"train gmf data {SMALL} --eval-every 1 --run {run}")
     assert done.status == 130
-    expected = (
-        r"interrupted in epoch 2, after step 1 of \d+; resume with: (foretaste .*--resume .*)\n"
-    )
-    found = re.fullmatch(expected, done.err)
-    assert found
+    resume = f"foretaste train --resume {run}"
+    says(done.err, "epoch 2", "step 1", resume)
     assert f"\nRun: {run}" not in done.out
 
     for command in (f"recommend {run} --user 1", f"similar {run} --item 1", f"evaluate {run}"):
         asked = foretaste(command)
         assert asked.status == 0, asked.err
-        assert f"note: {run}: the training is not finished; resume with: {found[1]}\n" in asked.err
+        says(asked.err.splitlines()[0], run, resume)
 
-    beside = f"note: {run} is being trained by process {os.getpid()} on "
     with Run.open(run).in_training():
         for command in (f"recommend {run} --user 1", f"evaluate {run}"):
-            asked = foretaste(command)
-            assert asked.err.startswith(beside)
-            assert asked.err.endswith("; these are the weights of epoch 1\n")
+            says(foretaste(command).err, run, os.getpid(), socket.gethostname(), "epoch 1")
 
-    done = foretaste(found[1].removeprefix("foretaste "))
+    done = foretaste(resume.removeprefix("foretaste "))
     assert done.status == 0, done.err
     assert "Resuming gmf on " in done.out
     assert re.search(r"^  resumed at  epoch 2, step 1 of \d+$", done.out, re.MULTILINE)
     assert re.findall(r"^    ([123]) ", done.out, re.MULTILINE) == ["2", "3"]
     assert f"\nRun: {run}\nNext:\n" in done.out
 
-    done = foretaste(f"train --resume {run}")
-    assert done.status == 2
-    further = f"to train its weights further, begin a new run with --from {run}\n"
-    assert done.err == f"error: {run} is finished: there is nothing to resume; {further}"
+    refused(foretaste(f"train --resume {run}"), run, f"--from {run}")
 
 
 def test_a_finished_fit_is_repeated_by_like(foretaste: Foretaste, tmp_path: Path) -> None:
     """A model without epochs does not accept --from; --like repeats the fit."""
     run = tmp_path / "run"
     assert foretaste(f"train ease data --run {run}").status == 0
-    done = foretaste(f"train --resume {run}")
-    again = f"to repeat its settings, begin a new run with --like {run} DATASET\n"
-    assert done.err == f"error: {run} is finished: there is nothing to resume; {again}"
+    refused(foretaste(f"train --resume {run}"), run, f"--like {run} DATASET")
 
 
 def test_an_existing_log_is_replaced_only_with_overwrite(
@@ -92,9 +83,7 @@ def test_an_existing_log_is_replaced_only_with_overwrite(
     interrupt()
     foretaste(f"train gmf data {SMALL} --run {tmp_path}/other --log-path {log} --overwrite")
     line = f"train --resume {tmp_path}/other --log-path {log}"
-    done = foretaste(line)
-    assert done.status == 2
-    assert "already; nothing is written over without --overwrite" in done.err
+    refused(foretaste(line), "log_path", log, "--overwrite")
     done = foretaste(f"{line} --overwrite")
     assert done.status == 0, done.err
     assert log.read_bytes() == Run.open(tmp_path / "other").log.path.read_bytes()
@@ -107,9 +96,8 @@ def test_a_dataset_that_was_moved_is_named(
     interrupt()
     foretaste(f"train gmf {tmp_path}/before {SMALL} --run {tmp_path}/run")
     (tmp_path / "before").rename(tmp_path / "after")
-    done = foretaste(f"train --resume {tmp_path}/run")
-    assert done.status == 2
-    assert "which is not there any more; name its present place with --dataset" in done.err
+    run = tmp_path / "run"
+    refused(foretaste(f"train --resume {run}"), run, tmp_path / "before", "--dataset")
     done = foretaste(f"train --resume {tmp_path}/run --dataset {tmp_path}/after")
     assert done.status == 0, done.err
 
@@ -123,8 +111,7 @@ def test_a_start_brings_the_settings_of_its_model(foretaste: Foretaste, tmp_path
     expected = {**Run.open("runs/vae").config.model_config, "dropout": 0.25}
     assert Run.open(tmp_path / "run").config.model_config == expected
     done = foretaste(f"{line} --hidden 600 --latent 8 --run {tmp_path}/other")
-    assert done.status == 2
-    assert "other sizes than this vae: hidden is 32 there and 600 here; give" in done.err
+    refused(done, "runs/vae", "vae", "hidden", 32, 600)
     assert not (tmp_path / "other").exists()
 
 
@@ -151,6 +138,3 @@ def test_neumf_starts_from_its_halves(foretaste: Foretaste, tmp_path: Path) -> N
     assert f"  from        {tmp_path}/gmf: 120 users found" in done.out
     assert f"  from        {tmp_path}/mlp: 120 users found" in done.out
     assert Run.open(tmp_path / "run").config.start["alpha"] == 0.3
-    done = foretaste(f"train neumf data {sizes} --pretrained-gmf {tmp_path}/gmf")
-    assert done.status == 2
-    assert "--pretrained-mlp" in done.err

@@ -19,6 +19,7 @@ from foretaste.cli.console import counting, steps
 from foretaste.recommend import Recommender
 from foretaste.recommend.export import without_formulas
 from tests.cli.conftest import call
+from tests.messages import says
 
 ANSWER = "recommend runs/popularity --user 1 -k 2"
 HOSTILE = "=1+1\x1b[31m\u202e\x9b"
@@ -35,9 +36,7 @@ def shell(line: str, cwd: Path, redirection: str) -> subprocess.CompletedProcess
 
 def test_a_closed_stdout_is_an_error_at_once(model_shop: Path) -> None:
     done = shell(ANSWER, model_shop, ">&-")
-    assert done.stderr == (
-        "error: stdout is closed, so there is nowhere to print; try >/dev/null\n"
-    )
+    says(done.stderr, "stdout", ">/dev/null")
     assert done.returncode == 2
 
 
@@ -56,7 +55,7 @@ def test_a_mistake_that_cannot_be_printed_is_one_still(redirection: str, model_s
 
 def test_a_full_stdout_is_an_error(model_shop: Path) -> None:
     done = shell("--help", model_shop, ">/dev/full")
-    assert done.stderr == "error: the output cannot be written: No space left on device\n"
+    says(done.stderr, "No space left on device")
     assert done.returncode == 2
 
 

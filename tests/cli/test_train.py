@@ -11,7 +11,7 @@ from foretaste.cli.train_options import train_on_everything
 from foretaste.data import IdTable
 from foretaste.data.request import PrepareRequest
 from foretaste.runs import Run
-from tests.cli.conftest import Done, Foretaste
+from tests.cli.conftest import Done, Foretaste, refused
 
 
 def test_the_output_of_a_training(foretaste: Foretaste, tmp_path: Path) -> None:
@@ -47,9 +47,7 @@ def test_the_output_of_a_training(foretaste: Foretaste, tmp_path: Path) -> None:
 
 def test_half_a_pretraining_is_refused(foretaste: Foretaste) -> None:
     done = foretaste("train neumf data --pretrained-gmf runs/gmf")
-    assert done.status == 2
-    assert done.err.startswith("error: a NeuMF begins with both of its halves, --pretrained-gmf")
-    assert done.err.endswith("; pretrained_mlp is not given\n")
+    refused(done, "--pretrained-gmf RUN", "--pretrained-mlp RUN", "pretrained_mlp is not given")
 
 
 def test_a_fitted_model_has_no_epochs(foretaste: Foretaste, tmp_path: Path) -> None:
@@ -92,9 +90,7 @@ def test_ids_of_another_type_than_the_run_s_are_refused(
     line = f"train --like runs/popularity {tmp_path}/more.csv --run {tmp_path}/run"
     if verb == "prepare":
         line = f"prepare {tmp_path}/more.csv --like runs/popularity --output {tmp_path}/data"
-    done = foretaste(line)
-    assert done.status == 2
-    assert "more.csv, line 3: item_id 'zzz' is not an integer, the type of these ids" in done.err
+    refused(foretaste(line), "more.csv", 3, "item_id", "zzz")
     (tmp_path / "more.csv").write_text("user_id,item_id\n1,1\n2,2\n2,3\n")
     if verb == "prepare":
         assert foretaste(f"{line} --item-id-type text --protocol none").status == 0
@@ -140,7 +136,7 @@ def test_like_takes_the_features_of_a_run(foretaste: Foretaste, tmp_path: Path) 
     assert Run.open(tmp_path / "without").config.dataset.feature_columns == ()
     assert foretaste(f"train ease {train} --features genre --run {tmp_path}/ease").status == 0
     done = foretaste(f"train --like {tmp_path}/ease ratings.csv --run {tmp_path}/refused")
-    assert done.err.startswith("error: features is genre, and no file describes the items; give it")
+    refused(done, "features", "genre")
 
 
 def test_like_keeps_the_protocol_of_a_dataset(foretaste: Foretaste, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from foretaste import training
 from foretaste.runs import Run
-from tests.cli.conftest import Foretaste
+from tests.cli.conftest import Foretaste, refused
 
 
 def test_compete_prints_its_table_and_advice(foretaste: Foretaste) -> None:
@@ -65,12 +65,8 @@ def test_a_blend_says_which_runs_gain_nothing(
         "weight 1  ease-100 (ease)",
         "weight 0  ease-101 (ease): validation gains nothing by it",
     ]
-    done = foretaste("blend ease-100 ease-101 --run blended")
-    assert "weight" not in done.out
-    assert "blended exists already" in done.err
-    done = foretaste("blend ease-100 ease-101 --run other --weights 0.7")
-    assert "weight 0.7" not in done.out
-    assert "weights are 1, and the runs 2" in done.err
+    refused(foretaste("blend ease-100 ease-101 --run blended"), "blended", "--overwrite")
+    refused(foretaste("blend ease-100 ease-101 --run other --weights 0.7"), 1, 2)
 
 
 def test_tune_prints_its_trials(foretaste: Foretaste) -> None:
@@ -97,10 +93,8 @@ def test_tune_prints_its_trials(foretaste: Foretaste) -> None:
     assert all("--l2 " in line for line in searched)
     assert re.search(r" and: foretaste train --like pass/trial-00[01] DATASET\n$", done.out)
     done = foretaste("tune ease data --trials 3 --output pass --time 10")
-    assert "--time is '10'; give a number and its unit: 90s, 10m or 2h" in done.err
+    refused(done, "--time", 10, "90s, 10m or 2h")
     assert foretaste("tune ease data --trials 3 --output pass --time 10m").status == 0
     assert Run.open("pass/trial-002").is_finished
-    done = foretaste("tune popularity data")
-    assert done.status == 2
-    done = foretaste("tune ease data --trials 0")
-    assert "trials is 0" in done.err
+    assert foretaste("tune popularity data").status == 2
+    refused(foretaste("tune ease data --trials 0"), "trials", 0, 1)
