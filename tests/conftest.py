@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,14 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Messages())
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file without quick tests if only quick tests are asked for."""
+    if not re.fullmatch(r"quick( and (not )?\w+)*", config.option.markexpr):
+        return None
+    paths = [collection_path, *collection_path.rglob("test_*.py")]
+    return None if any(is_quick(path) for path in paths if path.suffix == ".py") else True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
