@@ -6,7 +6,7 @@ import re
 import textwrap
 import unicodedata
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from docs.hooks import included
@@ -125,9 +125,15 @@ def slug(heading: str) -> str:
 
 def pages() -> list[Page]:
     """Every page of the site."""
-    return [Page(path) for path in sorted(DOCS.rglob("*.md"))]
+    return [page(str(path.relative_to(DOCS))) for path in sorted(DOCS.rglob("*.md"))]
 
 
+def guides() -> list[Page]:
+    """Every page but the help of all commands, which a process writes."""
+    return [found for found in pages() if found.name != "options.md"]
+
+
+@cache
 def page(name: str) -> Page:
     return Page(DOCS / name)
 

@@ -23,7 +23,7 @@ from tests.cli.conftest import Done, call
 from tests.cli.test_app import VERBS
 from tests.data import movielens
 from tests.data.file_server import serving
-from tests.docs.pages import ROOT, Page, pages
+from tests.docs.pages import ROOT, Page, guides
 from tests.docs.shop import RATINGS, rows
 from tests.launched import launched
 
@@ -38,7 +38,7 @@ def table_commands(page: Page) -> list[str]:
     return [ours or among_ranks for ours, among_ranks in found]
 
 
-ALL = {page.name: found for page in [*pages(), Page(ROOT / "README.md")]
+ALL = {page.name: found for page in [*guides(), Page(ROOT / "README.md")]
        if (found := table_commands(page))}  # fmt: skip
 
 

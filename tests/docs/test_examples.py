@@ -7,16 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.docs.execution import run_page
-from tests.docs.pages import Page, page, pages
+from tests.docs.pages import Page, guides, page
 
 QUICKSTART = "quickstart.md"
 EXAMPLES = [
     found.name
-    for found in pages()
+    for found in guides()
     if any(block.language in ("console", "python") for block in found.blocks)
-    # Run by test_own_model, with the package installed, and by test_example_files; the last is
-    # help.
-    and found.name not in ("own-model.md", "examples.md", "options.md")
+    # Run by test_own_model, with the package installed, and by test_example_files.
+    and found.name not in ("own-model.md", "examples.md")
 ]
 
 

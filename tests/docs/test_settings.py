@@ -11,7 +11,7 @@ from cyclopts import App
 import foretaste
 from foretaste.cli.app import app
 from foretaste.data.spellings import find_spelling
-from tests.docs.pages import Block, Page, page, pages
+from tests.docs.pages import Block, Page, guides, page, pages
 
 OF_OTHER_SCRIPTS = {
     "coming-from-nvidia.md",
@@ -100,7 +100,7 @@ def shown_commands() -> list[tuple[str, str]]:
 
     return [
         command
-        for found in pages()
+        for found in guides()
         for block in found.blocks
         if block.language == "sh" and block.title is None
         for command in lines(found, block)
