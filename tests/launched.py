@@ -14,7 +14,6 @@ at the end none is left.
 from __future__ import annotations
 
 import faulthandler
-import multiprocessing
 import os
 import shlex
 import signal
@@ -22,11 +21,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import torch.distributed as dist
 
-from tests.ranks import PRELOADED
+from tests.forks import fork
 from tests.stacks import abort
 
 TIMEOUT_S = 60.0
@@ -39,7 +39,7 @@ class Launched:
         self.directory = directory
         self.store = store
         self.attempt = 0
-        self.processes: dict[int, multiprocessing.process.BaseProcess] = {}
+        self.processes: dict[int, BaseProcess] = {}
 
     def start(
         self,
@@ -50,8 +50,6 @@ class Launched:
         env: Mapping[str, str] | None = None,
     ) -> None:
         """Start ranks, all or ``only`` some, in place of earlier ones; each calls ``prelude``."""
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
         for rank in range(size) if only is None else only:
             variables = {
                 "RANK": rank,
@@ -65,11 +63,7 @@ class Launched:
                 "FORETASTE_JOIN_TIMEOUT_S": 30,
             }
             texts = {name: str(value) for name, value in variables.items()} | dict(env or {})
-            process = context.Process(
-                target=_run, args=(line, rank, self.directory, texts, prelude), daemon=True
-            )
-            process.start()
-            self.processes[rank] = process
+            self.processes[rank] = fork(_run, line, rank, self.directory, texts, prelude)
         self.attempt += 1
 
     def wait_for(self, path: Path, text: str, times: int = 1) -> None:

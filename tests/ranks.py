@@ -26,19 +26,12 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from tests.forks import fork
 from tests.stacks import abort
 
 TIMEOUT_S = 120.0
 GRACE_S = 5.0
 """Seconds for the other ranks to end after a rank has failed."""
-
-PRELOADED = [
-    "torch.distributed",
-    "foretaste.cli.app",
-    "foretaste.cli.train",
-    "foretaste.training.api",
-    "foretaste.runs.run",
-]
 
 
 def run_ranks(
@@ -63,21 +56,15 @@ class _Group:
     """Processes of one gloo group, waiting for calls."""
 
     def __init__(self, size: int) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
         self.size = size
         self.directory = Path(tempfile.mkdtemp(prefix="ranks-"))
         self.pipes: list[Connection] = []
         self.processes = []
         for rank in range(size):
-            ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_serve, args=(theirs, rank, size, self.directory / "store"), daemon=True
-            )
-            process.start()
+            ours, theirs = multiprocessing.Pipe()
+            self.processes.append(fork(_serve, theirs, rank, size, self.directory / "store"))
             theirs.close()
             self.pipes.append(ours)
-            self.processes.append(process)
 
     def call(self, work: bytes, timeout_s: float) -> list[Any]:
         answers: dict[int, tuple[Any, BaseException | None]] = {}

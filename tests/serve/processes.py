@@ -1,32 +1,34 @@
-"""The service in processes of its own, started like a user starts it, and always ended."""
+"""The service in a process of its own, which runs the command and is always ended."""
 
 from __future__ import annotations
 
+import faulthandler
 import http.client
 import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from foretaste.serve.config import ServeConfig
-from tests.stacks import END_S
+from tests.forks import fork
+from tests.stacks import END_S, abort
 
 LIMIT_S = 60.0
-SOURCE = Path(sys.modules[ServeConfig.__module__].__file__ or "").parents[2]
 
 
 class Served:
     """A service that was started by the command."""
 
-    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
+    def __init__(self, process: BaseProcess, port: int) -> None:
         self.process = process
         self.port = port
 
@@ -51,9 +53,12 @@ class Served:
 
     def ended(self, number: int) -> tuple[int, list[dict[str, Any]]]:
         """Send a signal; return the exit status and the lines of the log."""
-        self.process.send_signal(number)
-        status = self.process.wait(LIMIT_S)
-        return status, self.log()
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
+        self.process.join(LIMIT_S)
+        if self.process.exitcode is None:
+            raise TimeoutError("the service did not end")
+        return self.process.exitcode, self.log()
 
     def log(self) -> list[dict[str, Any]]:
         """The lines of the log so far."""
@@ -65,78 +70,71 @@ class Served:
 
 @contextmanager
 def serve(*arguments: object, cwd: Path | None = None, patch: str = "") -> Iterator[Served]:
-    """Yield a service once it reports that it answers; its processes end with the block.
+    """Yield a service once it reports that it answers; its process ends with the block.
 
     ``patch`` is Python that its process runs first. An error of a limit gets its log and the
-    stacks of its processes as a note.
+    stacks of its process as a note.
     """
-    program = ["-c", f"{patch}\nfrom foretaste.__main__ import main\nmain()"]
-    command = [sys.executable, *(program if patch else ["-m", "foretaste"]), "serve"]
-    command += [*map(str, arguments), "--port", "0"]
-    path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
-    process = subprocess.Popen(
-        command,
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ
-        | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", "PYTHONFAULTHANDLER": "1"},
-        start_new_session=True,
-    )
     lines: list[str] = []
-    assert process.stderr is not None
-    assert process.stdout is not None
-    reader = threading.Thread(target=lambda: lines.extend(process.stderr or ()), daemon=True)
-    reader.start()
-    try:
-        said = process.stdout.readline()  # ends with the process at the latest
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", said)
-        assert found, "".join(lines)
-        served = Served(process, int(found[1]))
-        served.lines, served.said = lines, said
-        yield served
-    except (TimeoutError, subprocess.TimeoutExpired) as error:
-        # `faulthandler` writes the stacks of all processes of the service to their stderr.
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGABRT)
-        reader.join(END_S)
-        error.add_note("".join(lines))
-        raise
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(LIMIT_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, 9)
-                process.wait(LIMIT_S)
-        reader.join(LIMIT_S)
-        process.stdout.close()
-        process.stderr.close()
+    words = ["serve", *map(str, arguments), "--port", "0"]
+    with ExitStack() as stack:
+        (stdout, child_stdout), (stderr, child_stderr) = (Pipe(duplex=False) for _ in range(2))
+        process = fork(_serve, words, cwd, patch, child_stdout, child_stderr)
+        child_stdout.close()
+        child_stderr.close()
+        printed, logged = (
+            stack.enter_context(open(stack.enter_context(pipe).fileno(), closefd=False))
+            for pipe in (stdout, stderr)
+        )
+        reader = threading.Thread(target=lambda: lines.extend(logged), daemon=True)
+        reader.start()
+        stack.callback(reader.join, LIMIT_S)
+        stack.callback(_end, process)
+        try:
+            said = printed.readline()  # ends with the process at the latest
+            found = re.search(r"http://127\.0\.0\.1:(\d+)", said)
+            if found is None:
+                reader.join(LIMIT_S)
+            assert found, "".join(lines)
+            served = Served(process, int(found[1]))
+            served.lines, served.said = lines, said
+            yield served
+        except TimeoutError as error:
+            # `faulthandler` writes the stacks of all threads of the service to its stderr.
+            abort([process])
+            reader.join(END_S)
+            error.add_note("".join(lines))
+            raise
 
 
-def children(process: int) -> set[int]:
-    """Processes that a process has started and that have not been reaped."""
-    text = Path(f"/proc/{process}/task/{process}/children").read_text()
-    return {int(word) for word in text.split()}
+def _end(process: BaseProcess) -> None:
+    process.terminate()
+    process.join(LIMIT_S)
+    process.kill()
+    process.join(LIMIT_S)
 
 
-def command_of(process: int) -> str:
-    """The command line of a process; empty if the process has ended."""
-    try:
-        return Path(f"/proc/{process}/cmdline").read_text()
-    except OSError:
-        return ""
+def _serve(
+    words: Sequence[str], cwd: Path | None, patch: str, stdout: Connection, stderr: Connection
+) -> None:
+    """Run the command in this process."""
+    import torch
 
+    if cwd is not None:
+        os.chdir(cwd)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    for number, pipe in ((1, stdout), (2, stderr)):
+        os.dup2(pipe.fileno(), number)
+        pipe.close()
+    sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))
+    faulthandler.enable(2)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    torch.set_num_threads(1)
+    exec(patch, {})
+    sys.argv[1:] = words
+    from foretaste.__main__ import main
 
-def is_running(process: int) -> bool:
-    """Whether a process runs; False also for a zombie."""
-    try:
-        text = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] not in "ZX"
+    main()
 
 
 def wait_for(condition: Any) -> Any:

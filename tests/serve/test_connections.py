@@ -30,9 +30,16 @@ def patch(**constants: object) -> str:
 
 @pytest.fixture(scope="module")
 def served(runs: Path) -> Iterator[processes.Served]:
-    """A service with room for 160 connections, and 22 in excess; a head has one second."""
+    """A service with room for 160 connections, and 22 in excess."""
     limits = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))\n"
-    with processes.serve(runs / "popularity", patch=limits + patch(HEAD_S=2.0)) as found:
+    with processes.serve(runs / "popularity", patch=limits + patch(_IDLE_S=0.5)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def hasty(runs: Path) -> Iterator[processes.Served]:
+    """A service that waits one second for a head."""
+    with processes.serve(runs / "popularity", patch=patch(HEAD_S=1.0)) as found:
         yield found
 
 
@@ -85,26 +92,29 @@ def test_the_excess_alone_is_refused(runs: Path) -> None:
         processes.wait_for(lambda: served.ask("POST", "/v1/recommend", BODY)[0] == 200)
 
 
-def test_a_head_that_does_not_end_is_ended(served: processes.Served) -> None:
-    with connected(served) as silent, connected(served) as half, connected(served) as kept:
+def test_a_head_that_does_not_end_is_ended(hasty: processes.Served) -> None:
+    with connected(hasty) as silent, connected(hasty) as half, connected(hasty) as kept:
         half.sendall(b"GET /readyz HTTP/1.1\r\nhost: lo")
         assert status(kept, PROBE) == b"HTTP/1.1 200"
         kept.sendall(b"GET")
         began = monotonic()
         for sender in (silent, half, kept):
             assert sender.recv(1) == b""
-        assert 0.5 < monotonic() - began < 30
+        assert 0.25 < monotonic() - began < 30
 
 
-def test_a_connection_without_a_request_is_kept_for_the_next(served: processes.Served) -> None:
-    with connected(served) as sender:
+def test_a_connection_without_a_request_is_kept_for_the_next(hasty: processes.Served) -> None:
+    with connected(hasty) as sender:
         assert status(sender, PROBE) == b"HTTP/1.1 200"
-        sender.settimeout(3.0)
+        sender.settimeout(1.5)
         with pytest.raises(TimeoutError):
             sender.recv(1)
         sender.settimeout(processes.LIMIT_S)
         assert status(sender, PROBE) == b"HTTP/1.1 200"
-        # Two requests in one piece, and one in pieces.
+
+
+def test_requests_come_in_one_piece_and_in_pieces(served: processes.Served) -> None:
+    with connected(served) as sender:
         sender.sendall(PROBE * 2)
         for byte in PROBE:
             sender.sendall(bytes([byte]))

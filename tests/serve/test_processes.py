@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
+from urllib.request import urlopen
 
 import pytest
 
@@ -38,14 +41,32 @@ def change(place: Path, dataset: Dataset) -> None:
     place.with_name("other").rename(place)
 
 
+LOOK_OFTEN = """
+from foretaste.serve import app
+app.LOOK_EVERY_S = 0.1
+"""
+
+
 def reloaded(served: processes.Served) -> list[str]:
     """The outcome of each load of the runs, in the order of the log."""
     events = [line["event"] for line in served.log()]
     return [event for event in events if event in ("load", "reload", "reload_failed")]
 
 
+def test_the_command_serves_until_a_signal(runs: Path) -> None:
+    command = [sys.executable, "-m", "foretaste", "serve", str(runs / "ease"), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = re.search(r"http://\S+:\d+", process.stdout.readline())
+        assert url is not None
+        with urlopen(f"{url[0]}/readyz") as answer:
+            assert answer.status == 200
+        process.terminate()
+        assert process.wait(processes.LIMIT_S) == 0
+
+
 def test_the_service_loads_new_runs_and_drains(place: Path, runs: Path, dataset: Dataset) -> None:
-    with processes.serve(place, runs / "ease") as served:
+    with processes.serve(place, runs / "ease", patch=LOOK_OFTEN) as served:
         assert served.ask("GET", "/readyz") == (200, {"status": "ready"})
         status, answer = served.ask("POST", "/v1/recommend", BODY)
         assert (status, answer["model"], len(answer["answers"])) == (200, "vae", 2)
@@ -72,7 +93,7 @@ def test_a_body_that_does_not_end_is_ended(runs: Path) -> None:
         b"POST /v1/recommend HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         b"content-length: 100\r\n\r\n{"
     )
-    with processes.serve(runs / "popularity", "--deadline-s", 1.0) as served:
+    with processes.serve(runs / "popularity", "--deadline-s", 0.5) as served:
         senders = [
             socket.create_connection(("127.0.0.1", served.port), processes.LIMIT_S)
             for _ in range(2)
@@ -109,7 +130,7 @@ def test_a_signal_lets_requests_under_way_end(runs: Path) -> None:
 SLEEPY = """
 import time
 from foretaste.recommend import conditions
-evaluate, conditions.DEADLINE_S = conditions.evaluate_condition, 1.0
+evaluate, conditions.DEADLINE_S = conditions.evaluate_condition, 0.2
 def evaluate_or_sleep(cursor, condition):
     if condition == "sleep":
         time.sleep(60)
@@ -131,11 +152,11 @@ def test_a_rule_that_does_not_end_stops_nothing(runs: Path, tmp_path: Path) -> N
 
     write('one = "item_id > 1"')
     with processes.serve(
-        *(runs / "popularity", "--rules-file", rules, "--drain-s", 5), patch=SLEEPY
+        *(runs / "popularity", "--rules-file", rules, "--drain-s", 1), patch=LOOK_OFTEN + SLEEPY
     ) as served:
         write('two = "sleep"')
         found = processes.wait_for(lambda: known()[1])
-        assert found == "rule two, 'sleep': is not evaluated within 1 s"
+        assert found == "rule two, 'sleep': is not evaluated within 0.2 s"
         assert served.ask("POST", "/v1/reload", {})[0] == 409
         assert known() == (["one"], found)
         assert served.ask("POST", "/v1/recommend", BODY | {"rules": ["one"]})[0] == 200
@@ -166,7 +187,7 @@ ModelStore.load = load_slowly
 def test_a_reload_under_way_does_not_hold_the_end_back(runs: Path) -> None:
     with (
         ThreadPoolExecutor(1) as pool,
-        processes.serve(runs / "popularity", "--drain-s", 2, patch=SLOW) as served,
+        processes.serve(runs / "popularity", "--drain-s", 1, patch=SLOW) as served,
     ):
         asked = pool.submit(served.ask, "POST", "/v1/reload", {})
         processes.wait_for(lambda: served.log()[-1]["event"] == "slow")
