@@ -126,7 +126,7 @@ def _serve(
     for number, pipe in ((1, stdout), (2, stderr)):
         os.dup2(pipe.fileno(), number)
         pipe.close()
-    sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))
+    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
     faulthandler.enable(2)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import pytest
 from foretaste.recommend import load
 from foretaste.serve.events import EventStore
 from tests import programs
-from tests.cli.conftest import call
+from tests.cli.conftest import Done, call
 from tests.databases import require_adbc
 from tests.docs.pages import page
 from tests.serve import processes
@@ -32,20 +34,68 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The command of the page's script, written to the current folder."""
+COMMAND = """#!/bin/sh
+printf '%s\\n' "$@" "" > words
+read -r status < status
+cat out
+cat err >&2
+exit "$status"
+"""
+"""A `foretaste` whose commands the process of the test runs."""
+NIGHTS = itertools.count()
+"""Days from today on which the script runs; the script names datasets by the second."""
+
+
+@pytest.fixture(autouse=True)
+def _script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the page's script and its programs to the current folder."""
     require_adbc()
     programs.find("curl")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     (script,) = (block for block in page("serving.md").blocks if block.title == "nightly.sh")
     Path("nightly.sh").write_text(script.text)
     Path("bin").mkdir()
-    Path("bin/foretaste").write_text(f'#!/bin/sh\nexec {sys.executable} -m foretaste "$@"\n')
-    Path("bin/foretaste").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{Path('bin').absolute()}:{os.environ['PATH']}")
-    return ["sh", "nightly.sh"]
+    date = f'#!/bin/sh\nexec {programs.find("date")} -d "$NIGHT days" "$@"\n'
+    for name, text in (("foretaste", COMMAND), ("date", date)):
+        Path("bin", name).write_text(text)
+        Path("bin", name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    for pipe in ("words", "status"):
+        os.mkfifo(pipe)
+
+
+def night(url: str = "http://127.0.0.1:9") -> Done:
+    """Run the script; this process runs its foretaste commands, so that none imports torch."""
+
+    def run() -> Done:
+        try:
+            done = subprocess.run(
+                ["sh", "nightly.sh", url],
+                env=os.environ | {"NIGHT": str(next(NIGHTS))},
+                capture_output=True,
+                text=True,
+                timeout=600,
+            )
+            return Done(done.returncode, done.stdout, done.stderr)
+        finally:
+            asked.write(b"\n")
+
+    with (
+        Path("words").open("r+b", buffering=0) as asked,
+        Path("status").open("r+b", buffering=0) as answered,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        running = thread.submit(run)
+        while words := [*iter(asked.readline, b"\n")]:
+            status = 1
+            try:
+                done = call(*(word.decode().removesuffix("\n") for word in words))
+                Path("out").write_text(done.out)
+                Path("err").write_text(done.err)
+                status = done.status
+            finally:
+                answered.write(b"%d\n" % status)
+        return running.result()
 
 
 def train_first(rows: str) -> None:
@@ -56,7 +106,7 @@ def train_first(rows: str) -> None:
     Path("runs/current").symlink_to("first")
 
 
-def test_collected_events_are_trained_and_served(nightly: list[str], tmp_path: Path) -> None:
+def test_collected_events_are_trained_and_served(tmp_path: Path) -> None:
     train_first(ROWS)
     with processes.serve(
         "runs/current", "--events", "events.db", "--deadline-s", 60, cwd=tmp_path
@@ -80,12 +130,11 @@ def test_collected_events_are_trained_and_served(nightly: list[str], tmp_path: P
         asking = threading.Thread(target=ask)
         asking.start()
         try:
-            command = [*nightly, f"http://127.0.0.1:{served.port}"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+            done = night(f"http://127.0.0.1:{served.port}")
         finally:
             is_done.set()
             asking.join()
-        assert done.returncode == 0, done.stderr
+        assert done.status == 0, done.err
         found.append(served.ask("POST", "/v1/recommend", body))
         assert {status for status, _ in found} == {200}
         first, last = found[0][1], found[-1][1]
@@ -95,13 +144,11 @@ def test_collected_events_are_trained_and_served(nightly: list[str], tmp_path: P
         assert [(item["item_id"], item["title"]) for item in items["items"]] == [(99, "Wine 99")]
         _, items = served.ask("GET", "/v1/items?query=98")
         assert items["items"] == [], "it was withdrawn"
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "nothing new")
+        done = night()
+        assert (done.status, done.out.splitlines()[-1]) == (0, "nothing new")
 
 
-def test_a_product_that_came_overnight_is_listed_in_the_morning(
-    nightly: list[str], tmp_path: Path
-) -> None:
+def test_a_product_that_came_overnight_is_listed_in_the_morning(tmp_path: Path) -> None:
     Path("ratings.csv").write_text(HEADINGS + ROWS)
     kinds = "".join(f"{item},Wine {item},{'abc'[item % 3]}\n" for item in range(12))
     Path("items.csv").write_text(f"item_id,title,kind\n{kinds}")
@@ -109,15 +156,15 @@ def test_a_product_that_came_overnight_is_listed_in_the_morning(
     Path("runs/current").symlink_to("first")
     body = {"users": [{"user_id": 1}], "k": 50, "candidates": [3, 8, 200]}
     with processes.serve("runs/current", "--events", "events.db", cwd=tmp_path) as served:
-        command = [*nightly, f"http://127.0.0.1:{served.port}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "nothing new")
+        url = f"http://127.0.0.1:{served.port}"
+        done = night(url)
+        assert (done.status, done.out.splitlines()[-1]) == (0, "nothing new")
         _, before = served.ask("POST", "/v1/recommend", body)
         with Path("items.csv").open("a") as items:
             items.write("200,Wine 200,a\n")
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, done.stderr
-        assert "nothing new to compare on" in done.stdout
+        done = night(url)
+        assert done.status == 0, done.err
+        assert "nothing new to compare on" in done.out
         assert not list(Path("runs").glob("*-try"))
         _, after = served.ask("POST", "/v1/recommend", body)
         listed = [
@@ -137,7 +184,7 @@ def test_a_product_that_came_overnight_is_listed_in_the_morning(
         assert 200 not in {item["item_id"] for item in after["answers"][0]["items"]}
 
 
-def test_a_new_dislike_is_news(nightly: list[str]) -> None:
+def test_a_new_dislike_is_news() -> None:
     """No training pair changes, but the next model leaves one more item out of a list."""
     Path("items.csv").write_text(ITEMS)
     rated = "user_id,item_id,timestamp,rating\n" + "".join(f"{row},5\n" for row in ROWS.split())
@@ -150,19 +197,19 @@ def test_a_new_dislike_is_news(nightly: list[str]) -> None:
         store.create()
     script = Path("nightly.sh").read_text()
     Path("nightly.sh").write_text(script.replace("SELECT *,", "SELECT *, 5 AS rating,"))
-    done = subprocess.run(nightly, capture_output=True, text=True, timeout=600)
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "nothing new"), done.stderr
+    done = night()
+    assert (done.status, done.out.splitlines()[-1]) == (0, "nothing new"), done.err
     Path("ratings.csv").write_text(f"{rated}1,10,9,1\n")
     # No service is there to load the new run, so the script ends with curl's error.
-    done = subprocess.run([*nightly, "http://127.0.0.1:9"], capture_output=True, text=True)
-    assert "nothing new to compare on" in done.stdout, done.stderr
+    done = night()
+    assert "nothing new to compare on" in done.out, done.err
     assert Path("runs/current").readlink() != Path("first")
     (before,), (after,) = (load(f"runs/{run}").recommend(1, k=12) for run in ("first", "current"))
     assert after.item_ids == [item for item in before.item_ids if item != 10]
     assert 10 in before.item_ids
 
 
-def test_a_trial_that_is_clearly_worse_stops_the_night(nightly: list[str]) -> None:
+def test_a_trial_that_is_clearly_worse_stops_the_night() -> None:
     # Two tastes: items 0 to 5, and 6 to 11. Each user has four of one, and takes a fifth today.
     taken = [(user, user % 2 * 6 + (user + step) % 6, step) for user in range(60)
              for step in range(5)]  # fmt: skip
@@ -173,8 +220,8 @@ def test_a_trial_that_is_clearly_worse_stops_the_night(nightly: list[str]) -> No
     Path("ratings.csv").write_text(HEADINGS + "".join("{},{},{}\n".format(*row) for row in rows))
     with closing(EventStore("events.db")) as store:
         store.create()
-    done = subprocess.run(nightly, capture_output=True, text=True, timeout=600)
-    assert done.returncode != 0
-    assert "-try is clearly worse than runs/current" in done.stderr
+    done = night()
+    assert done.status != 0
+    assert "-try is clearly worse than runs/current" in done.err
     assert Path("runs/current").readlink() == Path("first")
     assert len(list(Path("runs").iterdir())) == 3, "no run but the trial is beside first, current"
