@@ -19,7 +19,7 @@ from foretaste._util.files import atomic_file, real_path
 from foretaste._util.formatting import short_repr
 from foretaste._util.settings import setting_error
 from foretaste.data.config import InputConfig
-from foretaste.data.part_files import numbers
+from foretaste.data.part_files import number_column, numbers
 from foretaste.data.spellings import PAIR, find_spelling
 from foretaste.errors import DatasetError, SettingError
 
@@ -191,7 +191,7 @@ class IdTable:
     def write(self, path: Path | str) -> None:
         """Write a Parquet file, ``<kind>_index`` and ``<kind>_id`` first, whole or not at all."""
         path = Path(path)
-        index = pa.array(np.arange(len(self), dtype=np.int32))
+        index = number_column(np.arange(len(self), dtype=np.int32))
         table = self.table.rename_columns([f"{self.kind}_id", *self.table.column_names[1:]])
         with atomic_file(path) as temporary:
             pq.write_table(table.add_column(0, f"{self.kind}_index", index), real_path(temporary))

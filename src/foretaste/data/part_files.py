@@ -237,3 +237,11 @@ def numbers(column: pa.ChunkedArray) -> NDArray[Any]:
         return chunks[0]
     empty = np.empty(0, dtype=column.type.to_pandas_dtype())
     return np.concatenate([empty, *chunks])
+
+
+def number_column(values: NDArray[Any]) -> pa.Array:
+    """Return a column of numbers or truth values, without nulls."""
+    # `pa.array` would import pandas, if installed, which takes longer than a small training.
+    content = np.packbits(values, bitorder="little") if values.dtype == bool else values
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(content))]
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), buffers)

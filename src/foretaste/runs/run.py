@@ -25,7 +25,13 @@ from foretaste.data.features import Features
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
 from foretaste.data.manifest import FILE_NAME
-from foretaste.data.part_files import PAIR_COLUMNS, POSITION_COLUMN, numbers, read_buffer
+from foretaste.data.part_files import (
+    PAIR_COLUMNS,
+    POSITION_COLUMN,
+    number_column,
+    numbers,
+    read_buffer,
+)
 from foretaste.errors import DatasetError, RunError, SettingError
 from foretaste.models.registry import Definition, build_model, config_class
 from foretaste.runs.config import RunConfig, WrittenFile, read_run_config
@@ -552,7 +558,7 @@ def check_weights(run: Run, model: RecommenderModel, weights: SavedTensors) -> N
 def write_pairs(path: Path, pairs: Histories) -> None:
     """Write pairs without an order: ``user_index`` and ``item_index``, int32."""
     columns = [pairs.row_index(), pairs.item_index]
-    table = pa.table([pa.array(column) for column in columns], names=PAIR_COLUMNS)
+    table = pa.table([*map(number_column, columns)], names=PAIR_COLUMNS)
     pq.write_table(table, real_path(path), ROW_GROUP, compression="zstd")
 
 
@@ -565,17 +571,17 @@ def write_histories(path: Path, dataset: Dataset) -> None:
     num_parts = 1 + dataset.manifest.num_interactions // ROWS_AT_ONCE
     bounds = [*dataset.user_bounds(num_parts)[:-1], dataset.manifest.num_users]
     schema = _COLUMNS.append(_POSITION) if dataset.manifest.has_order else _COLUMNS
-    rows = schema.empty_table()
+    rows = pa.Table.from_batches([], schema)
     with pq.ParquetWriter(real_path(path), schema, compression="zstd") as writer:
         for users in starmap(range, pairwise(bounds)):
             everything = dataset.all_interactions(users)
             columns = [
-                pa.array(everything.row_index() + np.int32(users.start)),
-                pa.array(everything.item_index),
-                pa.array(dataset.in_training(everything, users)),
+                number_column(everything.row_index() + np.int32(users.start)),
+                number_column(everything.item_index),
+                number_column(dataset.in_training(everything, users)),
             ]
             if everything.position is not None:
-                columns.append(pa.array(everything.position))
+                columns.append(number_column(everything.position))
             rows = pa.concat_tables([rows, pa.table(columns, schema=schema)]).combine_chunks()
             num_rows = len(rows)
             # Only whole row groups until the end, so that the file does not depend on the parts.
