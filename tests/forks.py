@@ -15,10 +15,15 @@ PRELOADED = [
     "foretaste.cli.app",
     "foretaste.cli.serve",
     "foretaste.cli.train",
+    "foretaste.distributed.strategy",
+    "foretaste.models.vae.model",
     "foretaste.runs.run",
     "foretaste.serve.app",
     "foretaste.serve.connections",
     "foretaste.training.api",
+    "foretaste.training.display",
+    "rich.live",
+    "rich.progress",
 ]
 
 

@@ -14,12 +14,13 @@ at the end none is left.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -66,19 +67,9 @@ class Launched:
             self.processes[rank] = fork(_run, line, rank, self.directory, texts, prelude)
         self.attempt += 1
 
-    def wait_for(self, path: Path, text: str, times: int = 1) -> None:
-        """Wait until a file holds a text ``times`` times."""
-
-        def has_text() -> bool:
-            return path.exists() and path.read_text().count(text) >= times
-
-        self.wait_until(has_text, f"{path} has {text}")
-
-    def wait_for_save(self, path: Path) -> None:
-        """Wait until a file exists and has been replaced twice since the call."""
-        for _ in range(2):
-            before = _inode(path)
-            self.wait_until(lambda: _inode(path) not in (None, before), f"{path} is replaced")  # noqa: B023
+    def wait_for(self, path: Path, text: str) -> None:
+        """Wait until a file holds a text."""
+        self.wait_until(lambda: path.exists() and text in path.read_text(), f"{path} has {text}")
 
     def wait_until(self, condition: Callable[[], bool], said: str) -> None:
         """Wait until a condition is true; TimeoutError with the stacks of all if it never is."""
@@ -148,12 +139,6 @@ def launched(
             process.join(10)
 
 
-def _inode(path: Path) -> int | None:
-    with suppress(FileNotFoundError):
-        return path.stat().st_ino
-    return None
-
-
 def _text(directory: Path, name: str) -> str:
     return "".join(path.read_text() for path in sorted(directory.glob(f"rank-*.{name}")))
 
@@ -167,6 +152,7 @@ def _run(
 ) -> None:
     import torch
 
+    gc.freeze()  # a collection of the imported modules takes 0.1 s
     os.chdir(directory)
     os.environ.update(env)
     for name, number in (("stdout", 1), ("stderr", 2)):

@@ -22,7 +22,6 @@ from foretaste.models.base import FitProgress
 from foretaste.models.linear.ease import Ease
 from foretaste.ops.histories import HistoryTensors
 from foretaste.runs import Run
-from foretaste.runs.files import STATE
 from foretaste.training.state import TrainingState
 from tests.launched import Launched, launched
 from tests.training.trainings import numbers_of, weights_of
@@ -33,13 +32,20 @@ SHORT = f"{MODEL} --epochs 8 --patience 0 --device cpu"
 LOST = "another rank ended or did not answer in time, so all end"
 
 
-def slowed(rank: int) -> None:
-    """Let an update take a while, so that signals come before the end."""
-    count = TrainingState.count
+def wait_for_file(name: str) -> None:
+    while not Path(name).exists():
+        time.sleep(0.01)
+
+
+def waiting(rank: int) -> None:
+    """Let an update wait for its signal, so that the signal comes before the end."""
+    count, update = TrainingState.count, int(os.environ["WAITS_AT"])
 
     def counted(self: TrainingState, loss: torch.Tensor, num_samples: int) -> None:
-        time.sleep(0.06)
         count(self, loss, num_samples)
+        if self.global_step == update:
+            Path(f"update-{update}-{rank}").write_text("now")
+            wait_for_file(f"signalled-{update}")
 
     TrainingState.count = counted  # type: ignore[method-assign]
 
@@ -54,8 +60,8 @@ def whole(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run.open(place / "run")
 
 
-def wait_for_epochs(ranks: Launched, times: int = 1) -> None:
-    ranks.wait_for(ranks.directory / "run" / "metrics.jsonl", '"event": "epoch"', times)
+def wait_for_epochs(ranks: Launched) -> None:
+    ranks.wait_for(ranks.directory / "run" / "metrics.jsonl", '"event": "epoch"')
 
 
 def the_error(ranks: Launched) -> str:
@@ -74,7 +80,7 @@ def test_a_rank_that_is_killed_ends_the_others(dataset: Dataset, tmp_path: Path)
 
 
 def test_a_rank_that_stands_still_ends_the_others(dataset: Dataset, tmp_path: Path) -> None:
-    line, env = f"train {ENDLESS} {dataset.path} --run run", {TIMEOUT: "8"}
+    line, env = f"train {ENDLESS} {dataset.path} --run run", {TIMEOUT: "3"}
     with launched(2, line, tmp_path, env=env) as ranks:
         wait_for_epochs(ranks)
         ranks.send(1, signal.SIGSTOP)
@@ -117,16 +123,16 @@ def test_a_process_group_without_collectives_on_the_cpu_is_refused(
 
 
 def joined_often(rank: int) -> None:
-    """Let the ranks meet five times in one process."""
-    for _ in range(5):
+    """Let the ranks meet three times in one process."""
+    for _ in range(3):
         with join_ranks():
             pass
 
 
 def test_ranks_meet_again_for_each_training_of_a_program(dataset: Dataset, tmp_path: Path) -> None:
     line, env = f"train {SHORT} {dataset.path} --run run", {"FORETASTE_JOIN_TIMEOUT_S": "20"}
-    with launched(3, line, tmp_path, prelude=joined_often, env=env) as ranks:
-        assert ranks.statuses() == [0, 0, 0]
+    with launched(2, line, tmp_path, prelude=joined_often, env=env) as ranks:
+        assert ranks.statuses() == [0, 0]
     assert Run.open(tmp_path / "run").is_finished
 
 
@@ -137,12 +143,12 @@ def slow_first(rank: int) -> None:
     fit, save = Ease.fit, Run.save_state
 
     def fitted(self: Ease, histories: HistoryTensors, progress: FitProgress) -> None:
-        time.sleep(8.0)
+        time.sleep(3.5)
         fit(self, histories, progress)
 
     def saved(self: Run, *args: Any) -> None:
         save(self, *args)
-        time.sleep(8.0)
+        time.sleep(3.5)
 
     Ease.fit, Run.save_state = fitted, saved  # type: ignore[method-assign]
 
@@ -151,7 +157,7 @@ def slow_first(rank: int) -> None:
 def test_ranks_wait_for_work_of_the_first_that_takes_longer_than_a_collective(
     dataset: Dataset, tmp_path: Path, line: str
 ) -> None:
-    line, env = f"train {line} {dataset.path} --run run", {TIMEOUT: "5"}
+    line, env = f"train {line} {dataset.path} --run run", {TIMEOUT: "2.5"}
     with launched(2, line, tmp_path, prelude=slow_first, env=env) as ranks:
         assert ranks.statuses() == [0, 0]
     assert Run.open(tmp_path / "run").is_finished
@@ -160,18 +166,19 @@ def test_ranks_wait_for_work_of_the_first_that_takes_longer_than_a_collective(
 def test_a_rank_that_never_comes_is_missed_within_a_bounded_time(
     dataset: Dataset, tmp_path: Path
 ) -> None:
-    line, env = f"train {SHORT} {dataset.path} --run run", {"FORETASTE_JOIN_TIMEOUT_S": "5"}
-    with launched(4, line, tmp_path, only=[0, 2], env=env) as ranks:
+    line, env = f"train {SHORT} {dataset.path} --run run", {"FORETASTE_JOIN_TIMEOUT_S": "1"}
+    # The third rank starts first, so it is there in time.
+    with launched(4, line, tmp_path, only=[2, 0], env=env) as ranks:
         assert ranks.statuses() == [2, 2]
     assert the_error(ranks) == (
-        "error: 2 of 4 ranks came within 5 s; missing: 1, 3. Start all nodes within that time, or "
+        "error: 2 of 4 ranks came within 1 s; missing: 1, 3. Start all nodes within that time, or "
         "set FORETASTE_JOIN_TIMEOUT_S"
     )
     assert not (tmp_path / "run").exists()
 
 
 def other_version_and_threads(rank: int) -> None:
-    if rank == 2:
+    if rank == 1:
         foretaste.__version__ = "0.0.1"
         torch.set_num_threads(2)
 
@@ -180,11 +187,11 @@ def test_a_rank_of_another_version_and_with_other_threads_is_refused(
     dataset: Dataset, tmp_path: Path
 ) -> None:
     line = f"train {SHORT} {dataset.path} --run run"
-    with launched(3, line, tmp_path, prelude=other_version_and_threads) as ranks:
-        assert ranks.statuses() == [2, 2, 2]
+    with launched(2, line, tmp_path, prelude=other_version_and_threads) as ranks:
+        assert ranks.statuses() == [2, 2]
     error = the_error(ranks)
-    assert f"foretaste is {foretaste.__version__} on rank 0 and 0.0.1 on rank 2 (process" in error
-    assert "the number of threads is 1 on rank 0 and 2 on rank 2" in error
+    assert f"foretaste is {foretaste.__version__} on rank 0 and 0.0.1 on rank 1 (process" in error
+    assert "the number of threads is 1 on rank 0 and 2 on rank 1" in error
 
 
 def another_dataset(rank: int) -> None:
@@ -238,8 +245,8 @@ def test_a_rank_that_fails_by_itself_has_its_message_printed_alone(
 ) -> None:
     line, env = f"train {ENDLESS} {dataset.path} --run run", {"FAILS": str(rank)}
     line = line.replace("--checkpoint-every-s 1000", "--checkpoint-every-s 0")
-    with launched(3, line, tmp_path, prelude=failing, env=env) as ranks:
-        assert ranks.statuses() == [2, 2, 2]
+    with launched(2, line, tmp_path, prelude=failing, env=env) as ranks:
+        assert ranks.statuses() == [2, 2]
     error = the_error(ranks)
     assert "the disk is full; once that is fixed, resume with: torchrun" in error
     assert error.startswith(f"error: rank {rank}: the disk" if rank else "error: the disk")
@@ -256,9 +263,11 @@ def test_ctrl_c_to_one_rank_saves_a_state_for_all_ranks(
     dataset: Dataset, whole: Run, tmp_path: Path
 ) -> None:
     line = f"train {SHORT} {dataset.path} --run run"
-    with launched(2, f"{line} --checkpoint-every-s 1000", tmp_path, prelude=slowed) as ranks:
-        wait_for_epochs(ranks, 2)
+    line, env = f"{line} --checkpoint-every-s 1000", {"WAITS_AT": "10"}
+    with launched(2, line, tmp_path, prelude=waiting, env=env) as ranks:
+        ranks.wait_for(tmp_path / "update-10-1", "now")
         ranks.send(1, signal.SIGINT)
+        (tmp_path / "signalled-10").touch()
         assert ranks.statuses() == [130, 130]
         (told,) = ranks.errors()
         command = "torchrun --nproc-per-node 2 -m -- foretaste train --resume"
@@ -274,12 +283,12 @@ def test_ctrl_c_to_one_rank_saves_a_state_for_all_ranks(
 
 
 def slow_to_fit(rank: int) -> None:
-    """Let a fit in one pass take a while, so that signals come before its end."""
+    """Let a fit in one pass wait for the signals."""
     fit = Ease.fit
 
     def fitted(self: Ease, histories: HistoryTensors, progress: FitProgress) -> None:
         Path("fitting").write_text("now")
-        time.sleep(1.0)
+        wait_for_file("signalled")
         fit(self, histories, progress)
 
     Ease.fit = fitted  # type: ignore[method-assign]
@@ -293,6 +302,7 @@ def test_sigterm_to_ranks_that_wait_for_the_first_ends_all_alike(
         ranks.wait_for(tmp_path / "fitting", "now")
         for rank in (1, 0):
             ranks.send(rank, signal.SIGTERM)
+        (tmp_path / "signalled").touch()
         assert ranks.statuses() == [143, 143]
         (told,) = ranks.errors()
         assert told.startswith(
@@ -307,6 +317,7 @@ def test_sigterm_to_a_rank_that_waits_acts_once_the_first_is_done(
     with launched(2, line, tmp_path, prelude=slow_to_fit) as ranks:
         ranks.wait_for(tmp_path / "fitting", "now")
         ranks.send(1, signal.SIGTERM)
+        (tmp_path / "signalled").touch()
         assert ranks.statuses() == [2, 143]
     assert Run.open(tmp_path / "run").is_finished
 
@@ -315,14 +326,16 @@ def test_ranks_that_torchrun_restarts_resume_their_run(
     dataset: Dataset, whole: Run, tmp_path: Path
 ) -> None:
     line = f"train {SHORT} {dataset.path} --checkpoint-every-s 0 --run run --log-path log.jsonl"
-    with launched(2, line, tmp_path, prelude=slowed) as ranks:
-        for attempt, killed in enumerate((1, 0)):
-            ranks.wait_for(tmp_path / "rank-0.stdout", "\nepoch", attempt + 1)
-            ranks.wait_for_save(tmp_path / "run" / STATE)
+    with launched(2, line, tmp_path, prelude=waiting, env={"WAITS_AT": "10"}) as ranks:
+        for update, killed in ((10, 1), (20, 0)):
+            ranks.wait_for(tmp_path / f"update-{update}-{killed}", "now")
             ranks.send(killed, signal.SIGKILL)
+            (tmp_path / f"signalled-{update}").touch()
             assert ranks.statuses([1 - killed]) == [2]
-            ranks.start(line, 2, prelude=slowed)
+            ranks.start(line, 2, prelude=waiting, env={"WAITS_AT": str(update + 10)})
+        (tmp_path / "signalled-30").touch()
         assert ranks.statuses() == [0, 0]
+    assert ranks.stdout.count("resumed at") == 2
     again = Run.open(tmp_path / "run")
     assert weights_of(again) == weights_of(whole)
     assert numbers_of(again) == numbers_of(whole)
