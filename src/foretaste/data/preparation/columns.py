@@ -292,12 +292,12 @@ class ItemDescriptions:
         """Reduce ``described`` to one row per id; returns the kept columns."""
         engine.rename("described", "repeated")
         repeated = "FROM repeated WHERE described_id IS NOT NULL GROUP BY described_id"
-        num_differing = {
-            name: engine.count(f"(SELECT 1 {repeated} HAVING count(DISTINCT {sql}) > 1)")
-            for name, sql in names.items()
-        }
+        ranges = "".join(f", min({sql}) <> max({sql}) AS {sql}" for sql in names.values())
+        differing = "".join(f", bool_or({sql})" for sql in names.values())
+        _, *found = engine.row(f"SELECT count(*){differing} FROM (SELECT 1{ranges} {repeated})")
+        differs = dict(zip(names, found, strict=True))
         own = {name: sql for name, sql in names.items() if name == self.title}
-        own |= {name: sql for name, sql in names.items() if not num_differing[name]}
+        own |= {name: sql for name, sql in names.items() if not differs[name]}
         selected = "".join(f", max({sql}) AS {sql}" for n, sql in own.items() if n != self.title)
         rows = f"(SELECT described_id{selected} {repeated})"
         if self.title is None:
@@ -314,7 +314,7 @@ class ItemDescriptions:
                 f"WHERE {title} <> '' GROUP BY described_id, {title}) WHERE nth = 1) "
                 "USING (described_id)",
             )
-            if num_differing[self.title]:
+            if differs[self.title]:
                 several = f"SELECT described_id {repeated} HAVING count(DISTINCT {title}) > 1"
                 engine.make("several_titles", several)
                 self._has_several_titles = True

@@ -201,6 +201,7 @@ class ItemFeatures:
         too_many = f"SELECT column_number, value FROM sizes_of_values WHERE size > {most}"
         for number, value in sorted(engine.run(too_many)):
             frequent.setdefault(number, []).append(short_repr(value))
+        num_items = engine.count("items")
         notes: dict[str, str] = {}
         for number, feature in enumerate(self._features):
             num_values, num_shared = sizes.get(number, (0, 0))
@@ -210,7 +211,7 @@ class ItemFeatures:
                     f"{short_repr(feature.name)}, and a category needs shared values; leave it out "
                     "of features"
                 )
-            num_without = engine.count("items") - num_with.get(number, 0)
+            num_without = num_items - num_with.get(number, 0)
             note = (
                 f"{pluralize(num_values, 'value')}, {num_shared:,} of at least two items; "
                 f"{pluralize(num_without, 'item')} without one"

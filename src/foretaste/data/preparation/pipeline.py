@@ -341,12 +341,13 @@ class Pipeline:
         """Count users, items and interactions of the finished dataset and of each of its parts."""
         engine, plan, counts = self._engine, self._plan, self._counts
         counts["num_users"] = engine.count("users")
-        counts["num_items"] = engine.count("items")
+        items = steps.SIZES_OF_ITEMS.format(is_listed=self._is_listed)
+        counts["num_items"], num_train_items, num_listed = engine.row(items)
         counts["num_interactions"] = engine.count("train") + engine.count("held")
         counts["num_train_users"] = engine.count("users WHERE part = 'train'")
-        counts["num_train_items"] = engine.count("items WHERE in_catalogue")
+        counts["num_train_items"] = num_train_items
         if self._config.features is not None:
-            counts["num_listed_items"] = engine.count("items WHERE is_listed")
+            counts["num_listed_items"] = num_listed
         counts["num_train_interactions"] = engine.count("train")
         sizes_and_unseen = steps.SIZES_AND_UNSEEN.format(is_listed=self._is_listed)
         sizes = {part: found for part, *found in engine.run(sizes_and_unseen)}

@@ -171,8 +171,11 @@ def _read_fitting(
     kinds = _kinds_of_sample(engine, sources, columns, chains)
     num_rows, misfits = _read_as(engine, sources, columns, kinds, by_rows=by_rows)
     for role, num_fitting in misfits.items():
-        kind, num_fitting = _fitting(
-            engine, sources, columns[role], chains[role], kinds[role], num_fitting
+        num_others, found = _count_fitting(
+            engine, sources, {role: columns[role]}, chains, kinds[role]
+        )
+        kind, num_fitting = _most_fitting(
+            chains[role], num_others, found[role], kinds[role], num_fitting
         )
         if num_fitting == num_rows:
             kinds[role] = kind
@@ -201,7 +204,8 @@ def _kinds_of_sample(
         for source in sources
     )
     sample = [next((start for start in starts if engine.count(start.relation)), sources[0])]
-    return {role: _fitting(engine, sample, name, chains[role])[0] for role, name in columns.items()}
+    num_rows, found = _count_fitting(engine, sample, columns, chains)
+    return {role: _most_fitting(chains[role], num_rows, found[role])[0] for role in columns}
 
 
 def _check_text_ids(engine: Engine, sources: Sequence[Source], role: str, name: str) -> None:
@@ -369,34 +373,51 @@ def _read_as(
     return num_rows, {role: count for role, count in found if count < num_rows}
 
 
-def _fitting(
+def _count_fitting(
     engine: Engine,
     sources: Sequence[Source],
-    name: str,
+    columns: Mapping[str, str],
+    chains: Mapping[str, Sequence[Sequence[Kind]]],
+    tried: Kind | None = None,
+) -> tuple[int, dict[str, dict[Kind, int]]]:
+    """Return the number of rows, and the number of values that fit each kind, by role.
+
+    With ``tried``, only rows without a value of this kind count.
+    """
+    kinds = [(role, kind) for role in columns for chain in chains[role] for kind in chain]
+    selects = []
+    for source in sources:
+        of = {role: source.columns[name] for role, name in columns.items()}
+        values = (f"{cast(engine.sql, of[role], kind)} AS {role}_{kind}" for role, kind in kinds)
+        misfits = (f"{cast(engine.sql, column, tried)} IS NULL" for column in of.values() if tried)
+        where = " AND ".join(misfits) or "true"
+        selects.append(f"SELECT {', '.join(values)} FROM {source.rows_kept} WHERE {where}")
+    counts = ", ".join(f"count({role}_{kind})" for role, kind in kinds)
+    rows = "\nUNION ALL ".join(selects)
+    num_rows, *counted = engine.row(f"SELECT count(*), {counts} FROM ({rows})")
+    found: dict[str, dict[Kind, int]] = {role: {} for role in columns}
+    for (role, kind), count in zip(kinds, counted, strict=True):
+        found[role][kind] = count
+    return num_rows, found
+
+
+def _most_fitting(
     chains: Sequence[Sequence[Kind]],
+    num_rows: int,
+    found: Mapping[Kind, int],
     tried: Kind | None = None,
     num_fitting: int = 0,
 ) -> tuple[Kind, int]:
-    """Return the kind that most values of column ``name`` fit, and their number.
+    """Return the kind that most values of a column fit, and their number.
 
     Among equal kinds the first wins if it fits all values, otherwise the widest, in the chain of
-    ``tried`` if possible. ``num_fitting`` values are known to fit ``tried``, and therefore the
-    kinds after it in its chain. No other kind fits these values.
+    ``tried`` if possible. Of ``num_rows`` values, ``found`` has the number that fits each kind.
+    ``num_fitting`` more values are known to fit ``tried``, and therefore the kinds after it in its
+    chain. No other kind fits these values.
     """
-    kinds = [kind for chain in chains for kind in chain]
-    rows = "\nUNION ALL ".join(
-        "SELECT "
-        + ", ".join(f"{cast(engine.sql, source.columns[name], kind)} AS {kind}" for kind in kinds)
-        + f" FROM {source.rows_kept}"
-        + (f" WHERE {cast(engine.sql, source.columns[name], tried)} IS NULL" if tried else "")
-        for source in sources
-    )
-    counts = ", ".join(f"count({kind})" for kind in kinds)
-    num_rows, *found = engine.row(f"SELECT count(*), {counts} FROM ({rows})")
+    kinds = list(found)
     wider = next((chain[chain.index(tried) :] for chain in chains if tried in chain), ())
-    total = [
-        count + num_fitting * (kind in wider) for kind, count in zip(kinds, found, strict=True)
-    ]
+    total = [count + num_fitting * (kind in wider) for kind, count in found.items()]
     if num_rows + num_fitting in total:
         return kinds[total.index(num_rows + num_fitting)], num_rows + num_fitting
     is_wider = (kind in wider for kind in kinds)

@@ -367,6 +367,11 @@ SELECT * FROM held
 WHERE part LIKE '%_fold_in' OR item_code IN (SELECT item_code FROM train)
 """
 
+SIZES_OF_ITEMS = """
+SELECT count(*), count(CASE WHEN in_catalogue THEN 1 END), count(CASE WHEN {is_listed} THEN 1 END)
+FROM items
+"""
+
 # The numbers of interactions and users of each held-out part.
 SIZES_OF_PARTS = "SELECT part, count(*), count(DISTINCT user_code) FROM {rows} GROUP BY part"
 

@@ -93,7 +93,9 @@ class Times:
     """
 
     def __post_init__(self) -> None:
-        self.first, self.last = self.engine.row("SELECT min(time), max(time) FROM raw")
+        self.first, self.last, *num_of_unit = self.engine.row(
+            f"SELECT min(time), max(time), {_NUM_OF_UNITS} FROM raw"
+        )
         if self.first == _NO_TIME:
             found = self.engine.find_value(
                 self.sources, self.column, self.kind, str(_NO_TIME + 1) + " - 1"
@@ -103,7 +105,7 @@ class Times:
                 f"pandas (column {short_repr(self.column)}, {pluralize(found.count, 'row')} like "
                 "it)"
             )
-        self.num_of_unit = {"": 1} if self.kind in TIMES else _units_in(self.engine, "raw")
+        self.num_of_unit = {"": 1} if self.kind in TIMES else _occurring(num_of_unit)
 
     @property
     def per_second(self) -> int | None:
@@ -215,8 +217,12 @@ def _format_number(number: float) -> str:
 
 def _units_in(engine: Engine, relation: str) -> dict[str, int]:
     """Return the number of times of a relation in each unit that occurs."""
-    found = engine.row(f"SELECT {_NUM_OF_UNITS} FROM {relation}")
-    return {unit: num_times for unit, num_times in zip(_UNITS, found, strict=True) if num_times}
+    return _occurring(engine.row(f"SELECT {_NUM_OF_UNITS} FROM {relation}"))
+
+
+def _occurring(num_of_unit: Sequence[int]) -> dict[str, int]:
+    """Return the numbers of `_NUM_OF_UNITS` above 0, by their unit."""
+    return {unit: number for unit, number in zip(_UNITS, num_of_unit, strict=True) if number}
 
 
 def with_own_units(
@@ -237,7 +243,7 @@ def with_own_units(
     scaled = list(sources)
     files_of: dict[str, list[tuple[int, str]]] = {}
     for number, file, *found in sorted(engine.run(query)):
-        units = [unit for unit, num_times in zip(_UNITS, found, strict=True) if num_times]
+        units = list(_occurring(found))
         if len(units) != 1:
             return None
         files_of.setdefault(units[0], []).append((number, file))
