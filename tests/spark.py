@@ -21,6 +21,8 @@ QUICK = {
     "spark.buffer.pageSize": "1m",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # The description of each query for the UI, which is off.
+    "spark.sql.ui.explainMode": "simple",
     "spark.log.level": "OFF",
     "spark.sql.shuffle.partitions": "2",
     # Compiling takes longer than these few rows.
