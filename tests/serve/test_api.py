@@ -19,6 +19,7 @@ from foretaste.errors import UnsupportedError
 from foretaste.recommend import Answer, load
 from foretaste.serve import ServeConfig, serve
 from foretaste.serve.openapi import ENDPOINTS
+from tests.messages import says
 from tests.runs.tiny import FIRST_USER
 from tests.serve.conftest import serving
 
@@ -202,6 +203,23 @@ def test_errors_name_the_wrong_field_of_a_body(
     error = response.json()["error"]
     assert set(error) == {"code", "message", "field"}
     assert error["field"] == field
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field", "meant"),
+    [
+        ("recommend", {"user": [{"user_id": 1}]}, "user", "users"),
+        ("recommend", {"users": [{"user": 1}]}, "users.0.user", "user_id"),
+        ("recommend", {"users": [{"user_id": 1}], "k": 0, "N": 5}, "N", "k"),
+        ("similar", {"items": [1]}, "items", "item_ids"),
+    ],
+)
+def test_an_unknown_field_is_named_first_with_the_known_one(
+    client: TestClient, path: str, body: object, field: str, meant: str
+) -> None:
+    error = client.post(f"/v1/{path}", json=body).json()["error"]
+    assert error["field"] == field
+    says(error["message"], meant)
 
 
 @pytest.mark.parametrize("user_id", [1.5, True, "x" * 1025, 2**63])

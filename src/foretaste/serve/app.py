@@ -56,6 +56,7 @@ LOOK_EVERY_S = 1.0
 
 _JSON = "application/json"
 _Body = TypeVar("_Body", bound=BaseModel)
+_Given = TypeVar("_Given")
 _Asked = TypeVar("_Asked")
 _Answered = TypeVar("_Answered")
 _Result = TypeVar("_Result")
@@ -215,14 +216,14 @@ class Service:
         return Response(content, media_type=_JSON)
 
     async def items(self, request: Request) -> Response:
-        query = _valid(partial(SearchQuery.model_validate, dict(request.query_params)))
+        query = _valid(SearchQuery, SearchQuery.model_validate, dict(request.query_params))
         async with _deadline(self.config.deadline_s):
             served = self.store.get(query.model)
             content = await self._answer(request, served, served.items, query)
         return Response(content, media_type=_JSON)
 
     async def history(self, request: Request) -> Response:
-        query = _valid(partial(HistoryQuery.model_validate, dict(request.query_params)))
+        query = _valid(HistoryQuery, HistoryQuery.model_validate, dict(request.query_params))
         async with _deadline(self.config.deadline_s):
             served = self.store.get(query.model)
             answer = partial(served.history, events=self.event_store)
@@ -329,7 +330,7 @@ class Service:
         encoding = json.detect_encoding(body)  # by the first four bytes
         if not encoding.startswith("utf-8"):
             raise ServiceError(422, "invalid", f"the body is {encoding}; send JSON in UTF-8")
-        return _valid(partial(kind.model_validate_json, body.removeprefix(BOM_UTF8)))
+        return _valid(kind, kind.model_validate_json, body.removeprefix(BOM_UTF8))
 
     async def _answer(
         self,
@@ -407,11 +408,11 @@ def _check_json(request: Request) -> None:
         raise ServiceError(415, "unsupported_media_type", f"send content-type: {_JSON}")
 
 
-def _valid(validate: Callable[[], _Body]) -> _Body:
+def _valid(kind: type[_Body], validate: Callable[[_Given], _Body], given: _Given) -> _Body:
     try:
-        return validate()
+        return validate(given)
     except ValidationError as error:
-        raise ServiceError.invalid(error) from error
+        raise ServiceError.invalid(error, kind) from error
 
 
 def _response(content: Json) -> Response:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from foretaste._util.formatting import similar_names
+from foretaste._util.other_names import translate_name
 from foretaste.errors import ForetasteError
 
 RETRY_AFTER_S = 1
@@ -32,14 +35,18 @@ class ServiceError(Exception):
         self.field = field
 
     @classmethod
-    def invalid(cls, error: ValidationError) -> ServiceError:
-        """Return the first problem of a body, without the values of the body."""
-        found = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(map(str, found["loc"]))
+    def invalid(cls, error: ValidationError, kind: type[BaseModel]) -> ServiceError:
+        """Return the first problem of a body of a ``kind``, without the values of the body. An
+        unknown field comes first, because a known one is missing in its place."""
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
+        unknown = (one for one in problems if one["type"] == "extra_forbidden")
+        found = next(unknown, problems[0])
+        place = found["loc"]
         message = found["msg"]
         if found["type"] == "extra_forbidden":
-            message = "there is no such field; /openapi.json has all of them"
-        return cls(422, "invalid", message, place[:_MAX_FIELD] or None)
+            meant = _meant(str(place[-1])[:_MAX_FIELD], _fields_at(kind, place[:-1]))
+            message = f"there is no such field;{meant} /openapi.json has all of them"
+        return cls(422, "invalid", message, ".".join(map(str, place))[:_MAX_FIELD] or None)
 
     def response(self) -> Response:
         """Return the response with this error."""
@@ -53,6 +60,20 @@ class ServiceError(Exception):
             headers=headers,
             media_type="application/json",
         )
+
+
+def _fields_at(kind: type[BaseModel], place: Sequence[int | str]) -> Collection[str]:
+    """Return the names of the fields there: ``users.0`` has those of a user."""
+    for name in place:
+        if isinstance(name, str):
+            (kind,) = get_args(kind.model_fields[name].annotation)
+    return kind.model_fields
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    """Return `` did you mean users?`` if one of the known names is near, or an empty text."""
+    near = translate_name(name, known) or next(iter(similar_names(name, known)), None)
+    return f" did you mean {near}?" if near else ""
 
 
 def overloaded_error() -> ServiceError:
