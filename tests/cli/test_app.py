@@ -159,6 +159,9 @@ def test_a_default_is_shown_like_a_user_types_it() -> None:
             ("--neighbors", "few", "a whole number, all or auto"),
         ),
         ("recommend runs/vae --users 7", ("--users", "--user", "--users-file")),
+        ("recommend r --item 50", ("--item", "foretaste similar", "--history")),
+        ("similar runs/vae --user 7", ("--user", "foretaste recommend")),
+        ("similar runs/vae --ids 7", ("--ids",)),
         (
             "train slist a.csv --feature brand",
             ("--feature", "--features", "--feature-power", "--feature-weight"),

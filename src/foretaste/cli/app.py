@@ -178,7 +178,7 @@ def run_tokens(tokens: Sequence[str], size: int) -> None:
     try:
         app(tokens, console=TerminalConsole(), exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        raise SettingError(explain_error(error)) from error
+        raise SettingError(explain_error(error, app)) from error
     except Exception as error:
         if not was_refused(error):
             raise

@@ -18,6 +18,7 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
+from foretaste._util.formatting import similar_names
 from foretaste._util.other_names import translate_name
 from foretaste._util.settings import Threads, validate
 from foretaste.models.registry import MODEL_NAMES, config_class
@@ -64,6 +65,12 @@ DEFAULTS = Parameter(
 """Rules of every option of every command."""
 
 _BEHIND_EQUALS = "An id that begins with - stands behind an equals sign: --user=-x."
+
+_SIBLINGS = {
+    "recommend": ("similar", "; --history has the items of a new user"),
+    "similar": ("recommend", ""),
+}
+"""Commands on the same runs whose options are taken for each other, with a hint."""
 
 _TAKE_IDS = frozenset({"user", "history", "item", "exclude", "candidates"})
 
@@ -177,27 +184,14 @@ def types_in(hint: object) -> set[object]:
     return {hint}.union(*(types_in(inner) for inner in get_args(hint)))
 
 
-def explain_error(error: CycloptsError) -> str:
-    """Return the message for a command line that cannot be parsed, with the command for help."""
+def explain_error(error: CycloptsError, app: App) -> str:
+    """Return the message for a line of ``app`` that cannot be parsed, with the command for help."""
     words = ["foretaste", *(error.command_chain or ())]
     message = str(error)
     if isinstance(error, UnknownOptionError):
         option = (error.token.keyword or error.token.value).replace("_", "-")
-        names = {name for one in error.argument_collection for name in one.names if one.parse}
-        ours = {name.removeprefix("--").replace("-", "_"): name for name in names}
-        if there := translate_name(option.removeprefix("--").replace("-", "_"), ours):
-            message = f"Unknown option: {option}. Did you mean {ours[there]}?"
-        elif words[1:2] in (["train"], ["tune"], ["compete"]) and option in _options_of_preparing():
-            message = (
-                f"Unknown option: {option}, which belongs to foretaste prepare. Prepare the files "
-                f"first: foretaste prepare SOURCES {option} ..."
-            )
-        elif words[1:] in (["recommend"], ["similar"]) and not option.startswith("--"):
-            message = f"Unknown option: {option}. {_BEHIND_EQUALS}"
-        elif meant := _names_like(option, names):
-            message = f"Unknown option: {option}. Did you mean {_join_or(meant)}?"
-        elif words[1:2] == ["train"] and (able := _models_with(option)):
-            message = f"Unknown option: {option}, which is for {', '.join(able)}."
+        names = _names_of(error.argument_collection)
+        message = f"Unknown option: {option}{_explain_option(option, app, words[1], names)}"
     elif (
         isinstance(error, CoercionError) and error.argument is not None and error.token is not None
     ):
@@ -228,9 +222,42 @@ def explain_error(error: CycloptsError) -> str:
     return f"{message}\nSee {' '.join(words)} --help."
 
 
+def _names_of(arguments: ArgumentCollection) -> set[str]:
+    return {name for one in arguments for name in one.names if one.parse}
+
+
+def _explain_option(option: str, app: App, verb: str, names: Collection[str]) -> str:
+    """Return the end of the message about an unknown option of a command with these ``names``: the
+    option that is meant, or the command or models that have it."""
+    ours = {_setting(name): name for name in names}
+    if there := translate_name(_setting(option), ours):
+        return f". Did you mean {ours[there]}?"
+    if verb in ("train", "tune", "compete") and option in _options_of_preparing():
+        return (
+            ", which belongs to foretaste prepare. Prepare the files first: foretaste prepare "
+            f"SOURCES {option} ..."
+        )
+    if verb in _SIBLINGS:
+        if not option.startswith("--"):
+            return f". {_BEHIND_EQUALS}"
+        sibling, hint = _SIBLINGS[verb]
+        if option in _names_of(app[sibling].assemble_argument_collection()):
+            return f", which belongs to foretaste {sibling}{hint}."
+    if meant := _names_like(option, names):
+        return f". Did you mean {_join_or(meant)}?"
+    if verb == "train" and (able := _models_with(option)):
+        return f", which is for {', '.join(able)}."
+    near = similar_names(_setting(option), ours)
+    return f". Did you mean {ours[near[0]]}?" if near else "."
+
+
+def _setting(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
+
+
 def _names_like(option: str, names: Collection[str]) -> list[str]:
     """Return the option that differs by a final s, then those that begin with ``option`` and a
-    hyphen; Cyclopts would take the nearest by letters."""
+    hyphen."""
     singular = option.removesuffix("s")
     same = sorted({singular, f"{singular}s"} & set(names))
     return same + sorted(name for name in names if name.startswith(f"{option}-"))
@@ -240,7 +267,7 @@ def _models_with(option: str) -> list[str]:
     """Return the models whose training has an option."""
     from foretaste.training.config import TrainingConfig, applies
 
-    name = option.removeprefix("--").replace("-", "_")
+    name = _setting(option)
     of_training = name in {one.name for one in fields(TrainingConfig)}
     kinds = {model: config_class(model) for model in MODEL_NAMES}
     return [
