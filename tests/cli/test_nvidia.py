@@ -141,6 +141,14 @@ def test_raw_data_are_split_as_their_scripts_did(
             "train vae --data_dir runs",
             ("--data-dir runs", "prepare ml-20m --protocol held-out-users --data-dir runs"),
         ),
+        (
+            "train vae --test --top_results 5",
+            ("test", "--checkpoint_dir or --load-checkpoint-path"),
+        ),
+        (
+            "train neumf data --mode test",
+            ("test", "--checkpoint-dir or --load-checkpoint-path"),
+        ),
         ("train vae shoes --data_dir .", ("shoes", "foretaste prepare shoes --data-dir .")),
     ],
 )

@@ -43,6 +43,7 @@ _LAM = "acts here, as --l2; the script never applied it, which is the same as 0"
 
 _EVALUATION_BATCH = "--evaluation-batch {}"
 _CANDIDATES = "--candidates nvidia-{}"
+_RUN = "RUN {}"
 
 NCF = (
     Old("--data", "DATASET {}", "--dataset {}", rules.sizes),
@@ -68,8 +69,8 @@ NCF = (
     Old("--beta1"),
     Old("--beta2"),
     Old("--eps"),
-    Old("--checkpoint-dir", "--run {}", "RUN {}", convert=rules.run_of),
-    Old("--load-checkpoint-path", "--from {}", "RUN {}", convert=rules.run_of),
+    Old("--checkpoint-dir", "--run {}", _RUN, convert=rules.run_of),
+    Old("--load-checkpoint-path", "--from {}", _RUN, convert=rules.run_of),
     Old("--eval-after"),
     Old("--log-path", None, None, "--output {}"),
     Old("--verbose"),
@@ -98,7 +99,7 @@ VAE = (
     Old("--activation", benchmark=None),
     Old("--seed", benchmark=None),
     Old("--log_path", None, None, "--output {}"),
-    Old("--checkpoint_dir", "--run {}", "RUN {}", convert=rules.run_of),
+    Old("--checkpoint_dir", "--run {}", _RUN, convert=rules.run_of),
     Old("--results_dir"),
 )
 """The options of ``python main.py``."""
@@ -159,6 +160,9 @@ def translate(tokens: Sequence[str]) -> Translation:
     # The rules of other options look for these two.
     for word in sorted(given, key=lambda word: word.name not in ("--loss-scale", "--path")):
         _apply(*options[word.name], line, word)
+    if typed == "train" and verb == "evaluate" and line.place is None:
+        names = [old.names for old, rule in options.values() if rule == _RUN]
+        raise SettingError(f"a test needs a trained model: name its run with {' or '.join(names)}")
     if verb == "bench recommend":  # one user of ten random items at a time, as theirs
         theirs = {"batch_sizes": "1", "history_length": "10", "shape": "ml-20m"}
         line.add_missing("--inference_benchmark", **theirs)
