@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from foretaste._util.settings import Count, Range, Seed, Threads, check_settings
 from foretaste.models.config import Auto
@@ -47,7 +47,7 @@ class BenchConfig:
 class TrainBench(BenchConfig):
     """Training throughput and time per epoch."""
 
-    precision: tuple[Precision | Auto, ...] = ("auto",)
+    precision: tuple[Literal[Precision, Auto], ...] = ("auto",)
     """Precisions of training, one after the other; auto is the default of training."""
 
     batch_size: Counts = ()

@@ -32,7 +32,7 @@ class TrainingConfig:
     learning_rate: Annotated[float | Auto, Range(above=0)] = "auto"
     """Adam's step size."""
 
-    learning_rate_schedule: LearningRateSchedule | Auto = "auto"
+    learning_rate_schedule: Literal[LearningRateSchedule, Auto] = "auto"
     """constant, or cosine: falls to 0 over epochs, and patience does not end it. auto is cosine if
     the model gains by it on data of the size, unless a patience above 0 or a target is given."""
 
@@ -57,7 +57,7 @@ class TrainingConfig:
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:N."""
 
-    precision: Precision | Auto = "auto"
+    precision: Literal[Precision, Auto] = "auto"
     """What the large products are computed in; weights and ranks are always fp32. auto is tf32
     (bf16 with kernels triton) on NVIDIA GPUs that have it, from compute capability 8.0 on, else
     fp32; fp16 is for GPUs without bf16 and slow on a CPU."""
