@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from foretaste._util.signed_json import signed_text
 from foretaste.data import Dataset, prepare
-from foretaste.errors import DataWarning, InputError
+from foretaste.errors import InputError
 from foretaste.runs import Run
 from foretaste.training import Callback, train
 from tests.cli.conftest import call
@@ -100,15 +99,6 @@ def test_what_is_given_wins_and_is_printed(run: Run, source: Path, tmp_path: Pat
         f" as {run.path}; --min-rating 3.0 --events cart in place of --min-rating 2.0 --events "
         "cart=4 view"
     )
-
-
-def test_an_older_run_says_that_it_has_no_settings(run: Run, source: Path, tmp_path: Path) -> None:
-    path = run.path / "config.json"
-    document = json.loads(path.read_text())
-    del document["request"]
-    path.write_text(signed_text(document, indent=2))
-    with pytest.warns(DataWarning, match="run was made before runs kept the settings of their dat"):
-        prepare(source, tmp_path / "x", like=run.path, user_column="who", item_column="what")
 
 
 def test_a_column_that_is_missing_is_one_sentence(

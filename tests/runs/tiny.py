@@ -88,6 +88,7 @@ def run_config(dataset: Dataset, model: str, settings: dict[str, object]) -> Run
         asked={"batch": "auto", "epochs": 3, "seed": 7},
         resolved={"batch": 1024, "epochs": 3, "seed": 7},
         dataset=DatasetReference.of(dataset),
+        request={"data": {"read": [], "preparation": {}}, "beside": {}},
         hardware={"num_threads": 3},
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,24 +26,22 @@ class Like:
     """The types of both ids."""
     features: tuple[str, ...] | None
     """The columns of features; None without any."""
-    settings: Document | None
-    """The settings to repeat; None for a run older than this record."""
+    settings: Document
+    """The settings to repeat."""
 
     @classmethod
     def of(cls, directory: Path) -> Like:
         """Read the directory; SettingError if it has neither a run nor a dataset."""
         id_types = {}
-        for kind in ("user", "item"):
-            try:
+        try:
+            for kind in ("user", "item"):
                 schema = pq.read_schema(directory / f"{kind}s.parquet")
                 is_integer = pa.types.is_integer(schema.field(f"{kind}_id").type)
-            except (OSError, ValueError, KeyError, pa.ArrowException):
-                meant = did_you_mean(directory, holding="users.parquet")
-                raise SettingError(
-                    f"like is {directory}, which is no run or dataset{meant}"
-                ) from None
-            id_types[f"{kind}_id_type"] = "integer" if is_integer else "text"
-        described, settings = _read_description(directory)
+                id_types[f"{kind}_id_type"] = "integer" if is_integer else "text"
+            described, settings = _read_description(directory)
+        except (OSError, ValueError, KeyError, pa.ArrowException):
+            meant = did_you_mean(directory, holding="users.parquet")
+            raise SettingError(f"like is {directory}, which is no run or dataset{meant}") from None
         return cls(
             directory=directory,
             id_types=id_types,
@@ -56,7 +53,7 @@ class Like:
         self, given: PrepareConfig, *, has_items: bool = True, takes_features: bool = True
     ) -> PrepareConfig:
         """Return the settings ``given``, with the data's settings in place of defaults."""
-        taken: Document = {**self.id_types, **(self.settings or {})}
+        taken: Document = {**self.id_types, **self.settings}
         if not has_items:
             taken.pop("title_column", None)
         if takes_features and self.features:
@@ -72,12 +69,6 @@ class Like:
 
     def notes(self, given: PrepareConfig) -> dict[str, str]:
         """Return notes on the repeated settings, and on the given settings that replace others."""
-        if self.settings is None:
-            note = (
-                f"{self.directory} was made before runs kept the settings of their data: give "
-                "columns, filters and weights again"
-            )
-            return {"older run": note}
         others = {
             name: getattr(given, name)
             for name, setting in self.settings.items()
@@ -95,14 +86,10 @@ class Like:
         return {"like": note}
 
 
-def _read_description(directory: Path) -> tuple[Document, Document | None]:
+def _read_description(directory: Path) -> tuple[Document, Document]:
     """Return the description of a run's dataset or of a dataset, and the settings to repeat."""
-    document: Document = {}
     if (directory / FILE_NAME).is_file():
-        with suppress(OSError, ValueError):
-            document = json.loads(read_document(directory / FILE_NAME))
-            return document, settings_to_repeat(document["config"])
-    with suppress(OSError, ValueError):
-        document = json.loads(read_document(directory / "config.json"))
-    kept = document.get("request", {}).get("data", {}).get("preparation")
-    return document.get("dataset", {}), None if kept is None else settings_to_repeat(kept)
+        dataset = json.loads(read_document(directory / FILE_NAME))
+        return dataset, settings_to_repeat(dataset["config"])
+    run = json.loads(read_document(directory / "config.json"))
+    return run["dataset"], settings_to_repeat(run["request"]["data"]["preparation"])

@@ -133,10 +133,9 @@ class RunConfig:
     dataset: DatasetReference
     """The dataset of the training: name, path, digests, protocol, sizes, columns of features, and
     the seed that draws its split, sampled candidates and validation users."""
-    request: Mapping[str, Any] = field(default_factory=dict)
+    request: Mapping[str, Any]
     """The request beside the settings: ``data``, ``needs_features``, and ``beside``, which changes
-    no result. Empty, and absent from the file, of a run that was made before requests were
-    recorded."""
+    no result."""
     search: Mapping[str, Any] = field(default_factory=dict)
     """The settings that the validation part chose: ``settings``, the number of ``fits``,
     ``select_by``, its ``value`` and its ``value_by_rule``; with ``features`` their ``gain`` from
@@ -165,22 +164,19 @@ class RunConfig:
     @property
     def is_of_matrix(self) -> bool:
         """True if users and items are the rows and columns of a SciPy matrix."""
-        read = self.request.get("data", {}).get("read", ())
-        return any(entry.get("read_as") == MATRIX for entry in read)
+        return any(entry.get("read_as") == MATRIX for entry in self.request["data"]["read"])
 
     def digest(self) -> str:
         """Return the sha256 of the entries that change the result, equal for equal runs."""
         document = self._document()
         # Weights and states carry this digest, and equal runs have equal files.
         del document["created"], document["dataset"]["name"], document["dataset"]["path"]
-        if (request := document.pop("request", None)) is not None:
-            # Runs without a request were signed with these entries.
-            for name in set(request["beside"]) & set(document["asked"]):
-                del document["asked"][name]
-                document["resolved"].pop(name, None)
-            for origin in document["start"].values():
-                if isinstance(origin, dict):
-                    del origin["path"]
+        for name in document.pop("request")["beside"]:
+            document["asked"].pop(name, None)
+            document["resolved"].pop(name, None)
+        for origin in document["start"].values():
+            if isinstance(origin, dict):
+                del origin["path"]
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
     def to_json(self) -> str:
@@ -194,8 +190,6 @@ class RunConfig:
             del document["dataset"]["feature_columns"], document["dataset"]["num_listed_items"]
         if not self.dataset.seen_digest:
             del document["dataset"]["seen_digest"]
-        if not self.request:
-            del document["request"]
         return document
 
 

@@ -143,7 +143,7 @@ def place_to_train(path: Path, *, overwrite: bool) -> Path:
 def _asked_name(path: Path) -> str | None:
     """Return the name asked for the run at ``path``; None without a name or without a run."""
     with suppress(RunError):
-        asked = read_run_config(path / CONFIG).request.get("beside", {}).get("run")
+        asked = read_run_config(path / CONFIG).request["beside"].get("run")
         return asked and Path(asked).name
     return None
 

@@ -174,7 +174,7 @@ class Run:
     @property
     def place(self) -> Path:
         """The run's final directory: ``NAME`` even while it is trained in ``NAME.next``."""
-        beside, here = self.config.request.get("beside", {}), named_path(self.path)
+        beside, here = self.config.request["beside"], named_path(self.path)
         if beside.get("overwrite") and (name := Path(beside.get("run") or "").name):
             place = here.with_name(name)
             return place if next_to(place) == here else self.path
