@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,18 @@ def test_a_model_of_the_order_is_refused_without_one(plays: pa.Table) -> None:
         with pytest.raises(UnsupportedError, match=r"^slist learns .* a SciPy matrix has none; "):
             fitted("slist", matrix, **settings)
     assert fitted("ease", matrix, search=False).recommend([1])
+
+
+def test_a_matrix_is_answered_by_a_model_of_all_parts_of_a_prepared_one(
+    plays: pa.Table, tmp_path: Path
+) -> None:
+    user_id, item_id = (plays[name].to_numpy() for name in ("user_id", "item_id"))
+    matrix = sparse.csr_array((np.ones(len(plays)), (user_id, item_id)))
+    recommender = fitted("ease", prepare(matrix, tmp_path / "data", protocol="leave-one-out"))
+    saved = foretaste.load(recommender.save(tmp_path / "run"), device="cpu")
+    lists = [matrix.indices[start:end].tolist() for start, end in pairwise(matrix.indptr)]
+    for answering in (recommender, saved):
+        assert answering.recommend_for(matrix) == answering.recommend_for(lists)
 
 
 def test_settings_that_prepare_the_same_file_are_taken(tmp_path: Path) -> None:

@@ -243,6 +243,8 @@ def _prepare_all(dataset: Dataset, path: Path, **settings: Any) -> Dataset:
         warnings.simplefilter("ignore", DataWarning)
         prepared = prepare(table, path, **settings)
     prepared.name = dataset.name
+    # A model knows by the source, which this table is not, that rows of a matrix are histories.
+    prepared.manifest = replace(prepared.manifest, source=dataset.manifest.source)
     return prepared
 
 
