@@ -100,7 +100,7 @@ def test_ids_of_another_type_than_the_run_s_are_refused(
 def test_like_repeats_a_run_on_everything(foretaste: Foretaste, tmp_path: Path) -> None:
     done = foretaste(f"train --like runs/vae ratings.csv --run {tmp_path}/shop")
     assert done.status == 0, done.err
-    assert "(none)" in done.out
+    assert "(nothing is held out)\n" in done.out
     assert "  best epoch  the last: nothing is held out" in done.out
     assert "metric" not in done.out
     original, repeated = Run.open("runs/vae").config, Run.open(tmp_path / "shop").config

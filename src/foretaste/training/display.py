@@ -111,7 +111,8 @@ class TrainingDisplay(Callback):
         self.start, plan = start, start.plan
         self.num_epochs = plan.epochs if plan else 1
         verb = "Training" if start.resumed_at is None else "Resuming"
-        self.say(f"{verb} {start.model} on {start.dataset} ({start.protocol})", "bold")
+        split = "nothing is held out" if start.protocol == "none" else start.protocol
+        self.say(f"{verb} {start.model} on {start.dataset} ({split})", "bold")
         size = f"{pluralize(start.num_users, 'user')}, {pluralize(start.num_items, 'item')}"
         self._say_labelled("data", f"{size}, {pluralize(start.num_interactions, 'interaction')}")
         self._say_labelled("weights", start.weights)
