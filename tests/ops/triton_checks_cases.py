@@ -93,7 +93,7 @@ def test_a_training_by_kernels_learns_the_same(name: str) -> None:
     for form in ("chunked", "triton"):
         model = make_model(name)
         histories = random_histories(np.random.default_rng(1), NUM_USERS, NUM_ITEMS, share=0.03)
-        plan = make_plan(kernels=form, batch_size=40 if name == "neumf" else 7)
+        plan = make_plan(kernels=form, batch_size=130 if name == "neumf" else 12)
         batches, step = ALONE.batches_and_step(model, histories, plan)
         assert model.implementation == form
         found[form] = losses(step, batches, num_epochs=1)

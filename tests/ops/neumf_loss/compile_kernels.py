@@ -1,7 +1,7 @@
 """Compiles every kernel of the interaction for a GPU that may be absent; run by `test_triton`.
 
-Usage: ``compile_kernels.py 80 256-64 256-128``: the compute capability without its point, and the
-widths of each tower; what is printed of each ends in a line of dashes. The driver stands in for the
+Usage: ``compile_kernels.py 80:256-64 86:256-64``: the compute capability without its point, and the
+widths of the tower; what is printed of each ends in a line of dashes. The driver stands in for the
 GPU's up to the launch, which does nothing: so Triton itself reports kernels that do not fit.
 """
 
@@ -32,17 +32,16 @@ SHARED_LIMIT = {
 
 
 class AbsentDriver:
-    """The part of Triton's driver that compiling and launching use."""
+    """The part of Triton's driver that compiling and launching use; a device for each GPU."""
 
-    def __init__(self, capability: int) -> None:
-        self.capability = capability
-        self.utils = SimpleNamespace(
-            get_device_properties=lambda device: {"max_shared_mem": SHARED_LIMIT[capability]},
-            load_binary=lambda *given: (None, None, 0, 0, 1024),
-        )
+    capability: int
+    utils = SimpleNamespace(
+        get_device_properties=lambda device: {"max_shared_mem": SHARED_LIMIT[device]},
+        load_binary=lambda *given: (None, None, 0, 0, 1024),
+    )
 
     def get_current_device(self) -> int:
-        return 0
+        return self.capability
 
     def get_current_stream(self, device: int) -> int:
         return 0
@@ -52,7 +51,7 @@ class AbsentDriver:
 
     def launcher_cls(self, source: Any, metadata: Any) -> Any:
         def queue(*given: Any) -> None:
-            print(f"{metadata.name}: {metadata.shared} bytes of shared memory")
+            print(f"{metadata.name}: {metadata.shared:,} bytes of shared memory")
 
         return queue
 
@@ -69,7 +68,10 @@ def compile_for(widths: tuple[int, ...]) -> None:
 
 
 if __name__ == "__main__":
-    triton.runtime.driver.set_active(AbsentDriver(int(sys.argv[1])))
-    for tower in sys.argv[2:]:
+    driver = AbsentDriver()
+    triton.runtime.driver.set_active(driver)
+    for case in sys.argv[1:]:
+        capability, tower = case.split(":")
+        driver.capability = int(capability)
         compile_for(tuple(map(int, tower.split("-"))))
         print("---")
