@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,11 +19,13 @@ import foretaste
 from foretaste.data import Dataset
 from foretaste.errors import SettingError, UnsupportedError
 from foretaste.export import export_run, formats, parity
+from foretaste.export.program import ListProgram
 from foretaste.models.ials.scorer import FoldInScorer
 from foretaste.models.scorer import item_chunks
 from foretaste.ops.least_squares import FixedVectors, solve_rows
 from foretaste.recommend import load
 from foretaste.runs import Run
+from foretaste.runs.run import load_model
 from foretaste.testing import make_board
 from foretaste.training import Callback
 from tests.cli.conftest import call
@@ -49,6 +52,17 @@ def run(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return make_run(tmp_path_factory.mktemp("runs") / "vae", dataset, "vae", **VAE)
 
 
+@pytest.fixture(scope="module")
+def exported(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export_run(run, tmp_path_factory.mktemp("out") / "out", format="torch", k=2).path
+
+
+@pytest.fixture
+def output(exported: Path, tmp_path: Path) -> Path:
+    """A copy of an export of two items each."""
+    return shutil.copytree(exported, tmp_path / "out")
+
+
 def with_places(loaded: formats.Call, places: Sequence[int]) -> formats.Call:
     def swapped(inputs: formats.Inputs) -> Any:
         item_index, score = loaded(inputs)
@@ -73,9 +87,7 @@ def test_other_lists_are_refused_and_nothing_is_left(
     assert found.near_ties >= found.num_lists - 1  # no item of the catalogue is left
 
 
-def test_only_an_export_is_replaced(run: Run, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    export_run(run, output, format="torch", k=2)
+def test_only_an_export_is_replaced(run: Run, output: Path) -> None:
     with pytest.raises(SettingError, match="exists already"):
         export_run(run, output, format="torch")
     assert export_run(run, output, format="torch", k=3, overwrite=True).k == 3
@@ -94,9 +106,7 @@ def test_only_an_export_is_replaced(run: Run, tmp_path: Path) -> None:
     assert (output / "model.pt2").is_file()
 
 
-def test_an_export_of_another_format_is_not_replaced(run: Run, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    export_run(run, output, format="torch", k=2)
+def test_an_export_of_another_format_is_not_replaced(run: Run, output: Path) -> None:
     signature = output / "export.json"
     text = signature.read_text().replace('"format_version": 1', '"format_version": 2')
     signature.write_text(text)
@@ -104,11 +114,6 @@ def test_an_export_of_another_format_is_not_replaced(run: Run, tmp_path: Path) -
     with pytest.raises(SettingError, match=expected):
         export_run(run, output, format="torch", overwrite=True)
     assert signature.read_text() == text
-
-
-def test_a_list_is_no_longer_than_the_catalogue(run: Run, tmp_path: Path) -> None:
-    made = export_run(run, tmp_path / "out", format="torch", k=10_000)
-    assert made.k == run.num_items
 
 
 def test_large_weights_have_a_file_of_their_own(
@@ -132,14 +137,15 @@ def test_a_blend_with_neumf_takes_users(dataset: Dataset, tmp_path: Path) -> Non
     assert made.inputs == ("history", "history_length", "user_index")
     assert made.parity.different == 0
     alone = foretaste.blend(runs, weights=[0.0, 1.0], run=tmp_path / "alone", device="cpu")
-    assert len(export_run(alone.path, tmp_path / "alone-out", format="torch").inputs) == 2
+    assert len(ListProgram(load_model(alone, "cpu"), 10).inputs) == 2
 
 
 def test_a_quiet_command_says_where_the_program_is(run: Run, tmp_path: Path) -> None:
-    line = ["export", run.path, "--format", "torch", "-k", 3, "--output", tmp_path / "out"]
+    line = ["export", run.path, "--format", "torch", "-k", 10_000, "--output", tmp_path / "out"]
     done = call(*line, "--quiet")
     assert (done.status, done.out) == (0, f"{tmp_path}/out/model.pt2\n")
-    assert json.loads((tmp_path / "out" / "export.json").read_text())["k"] == 3
+    # A list is no longer than the catalogue.
+    assert json.loads((tmp_path / "out" / "export.json").read_text())["k"] == run.num_items
 
 
 def test_the_client_of_the_page(run: Run, tmp_path: Path) -> None:
@@ -198,21 +204,27 @@ def test_ials_takes_more_steps_the_less_is_unobserved(generator: torch.Generator
         FoldInScorer(items, 1e-6, 0.01)
 
 
-@pytest.mark.parametrize("format", ["onnx", "torch"])
-def test_a_blend_hands_sets_and_orders_to_its_models(
-    tmp_path: Path, format: formats.Format
-) -> None:
-    data = make_board(tmp_path / "board")
+@pytest.fixture(scope="module")
+def blend_of_kinds(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A blend of models that read orders and of one that reads sets."""
+    root = tmp_path_factory.mktemp("blend")
+    data = make_board(root / "board")
     members = [
-        foretaste.train(model, data, run=tmp_path / model, callback=Callback(), **settings)
+        foretaste.train(model, data, run=root / model, callback=Callback(), **settings)
         for model, settings in (
             ("slist", {"window": 3}),
-            ("sasrec", {"max_length": 5, "factors": 8, "epochs": 3}),
+            ("sasrec", {"max_length": 5, "factors": 8, "blocks": 1, "epochs": 3}),
             ("ease", {}),
         )
     ]
-    blend = foretaste.blend(members, weights=[0.4, 0.3, 0.3], run=tmp_path / "blend")
-    found = export_run(blend, tmp_path / "out", format=format, k=3).parity
+    return foretaste.blend(members, weights=[0.4, 0.3, 0.3], run=root / "blend")
+
+
+@pytest.mark.parametrize("format", ["onnx", "torch"])
+def test_a_blend_hands_sets_and_orders_to_its_models(
+    blend_of_kinds: Run, tmp_path: Path, format: formats.Format
+) -> None:
+    found = export_run(blend_of_kinds, tmp_path / "out", format=format, k=3).parity
     assert found.different == 0
     assert found.equal >= 0.9 * found.num_lists
 
