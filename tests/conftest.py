@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -27,6 +28,9 @@ settings.load_profile("foretaste")
 
 # A suite in the background of a script starts with SIGINT ignored, and so do its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The modules and tests of the suite make each collection of garbage slow.
+gc.set_threshold(20_000, 20, 100)
 
 # Test workers share the cores, and so do the processes that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
