@@ -11,6 +11,11 @@ TINY = "--shape 60x50x600 --device cpu --repeats 2"
 NEUMF = "--factors 4 --layers 8 8 4"
 
 
+def test_no_sentence_of_a_help_page_is_indented() -> None:
+    lines = call("bench", "inference", "vae", "--help").out.splitlines()
+    assert not [line for line in lines if line.startswith(" ") and line.strip()]
+
+
 def test_bench_train_prints_its_table_last(tmp_path: Path) -> None:
     line = f"bench train neumf {TINY} {NEUMF} --batch-size 100 50 --precision fp32 bf16"
     done = call(*line.split(), "--output", tmp_path / "rows.jsonl")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from importlib import import_module
+from inspect import cleandoc
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -98,6 +99,5 @@ for position, (name, text) in enumerate(_BENCHMARKS.items()):
     benchmark = App(name=name, help=text, sort_key=position)
     bench.command(benchmark)
     for order, (model, about) in enumerate(_MODELS.items()):
-        benchmark.command(
-            _command(name, model), name=model, help=f"{about}\n\n{text}", sort_key=order
-        )
+        page = f"{about}\n\n{cleandoc(text)}"
+        benchmark.command(_command(name, model), name=model, help=page, sort_key=order)
