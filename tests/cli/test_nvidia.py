@@ -138,6 +138,10 @@ def test_raw_data_are_split_as_their_scripts_did(
             ("foretaste train vae", "--train and --inference_benchmark"),
         ),
         (
+            "train dae data --inference_benchmark",
+            ("foretaste train dae", "--inference_benchmark", "train vae --inference_benchmark"),
+        ),
+        (
             "train vae --data_dir runs",
             ("--data-dir runs", "prepare ml-20m --protocol held-out-users --data-dir runs"),
         ),

@@ -194,9 +194,14 @@ def _choose_verb(typed: str, model: str, rest: list[Word]) -> tuple[str, bool]:
     # A training ends with the test part.
     if asked.keys() <= {typed} or (typed == "train" and asked.keys() == {"train", "evaluate"}):
         return typed, bool(asked)
+    command = f"foretaste {typed} {model}".strip()
+    if model == "dae" and "bench recommend" in asked:
+        raise SettingError(
+            f"{command} cannot do {asked['bench recommend']}, which measures vae: foretaste train "
+            "vae --inference_benchmark"
+        )
     if typed == "train" and len(asked) == 1:
         return next(iter(asked)), True
-    command = f"foretaste {typed} {model}".strip()
     raise SettingError(
         f"{command} cannot do {' and '.join(asked.values())}; give one command for each"
     )
