@@ -30,6 +30,7 @@ from foretaste.runs import Run, list_runs, verify
 from foretaste.training import Callback
 from foretaste.training.callbacks import EpochReport, TrainingStart
 from foretaste.training.request import rerun_request
+from tests.messages import Named, raises
 from tests.training.trainings import trained_again
 
 SHAPE = GenerateConfig(num_users=40, num_items=30, num_interactions=500, num_genres=4)
@@ -161,7 +162,7 @@ def test_a_saved_recommender_is_an_ordinary_run(plays: pa.Table, tmp_path: Path)
 def test_a_path_that_is_taken_is_refused(plays: pa.Table, tmp_path: Path) -> None:
     recommender = fitted("popularity", plays)
     run = recommender.save(tmp_path / "run")
-    with pytest.raises(RunError, match="exists already"):
+    with raises(RunError, run.path, "--overwrite"):
         recommender.save(run.path)
     before = (run.path / "best.safetensors").stat().st_ino
     assert recommender.save(run.path, overwrite=True).path == run.path
@@ -169,7 +170,7 @@ def test_a_path_that_is_taken_is_refused(plays: pa.Table, tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "temporary", "working"]
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").write_text("keep")
-    with pytest.raises(RunError, match="is no run"):
+    with raises(RunError, tmp_path / "notes"):
         recommender.save(tmp_path / "notes", overwrite=True)
 
 
@@ -211,17 +212,15 @@ def test_a_model_of_the_order_reads_it(plays: pa.Table) -> None:
 
 def test_a_model_of_the_order_is_refused_without_one(plays: pa.Table) -> None:
     pairs = plays.drop_columns("timestamp")
-    with pytest.raises(UnsupportedError, match=r"^interactions: slist learns .* have none; "):
+    with raises(UnsupportedError, "slist", "--time-column", "--layout lists", "--order rows"):
         fitted("slist", pairs)
     odd = plays.rename_columns(["user_id", "item_id", "bought_on"])
-    with pytest.raises(
-        UnsupportedError, match=r"^interactions: slist .*'bought_on' looks like times"
-    ):
+    with raises(UnsupportedError, "slist", "bought_on", "--time-column", "--time-column"):
         fitted("slist", odd)
     user_id, item_id = (plays[name].to_numpy() for name in ("user_id", "item_id"))
     matrix = sparse.coo_array((np.ones(len(plays)), (user_id, item_id)))
     for settings in ({}, {"order": "rows"}):
-        with pytest.raises(UnsupportedError, match=r"^slist learns .* a SciPy matrix has none; "):
+        with raises(UnsupportedError, "slist"):
             fitted("slist", matrix, **settings)
     assert fitted("ease", matrix, search=False).recommend([1])
 
@@ -260,43 +259,41 @@ class Interrupting(Callback):
 
 @pytest.mark.parametrize(("number", "epochs"), [(signal.SIGINT, 3), (signal.SIGTERM, "auto")])
 def test_an_interrupted_fit_leaves_nothing(number: int, epochs: Any, plays: pa.Table) -> None:
-    with pytest.raises(Interrupted, match="nothing of it is kept") as caught:
+    with raises(Interrupted) as caught:
         fitted("gmf", plays, epochs=epochs, callback=Interrupting(number))
     assert caught.value.signal_number == number
-    assert "resume" not in str(caught.value)
 
 
 def test_a_diverging_loss_is_reported_without_a_run(plays: pa.Table) -> None:
-    with pytest.raises(TrainingError, match="lower --learning-rate") as caught:
+    with raises(TrainingError, "nan", 1, 2, 42, "--learning-rate", 1e30):
         fitted("gmf", plays, loss="bce", learning_rate=1e30, epochs=20)
-    assert "kept" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("model", "settings", "message"),
+    ("model", "settings", "named"),
     [
-        ("knn", {}, "model is 'knn'; it must be one of neumf, gmf"),
-        ("ease", {"epochs": 3}, "epochs does nothing for ease"),
-        ("ease", {"candidates": "sampled-9"}, "candidates does nothing here: ease has no epochs"),
-        ("gmf", {"epochs": 3, "patience": 2}, "patience does nothing here: epochs is given"),
-        ("ease", {"protocol": "temporal"}, "protocol is temporal, but fit learns from all"),
+        ("knn", {}, ("model", "knn", *MODEL_NAMES, "itemknn")),
+        ("ease", {"epochs": 3}, ("epochs", "ease", "device", "select_by", "search", "candidates")),
+        ("ease", {"candidates": "sampled-9"}, ("candidates", "ease")),
+        ("gmf", {"epochs": 3, "patience": 2}, ("patience", "epochs")),
+        ("ease", {"protocol": "temporal"}, ("protocol", "temporal")),
     ],
 )
 def test_wrong_settings_are_one_error(
-    model: str, settings: dict[str, Any], message: str, plays: pa.Table
+    model: str, settings: dict[str, Any], named: Named, plays: pa.Table
 ) -> None:
-    with pytest.raises(SettingError, match=message):
+    with raises(SettingError, *named):
         foretaste.fit(model, plays, callback=QUIET, **settings)
 
 
 def test_data_in_place_of_the_model_are_not_printed(plays: pa.Table) -> None:
     swapped: Any = (plays, "ease")
-    with pytest.raises(SettingError, match=r"^model is a Table; .* first: fit\(model, data\)$"):
+    with raises(SettingError, "model", "Table", "fit(model, data)"):
         foretaste.fit(*swapped)
 
 
 def test_one_item_each_leaves_no_epochs_to_find() -> None:
     plays = pa.table({"user_id": [1, 2, 3], "item_id": [1, 2, 1]})
-    with pytest.raises(SettingError, match=r"every user has one item only.*give epochs"):
+    with raises(SettingError, "epochs", "auto", "epochs"):
         fitted("gmf", plays, epochs="auto")
     assert len(fitted("gmf", plays).recommend(1, k=1)[0].items) == 1

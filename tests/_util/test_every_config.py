@@ -19,6 +19,7 @@ import pytest
 import foretaste
 from foretaste._util.settings import from_document
 from foretaste.errors import SettingError
+from tests.messages import raises
 
 VALUES: list[Any] = [
     *(None, True, 0, 1, -1, 2**31, 0.0, 0.5, 1.5, math.nan, math.inf, np.int64(3), np.float32(0.1)),
@@ -101,5 +102,5 @@ def test_no_flag_is_the_opposite_of_what_was_said() -> None:
     for kind in CONFIGS:
         for item in fields(kind):
             if isinstance(item.default, bool):
-                with pytest.raises(SettingError, match=f"{item.name} is 'no'; it must be True or"):
+                with raises(SettingError, item.name, "no"):
                     kind(**{item.name: "no"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from foretaste._util.files import file_sha256, open_own, read_document
+from tests.messages import raises
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
@@ -19,7 +21,7 @@ def test_readers_refuse_other_kinds_of_files_at_once(
     path = tmp_path / "odd"
     make(path)
     for reader in (read_document, file_sha256, lambda path: open_own(path, "a+b")):
-        with pytest.raises(OSError, match="it is not a regular file"):
+        with raises(OSError, errno.EINVAL, path):
             reader(path)
 
 
@@ -29,7 +31,7 @@ def test_a_link_to_a_file_is_read_and_not_written(tmp_path: Path) -> None:
     link.symlink_to("file")
     assert read_document(link) == "Amélie\r\n"
     assert file_sha256(link) == hashlib.sha256(file.read_bytes()).hexdigest()
-    with pytest.raises(OSError, match="it is a link, not a regular file"):
+    with raises(OSError, errno.EINVAL, f"'{link}'"):
         open_own(link, "a+b")
     with open_own(file, "a+b") as opened:
         opened.write(b"more")

@@ -8,6 +8,7 @@ import pytest
 from foretaste._util.system import Launch, launch
 from foretaste.cli.app import main
 from foretaste.errors import RankError
+from tests.messages import Named, raises, says
 
 TORCHRUN = {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
 OTHERS = {
@@ -32,25 +33,25 @@ def test_torchrun_gives_the_rank_and_the_number_of_ranks(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("variables", "message"),
+    ("variables", "named"),
     [
-        ({"RANK": "0"}, "RANK is set to 0 in the environment and WORLD_SIZE is not"),
-        ({"WORLD_SIZE": "2"}, "WORLD_SIZE is set to 2 in the environment and RANK is not"),
-        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK is 2 and WORLD_SIZE 2"),
-        ({"RANK": "one", "WORLD_SIZE": "2"}, "RANK is 'one'"),
+        ({"RANK": "0"}, ("RANK", 0, "WORLD_SIZE", "torchrun", "RANK")),
+        ({"WORLD_SIZE": "2"}, ("WORLD_SIZE", 2, "RANK", "torchrun", "WORLD_SIZE")),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, ("RANK", 2, "WORLD_SIZE", 2)),
+        ({"RANK": "one", "WORLD_SIZE": "2"}, ("RANK", "one")),
     ],
 )
 def test_an_environment_that_is_not_whole_is_refused(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], message: str
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], named: Named
 ) -> None:
     set_variables(monkeypatch, variables)
-    with pytest.raises(RankError, match=message):
+    with raises(RankError, *named):
         launch()
 
 
 def test_ranks_without_an_address_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     set_variables(monkeypatch, TORCHRUN)
-    with pytest.raises(RankError, match="MASTER_ADDR or MASTER_PORT is not set"):
+    with raises(RankError, "WORLD_SIZE", 4, "MASTER_ADDR", "MASTER_PORT", "torchrun"):
         _ = launch().address
 
 
@@ -95,6 +96,4 @@ def test_a_verb_of_one_process_is_refused_among_ranks(
     with pytest.raises(SystemExit) as ended:
         main([*verb.split(), "neumf"])
     assert ended.value.code == 2
-    assert f"error: foretaste {verb} works in one process, and torchrun started 4" in (
-        capfd.readouterr().err
-    )
+    says(capfd.readouterr().err, f"foretaste {verb}", "torchrun", 4)

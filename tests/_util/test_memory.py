@@ -14,6 +14,7 @@ from foretaste._util import system
 from foretaste._util.memory import require_memory, was_refused
 from foretaste._util.system import free_bytes, peak_of_process, reset_peak_of_process
 from foretaste.errors import SettingError, UnsupportedError
+from tests.messages import raises
 
 FAR_TOO_MUCH = 1 << 60
 
@@ -24,8 +25,7 @@ def test_some_memory_is_free() -> None:
 
 def test_the_error_of_too_little_memory_has_both_numbers() -> None:
     require_memory(5, 5, "this", "lower that")
-    said = "this takes about 3.0 GiB of memory, and 310 MiB are free; lower that"
-    with pytest.raises(UnsupportedError, match=said):
+    with raises(UnsupportedError, "this", "3.0 GiB", "310 MiB", "lower that"):
         require_memory(3 << 30, 310 << 20, "this", "lower that")
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from foretaste._util.settings import Count, Range, Seed, check_settings, from_document
 from foretaste.errors import SettingError
+from tests.messages import Named, raises
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,26 +63,24 @@ def test_values_with_a_clear_meaning_are_converted(name: str, given: Any, kept: 
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "said"),
+    ("name", "given", "named"),
     [
-        ("epochs", 1.0, "epochs is 1.0; it must be a whole number of at least 1 or auto"),
-        ("rate", float("nan"), "rate is nan; it must be a number above 0 and below 1"),
-        ("seed", 2**63, "seed is .*; it must be .* below 2.63"),
-        ("fast", "no", "fast is 'no'; it must be True or False"),
-        ("name", 5, "name is 5; it must be text"),
-        ("place", 5, "place is 5; it must be a path"),
-        ("place", "", "place is ''; it must be a path"),
-        ("betas", (1, 2, 3), r"betas is \(1, 2, 3\); it must be a list of 2 numbers"),
-        ("widths", 0, "widths is 0; it must be a list of whole numbers of at least 1"),
-        ("widths", "12", "widths is '12'; it must be a list of whole numbers of at least 1"),
-        ("kind", "up", "kind is 'up'; it must be left or right"),
-        ("parts", {"a": {"rows": 1}}, r"it must be an object of Inner\(...\), with settings by"),
+        ("epochs", 1.0, (1,)),
+        ("rate", float("nan"), (0, 1)),
+        ("seed", 2**63, (0, "2^63")),
+        ("fast", "no", ()),
+        ("name", 5, ()),
+        ("place", 5, ()),
+        ("place", "", ()),
+        ("betas", (1, 2, 3), (2,)),
+        ("widths", 0, (1,)),
+        ("widths", "12", (1,)),
+        ("kind", "up", ("left", "right")),
+        ("parts", {"a": {"rows": 1}}, ("Inner",)),
     ],
 )
-def test_anything_else_is_refused_in_one_wording(name: str, given: Any, said: str) -> None:
-    with pytest.raises(SettingError, match=f"^{name} is .*; it must be "):
-        Example(**{name: given})
-    with pytest.raises(SettingError, match=said):
+def test_anything_else_is_refused_in_one_wording(name: str, given: Any, named: Named) -> None:
+    with raises(SettingError, name, repr(given), *named):
         Example(**{name: given})
 
 
@@ -95,12 +94,13 @@ def test_a_long_value_is_shown_short_and_on_one_line() -> None:
 def test_documents_are_read_by_the_same_rules() -> None:
     read = from_document(Example, {"widths": [3, 2], "parts": {"a": {"rows": 1}}, "place": "x"})
     assert read == Example(widths=(3, 2), parts={"a": Inner(rows=1)}, place=Path("x"))
-    for document, said in (
-        ({"wide": 1}, "'wide' is unknown"),
-        ({"parts": {"a": {}}}, "rows is missing"),
-        ({"parts": {"a": {"rows": True}}}, "rows is True; it must be a whole number"),
-        ({"parts": {"a": 1}}, "parts is {'a': 1}; it must be an object of Inner"),
-        ({"parts": [1]}, "parts is .*; it must be an object"),
-    ):
-        with pytest.raises(SettingError, match=said):
+    cases: list[tuple[dict[str, object], Named]] = [
+        ({"wide": 1}, ("wide",)),
+        ({"parts": {"a": {}}}, ("rows",)),
+        ({"parts": {"a": {"rows": True}}}, ("rows", True)),
+        ({"parts": {"a": 1}}, ("parts", {"a": 1}, "Inner")),
+        ({"parts": [1]}, ("parts", [1], "Inner")),
+    ]
+    for document, named in cases:
+        with raises(SettingError, *named):
             from_document(Example, document)

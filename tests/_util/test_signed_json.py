@@ -35,12 +35,12 @@ def test_every_bit_that_was_flipped_is_noticed() -> None:
         changed[bit // 8] ^= 1 << bit % 8
         with suppress(UnicodeDecodeError):
             text = changed.decode()
-            with pytest.raises(ValueError, match="does not match"):
+            with pytest.raises(ValueError, match="sha256"):
                 check_signed(text)
 
 
 def test_text_that_was_cut_short_or_added_to_is_noticed() -> None:
     sound = signed_text(DOCUMENT, indent=2)
     for wrong in (*(sound[:end] for end in range(len(sound))), sound + " ", sound * 2):
-        with pytest.raises(ValueError, match="does not match"):
+        with pytest.raises(ValueError, match="sha256"):
             check_signed(wrong)

@@ -22,6 +22,7 @@ from foretaste.bench.train import bench_train
 from foretaste.errors import SettingError
 from foretaste.evaluation.ranking import to_device
 from tests.bench.rows import COMMON, FAST, MODELS, check_rows
+from tests.messages import raises
 
 BENCHMARKS: dict[str, Any] = {
     "train": bench_train,
@@ -103,5 +104,5 @@ def test_recommendation_from_random_histories(tmp_path: Path) -> None:
     for row in documents:
         assert row["case"]["history_length"] == 7
         assert row["shape"]["num_interactions"] == 7 * row["shape"]["num_users"]
-    with pytest.raises(SettingError, match="history_length is 5000, but there are "):
+    with raises(SettingError, "history_length", 5000, 50):
         run("recommend", model, RecommendBench(**FAST, history_length=5000))

@@ -8,6 +8,7 @@ import pytest
 from foretaste.bench.recommend import random_histories
 from foretaste.bench.session import parse_shape, shape_of
 from foretaste.errors import SettingError
+from tests.messages import raises
 
 
 def test_random_histories_are_distinct_items_of_the_whole_catalogue() -> None:
@@ -29,5 +30,5 @@ def test_counts_are_spelled_out(text: str) -> None:
 @pytest.mark.parametrize("text", ["ml-2m", "60x40"])
 def test_unknown_shapes_are_refused(text: str) -> None:
     assert parse_shape("ml-20m", "vae").num_items == 20_108
-    with pytest.raises(SettingError, match="use ml-100k, ml-1m, ml-20m or users"):
+    with raises(SettingError, "shape", text, "6040x3706x1000209"):
         parse_shape(text, "vae")

@@ -17,6 +17,7 @@ from foretaste.distributed.interruption import SharedInterruption
 from foretaste.errors import Interrupted
 from foretaste.training.interruption import Interruption
 from foretaste.training.state import TrainingState
+from tests.messages import raises
 from tests.ranks import run_ranks
 from tests.training.plans import make_plan
 
@@ -130,7 +131,7 @@ def test_a_signal_that_a_scheduler_sends_twice_is_one(
                 signal.raise_signal(signal.SIGTERM)
             assert killed == []
             interruption.check("after epoch 1")  # a decision without agreement ends nothing
-            with pytest.raises(Interrupted, match="resume with: torchrun"):
+            with raises(Interrupted, "after epoch 1", "torchrun", f"--resume {tmp_path}"):
                 interruption.end("after epoch 1", interruption.last)
             clock[0] = 110.0
             signal.raise_signal(signal.SIGTERM)

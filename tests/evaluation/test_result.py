@@ -25,7 +25,7 @@ from foretaste.evaluation.result import (
     wilson_interval,
 )
 from tests.evaluation.worlds import TableModel, held_out
-from tests.messages import raises
+from tests.messages import raises, says
 
 OF_HELD_OUT = [kind for kind in METRICS if kind not in ("new_items", *LIST_METRICS)]
 
@@ -66,9 +66,7 @@ def test_unknown_users_are_counted_and_left_out_of_a_second_result(
     assert (found.num_users_unknown, found.share_unknown) == (num_unknown, num_unknown / num_users)
     line = found.conditions("a")[-1]
     assert line == found.definitions(label="a")[-1]
-    users = f"{num_unknown} of 10 users ({num_unknown}0%)"
-    assert line.startswith(f"a: {start} knows nothing of {users}, who are answered in popularity")
-    assert "; without them hr@1 1.0000 (" in line
+    says(line, "a", start, num_unknown, 10, f"{num_unknown}0%", "hr@1", "1.0000")
     assert Evaluation.from_dict(json.loads(json.dumps(found.as_dict()))) == found
 
 

@@ -10,6 +10,7 @@ import torch
 from foretaste.errors import UnsupportedError
 from foretaste.ops.triton import support
 from foretaste.ops.triton.checks import verify_kernels
+from tests.messages import raises
 
 
 @pytest.mark.parametrize(("capability", "is_installed"), [((7, 5), True), ((9, 0), False)])
@@ -19,5 +20,5 @@ def test_kernels_without_triton_or_on_an_old_gpu_are_refused(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(support, "is_installed", lambda: is_installed)
     gpu = SimpleNamespace(type="cuda")
-    with pytest.raises(UnsupportedError, match=r"needs Triton and an NVIDIA GPU of .* 8\.0"):
+    with raises(UnsupportedError, "triton", 8.0):
         verify_kernels({}, gpu)  # type: ignore[arg-type]

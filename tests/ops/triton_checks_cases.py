@@ -57,7 +57,7 @@ def test_a_wrong_value_or_gradient_is_seen(which: int, monkeypatch: pytest.Monke
         return found
 
     spoil(monkeypatch, "neumf_loss", change)
-    with pytest.raises(UnsupportedError, match=r"of neumf_loss in torch.float16 .* it is off by"):
+    with pytest.raises(UnsupportedError, match=r"neumf_loss in torch\.float16"):
         verify_kernels({"neumf_loss": torch.float16}, CPU)
 
 
@@ -65,7 +65,7 @@ def test_tf32_is_allowed_its_own_rounding(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(checks, "float32_products", lambda *of: nullcontext())
     spoil(monkeypatch, "neumf_loss", lambda found: [tensor * (1 + 2.0**-11) for tensor in found])
     verify_kernels({"neumf_loss": torch.float32}, CPU, "tf32")
-    with pytest.raises(UnsupportedError, match=r"off by 4\.9e-04"):
+    with pytest.raises(UnsupportedError, match=r"4\.9e-04"):
         verify_kernels({"neumf_loss": torch.float32}, CPU)
 
 
@@ -74,7 +74,7 @@ def test_a_kernel_that_does_not_compile_is_refused(monkeypatch: pytest.MonkeyPat
         raise RuntimeError("PassManager::run failed\nand much more")
 
     monkeypatch.setattr(triton_loss, "loss", fail)
-    with pytest.raises(UnsupportedError, match=r"\(RuntimeError: PassManager::run failed\); leave"):
+    with pytest.raises(UnsupportedError, match="RuntimeError: PassManager::run failed"):
         verify_kernels({"neumf_loss": torch.float32}, CPU)
 
 
@@ -83,7 +83,7 @@ def test_nan_counts_as_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
         return [tensor * torch.nan for tensor in found]
 
     spoil(monkeypatch, "embedding_bag", change)
-    with pytest.raises(UnsupportedError, match="off by nan"):
+    with pytest.raises(UnsupportedError, match="nan"):
         verify_kernels({"embedding_bag": torch.float32}, CPU)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 
@@ -11,8 +14,9 @@ from foretaste.data import Dataset
 from foretaste.errors import RunError
 from foretaste.evaluation.result import Evaluation
 from foretaste.runs import ListedRun, Run, list_runs
+from foretaste.runs.config import FORMAT_VERSION
 from tests.measure.test_tables import evaluation
-from tests.messages import raises
+from tests.messages import raises, says
 from tests.runs.tiny import make_run
 
 
@@ -59,26 +63,24 @@ def test_unfinished_and_damaged_runs_are_marked(folder: Path) -> None:
     assert by_name(listed)["c begun"].state == "not finished"
     assert last.path.name == "d damaged"
     log = folder / "d damaged" / "metrics.jsonl"
-    assert last.state.startswith(f"cannot be read: {log}, line 1 is damaged")
+    says(last.state, log, 1, re.compile("(?<=damaged: ).*"))
     (folder / "a trained" / "config.json").write_text("{}")
     (folder / "b fitted" / "metrics.jsonl").unlink()
     damaged = {run.path.name: run.state for run in list_runs(folder) if run.is_damaged}
-    assert "is not the config of a foretaste run" in damaged["a trained"]
-    assert "metrics.jsonl is missing" in damaged["b fitted"]
+    says(damaged["a trained"], folder / "a trained" / "config.json")
+    says(damaged["b fitted"], folder / "b fitted" / "metrics.jsonl")
 
 
 def test_a_run_of_another_format_is_not_reported_as_damaged(folder: Path) -> None:
     document = {"format": "foretaste run", "format_version": 99}
     path = folder / "a trained" / "config.json"
     path.write_text(json.dumps(document))
-    state = by_name(list_runs(folder))["a trained"].state
-    assert state.startswith(f"cannot be read: {path} was written in format 99, and this foretaste")
-    assert "damaged" not in state
+    says(by_name(list_runs(folder))["a trained"].state, path, 99, FORMAT_VERSION, "update")
 
 
 def test_a_run_in_training_names_the_process(folder: Path) -> None:
     with Run.open(folder / "c begun").in_training():
-        assert by_name(list_runs(folder))["c begun"].state.startswith("in training (process ")
+        says(by_name(list_runs(folder))["c begun"].state, os.getpid(), gethostname())
 
 
 def test_a_run_with_a_link_to_it_is_listed_once(folder: Path) -> None:

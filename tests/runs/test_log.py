@@ -141,11 +141,11 @@ def test_the_log_of_another_run_is_noticed(run: Run, tmp_path: Path, dataset: Da
         _ = run.log.summary
     says(verify(run.path)[0], run.log.path, "config.json")
     (listed,) = [one for one in list_runs(run.path.parent) if one.path == run.path]
-    assert "belongs to another run" in listed.state
+    says(listed.state, run.log.path, "config.json")
 
 
 def test_a_log_that_lost_its_end_is_named(run: Run) -> None:
     run.log.finish(train_s=2.5)
     run.log.cut(run.log.lines()[:-1])
     (problem,) = verify(run.path)
-    assert "has no summary, and there are weights and no resume.safetensors" in problem
+    says(problem, run.log.path, "resume.safetensors")

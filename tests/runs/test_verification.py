@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +16,7 @@ from foretaste.data import Dataset
 from foretaste.errors import RunError
 from foretaste.runs import Run, verify
 from foretaste.runs.config import WrittenFile
-from tests.messages import raises
+from tests.messages import raises, says
 from tests.runs.tiny import FIRST_USER, edit_config, flip_byte, items_of, make_run, parameters
 
 FILES = ["config.json", "users.parquet", "items.parquet", "histories.parquet", "metrics.jsonl"]
@@ -42,12 +43,12 @@ def test_written_runs_and_datasets_pass_verification(tmp_path: Path, dataset: Da
 @pytest.mark.parametrize("name", [*FILES[1:4], "best.safetensors"])
 def test_a_changed_file_is_named(run: Run, name: str) -> None:
     flip_byte(run.path / name, (run.path / name).stat().st_size - 20)
-    assert only_problem(run).startswith(f"{run.path / name} is torn or was changed")
+    says(only_problem(run), run.path / name)
 
 
 def test_a_run_that_was_rewritten_with_its_digest_is_taken(run: Run) -> None:
     edit_config(run, created="1999-01-01T00:00:00+00:00")
-    assert "metrics.jsonl belongs to another run" in only_problem(run)
+    says(only_problem(run), run.log.path, "config.json")
     run.log.cut(run.log.lines()[:-1])
     run.log.finish()
     assert verify(run.path) == []
@@ -67,28 +68,27 @@ def test_ids_and_histories_are_there_for_whoever_reads_the_files(run: Run) -> No
 @pytest.mark.parametrize("name", FILES[1:])
 def test_a_missing_file_is_named(run: Run, name: str) -> None:
     (run.path / name).unlink()
-    assert name in only_problem(run)
+    says(only_problem(run), run.path / name)
 
 
 def test_another_config_is_refused(run: Run) -> None:
-    (run.path / "config.json").write_text("{}")
-    assert "is not the config of a foretaste run" in only_problem(run)
+    (path := run.path / "config.json").write_text("{}")
+    says(only_problem(run), path)
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "named"),
     [
-        (b"not json\n", "line 3 is damaged: Expecting value"),
-        (b'{"event": "epoch", "speed": 1}\n', "line 3 is no event of this log"),
+        (b"not json\n", [re.compile("Expecting value: .*")]),
+        (b'{"event": "epoch", "speed": 1}\n', []),
     ],
 )
-def test_a_line_that_does_not_belong_is_named(run: Run, line: bytes, said: str) -> None:
+def test_a_line_that_does_not_belong_is_named(run: Run, line: bytes, named: list[object]) -> None:
     run.log.cut(run.log.lines()[:-1])
     run.log.append("epoch", epoch=1)
     with run.log.path.open("ab") as file:
         file.write(line)
-    assert f"{run.log.path}" in only_problem(run)
-    assert said in only_problem(run)
+    says(only_problem(run), run.log.path, 3, *named)
 
 
 def test_a_torn_last_line_is_no_mistake(run: Run) -> None:
@@ -98,16 +98,16 @@ def test_a_torn_last_line_is_no_mistake(run: Run) -> None:
 
 
 def test_weights_may_be_missing_only_before_the_end(run: Run) -> None:
-    (run.path / "best.safetensors").unlink()
+    (path := run.path / "best.safetensors").unlink()
     run.log.cut(run.log.lines()[:-1])
     assert verify(run.path) == []
     run.log.finish(stopped_because="all epochs done")
-    assert "best.safetensors is missing: the run is not whole" in only_problem(run)
+    says(only_problem(run), path)
 
 
 def test_weights_must_fit_the_model(run: Run) -> None:
     run.save_weights(parameters(run) | {"extra": torch.zeros(1)})
-    assert "'extra' has shape [1]" in only_problem(run)
+    says(only_problem(run), run.path / "best.safetensors", "extra", 1, run.config.model, "none")
 
 
 def test_a_saved_state_is_checked_and_the_log_left_alone(run: Run) -> None:
@@ -119,10 +119,10 @@ def test_a_saved_state_is_checked_and_the_log_left_alone(run: Run) -> None:
     assert run.log.path.read_bytes() == before
 
     run.log.path.write_bytes(before.splitlines(keepends=True)[0][:-9])
-    assert any("line 1 is damaged" in problem for problem in verify(run.path))
+    says(verify(run.path)[0], run.log.path, 1)
     run.log.path.write_bytes(before)
-    save_file({"weight": torch.ones(3)}, run.path / "resume.safetensors")
-    assert "resume.safetensors was not written by foretaste" in only_problem(run)
+    save_file({"weight": torch.ones(3)}, path := run.path / "resume.safetensors")
+    says(only_problem(run), path)
 
 
 def test_ids_that_come_twice(run: Run) -> None:
@@ -136,7 +136,7 @@ def test_ids_that_come_twice(run: Run) -> None:
     Run.open(run.path).save_weights(weights)
     run.log.cut(run.log.lines()[:-1])
     run.log.finish()
-    assert only_problem(run) == f"{path}: an id is there more than once"
+    says(only_problem(run), path)
 
 
 def test_every_changed_file_of_a_dataset_is_named(dataset: Dataset, tmp_path: Path) -> None:

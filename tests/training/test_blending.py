@@ -21,7 +21,7 @@ from foretaste.ops.histories import HistoryTensors
 from foretaste.runs import Run, load_model
 from foretaste.training import Callback, blend_weights, train
 from foretaste.training.blending import chosen_weights
-from tests.messages import raises
+from tests.messages import Named, raises
 from tests.training.trainings import run_of, weights_of
 
 MEMBERS = ("ease", "gmf", "recvae", "popularity")
@@ -267,31 +267,25 @@ def test_weightings_are_few() -> None:
     assert len(tried) == len(set(tried))
 
 
-def refusal(runs: list[Any], **settings: Any) -> str:
-    with pytest.raises(SettingError) as caught:
-        foretaste.blend(runs, callback=Callback(), **settings)
-    return str(caught.value)
-
-
 def test_runs_that_cannot_be_blended_are_refused(
     members: list[Run], blended: Run, everything: Dataset, tmp_path: Path
 ) -> None:
     other = train("ease", everything, run=tmp_path / "other", callback=Callback())
     more = train("popularity", everything, run=tmp_path / "more", callback=Callback())
     path = tmp_path / "run"
-    assert "blend needs two runs or more, got 1" in refusal(members[:1], run=path)
-    assert "is named twice" in refusal([members[0], members[0].path], run=path)
-    assert "is a blend itself" in refusal([members[0], blended], run=path)
-    assert "was trained on another dataset than" in refusal([members[0], other], run=path)
-    assert "has no validation part to find weights on" in refusal([other, more], run=path)
-    assert "candidates is fixed, and none came with" in refusal(
-        members[:2], candidates="fixed", run=path
-    )
-    assert "select_by is hr@5, by which weights are found, and weights are given" in refusal(
-        members[:2], weights=[1, 1], select_by="hr@5", run=path
-    )
-    assert "weights are 1, and the runs 2" in refusal(members[:2], weights=[1.0], run=path)
-    assert "a blend needs a run with a positive weight" in refusal(
-        members[:2], weights=[0, 0], run=path
-    )
+    first = members[0]
+    cases: list[tuple[list[Any], dict[str, Any], Named]] = [
+        ([first], {}, (1,)),
+        ([first, first.path], {}, (first.path,)),
+        ([first, blended], {}, (blended.path,)),
+        ([first, other], {}, (other.path, first.path)),
+        ([other, more], {}, (everything.path,)),
+        (members[:2], {"candidates": "fixed"}, ("candidates", "fixed", "validation")),
+        (members[:2], {"weights": [1, 1], "select_by": "hr@5"}, ("select_by", "hr@5")),
+        (members[:2], {"weights": [1.0]}, (1, 2)),
+        (members[:2], {"weights": [0, 0]}, ()),
+    ]
+    for runs, settings, named in cases:
+        with raises(SettingError, *named):
+            foretaste.blend(runs, run=path, callback=Callback(), **settings)
     assert not path.exists()

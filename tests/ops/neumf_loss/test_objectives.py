@@ -13,6 +13,7 @@ from foretaste.errors import UnsupportedError
 from foretaste.ops import neumf_loss
 from foretaste.ops.neumf_loss import reference
 from foretaste.ops.neumf_loss.inputs import BCE, Objective, Samples
+from tests.messages import raises
 from tests.ops.neumf_loss.test_chunked import Shape, gradients, make_inputs, make_samples
 
 SOFTMAX = Objective("softmax")
@@ -84,5 +85,5 @@ def test_the_triton_kernels_refuse_other_losses(generator: torch.Generator) -> N
     inputs = make_inputs(Shape(), generator, dtype=torch.float32)
     made = make_samples(Shape(), generator)
     samples = Samples(made.item_index_BK, made.label_BK, made.weight_BK, SOFTMAX)
-    with pytest.raises(UnsupportedError, match="no kernel has the loss softmax"):
+    with raises(UnsupportedError, "triton", "softmax", "--kernels chunked"):
         neumf_loss.loss(inputs, samples, implementation="triton")
