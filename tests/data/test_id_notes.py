@@ -14,7 +14,7 @@ from foretaste.data.preparation import notes as id_notes
 from foretaste.errors import InputError, SettingError
 from foretaste.models.linear.weights import MOST_COUNTED
 from tests.data.conftest import PrepareText, WriteFile
-from tests.messages import raises
+from tests.messages import raises, says
 
 ALL = PrepareConfig(protocol="none")
 LINES = "".join(f"{n % 160},{n % 37}\n" for n in range(800))
@@ -27,8 +27,7 @@ def header_again(odd: str = "user_id,item_id\n") -> str:
 @pytest.mark.parametrize("odd", ["item_id", "Total", "---", r"\N", "#REF!", "#N/A", "####", "NA"])
 def test_few_ids_that_make_all_text_are_named(prepared: PrepareText, odd: str) -> None:
     notes = prepared(header_again(f"7,{odd}\n"), protocol="none").manifest.notes
-    message = f"are text, because 1 of 1,601 values is not an integer: {odd!r} (out.csv, line 802)"
-    assert notes["item ids"].startswith(message)
+    says(notes["item ids"], 1, "1,601", repr(odd), "out.csv", 802)
     assert "user ids" not in notes
 
 
@@ -36,8 +35,7 @@ def test_a_header_in_the_middle_is_named_for_both(write: WriteFile, tmp_path: Pa
     source = write(header_again(), "both.csv")
     notes = prepare(source, tmp_path / "out", ALL, min_item_users=2).manifest.notes
     for label, name in (("user ids", "user_id"), ("item ids", "item_id")):
-        expected = f"1 of 1,601 values is not an integer: {name!r} (both.csv, line 802)"
-        assert notes[label] == f"are text, because {expected}"
+        says(notes[label], 1, "1,601", name, "both.csv", 802)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +52,7 @@ def test_many_ids_that_are_no_integers_are_not_odd(
     notes = prepared(header_again(odd), protocol="none").manifest.notes
     assert ("item ids" in notes) is is_noted
     if is_noted:
-        message = "are text, because 16 of 1,616 values are not integers: 'x0' (out.csv, line 802)"
-        assert notes["item ids"] == message
+        says(notes["item ids"], 16, "1,616", "x0", "out.csv", 802)
 
 
 def test_ids_that_are_to_be_text_are_not_odd(prepared: PrepareText) -> None:

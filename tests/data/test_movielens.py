@@ -219,11 +219,8 @@ def test_a_damaged_download_keeps_nothing_and_says_what_else_can_be_done(
     mirror: FileServer, tmp_path: Path
 ) -> None:
     mirror.files["/sets/ml-1m.zip"] = b"something else"
-    with pytest.raises(InputError) as caught:
+    with raises(InputError, "ml-1m.zip", "ml-1m.zip", "--source-dir", "FORETASTE_MOVIELENS_URL"):
         prepare("ml-1m")
-    assert "nothing of it was kept. Try again, or get ml-1m.zip by other means" in str(caught.value)
-    assert "--source-dir (source_dir=... in Python)" in str(caught.value)
-    assert "FORETASTE_MOVIELENS_URL" in str(caught.value)
     assert cached(tmp_path) == []
 
 
@@ -242,9 +239,8 @@ def test_a_full_disk_while_unpacking_leaves_the_archive(
 
     with monkeypatch.context() as full:
         full.setattr("shutil.copyfileobj", fail)
-        with raises(InputError) as caught:
+        with raises(InputError, "XDG_CACHE_HOME"):
             prepare("ml-1m")
-    assert "XDG_CACHE_HOME" in str(caught.value)
     assert cached(tmp_path) == ["ml-1m.zip"]
     assert prepare("ml-1m").manifest.num_users == movielens.NUM_USERS
     assert len(mirror.requests) == 1

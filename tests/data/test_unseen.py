@@ -12,7 +12,7 @@ from foretaste.errors import DatasetError, NothingLeftError, SettingError
 from foretaste.runs import Run
 from tests.data.conftest import PrepareText, WriteFile
 from tests.data.test_protocols import hashed, pairs_of
-from tests.messages import raises
+from tests.messages import raises, says
 from tests.runs.tiny import make_run
 
 HEADINGS = "user_id,item_id,timestamp\n"
@@ -52,10 +52,7 @@ def test_half_of_those_who_come_back_are_held_out(tonight: Dataset, run: Run) ->
     assert pairs_of(tonight, "train") == {row[:2] for row in TODAY} - held
     assert not tonight.has_split("validation")
     assert manifest.protocol == "unseen"
-    assert (
-        manifest.notes["unseen"]
-        == f"5 users of {run.path} did something new; the new items of 3 users are held out"
-    )
+    says(manifest.notes["unseen"], 5, run.path, 3)
 
 
 def test_everybody_is_compared_some_night(run: Run, write: WriteFile, tmp_path: Path) -> None:
@@ -102,8 +99,7 @@ def test_one_user_who_comes_back_is_held_out(run: Run, write: WriteFile, tmp_pat
     source = write(text([*BEFORE, (4, 1, 500)]), "one.csv")
     dataset = prepare(source, tmp_path / "one", protocol="unseen", like=run.path)
     assert pairs_of(dataset, "test") == {(4, 1)}
-    note = dataset.manifest.notes["unseen"]
-    assert note == f"1 user of {run.path} did something new; the new items of 1 user are held out"
+    says(dataset.manifest.notes["unseen"], 1, run.path, 1)
 
 
 def test_pairs_that_a_run_held_out_are_unseen(
