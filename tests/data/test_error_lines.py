@@ -102,8 +102,9 @@ def test_the_second_of_two_files(write: WriteFile, kind: str) -> None:
 @pytest.mark.parametrize("kind", COUNTED)
 def test_far_into_a_file(write: WriteFile, kind: str) -> None:
     row, *problem = KINDS[kind]
-    text = HEADER + GOOD * 50_000 + row + GOOD
-    refuse(write(text), "raw.csv", 2000002, *problem, weight_column="plays")
+    long = "".join(f"{user},{user % 7},{2:.90f},{1_000_000_000 + user}\n" for user in range(40))
+    text = HEADER + long * 10_000 + row + GOOD
+    refuse(write(text), "raw.csv", 400002, *problem, weight_column="plays")
 
 
 def test_a_file_of_bad_rows_is_refused_at_its_first(write: WriteFile) -> None:

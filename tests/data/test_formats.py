@@ -249,16 +249,15 @@ def test_quotes_escaped_by_a_backslash(write: WriteFile) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mark", "line"),
+    ("mark", "line", "delimiter"),
     [
-        ("", "sep={}\n"),
-        ("", "SEP={}\r\n"),
-        ("", '"sep={}"\n'),
-        ("\ufeff", "sep={}\n"),
-        ("\ufeff", '"sep={}"\n'),
+        *(("", "sep={}\n", delimiter) for delimiter in [";", ",", "\t", "|", "^"]),
+        ("", "SEP={}\r\n", ";"),
+        ("", '"sep={}"\n', ","),
+        ("\ufeff", "sep={}\n", ";"),
+        ("\ufeff", '"sep={}"\n', "\t"),
     ],
 )
-@pytest.mark.parametrize("delimiter", [";", ",", "\t", "|", "^"])
 def test_a_line_that_names_the_delimiter(
     write: WriteFile, mark: str, line: str, delimiter: str
 ) -> None:

@@ -144,9 +144,9 @@ def test_a_line_that_fills_a_buffer(write: WriteFile, end: str) -> None:
 def test_a_last_line_of_which_a_buffer_holds_the_end_alone(
     write: WriteFile, name: str, ends: str, encoding: str
 ) -> None:
-    row = "1,1,1,1" + ends
+    row = f"1,1,{'x' * 994}{ends}"
     num_rows = 31_999_900 // len(row)
-    text = HEADER.replace("\n", ends) + row * num_rows + "\0" * 4_200_000
+    text = f"user_id,item_id,review{ends}" + row * num_rows + "\0" * 4_200_000
     content = text.encode(encoding)
     packed = gzip.compress(content, 1) if name.endswith(".gz") else content
     refuse(write(packed, name), num_rows + 2, 2, encoding=encoding)

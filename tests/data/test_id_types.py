@@ -68,12 +68,13 @@ def test_exact_ids_are_read(column: Any, ids: list[int | str], tmp_path: Path) -
         dataset = prepare(source, tmp_path / str(number), ALL, items=items)
         assert dataset.items.ids() == ids
         assert set(dataset.items.titles() or []) == {"a", "b"}
-        assert foretaste.fit("popularity", source).items.ids() == ids
+    assert foretaste.fit("popularity", source).items.ids() == ids
 
 
 @pytest.mark.parametrize("column", REFUSED.values(), ids=REFUSED)
-@pytest.mark.parametrize("role", ["user_id", "item_id", "event"])
-@pytest.mark.parametrize("empty_ids", ["refuse", "drop"])
+@pytest.mark.parametrize(
+    ("role", "empty_ids"), [("user_id", "refuse"), ("item_id", "drop"), ("event", "refuse")]
+)
 def test_other_types_are_refused_with_advice_for_making_text(
     column: Any, role: str, empty_ids: str, tmp_path: Path
 ) -> None:

@@ -61,7 +61,10 @@ def test_a_frame_is_read_whatever_its_other_columns_hold(column: Any, tmp_path: 
     assert (dataset.manifest.num_interactions, dataset.items.ids()) == (3, [7, 8])
     assert dataset.manifest.notes["not used"] == "'note'"
     assert read_histories(frame) == {1: [7, 8], 2: [7]}
-    assert foretaste.fit("popularity", frame).run is None
+
+
+def test_a_model_is_fitted_to_a_frame_whatever_its_other_columns_hold() -> None:
+    assert foretaste.fit("popularity", pd.DataFrame(PAIRS | COLUMNS)).items.ids() == [7, 8]
 
 
 @pytest.mark.parametrize(

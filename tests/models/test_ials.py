@@ -98,6 +98,7 @@ def test_new_users_are_a_minimum_too(histories: HistoryTensors) -> None:
     assert float(model.user_factors.grad.abs().max()) < 1e-5
 
 
+@pytest.mark.slow
 def test_feature_values_are_users_whom_nothing_counts(histories: HistoryTensors) -> None:
     """After many sweeps each item solves the docstring's equations, computed in NumPy."""
     values = [set(range(0, NUM_ITEMS, 2)), {1, 3, 5, 7, NUM_ITEMS}, {4, 9, NUM_ITEMS + 1}]

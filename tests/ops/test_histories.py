@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ def as_sets(histories: HistoryTensors) -> list[set[int]]:
     return [set(items[start:stop]) for start, stop in itertools.pairwise(ends)]
 
 
+@pytest.mark.slow
 @given(item_sets())
 def test_rows_keep_their_items(case: tuple[list[set[int]], int]) -> None:
     rows, num_items = case

@@ -219,6 +219,7 @@ def test_every_kind_of_tensor_comes_back(tmp_path: Path) -> None:
         torch.testing.assert_close(saved.tensors[name], tensor, rtol=0.0, atol=0.0)
 
 
+@pytest.mark.slow
 def test_every_bit_that_was_flipped_in_a_file_of_tensors_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "file"
     save_tensors(path, {"a": torch.ones(3), "b": torch.zeros(2, 2)}, {"model": "any"}, {})
