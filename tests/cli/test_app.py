@@ -71,7 +71,7 @@ MISTYPED: dict[str, Named] = {
     "recommend runs/vae --users-file no.txt": ("no.txt",),
     "recommend runs/vae --histories-file no.csv": ("no.csv",),
     "recommend runs/vae --user 1 --candidates @no.txt": ("no.txt",),
-    "recommend runs/vae --user 1 --output no/a.csv": ("no/a.csv", "no"),
+    "recommend runs/vae --user 1 --output no/a.csv": ("no/a.csv", "directory no"),
     "evaluate runs/vae --dataset nowhere": ("nowhere", "foretaste prepare"),
     "train nuemf data": ("nuemf", "neumf", "foretaste train --help"),
     "train vae data --run runs/vae": ("runs/vae", "--overwrite"),
@@ -201,7 +201,6 @@ def test_a_default_is_shown_like_a_user_types_it() -> None:
         ("similar runs/vae", ("--item ID", "--all", "neither")),
         ("evaluate runs/vae -k 5 --metrics hr@10", ("--metrics", "--k")),
         ("evaluate runs/vae --metrics ndgc@5", ("ndgc@5", "hr, ndcg", "ndcg@5")),
-        ("similar runs/popularity --item 1", ("popularity",)),
     ],
 )
 def test_mistakes_are_named(foretaste: Foretaste, line: str, named: Named) -> None:

@@ -81,11 +81,7 @@ def test_reasons_add_up(popularity: Recommender) -> None:
     (answer,) = popularity.recommend_for(
         [[]], k=3, candidates=[*popularity_order(popularity)[:1], "new"]
     )
-    assert answer.reason == (
-        "only 1 of 3: 1 candidate in the catalogue; "
-        "popularity order: the history is empty; "
-        "1 of 2 ids in candidates ignored, never seen in training: 'new'"
-    )
+    says(answer.reason, 1, 3, 1, 1, 2, "candidates", "new")
 
 
 @pytest.mark.parametrize("container", [list, np.array, pd.Series])

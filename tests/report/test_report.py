@@ -25,6 +25,7 @@ from foretaste.report import RunsReport, plots, report_runs
 from foretaste.report.records import settings
 from foretaste.training import Callback
 from tests.browser import LIMIT_MS, SHAPES, check_fits
+from tests.messages import raises
 
 HOSTILE = '<script>alert("1")</script> | <img src=x onerror=alert(2)> & *co*'
 EASE = "<b>ease & 'co'"
@@ -292,12 +293,12 @@ def test_one_run_of_known_users(known_users: Dataset, tmp_path: Path) -> None:
 
 def test_a_place_for_a_report_is_checked(report: RunsReport, tmp_path: Path) -> None:
     (tmp_path / "there.html").touch()
-    for name, said in {
-        "report.pdf": r"must end in \.html",
-        "no/report.html": "there is no directory",
-        "there.html": "exists already; replace it with --overwrite",
-    }.items():
-        with pytest.raises(SettingError, match=said):
+    for name, next_step in (
+        ("report.pdf", ".html"),
+        ("no/report.html", "directory no"),
+        ("there.html", "--overwrite"),
+    ):
+        with raises(SettingError, name, next_step):
             report.write(tmp_path / name)
     assert report.write(tmp_path / "there.html", overwrite=True).stat().st_size > 10_000
 
@@ -312,7 +313,7 @@ def test_a_page_that_another_process_made_first_is_kept(
         return []
 
     monkeypatch.setattr("foretaste.report.sections.summary", summary)
-    with pytest.raises(SettingError, match=r"page\.html exists already"):
+    with raises(SettingError, "page.html", "--overwrite"):
         report.write(page)
     assert page.read_text() == "another"
 

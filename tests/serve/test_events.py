@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -27,6 +28,7 @@ from sqlalchemy import Connection
 
 from foretaste.serve.errors import ServiceError
 from foretaste.serve.events import Event, EventStore
+from tests.messages import raises, says
 
 WRITER = """
 import os, sys
@@ -97,7 +99,8 @@ def test_a_file_that_is_removed_or_replaced_acknowledges_nothing(
             assert (caught.value.status, caught.value.code) == (503, "events_unavailable")
         with pytest.raises(ServiceError):
             items_of(store, ["ana"])
-    assert "events.db was removed or replaced" in capfd.readouterr().err
+    line = json.loads(capfd.readouterr().err.splitlines()[-1])
+    says(line["message"], path)
     with closing(EventStore(str(path))) as again:
         again.create()
         again.start()
@@ -333,7 +336,7 @@ def test_a_database_that_has_not_every_text_is_refused(server: str) -> None:
         )
     with (
         closing(EventStore(server.replace("/postgres", "/latin"))) as store,
-        pytest.raises(SettingError, match=r"cannot be stored in .*; it needs UTF-8"),
+        raises(SettingError, "latin", "UTF-8"),
     ):
         store.create()
 
@@ -385,7 +388,7 @@ def test_the_store_does_not_wait_for_a_hanging_server(server: str) -> None:
 
 
 def test_a_url_prepares_no_statements(server: str) -> None:
-    with pytest.raises(SettingError, match="has prepare_threshold; leave it out"):
+    with raises(SettingError, "prepare_threshold"):
         EventStore(f"{server}?prepare_threshold=0")
 
 
@@ -404,41 +407,33 @@ def test_a_server_that_was_restarted_is_asked_again(server: str) -> None:
 
 
 def test_places_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    def refused(place: str, message: str) -> None:
-        with pytest.raises(SettingError, match=message), closing(EventStore(place)) as store:
-            store.create()
-
-    for place in ("mysql://host/shop", "sqlite:///:memory:"):
-        refused(place, f"events is '{place}'; it must be a file such as events.db, or the URL")
-    refused(
-        str(tmp_path / "none" / "events.db"), r"events\.db cannot be stored: there is no directory"
-    )
     (tmp_path / "text.db").write_text("no database at all, but text" * 99)
-    refused(str(tmp_path / "text.db"), r"text\.db: file is not a database$")
-    refused("host=h user=me", "events is 'host=h user=me'; it must be a file such as events.db")
+    for place, *named in (
+        ("mysql://host/shop", "events", "mysql://host/shop", "events.db"),
+        ("sqlite:///:memory:", "events", "sqlite:///:memory:", "events.db"),
+        ("host=h user=me", "events", "host=h user=me", "events.db"),
+        (tmp_path / "none" / "events.db", "none/events.db", "none"),
+        (tmp_path / "text.db", "text.db", "file is not a database"),
+    ):
+        with raises(SettingError, *named), closing(EventStore(str(place))) as store:
+            store.create()
 
 
 @pytest.mark.parametrize(
     ("place", "reason"),
     [
-        ("postgresql://shop@127.0.0.1:9/shop", "refused"),
+        (
+            "postgresql://shop:secret@127.0.0.1:9/shop",
+            "postgresql://shop@127.0.0.1:9/shop.*refused",
+        ),
         ("postgresql://shop@127.0.0.1:9/shop?sslmode=never", "sslmode"),
         ("/dev/full", "database or disk is full"),
     ],
 )
 def test_a_hint_is_given_only_if_its_cause_was_seen(place: str, reason: str) -> None:
     pytest.importorskip("psycopg", reason="psycopg is not installed")
-    with closing(EventStore(place)) as store, pytest.raises(SettingError, match=reason) as error:
+    failed = re.compile(f"(?s)(?<=stored in ).*{reason}.*")
+    with closing(EventStore(place)) as store, raises(SettingError, failed) as error:
         store.create()
-    assert "UTF-8" not in str(error.value)
-    assert "name another" not in str(error.value)
-
-
-def test_a_password_is_not_shown() -> None:
-    pytest.importorskip("psycopg", reason="psycopg is not installed")
-    with (
-        closing(EventStore("postgresql://shop:secret@127.0.0.1:9/shop")) as store,
-        pytest.raises(SettingError, match=r"postgresql://shop@127.0.0.1:9/shop") as error,
-    ):
-        store.create()
-    assert "secret" not in str(error.value)
+    for hint in ("UTF-8", "name another", "secret"):
+        assert hint not in str(error.value)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import random
-import re
 import shutil
+import socket
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from foretaste.data import Dataset
 from foretaste.runs.places import training_lock
 from foretaste.serve.app import Service
 from foretaste.serve.models import ServedModel
+from tests.messages import says
 from tests.runs.tiny import FIRST_USER, NUM_USERS, make_dataset, make_run
 from tests.serve.conftest import VAE, serving
 
@@ -233,7 +235,7 @@ def test_a_run_that_cannot_be_loaded_changes_nothing(runs: Path, tmp_path: Path)
         weights.rename(tmp_path / "away")
         failed = client.post("/v1/reload", json={})
         assert (failed.status_code, failed.json()["error"]["code"]) == (409, "reload_failed")
-        assert "has no best.safetensors" in failed.json()["error"]["message"]
+        says(failed.json()["error"]["message"], "ease", "best.safetensors", "--resume", "ease")
         assert client.post("/v1/recommend", json=body).json() == before
         (tmp_path / "away").rename(weights)
         assert client.post("/v1/reload", json={}).status_code == 200
@@ -250,7 +252,7 @@ def test_a_run_is_taken_once_its_training_ends(
         with training_lock(other.path):
             failed = client.post("/v1/reload", json={})
             assert failed.status_code == 409
-            assert "is being trained by process" in failed.json()["error"]["message"]
+            says(failed.json()["error"]["message"], "other", os.getpid(), socket.gethostname())
             assert not service.store.find_changes()
         assert service.store.find_changes()
         assert client.post("/v1/reload", json={}).status_code == 200
@@ -274,10 +276,7 @@ def test_a_run_with_ids_of_another_type_is_refused(runs: Path, tmp_path: Path) -
         lead(link, tmp_path / "text")
         failed = client.post("/v1/reload", json={})
         assert (failed.status_code, failed.json()["error"]["code"]) == (409, "reload_failed")
-        message = (
-            "ids are text such as 'i100', .* answers are integers; prepare its data with --like"
-        )
-        assert re.search(message, failed.json()["error"]["message"])
+        says(failed.json()["error"]["message"], "text", "i100", "integers", "--like")
         assert service.store.get(None) is served
 
 

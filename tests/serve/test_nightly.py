@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from tests import programs
 from tests.cli.conftest import Done, call
 from tests.databases import require_adbc
 from tests.docs.pages import page
+from tests.messages import says
 from tests.serve import processes
 
 ROWS = "".join(f"{user},{(user * 5 + step * step) % 12},{step}\n" for user in range(40)
@@ -222,6 +224,7 @@ def test_a_trial_that_is_clearly_worse_stops_the_night() -> None:
         store.create()
     done = night()
     assert done.status != 0
-    assert "-try is clearly worse than runs/current" in done.err
+    trial, scores = re.compile(r"runs/\S+-try"), re.compile(r"ndcg@100 [^)]*\)")
+    says(done.err, trial, "runs/current", scores, 30, re.compile(r"\d+%"))
     assert Path("runs/current").readlink() == Path("first")
     assert len(list(Path("runs").iterdir())) == 3, "no run but the trial is beside first, current"
