@@ -299,8 +299,10 @@ def test_checkpoints_of_tensorflow_are_refused_as_such(foretaste: Foretaste) -> 
 
 
 def test_a_dataset_of_a_test_may_stand_behind_its_options() -> None:
-    assert ours("train vae --test --quiet data") == "evaluate --quiet --dataset data"
-    _, notes = translated("train vae data --test --results_dir results")
+    run = "--checkpoint_dir runs/vae"
+    found = ours(f"train vae {run} --test --quiet data")
+    assert found == "evaluate runs/vae --quiet --dataset data"
+    _, notes = translated(f"train vae data {run} --test --results_dir results")
     says(notes[0], "--results_dir")
 
 
