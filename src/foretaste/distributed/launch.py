@@ -119,7 +119,8 @@ def agree_on_report(error: Exception, started: Launch) -> None:
     if report_of(error) is not None:
         return
     try:
-        store = _met_in or PrefixStore(started.attempt, _store(started, _REPORT_S))
+        limit_s = min(_REPORT_S, _seconds(JOIN_TIMEOUT, _JOIN_S))
+        store = _met_in or PrefixStore(started.attempt, _store(started, limit_s))
         is_printed = store.add("failed", 1) > 1
     except (RankError, RuntimeError):
         is_printed = False  # there is no store to ask
