@@ -41,7 +41,7 @@ PREPARE = (
 )
 GUIDES = (*PREPARE, *NCF, *VAE)
 
-FEW_EPOCHS = {"train neumf": " -e 1", "train vae": " --epochs 1"}
+FEW_EPOCHS = {"train neumf": " -e 1 -b 4096", "train vae": " --epochs 1"}
 FEW_CALLS = " --calls 2 --repeats 1"
 
 NUM_NEW_USERS = 40

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from tests.cli.conftest import Done, call
 from tests.docs.pages import ROOT, Block, Command, Page, commands
+from tests.launched import launched
 from tests.serve import processes
 
 TIMEOUT_S = 300.0
@@ -86,8 +87,19 @@ def matches(shown: str, printed: str) -> bool:
     )
 
 
-def launched(words: Sequence[str]) -> Done:
-    """Run a command line of torchrun, which starts processes of its own."""
+def on_ranks(words: Sequence[str], directory: Path) -> Done:
+    """Run a command line of torchrun on ranks that are forked."""
+    option, number, *rest = words[1:5]
+    assert (option, number.isdigit(), rest) == ("--nproc-per-node", True, ["-m", "--"])
+    program, *line = words[5:]
+    assert program == "foretaste"
+    env = {"CUDA_VISIBLE_DEVICES": ""}
+    with launched(int(number), shlex.join(line), directory, env=env) as ranks:
+        status = max(abs(status or 0) for status in ranks.statuses())
+    return Done(status, ranks.stdout, ranks.stderr)
+
+
+def _by_torchrun(words: Sequence[str]) -> Done:
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", *words[1:]],
         env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT / "src")},
@@ -115,8 +127,11 @@ def _run_command(
         done = _start_service(words[2:-1], services)
     elif words[0] == "curl":
         done = _curl(words[1:])
+    elif words[0] == "foretaste":
+        done = call(*words[1:])
     else:
-        done = call(*words[1:]) if words[0] == "foretaste" else launched(words)
+        # torchrun and its ranks take seconds to start, which one line of the pages is to show.
+        done = _by_torchrun(words) if "train" in words[5:7] else on_ranks(words, Path.cwd())
     # A step that takes half a minute on a busy machine prints its progress.
     printed = re.sub(r"(?m)^.+: \d+%, [-:\d]+ left *\n", "", done.out + done.err)
     assert (done.status != 0) == command.output.startswith("error: "), f"{where}\n{printed}"

@@ -22,6 +22,7 @@ SMALL = {
     "dae": {"hidden": (4,), "latent": 2},
     "recvae": {"width": 4, "latent": 2},
     "ials": {"factors": 2},
+    "sasrec": {"factors": 2},
 }
 
 
