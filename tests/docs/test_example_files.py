@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from itertools import pairwise
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forks
 from tests.docs.execution import TIMEOUT_S, matches
 from tests.docs.pages import ROOT, page
 
@@ -30,13 +32,24 @@ def test_every_file_is_shown_and_short() -> None:
     assert max(lines.values()) < 60, lines
 
 
+def run_python(path: Path) -> None:
+    runpy.run_path(str(path), run_name="__main__")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SHOWN)
-def test_a_file_prints_what_the_page_shows(name: str, tmp_path: Path) -> None:
-    program = "sh" if name.endswith(".sh") else sys.executable
+@pytest.mark.parametrize("name", [name for name in SHOWN if name.endswith(".py")])
+def test_a_program_prints_what_the_page_shows(name: str, tmp_path: Path) -> None:
+    status, out, err = forks.run(tmp_path, run_python, EXAMPLES / name, timeout_s=TIMEOUT_S)
+    assert status == 0, err
+    assert matches(SHOWN[name], out), out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in SHOWN if name.endswith(".sh")])
+def test_a_script_prints_what_the_page_shows(name: str, tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        [program, EXAMPLES / name],
+        ["sh", EXAMPLES / name],
         cwd=tmp_path,
         env=os.environ
         | {"PATH": path, "PYTHONPATH": str(ROOT / "src"), "CUDA_VISIBLE_DEVICES": ""},

@@ -4,6 +4,7 @@ contract."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forks
 from tests.docs.execution import TIMEOUT_S
 from tests.docs.pages import ROOT, page
 
@@ -32,20 +34,6 @@ def installed(tmp_path: Path) -> Path:
     return metadata.parent
 
 
-def run(packages: Path, folder: Path, *arguments: str) -> None:
-    path = os.pathsep.join(map(str, [packages, ROOT / "src", ROOT]))
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_the_model_of_the_page_is_short() -> None:
     code = FILES["foretaste_cooccurrence.py"].partition("if __name__")[0].splitlines()
     assert len([line for line in code if line.strip()]) <= 41
@@ -58,9 +46,29 @@ def test_the_commands_of_the_page_take_the_model(installed: Path, directory: Pat
         "from tests.docs.pages import page\n"
         "assert run_page(page('own-model.md'), Path()) == 8"
     )
-    run(installed, directory, "-c", code)
+    path = os.pathsep.join(map(str, [installed, ROOT / "src", ROOT]))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_model_passes_the_contract(installed: Path, tmp_path: Path) -> None:
+def test_the_model_passes_the_contract(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "test_cooccurrence.py").write_text(FILES["test_cooccurrence.py"])
-    run(installed, tmp_path, "-m", "pytest", "-q", "-W", "error", "test_cooccurrence.py")
+    monkeypatch.syspath_prepend(installed)  # the other process has the same path
+    status, out, err = forks.run(tmp_path, run_contract, timeout_s=TIMEOUT_S)
+    assert status == 0, out + err
+    assert re.search(r"[1-9]\d passed", out)
+
+
+def run_contract() -> None:
+    forked = "ignore::pytest.PytestAssertRewriteWarning"  # about modules that are imported already
+    sys.exit(pytest.main(["-q", "-W", "error", "-W", forked, "test_cooccurrence.py"]))

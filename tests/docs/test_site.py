@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from tests import forks
+from tests.docs.execution import TIMEOUT_S
 from tests.docs.pages import ROOT, pages
 
 pytestmark = pytest.mark.skipif(
@@ -21,15 +21,15 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", directory],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    status, out, err = forks.run(ROOT, build, directory, timeout_s=TIMEOUT_S)
+    assert status == 0, out + err
     return directory
+
+
+def build(directory: Path) -> None:
+    from mkdocs.__main__ import cli
+
+    cli(["build", "--strict", "--quiet", "--site-dir", str(directory)])
 
 
 def test_every_page_is_on_it(site: Path) -> None:
