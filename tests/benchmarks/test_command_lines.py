@@ -22,6 +22,7 @@ from foretaste.data.config import PrepareConfig
 from foretaste.evaluation.config import EvaluationConfig, canonical_metrics
 from foretaste.runs import Run
 from tests.cli.conftest import call
+from tests.scripts import run_script
 
 ROOT = Path(__file__).parents[2]
 TINY = "--shape 60x50x600 --device cpu --repeats 2"
@@ -132,6 +133,11 @@ NOTE = r"""printf '%s\t' "$@"; echo"""
 """A program that only prints how it was called."""
 
 
+def papers_line(tmp_path: Path, *names: str) -> list[str]:
+    words = [ROOT / "benchmarks" / "papers.sh", tmp_path / "the data", tmp_path / "the runs"]
+    return ["bash", *map(str, words), *names]
+
+
 def papers(tmp_path: Path, command: str, *names: str) -> subprocess.CompletedProcess[str]:
     """The script of publications, with a line of shell in place of the command."""
     program = tmp_path / "bin" / "foretaste"
@@ -139,8 +145,7 @@ def papers(tmp_path: Path, command: str, *names: str) -> subprocess.CompletedPro
     program.write_text(f"#!/bin/sh\n{command}\n")
     program.chmod(0o755)
     environment = os.environ | {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
-    words = [ROOT / "benchmarks" / "papers.sh", tmp_path / "the data", tmp_path / "the runs"]
-    line = ["bash", *map(str, words), *names]
+    line = papers_line(tmp_path, *names)
     return subprocess.run(line, env=environment, capture_output=True, text=True)
 
 
@@ -184,22 +189,20 @@ def test_the_commands_of_the_publications_fit_together(
     assert len(trained) == 10
 
 
-def test_a_publication_is_trained_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_publication_is_trained_and_kept(tmp_path: Path) -> None:
     folder = tmp_path / "the data" / "ml-1m"
     folder.mkdir(parents=True)
     pairs = [(user, (7 * user + step) % 150, step) for user in range(30) for step in range(25)]
     text = "".join(f"{user}::{item}::4::{time}\n" for user, item, time in pairs)
     (folder / "ratings.dat").write_text(text)
-    source = Path(foretaste.__file__).parents[1]
-    real = f'PYTHONPATH={shlex.quote(str(source))} exec {sys.executable} -m foretaste "$@"'
-    done = papers(tmp_path, real, "ials-revisited")
-    assert done.returncode == 0, done.stderr
-    result = done.stdout.partition("published: hr@10 0.731, ndcg@10 0.452")[2]
+    line, commands = papers_line(tmp_path, "ials-revisited"), tmp_path / "commands"
+    done = run_script(line, commands, {})
+    assert done.status == 0, done.err
+    result = done.out.partition("published: hr@10 0.731, ndcg@10 0.452")[2]
     assert re.search(r"\n ials-1 +\d\.\d{4} +\d\.\d{4}", result)
     again = noted(papers(tmp_path, NOTE, "ials-revisited"))
     assert [line[0] for line in again] == ["evaluate"]
-    monkeypatch.setenv("SEEDS", "3")
-    more = papers(tmp_path, real, "ials-revisited")
+    more = run_script(line, commands, {"SEEDS": "3"})
     values = []
     for seed in (1, 2, 3):
         run = Run.open(tmp_path / "the runs" / "ials-revisited" / f"ials-{seed}")
@@ -207,7 +210,7 @@ def test_a_publication_is_trained_and_kept(tmp_path: Path, monkeypatch: pytest.M
         values.append(run.metrics["hr@10"])
     mean, least, most = (f"{found:.4f}" for found in (fmean(values), min(values), max(values)))
     expected = f"ials hr@10: mean {mean}, minimum {least}, maximum {most} of 3 seeds"
-    assert expected in more.stdout.splitlines()
+    assert expected in more.out.splitlines()
 
 
 def test_the_script_of_publications_ends_at_the_first_error(tmp_path: Path) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
-import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -21,6 +18,7 @@ from tests.cli.conftest import Done, call
 from tests.databases import require_adbc
 from tests.docs.pages import page
 from tests.messages import says
+from tests.scripts import run_script
 from tests.serve import processes
 
 ROWS = "".join(f"{user},{(user * 5 + step * step) % 12},{step}\n" for user in range(40)
@@ -36,14 +34,6 @@ pytestmark = [
 ]
 
 
-COMMAND = """#!/bin/sh
-printf '%s\\n' "$@" "" > words
-read -r status < status
-cat out
-cat err >&2
-exit "$status"
-"""
-"""A `foretaste` whose commands the process of the test runs."""
 NIGHTS = itertools.count()
 """Days from today on which the script runs; the script names datasets by the second."""
 
@@ -56,48 +46,15 @@ def _script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (script,) = (block for block in page("serving.md").blocks if block.title == "nightly.sh")
     Path("nightly.sh").write_text(script.text)
-    Path("bin").mkdir()
-    date = f'#!/bin/sh\nexec {programs.find("date")} -d "$NIGHT days" "$@"\n'
-    for name, text in (("foretaste", COMMAND), ("date", date)):
-        Path("bin", name).write_text(text)
-        Path("bin", name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    for pipe in ("words", "status"):
-        os.mkfifo(pipe)
+    date = Path("bin/date")
+    date.parent.mkdir()
+    date.write_text(f'#!/bin/sh\nexec {programs.find("date")} -d "$NIGHT days" "$@"\n')
+    date.chmod(0o755)
 
 
 def night(url: str = "http://127.0.0.1:9") -> Done:
-    """Run the script; this process runs its foretaste commands, so that none imports torch."""
-
-    def run() -> Done:
-        try:
-            done = subprocess.run(
-                ["sh", "nightly.sh", url],
-                env=os.environ | {"NIGHT": str(next(NIGHTS))},
-                capture_output=True,
-                text=True,
-                timeout=600,
-            )
-            return Done(done.returncode, done.stdout, done.stderr)
-        finally:
-            asked.write(b"\n")
-
-    with (
-        Path("words").open("r+b", buffering=0) as asked,
-        Path("status").open("r+b", buffering=0) as answered,
-        ThreadPoolExecutor(1) as thread,
-    ):
-        running = thread.submit(run)
-        while words := [*iter(asked.readline, b"\n")]:
-            status = 1
-            try:
-                done = call(*(word.decode().removesuffix("\n") for word in words))
-                Path("out").write_text(done.out)
-                Path("err").write_text(done.err)
-                status = done.status
-            finally:
-                answered.write(b"%d\n" % status)
-        return running.result()
+    """Run the script."""
+    return run_script(["sh", "nightly.sh", url], Path.cwd(), {"NIGHT": str(next(NIGHTS))})
 
 
 def train_first(rows: str) -> None:

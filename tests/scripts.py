@@ -1,0 +1,62 @@
+"""Shell scripts whose ``foretaste`` commands this process runs, so that none imports torch."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.cli.conftest import Done, call
+
+_COMMAND = """#!/bin/sh
+cd {folder}
+printf '%s\\n' "$@" "" > words
+read -r status < status
+cat out
+cat err >&2
+exit "$status"
+"""
+
+
+def run_script(line: Sequence[object], folder: Path, env: Mapping[str, str]) -> Done:
+    """Run a script, and its commands in the current folder; they are handed on in ``folder``."""
+    bin = folder / "bin"
+    bin.mkdir(parents=True, exist_ok=True)
+    (bin / "foretaste").write_text(_COMMAND.format(folder=shlex.quote(str(folder))))
+    (bin / "foretaste").chmod(0o755)
+    for pipe in ("words", "status"):
+        (folder / pipe).unlink(missing_ok=True)
+        os.mkfifo(folder / pipe)
+
+    def run() -> Done:
+        try:
+            done = subprocess.run(
+                [*map(str, line)],
+                env=os.environ | {"PATH": f"{bin}{os.pathsep}{os.environ['PATH']}"} | env,
+                capture_output=True,
+                text=True,
+                timeout=600,
+            )
+            return Done(done.returncode, done.stdout, done.stderr)
+        finally:
+            asked.write(b"\n")
+
+    with (
+        (folder / "words").open("r+b", buffering=0) as asked,
+        (folder / "status").open("r+b", buffering=0) as answered,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        running = thread.submit(run)
+        while words := [*iter(asked.readline, b"\n")]:
+            status = 1
+            try:
+                done = call(*(word.decode().removesuffix("\n") for word in words))
+                (folder / "out").write_text(done.out)
+                (folder / "err").write_text(done.err)
+                status = done.status
+            finally:
+                answered.write(b"%d\n" % status)
+        return running.result()
