@@ -1,7 +1,7 @@
 """No step has become twice as slow: ratios to plain code in the same process, in turns.
 
-A floor is six tenths of the lowest ratio that was measured, alone and beside three busy programs on
-two cores: neumf 3.4, vae 2.2, slist 1.5. So a step that takes twice the time fails. A ratio counts
+A floor is about six tenths of the lowest ratio that was measured, alone and beside busy programs on
+two cores: neumf 3.1, vae 2.2, slist 1.5. So a step that takes twice the time fails. A ratio counts
 and no time.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,13 +43,14 @@ def ratio(seconds: list[float], plain_seconds: list[float]) -> float:
 @pytest.mark.parametrize(
     ("config", "plain_training", "batch_size", "shape"),
     [
-        (NeuMFConfig(), PlainNeuMFTraining, 1 << 14, "943x1682x10000"),
+        # Left to itself the loop would try five chunks, and take this one.
+        (NeuMFConfig(), partial(PlainNeuMFTraining, chunk=1 << 13), 1 << 14, "943x1682x3200"),
         (VAEConfig(), PlainVAETraining, 200, "400x6000x50000"),
     ],
     ids=["neumf", "vae"],
 )
 def test_a_step_beside_the_plain_loop(
-    config: NeuMFConfig | VAEConfig, plain_training: type, batch_size: int, shape: str
+    config: NeuMFConfig | VAEConfig, plain_training: Callable[..., Any], batch_size: int, shape: str
 ) -> None:
     session = Session("train", config, BenchConfig(shape=shape, device="cpu"))
     histories = session.histories()
