@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,20 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "ease", folder / "other"
 
 
+@pytest.fixture(scope="module")
+def service(
+    runs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[load.Service]:
+    options = ["--queue-requests", "99"]
+    with load.Service(runs[0], options, str(tmp_path_factory.mktemp("service"))) as service:
+        yield service
+
+
+@pytest.fixture
+def _one_service(service: load.Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "Service", lambda *_: nullcontext(service))
+
+
 def rows_of(line: str, runs: tuple[Path, Path], output: Path) -> list[dict[str, Any]]:
     verb, _, options = line.partition(" ")
     load.main([verb, str(runs[0]), "--output", str(output), *options.split()])
@@ -40,6 +55,7 @@ def rows_of(line: str, runs: tuple[Path, Path], output: Path) -> list[dict[str, 
 
 
 @needs_tools
+@pytest.mark.usefixtures("_one_service")
 def test_every_request_is_counted_and_a_valid_row_is_not_measured_again(
     runs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +93,7 @@ def test_a_ramp_counts_refusals_by_step_and_repeats_a_void_row(
 
 
 @needs_tools
+@pytest.mark.usefixtures("_one_service")
 def test_answers_are_right_while_runs_are_swapped(
     runs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

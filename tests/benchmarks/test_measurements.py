@@ -25,6 +25,7 @@ def run(module: Any, model: str, options: Any, log: Any = None, **settings: Any)
     return session
 
 
+@pytest.mark.usefixtures("_forks")
 @pytest.mark.parametrize("model", MODELS)
 def test_training_is_compared_with_the_plain_loop(model: str, tmp_path: Path) -> None:
     output = tmp_path / "rows.jsonl"

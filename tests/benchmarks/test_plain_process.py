@@ -38,6 +38,7 @@ def test_epochs_are_trained_when_asked_for_until_the_process_is_killed(case: Pla
             plain.train_epoch(False)
 
 
+@pytest.mark.usefixtures("_forks")
 def test_errors_of_the_process_are_raised_here(case: PlainCase) -> None:
     plan = dataclasses.replace(case.plan, device="elsewhere")
     with pytest.raises(RuntimeError, match="elsewhere"):
