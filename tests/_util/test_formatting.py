@@ -15,6 +15,7 @@ from foretaste._util.formatting import (
     pluralize,
     without_secrets,
 )
+from tests.messages import says
 
 
 @pytest.mark.parametrize(
@@ -81,18 +82,17 @@ def test_settings_as_options() -> None:
 def test_the_nearest_name_of_the_folder(tmp_path: Path) -> None:
     for name in ("ratings.csv", "movies.csv"):
         (tmp_path / name).touch()
-    assert did_you_mean(tmp_path / "rating.csv") == f"; did you mean {tmp_path}/ratings.csv?"
+    says(did_you_mean(tmp_path / "rating.csv"), tmp_path / "ratings.csv")
     assert did_you_mean(tmp_path / "users.parquet") == ""
     assert did_you_mean(tmp_path / "*.csv") == ""
-    assert did_you_mean(tmp_path / "MOVIE.CSV") == f"; did you mean {tmp_path}/movies.csv?"
+    says(did_you_mean(tmp_path / "MOVIE.CSV"), tmp_path / "movies.csv")
 
 
 def test_the_nearest_name_in_a_folder_that_is_spelled_wrongly_too(tmp_path: Path) -> None:
     (tmp_path / "datasets" / "retail").mkdir(parents=True)
     (tmp_path / "dataset.csv").touch()
-    meant = f"; did you mean {tmp_path}/datasets/retail?"
     for name in ("dataset/retail", "Datasets/retail", "DATASET/retial"):
-        assert did_you_mean(tmp_path / name) == meant
+        says(did_you_mean(tmp_path / name), tmp_path / "datasets" / "retail")
     assert did_you_mean(Path("absent") / "absent" / "retail") == ""
 
 
@@ -100,8 +100,7 @@ def test_suggested_folders_hold_the_required_file(tmp_path: Path) -> None:
     for name in ("run-1", "run-12", "run-3"):
         (tmp_path / name).mkdir()
     (tmp_path / "run-3" / "config.json").touch()
-    meant = did_you_mean(tmp_path / "run-2", holding="config.json")
-    assert meant == f"; did you mean {tmp_path}/run-3?"
+    says(did_you_mean(tmp_path / "run-2", holding="config.json"), tmp_path / "run-3")
     assert did_you_mean(tmp_path / "run-2", holding="manifest.json") == ""
 
 

@@ -31,7 +31,7 @@ from foretaste.training.optimizer import GroupOptimizer, adam, average_of
 from foretaste.training.precision import PrecisionPolicy
 from foretaste.training.step import Step, is_recorded
 from foretaste.training.strategy import ALONE
-from tests.messages import raises
+from tests.messages import raises, says
 from tests.ops.cases import random_histories
 from tests.training.plans import make_plan
 
@@ -197,9 +197,10 @@ def test_a_part_of_a_short_batch_is_not_replayed(histories: HistoryTensors) -> N
 def test_a_step_that_cannot_be_recorded_runs_unrecorded(histories: HistoryTensors) -> None:
     batches = batches_of("gmf", histories)
     step = step_of("gmf", recorder=Rerunner(refuses=True))
-    with pytest.warns(RuntimeWarning, match=r"stream is capturing\); training continues") as warned:
+    with pytest.warns(RuntimeWarning) as warned:
         found = losses(step, batches)
-    assert len(warned) == 1
+    (warning,) = warned
+    says(warning.message, "operation not permitted when stream is capturing")
     assert found == losses(step_of("gmf"), batches)
 
 
@@ -210,9 +211,10 @@ def test_a_replay_that_computes_something_else_is_not_used(
     recorder = Rerunner()
     batches, step = batches_of("gmf", histories), step_of("gmf", precision, recorder)
     recorder.spoils = lambda: next(step.model.parameters()).data[0].add_(1e-3)
-    with pytest.warns(RuntimeWarning, match="first replay gave other numbers") as warned:
+    with pytest.warns(RuntimeWarning) as warned:
         found = losses(step, batches)
-    assert len(warned) == 1
+    (warning,) = warned
+    says(warning.message)
     assert recorder.num_replayed == 1
     straight = step_of("gmf", precision)
     assert found == losses(straight, batches)

@@ -42,7 +42,7 @@ from foretaste.tune import Search, compete, tune_model
 from foretaste.tune.directory import SETTINGS, trainings_at
 from foretaste.tune.study import Study
 from tests.cli.conftest import call
-from tests.tune.test_competition import Trained
+from tests.tune.test_competition import Trained, note_of
 
 GMF: dict[str, Any] = {
     "epochs": 3,
@@ -258,7 +258,8 @@ def test_a_trial_that_fails_is_recorded(
     search = tune_model("ease", dataset, trials=2, **arguments)
     assert [one.state for one in search.trials] == ["complete", "failed"]
     assert search.best.number == 0
-    assert "trial 1 failed: out of memory" in search.notes()
+    (note,) = (one for one in search.notes() if "out of memory" in one)
+    says(note, 1, "out of memory")
     monkeypatch.setattr(Ease, "fit", lambda *_: sys.modules["torch"].empty(1 << 60))
     with raises(TrainingError, tmp_path / "none", re.compile(r"(?<=failed: )[^\0]*")):
         tune_model("ease", dataset, trials=1, output=tmp_path / "none", callback=Callback())
@@ -356,7 +357,7 @@ def test_models_compete_with_searched_settings(dataset: Dataset, tmp_path: Path)
     (run,) = (entry.run for entry in board.entries if entry.model == "ease")
     again = tune_model("ease", dataset, trials=3, output=tmp_path / "ease", callback=Trained())
     assert run == again.best.run
-    assert "settings found by 3 trials a model, on the validation part" in board.notes()
+    says(note_of(board, "3 trials"), 3)
     assert (tmp_path / "popularity" / "config.json").exists()
 
 

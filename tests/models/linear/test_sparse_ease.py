@@ -16,7 +16,7 @@ from foretaste.models.linear.ease import Ease
 from foretaste.models.memory import check_model_fits
 from foretaste.models.registry import Definition, build_model
 from foretaste.ops.histories import HistoryTensors
-from tests.messages import raises
+from tests.messages import raises, says
 from tests.models.linear.conftest import NUM_ITEMS
 from tests.models.linear.tables import neighbor_weights
 from tests.ops.cases import of_matrix
@@ -199,10 +199,7 @@ def test_a_million_items_fit_although_all_pairs_do_not(monkeypatch: pytest.Monke
     item_N = torch.zeros(10**6, dtype=torch.int32)
     histories = HistoryTensors(torch.zeros(1, dtype=torch.int64), item_N, 41_000)
     model = build_model("ease", EaseConfig(neighbors=100), 10**6, 41_000)
-    assert model.fitting_note(histories) == (  # type: ignore[attr-defined]
-        "solving for the weights of up to 100 neighbours towards each of 41,000 items, which takes "
-        "about 494 MiB of memory"
-    )
+    says(model.fitting_note(histories), 100, "41,000", "494 MiB")  # type: ignore[attr-defined]
 
 
 def test_neighbors_must_be_at_least_one() -> None:
