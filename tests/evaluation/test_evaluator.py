@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -117,18 +118,14 @@ def test_no_list_is_made_if_no_metric_needs_it(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("candidates", RULES)
-def test_batches_of_any_size_give_the_same(
-    candidates: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_of_any_size_give_the_same(candidates: str, limit: Callable[..., None]) -> None:
     generator = np.random.default_rng(2)
     heldout = random_held_out(generator, num_users=53, num_items=25, most_targets=5)
     model = TableModel(torch.randint(6, (53, 25)).float())
     heard: list[tuple[int, int]] = []
     together = measure(model, heldout, candidates=candidates)
     for scores_at_once in (1, 300):
-        budget = {"cpu": 4 * scores_at_once}
-        monkeypatch.setattr("foretaste.evaluation.ranking.SCORE_BYTES", budget)
-        monkeypatch.setattr("foretaste.evaluation.evaluator.CANDIDATES_AT_ONCE", scores_at_once)
+        limit(score_bytes=4 * scores_at_once, candidate_scores=scores_at_once)
         heard.clear()
         apart = measure(
             model, heldout, candidates=candidates, progress=lambda *done: heard.append(done)

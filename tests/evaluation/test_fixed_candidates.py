@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,10 +59,10 @@ def as_the_paper_measures(
 def test_the_paper_would_get_the_same_numbers(
     negatives: dict[int, tuple[int, list[int]]],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    limit: Callable[..., None],
     at_once: int,
 ) -> None:
-    monkeypatch.setattr("foretaste.evaluation.evaluator.CANDIDATES_AT_ONCE", at_once)
+    limit(candidate_scores=at_once)
     dataset = prepare(tmp_path / "tiny.train.rating", tmp_path / "out")
     assert dataset.items.ids() == list(range(NUM_ITEMS))
     scores = np.random.default_rng(1).permutation(NUM_USERS * NUM_ITEMS).astype(np.float32)

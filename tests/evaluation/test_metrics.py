@@ -1,5 +1,6 @@
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -107,14 +108,14 @@ def test_closed_forms_equal_the_mean_over_all_orders(
         assert found[f"{name}@{k}"][0] == pytest.approx(value, abs=1e-12), name
 
 
-def test_many_users_at_once_equal_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_users_at_once_equal_one_by_one(limit: Callable[..., None]) -> None:
     generator = np.random.default_rng(3)
     rows = [
         [(int(above), int(tied)) for above, tied in generator.integers(1, 9, size=(size, 2))]
         for size in generator.integers(1, 5, size=50)
     ]
     together = user_metrics(ranks(rows), (2, 5))
-    monkeypatch.setattr("foretaste.evaluation.metrics.CELLS_AT_ONCE", 35)
+    limit(rank_cells=35)
     in_pieces = user_metrics(ranks(rows), (2, 5))
     for name, values in together.items():
         assert values.tolist() == in_pieces[name].tolist()

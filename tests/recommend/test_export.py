@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,8 +19,8 @@ from tests.recommend.shop import HISTORIES, popularity_order
 
 
 @pytest.fixture(autouse=True)
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretaste.evaluation.ranking.SCORE_BYTES", {"cpu": 7 * 4 * 150})
+def small_batches(limit: Callable[..., None]) -> None:
+    limit(score_bytes=7 * 4 * 150)
 
 
 def expected(recommender: Recommender, k: int) -> pa.Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -54,12 +55,10 @@ def test_ids_may_repeat_and_come_in_any_order(personal: Recommender) -> None:
     assert answers[0] == answers[3]
 
 
-def test_batches_of_any_size_agree(
-    popularity: Recommender, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_of_any_size_agree(popularity: Recommender, limit: Callable[..., None]) -> None:
     users = [*trained_users(popularity), *new_users(popularity)]
     at_once = popularity.recommend(users, k=6)
-    monkeypatch.setattr("foretaste.evaluation.ranking.SCORE_BYTES", {"cpu": 7 * 4 * 40})
+    limit(score_bytes=7 * 4 * 40)
     assert popularity.recommend(users, k=6) == at_once
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,11 +110,11 @@ def test_scores_are_the_sum_of_standardised_scores(
 
 
 def test_statistics_of_some_users_at_a_time_equal_statistics_of_all(
-    blended: Run, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+    blended: Run, dataset: Dataset, limit: Callable[..., None]
 ) -> None:
     model = load_model(blended, "cpu")
     whole, _ = states(model, dataset)[1]
-    monkeypatch.setattr("foretaste.models.blend.model.CELLS_AT_ONCE", 3 * model.num_items)
+    limit(catalogue_scores=3 * model.num_items)
     parts, _ = states(model, dataset)[1]
     for one, other in zip(whole.parts, parts.parts, strict=True):
         if isinstance(one, torch.Tensor):

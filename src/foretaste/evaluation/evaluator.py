@@ -45,16 +45,13 @@ from foretaste.evaluation.ranking import (
 )
 from foretaste.evaluation.result import Evaluation, Group, Metric, mean_metrics
 from foretaste.models.base import RecommenderModel
+from foretaste.ops.limits import LIMITS
 from foretaste.ops.precision_flags import float32_products
 from foretaste.ops.spans import span
 
 if TYPE_CHECKING:
     from foretaste.data.dataset import HeldOut
     from foretaste.ops.histories import HistoryTensors
-
-CANDIDATES_AT_ONCE = 1 << 16
-"""Candidates of one batch if they are sampled or fixed: each may cost a row of activations in a
-tower."""
 
 
 @with_keywords_of(EvaluationOptions, EvaluationConfig)
@@ -265,7 +262,7 @@ class Ranking:
                 rule.num_draws(heldout.num_items) if fixed is None else int(fixed.lengths().max())
             )
             num_candidates = most_targets + most_negatives
-            self._at_once = max(1, CANDIDATES_AT_ONCE // num_candidates)
+            self._at_once = max(1, LIMITS[model.device.type].candidate_scores // num_candidates)
         if batch is not None:
             check_ranking_fits(batch, heldout.num_users, num_candidates, model.device)
             self._at_once = batch

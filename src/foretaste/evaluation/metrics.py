@@ -21,12 +21,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from foretaste.errors import SettingError
 from foretaste.evaluation.config import metric_name, validate_lengths
+from foretaste.ops.limits import LIMITS
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# Most cells of a table of users by ranks.
-CELLS_AT_ONCE = 1 << 20
 # The number above the first target of a user none of whose targets could be ranked.
 _BELOW_EVERY_LIST = 1 << 40
 
@@ -191,7 +190,7 @@ def _first_target(ranks: TargetRanks, k: Sequence[int]) -> tuple[Floats, Floats]
     at_K = np.asarray(k) - 1
     hr_UK = np.empty((num_users, len(k)))
     mrr_UK = np.empty_like(hr_UK)
-    num_at_once = max(1, CELLS_AT_ONCE // max(k))
+    num_at_once = max(1, LIMITS["cpu"].rank_cells // max(k))
     for start in range(0, num_users, num_at_once):
         users = slice(start, start + num_at_once)
         # Ranks of the group before rank p, [U, P]: below 0 before the group begins.

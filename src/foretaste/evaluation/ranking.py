@@ -22,6 +22,7 @@ from foretaste.models.base import RecommenderModel, UserState
 from foretaste.models.memory import free_on
 from foretaste.ops.forks import refuse_gpu_after_fork
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.limits import LIMITS
 
 if TYPE_CHECKING:
     from foretaste.data.histories import Histories
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 ABSENT = float("-inf")
 """The score of columns that are no candidates: known items, repeats and padding."""
 
-SCORE_BYTES = {"cpu": 256 * 2**20, "cuda": 512 * 2**20}
-"""Memory for the scores of one batch of users. On a CPU it fits 64 users of a million items. With
-16 users at once, each user takes a third longer, because every batch reads all vectors of items."""
 _CACHE_BYTES = 8 * 2**20
 """Bytes of the scores of one batch that stay in a CPU's cache. Ranking 3,706 items by a matrix
 factorisation then takes three quarters of the time. Below 4 MiB the calls cost more than the cache
@@ -67,7 +65,7 @@ def check_ranking_fits(
 def users_at_once(num_candidates: int, device: torch.device) -> int:
     """Return the number of users whose scores fit one batch's memory, on a CPU its cache."""
     row_bytes = 4 * max(1, num_candidates)
-    at_once = min(_MAX_USERS, SCORE_BYTES.get(device.type, SCORE_BYTES["cpu"]) // row_bytes)
+    at_once = min(_MAX_USERS, LIMITS[device.type].score_bytes // row_bytes)
     if device.type == "cpu":
         at_once = min(at_once, max(_MIN_USERS, _CACHE_BYTES // row_bytes))
     return max(1, at_once)

@@ -1,7 +1,7 @@
-"""How much an operation does at a time: a matter of caches and memory, never of results.
+"""How much is computed at a time: a matter of caches and memory, never of results.
 
-`LIMITS` has one value for each kind of device, and an operation reads the value for the device of
-its tensors.
+`LIMITS` has one value for each kind of device. Operations, models and evaluation read the value for
+the device of their tensors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Limits:
     """Random words that fill a table."""
 
     positions: int = 1 << 18
-    """Positions of a permutation whose values are computed."""
+    """Positions of a permutation whose values are computed, or sorted by their batch."""
 
     sum_bytes: int = 10 << 20
     """Sums of segments, which fit a cache."""
@@ -29,7 +29,7 @@ class Limits:
     """Summands that a CPU adds up one after another; larger numbers are sorted."""
 
     inverse_rows: int = 256
-    """Rows of a block of a matrix that is inverted."""
+    """Rows of a block of a matrix that is inverted, or of weights made of the inverse."""
 
     candidate_numbers: int = 1 << 24
     """Numbers of the gathered rows of candidates, or their products if no rows are gathered."""
@@ -79,6 +79,38 @@ class Limits:
     """Logits whose exponentials are taken: on a CPU as many as fit a core's cache, for each thread;
     on a GPU enough to outlast the launch of an operation."""
 
+    drawn_samples: int = 1 << 14
+    """Samples of NeuMF that a CPU draws together if batches are smaller: drawing a few costs as
+    much as drawing thousands. A GPU draws batch by batch: pieces of one tensor begin at addresses
+    of another alignment, and Triton would compile its kernels again for them."""
+
+    sorted_entries: int = 1 << 22
+    """Interactions that are sorted for the newest of each row; sorting takes 40 bytes of each."""
+
+    places: int = 1 << 14
+    """Places of the rows that SASRec answers together."""
+
+    catalogue_scores: int = 1 << 24
+    """Scores of users for the whole catalogue, if few of them or their statistics are kept."""
+
+    neighbor_pairs: int = 1 << 20
+    """Pairs of an item of a history and a neighbour that are added up; an item may have more."""
+
+    neighbor_numbers: int = 1 << 20
+    """Numbers of the systems of neighbours that a thread solves; one system may have more."""
+
+    score_bytes: int = 1 << 28
+    """Scores of the users that are ranked together. On a CPU they fit 64 users of a million items.
+    With 16 users at once, each user takes a third longer, because every batch reads all vectors of
+    items."""
+
+    candidate_scores: int = 1 << 16
+    """Scores of sampled or fixed candidates of the users that are ranked together: each may cost a
+    row of activations in a tower."""
+
+    rank_cells: int = 1 << 20
+    """Cells of a table of users by ranks."""
+
 
 LIMITS = {
     "cpu": Limits(),
@@ -95,5 +127,7 @@ LIMITS = {
         narrow_bytes=0,
         items=1 << 18,
         exponentials=1 << 26,
+        drawn_samples=0,
+        score_bytes=1 << 29,
     ),
 }

@@ -1,9 +1,10 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 
 from foretaste.errors import SettingError, TrainingError, UnsupportedError
-from foretaste.models.linear import ridge, weights
 from foretaste.models.linear.config import EaseConfig
 from foretaste.models.linear.ease import Ease
 from foretaste.models.memory import check_model_fits
@@ -68,12 +69,11 @@ def test_dropout_minimises_the_error_over_all_ways_to_drop(dense: np.ndarray) ->
     assert np.abs(weights - fitted(dense).weight_II.numpy()).max() > 0.01
 
 
-def test_users_in_chunks_give_the_same(dense: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_in_chunks_give_the_same(dense: np.ndarray, limit: Callable[..., None]) -> None:
     together = fitted(dense)
     candidates = torch.randint(NUM_ITEMS, (NUM_USERS, 4))
     scores = together.score_candidates(together.fold_in(of_matrix(dense)), candidates)
-    monkeypatch.setattr(weights, "CELLS_AT_ONCE", 7 * NUM_ITEMS)
-    monkeypatch.setattr(ridge, "ROWS_AT_ONCE", 7)
+    limit(catalogue_scores=7 * NUM_ITEMS, inverse_rows=7)
     apart = fitted(dense)
     assert torch.equal(together.weight_II, apart.weight_II)
     again = apart.score_candidates(apart.fold_in(of_matrix(dense)), candidates)

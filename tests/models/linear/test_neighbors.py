@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from foretaste.errors import UnsupportedError
-from foretaste.models.linear import pairs, weights
+from foretaste.models.linear import pairs
 from foretaste.models.linear.neighbors import NeighborsModel
 from foretaste.models.memory import check_model_fits
 from foretaste.models.registry import Definition, build_model, config_class
@@ -110,13 +111,13 @@ def test_items_without_a_neighbour_follow_in_popularity_order(name: str) -> None
 
 
 def test_chunks_and_threads_change_nothing(
-    name: str, dense: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    name: str, dense: np.ndarray, monkeypatch: pytest.MonkeyPatch, limit: Callable[..., None]
 ) -> None:
     whole = fitted(name, dense)
     expected = whole.score_catalogue(whole.fold_in(of_matrix(dense)))
     for num_chunks, pairs_at_once, num_threads in ((1, 40, 1), (7, 1, 2)):
         monkeypatch.setattr(pairs, "NUM_CHUNKS", num_chunks)
-        monkeypatch.setattr(weights, "PAIRS_AT_ONCE", pairs_at_once)
+        limit(neighbor_pairs=pairs_at_once)
         monkeypatch.setattr("torch.get_num_threads", lambda n=num_threads: n)
         model = fitted(name, dense)
         assert torch.equal(model.target_M, whole.target_M)

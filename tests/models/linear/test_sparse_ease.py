@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from foretaste.errors import SettingError, TrainingError, UnsupportedError
-from foretaste.models.linear import pairs, ridge
+from foretaste.models.linear import pairs
 from foretaste.models.linear.config import EaseConfig
 from foretaste.models.linear.ease import Ease
 from foretaste.models.memory import check_model_fits
@@ -104,16 +105,18 @@ def test_the_first_among_equal_candidates_are_taken() -> None:
 
 @pytest.mark.parametrize("num_popular", [0, 8, NUM_ITEMS])
 def test_pairs_are_counted_alike_inside_and_outside_the_table(
-    num_popular: int, dense: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    num_popular: int, dense: np.ndarray, monkeypatch: pytest.MonkeyPatch, limit: Callable[..., None]
 ) -> None:
     monkeypatch.setattr(pairs, "MOST_POPULAR", num_popular)
-    monkeypatch.setattr(ridge, "NUMBERS_AT_ONCE", 1)
+    limit(neighbor_numbers=1)
     assert np.abs(weights_of(fitted(dense, 9)).numpy() - plain_weights(dense, 9)).max() < 1e-6
 
 
-def test_threads_change_nothing(dense: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_change_nothing(
+    dense: np.ndarray, monkeypatch: pytest.MonkeyPatch, limit: Callable[..., None]
+) -> None:
     monkeypatch.setattr(pairs, "MOST_POPULAR", 8)
-    monkeypatch.setattr(ridge, "NUMBERS_AT_ONCE", 200)
+    limit(neighbor_numbers=200)
     models = []
     for number in (1, 3):
         monkeypatch.setattr("torch.get_num_threads", lambda n=number: n)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -11,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from foretaste.models.neumf import batches as neumf_batches
 from foretaste.models.neumf.batches import InteractionBatch, InteractionBatches
 from foretaste.models.neumf.config import MLPConfig
 from foretaste.models.parts import Shards
@@ -160,11 +160,11 @@ def test_the_seed_decides_everything(histories: HistoryTensors, layout: str) -> 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("at_once", [130, 1 << 14])
 def test_small_batches_drawn_together_are_those_drawn_alone(
-    histories: HistoryTensors, layout: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+    histories: HistoryTensors, layout: str, at_once: int, limit: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(neumf_batches, "SAMPLES_AT_ONCE", at_once)
+    limit(drawn_samples=at_once)
     together = list(interaction_batches(histories, layout=layout).epoch(1, 2))
-    monkeypatch.setattr(neumf_batches, "SAMPLES_AT_ONCE", 0)
+    limit(drawn_samples=0)
     alone = list(interaction_batches(histories, layout=layout).epoch(1, 2))
     assert len(together) == len(alone) > 3
     for ours, theirs in zip(together, alone, strict=True):
@@ -227,11 +227,11 @@ def test_parts_of_the_users_have_the_slices_of_every_batch(
     layout: str,
     batch_size: int,
     bounds: list[int],
-    monkeypatch: pytest.MonkeyPatch,
+    limit: Callable[..., None],
 ) -> None:
     """Parts include one user without interactions, one user with every item, and nobody."""
     whole = list(interaction_batches(histories, batch_size, layout=layout).epoch(1))
-    monkeypatch.setattr(neumf_batches, "ROWS_AT_ONCE", 50)
+    limit(positions=50)
     parts = in_parts(histories, bounds, batch_size, layout)
     for batch, *those in zip(whole, *parts, strict=True):
         start, samples = 0, []

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 
 from foretaste.models.parts import SINGLE, Shards
-from foretaste.models.sasrec import batches as module
 from foretaste.models.sasrec.batches import StepBatch, StepBatches, newest_items
 from tests.models.sasrec.sequences import in_order, parts, random_sequences
 
@@ -113,13 +112,13 @@ def test_parts_have_consecutive_rows_of_each_batch(of: int) -> None:
 
 
 def test_newest_items_are_the_same_however_many_are_sorted_at_once(
-    monkeypatch: pytest.MonkeyPatch,
+    limit: Callable[..., None],
 ) -> None:
     sequences = [*random_sequences(50), list(range(40)), []]
     histories = in_order(sequences)
     expected = [item for row in sequences for item in row[-LENGTH:]]
     for at_once in (1, 7, 60, 1 << 22):
-        monkeypatch.setattr(module, "ENTRIES_AT_ONCE", at_once)
+        limit(sorted_entries=at_once)
         assert newest_items(histories, LENGTH).tolist() == expected
 
 

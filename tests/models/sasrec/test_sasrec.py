@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -135,12 +136,12 @@ def test_pads_change_no_loss_mask_or_gradient() -> None:
             assert (gradient - true).norm() <= 1e-5 * true.norm()
 
 
-def test_pieces_and_lengths_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_and_lengths_change_no_answer(limit: Callable[..., None]) -> None:
     model = model_of()
     expected_BD = states_of(model, SEQUENCES)
     alone_BD = torch.cat([states_of(model, [row]) for row in SEQUENCES])
     torch.testing.assert_close(alone_BD, expected_BD, rtol=1e-6, atol=1e-6)
-    monkeypatch.setattr(module, "PLACES_AT_ONCE", 20)
+    limit(places=20)
     torch.testing.assert_close(states_of(model, SEQUENCES), expected_BD, rtol=1e-6, atol=1e-6)
 
 

@@ -31,8 +31,8 @@ from foretaste.models.registry import build_model
 from foretaste.models.scorer import BaseScorer, ScorerInputs
 from foretaste.ops.forks import survive_forks
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.limits import LIMITS
 
-CELLS_AT_ONCE = 1 << 24
 _NO_VECTORS = "blend has no vectors of its own; take those of a run that it was made of"
 
 
@@ -174,7 +174,7 @@ class Blend(ComposedModel):
     def _parts(self, states: Sequence[UserState]) -> StateParts:
         """For each model its state, then mean, deviation and lowest of its scores of its items."""
         parts: list[UserState | Tensor] = []
-        users_at_once = max(1, CELLS_AT_ONCE // self.num_items)
+        users_at_once = max(1, LIMITS[self.device.type].catalogue_scores // self.num_items)
         for (model, _), state in zip(self._weighted_models(), states, strict=True):
             mean_B1 = torch.empty(len(state), 1, device=self.device)
             deviation_B1, lowest_B1 = torch.empty_like(mean_B1), torch.empty_like(mean_B1)

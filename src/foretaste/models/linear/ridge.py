@@ -33,6 +33,7 @@ from foretaste.models.linear.weights import MOST_COUNTED, LinearModel
 from foretaste.ops.histories import HistoryTensors
 from foretaste.ops.inverse import invert_
 from foretaste.ops.least_squares import solve_systems
+from foretaste.ops.limits import LIMITS
 from foretaste.ops.workers import parallel_map
 
 if TYPE_CHECKING:
@@ -41,14 +42,8 @@ if TYPE_CHECKING:
 
 _Counts = TypeVar("_Counts")
 
-NUMBERS_AT_ONCE = 1 << 20
-"""Numbers of the systems that a thread has at once; one system may have more."""
-
 _BYTES_PER_NUMBER = 24
 """A system is float64, and copied to be padded and to be factorized."""
-
-ROWS_AT_ONCE = 256
-
 
 _MOST_TO_SHARE = 2 << 30
 """Memory of fits that share counts. Larger fits count again, because counts take memory too."""
@@ -103,7 +98,7 @@ class RidgeModel(LinearModel):
             pairs = self.num_items**2 * self.bytes_per_pair
             return super().training_bytes(device) - self.weight_bytes() + pairs
         num_popular, width = min(self.num_items, MOST_POPULAR), self.num_neighbors
-        numbers = max(width**2, min(NUMBERS_AT_ONCE, self.num_items * width**2))
+        numbers = max(width**2, min(LIMITS["cpu"].neighbor_numbers, self.num_items * width**2))
         systems = _BYTES_PER_NUMBER * torch.get_num_threads() * numbers
         return super().training_bytes(device) + 4 * num_popular * (num_popular + 1) + systems
 
@@ -222,9 +217,10 @@ def solve_all_pairs(
     # In float64: beside the counts of popular items float32 would round a small penalty away.
     invert_(gram_II, lambda done: progress("inverting", done, num_items))
     diagonal_I = gram_II.diagonal()
-    for start in range(0, num_items, ROWS_AT_ONCE):
+    rows_at_once = LIMITS[gram_II.device.type].inverse_rows
+    for start in range(0, num_items, rows_at_once):
         # Rows of B': P is symmetric.
-        rows = slice(start, start + ROWS_AT_ONCE)
+        rows = slice(start, start + rows_at_once)
         if targets_II is None:
             row_cI = gram_II[rows] / -diagonal_I[rows, None]
         else:
@@ -285,6 +281,6 @@ def _chunks(size_I: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     item_I = np.argsort(-size_I, kind="stable")[: int((size_I > 0).sum())]
     start = 0
     while start < len(item_I):
-        stop = start + max(1, NUMBERS_AT_ONCE // int(size_I[item_I[start]]) ** 2)
+        stop = start + max(1, LIMITS["cpu"].neighbor_numbers // int(size_I[item_I[start]]) ** 2)
         yield item_I[start:stop]
         start = stop

@@ -21,10 +21,8 @@ from foretaste.errors import UnsupportedError
 from foretaste.models.base import ClosedFormModel, UserState
 from foretaste.models.scorer import BaseScorer, Scorer, item_chunks
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.limits import LIMITS
 from foretaste.ops.segments import sum_bags
-
-CELLS_AT_ONCE = 1 << 24
-"""Users times items whose scores are held at once."""
 
 _COMPILER_BYTES = 190 << 20
 """Memory of Numba and of what it compiles."""
@@ -34,10 +32,6 @@ _BYTES_PER_ITEM = 32
 
 _BYTES_PER_INTERACTION = 56
 """The entries that the loops over pairs read, and what is held while they are sorted."""
-
-PAIRS_AT_ONCE = 1 << 20
-"""Pairs of an entry and a target that are added up at once; one entry may have more."""
-
 
 MOST_COUNTED = 10_000
 """Items of a history whose pairs are counted; the pairs grow with the square of their number."""
@@ -198,7 +192,7 @@ class LinearModel(ClosedFormModel):
 
     def _score_candidates(self, state: UserState, item_index_BK: Tensor) -> Tensor:
         scores_BK = torch.empty(item_index_BK.shape, device=self.device)
-        users_at_once = max(1, CELLS_AT_ONCE // self.num_items)
+        users_at_once = max(1, LIMITS[self.device.type].catalogue_scores // self.num_items)
         for start in range(0, len(state), users_at_once):
             rows = slice(start, start + users_at_once)
             # Weights are stored by the item of the history, so all scores of a user come at once: a
@@ -232,7 +226,7 @@ def _blocks(length_N: Tensor) -> Iterator[slice]:
     before_N = F.pad(length_N.cumsum(0), (1, 0)).cpu()
     start = 0
     while start < len(length_N):
-        most = before_N[start] + PAIRS_AT_ONCE
+        most = before_N[start] + LIMITS[length_N.device.type].neighbor_pairs
         stop = int(torch.searchsorted(before_N, most, right=True)) - 1
         yield slice(start, stop := max(stop, start + 1))
         start = stop

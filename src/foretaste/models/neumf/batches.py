@@ -17,14 +17,10 @@ from foretaste.models.memory import free_on
 from foretaste.models.neumf.config import NegativesConfig
 from foretaste.models.parts import SINGLE, Shards
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.limits import LIMITS
 from foretaste.ops.negatives import Complement, sample_items, sample_negatives
 from foretaste.ops.random import Permutation, Purpose, stream_key, stream_keys
 
-ROWS_AT_ONCE = 1 << 18
-SAMPLES_AT_ONCE = 1 << 14
-"""Samples that a CPU draws together if batches are smaller: drawing a few costs as much as
-drawing thousands. A GPU draws batch by batch: pieces of one tensor begin at addresses of another
-alignment, and Triton would compile its kernels again for them."""
 _BYTES_PER_SAMPLE = 24
 """Memory of a batch for each sample: its item twice, int32, and its number among distinct items
 twice, int64."""
@@ -137,8 +133,8 @@ class InteractionBatches:
         """
         is_grouped = self.config.batch_layout == "grouped"
         make = self._group_samples if is_grouped else self._shuffle_samples
-        is_cpu = self.item_index_N.device.type == "cpu"
-        batches_at_once = max(1, is_cpu * SAMPLES_AT_ONCE // self.samples_per_batch)
+        limits = LIMITS[self.item_index_N.device.type]
+        batches_at_once = max(1, limits.drawn_samples // self.samples_per_batch)
         for start in range(0, len(rows), batches_at_once):
             block = rows[start : start + batches_at_once]
             user_B, item_BK, label_BK = make(torch.cat(block), key)
@@ -162,8 +158,9 @@ class InteractionBatches:
         first_row = self.first_interaction * rows_each
         num_here = self.item_index_N.numel() * rows_each
         batch_N = torch.empty(num_here, dtype=torch.int32, device=device)
-        for start in range(0, num_here, ROWS_AT_ONCE):
-            stop = min(start + ROWS_AT_ONCE, num_here)
+        at_once = LIMITS[device.type].positions
+        for start in range(0, num_here, at_once):
+            stop = min(start + at_once, num_here)
             row = torch.arange(first_row + start, first_row + stop, device=device)
             batch_N[start:stop] = position_of(row) // self.rows_per_batch
         num_rows = torch.bincount(batch_N, minlength=self.num_batches)
@@ -213,8 +210,9 @@ def _counting_sort(group_N: Tensor, num_members: Tensor) -> Tensor:
     order_N = torch.empty(len(group_N), dtype=torch.int64, device=group_N.device)
     bounds = torch.arange(len(num_members) + 1, dtype=group_N.dtype, device=group_N.device)
     place = num_members.cumsum(0) - num_members
-    for start in range(0, len(group_N), ROWS_AT_ONCE):
-        sorted_n, order_n = torch.sort(group_N[start : start + ROWS_AT_ONCE], stable=True)
+    at_once = LIMITS[group_N.device.type].positions
+    for start in range(0, len(group_N), at_once):
+        sorted_n, order_n = torch.sort(group_N[start : start + at_once], stable=True)
         offsets = torch.searchsorted(sorted_n, bounds)
         index_n = torch.arange(len(sorted_n), device=group_N.device)
         index_n += (place - offsets[:-1]).index_select(0, sorted_n)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from foretaste.models.parts import SINGLE, Shards
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.limits import LIMITS
 from foretaste.ops.random import (
     Permutation,
     Purpose,
@@ -23,9 +24,6 @@ from foretaste.ops.random import (
     stream_key,
     stream_keys,
 )
-
-ENTRIES_AT_ONCE = 1 << 22
-"""Interactions that are sorted at a time: sorting takes 40 bytes of each."""
 
 _JITTER_BITS = 32
 
@@ -180,7 +178,7 @@ def padded_entries(start_R: Tensor, num_R: Tensor, width: int) -> Tensor:
 def newest_items(histories: HistoryTensors, most: int) -> Tensor:
     """Return at most the newest ``most`` items of each row, oldest first, row by row: int32."""
     num_entries, num_rows = histories.item_index.numel(), len(histories)
-    if num_entries > ENTRIES_AT_ONCE and num_rows > 1:
+    if num_entries > LIMITS[histories.device.type].sorted_entries and num_rows > 1:
         halves = histories[: num_rows // 2], histories[num_rows // 2 :]
         return torch.cat([newest_items(half, most) for half in halves])
     # Rows lie one behind the other in this order, so the newest items end a row.

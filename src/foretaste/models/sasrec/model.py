@@ -35,6 +35,7 @@ from foretaste.ops import softmax_loss
 from foretaste.ops.dense import Activation, candidate_products, dense, linear
 from foretaste.ops.dropout import keep_mask, keep_rate
 from foretaste.ops.histories import HistoryTensors
+from foretaste.ops.limits import LIMITS
 from foretaste.ops.random import (
     Purpose,
     fill_normal_,
@@ -43,9 +44,6 @@ from foretaste.ops.random import (
     stream_key,
     stream_keys,
 )
-
-PLACES_AT_ONCE = 1 << 14
-"""Places of the rows that are answered together."""
 
 _FEW_PLACES = 1 << 10
 """Places of a piece that may be mostly pads: another piece would take as long."""
@@ -409,7 +407,7 @@ def _pieces(num_B: Tensor) -> Iterator[tuple[Tensor, int]]:
     stop, first = len(lengths), bisect_right(lengths, 0)
     while stop > first:
         width = lengths[stop - 1]
-        most, few = max(1, PLACES_AT_ONCE // width), _FEW_PLACES // width
+        most, few = max(1, LIMITS[num_B.device.type].places // width), _FEW_PLACES // width
         # Rows of half the length are a piece of their own, unless all together are few.
         start = max(first, stop - most, min(bisect_right(lengths, width // 2), stop - few))
         yield row_N[start:stop], width
