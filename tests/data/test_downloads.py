@@ -78,12 +78,8 @@ def test_a_refusal_is_told_as_the_server_words_it(
     fetch: Callable[..., Path], server: FileServer, tmp_path: Path
 ) -> None:
     server.status = 503
-    with pytest.raises(InputError) as caught:
+    with raises(InputError, f"{server.url}/set.zip", 503, "Service Unavailable", OTHERWISE):
         fetch()
-    assert str(caught.value) == (
-        f"{server.url}/set.zip: cannot be downloaded: HTTP Error 503: Service Unavailable. "
-        f"Try again, or {OTHERWISE}"
-    )
     assert not list(tmp_path.iterdir())
 
 

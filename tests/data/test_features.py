@@ -225,14 +225,8 @@ def test_rows_and_spellings_of_an_item(tmp_path: Path) -> None:
     )
     dataset = prepare(plays, tmp_path / "ids", protocol="none", items=items, features=["kind"])
     assert dataset.items.ids() == [1, 2, 3, 4, 5, 6, 7]
-    assert dataset.manifest.notes["new items"] == (
-        "1 item of items table has no interactions and joins the lists, 1 has no feature and does "
-        "not"
-    )
-    assert dataset.manifest.notes["ids of new items"] == (
-        "'07' is not an integer like the other ids, and does not join the lists (1 id like it); "
-        "--item-id-type text takes it (item_id_type='text' in Python)"
-    )
+    says(dataset.manifest.notes["new items"], 1, "items table", 1)
+    says(dataset.manifest.notes["ids of new items"], "07", 1, "--item-id-type text")
 
 
 def test_values_of_most_items_are_left_out_and_named(tmp_path: Path) -> None:
@@ -240,10 +234,7 @@ def test_values_of_most_items_are_left_out_and_named(tmp_path: Path) -> None:
     plays = pd.DataFrame({"user_id": [1, 2] * 3, "item_id": range(1, 7)})
     asked: dict[str, Any] = {"protocol": "none", "features": ["kind", "stock"]}
     dataset = prepare(plays, tmp_path / "out", items=items, **asked)
-    assert dataset.manifest.notes["feature 'stock'"] == (
-        "2 values, 2 of at least two items; 0 items without one; left out because more than half "
-        "of the items have it: 'y'"
-    )
+    says(dataset.manifest.notes["feature 'stock'"], 2, 2, 0, "y")
     assert ("stock", "n") in items_of(dataset.features, dataset)
     assert ("stock", "y") not in items_of(dataset.features, dataset)
     refuse(plays, protocol="none", items=items.assign(stock="y"), features=["stock"])  # fmt: skip

@@ -187,9 +187,7 @@ def test_a_column_of_events_is_pointed_at(prepared: PrepareText) -> None:
 def test_titles_in_the_interactions_are_pointed_at(write: WriteFile, tmp_path: Path) -> None:
     orders = write("user,item,Description\n1,10,Ten\n1,20,Twenty\n2,10,Ten\n")
     notes = prepare(orders, tmp_path / "one", ALL).manifest.notes
-    assert notes["not used"] == (
-        "'Description'; --items with this file takes titles from 'Description'"
-    )
+    says(notes["not used"], "Description", "--items", "Description")
     made = prepare(orders, tmp_path / "two", ALL, items=orders)
     assert "not used" not in made.manifest.notes
     assert made.items.titles() == ["Ten", "Twenty"]
@@ -330,11 +328,10 @@ def test_each_source_has_its_own_unit(write: WriteFile, tmp_path: Path, unit: in
     mixed = written("mixed", lambda user: unit if user < 3 else 1)
     assert mixed.manifest.digest == alike.manifest.digest
     name = {10**3: "milliseconds", 10**6: "microseconds", 10**9: "nanoseconds"}[unit]
-    assert mixed.manifest.notes["times"] == (
-        f"2020-09-13 to 2020-09-13, read as {name} in mixed-0.csv and as seconds in mixed-1.csv "
-        "and 1 more"
-    )
-    assert alike.manifest.notes["times"] == "2020-09-13 to 2020-09-13, read as seconds"
+    days = ("2020-09-13", "2020-09-13")
+    places = (name, "mixed-0.csv", "seconds", "mixed-1.csv", 1)
+    says(mixed.manifest.notes["times"], *days, *places)
+    says(alike.manifest.notes["times"], *days, "seconds")
 
 
 def test_what_is_not_read_need_not_be_text(write: WriteFile, tmp_path: Path) -> None:
