@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import foretaste
+from foretaste import errors
 
 PACKAGE = Path(foretaste.__file__).parent
 
@@ -289,18 +290,35 @@ def test_a_name_that_is_promised_exists_and_no_other_is_shown(room: str) -> None
         _ = module.predict
 
 
+@cache
+def calls_in_tests() -> list[tuple[Path, ast.Call]]:
+    return [
+        (file, node)
+        for file in Path(__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    ]
+
+
 def test_tests_replace_public_names_alone() -> None:
     """A name of ours that a test replaces belongs to the design, so it is public."""
-    for file in Path(__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            match node:
-                case ast.Call(
-                    ast.Attribute(attr="setattr" | "delattr"),
-                    [ast.Constant(str(name)), *_] | [_, ast.Constant(str(name)), *_],
-                ):
-                    is_private = re.search(r"(^|\.)_(?!_)", name)
-                    assert not is_private or "torch." in ast.unparse(node), (
-                        file,
-                        node.lineno,
-                        name,
-                    )
+    for file, call in calls_in_tests():
+        match call:
+            case ast.Call(
+                ast.Attribute(attr="setattr" | "delattr"),
+                [ast.Constant(str(name)), *_] | [_, ast.Constant(str(name)), *_],
+            ):
+                is_private = re.search(r"(^|\.)_(?!_)", name)
+                assert not is_private or "torch." in ast.unparse(call), (file, call.lineno, name)
+
+
+def test_sentences_of_our_errors_are_stored() -> None:
+    """`raises` of tests/messages.py expects an error by what it names, not by its sentence."""
+    for file, call in calls_in_tests():
+        match call:
+            case ast.Call(
+                ast.Attribute(attr="raises"), [kind, *_], [ast.keyword("match", pattern)]
+            ):
+                is_ours = vars(errors).keys() & {*re.findall(r"\w+", ast.unparse(kind))}
+                sentence = re.search(r"[A-Za-z]+( [a-z]+){2}", ast.unparse(pattern))
+                assert not (is_ours and sentence), (file, call.lineno, sentence)
