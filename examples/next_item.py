@@ -20,7 +20,7 @@ Path("walks.csv").write_text("\n".join(["user_id,item_id,timestamp", *rows, ""])
 
 # 2. With times, the last item of each person is held out: the protocol leave-one-out.
 dataset = foretaste.prepare("walks.csv", "datasets/walks")
-models = {"popularity": {}, "ease": {}, "slist": {}, "sasrec": {"epochs": 20}}
+models = {"popularity": {}, "ease": {}, "slist": {}, "sasrec": {"epochs": 10}}
 options = {"callback": Callback(), "overwrite": True}
 runs = [
     foretaste.train(model, dataset, run=f"runs/{model}", **options, **settings)
