@@ -8,11 +8,14 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import forks
+from tests.cli.conftest import Done, call
+from tests.docs import execution
 from tests.docs.execution import TIMEOUT_S
 from tests.docs.pages import ROOT, page
 
@@ -21,8 +24,9 @@ FILES = {block.title: block.text for block in PAGE.blocks if block.title}
 
 
 @pytest.fixture
-def installed(tmp_path: Path) -> Path:
-    """A folder of packages after installing the page's package."""
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of packages after installing the page's package, on the path of this process and of
+    its forks."""
     project = tomllib.loads(FILES["pyproject.toml"])["project"]
     ((group, models),) = project["entry-points"].items()
     lines = [f"[{group}]", *(f"{name} = {value}" for name, value in models.items())]
@@ -31,7 +35,9 @@ def installed(tmp_path: Path) -> Path:
     (metadata / "entry_points.txt").write_text("\n".join(lines))
     (metadata / "METADATA").write_text(f"Name: {project['name']}\nVersion: 1.0\n")
     (metadata.parent / "foretaste_cooccurrence.py").write_text(FILES["foretaste_cooccurrence.py"])
-    return metadata.parent
+    monkeypatch.syspath_prepend(metadata.parent)
+    yield metadata.parent
+    sys.modules.pop("foretaste_cooccurrence", None)
 
 
 def test_the_model_of_the_page_is_short() -> None:
@@ -39,31 +45,31 @@ def test_the_model_of_the_page_is_short() -> None:
     assert len([line for line in code if line.strip()]) <= 41
 
 
-def test_the_commands_of_the_page_take_the_model(installed: Path, directory: Path) -> None:
-    code = (
-        "from pathlib import Path\n"
-        "from tests.docs.execution import run_page\n"
-        "from tests.docs.pages import page\n"
-        "assert run_page(page('own-model.md'), Path()) == 8"
-    )
-    path = os.pathsep.join(map(str, [installed, ROOT / "src", ROOT]))
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=directory,
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_model_passes_the_contract(
-    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_commands_of_the_page_take_the_model(
+    installed: Path, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The first command has an interpreter of its own, because it finds the models as it starts."""
+    path = os.pathsep.join(map(str, [installed, ROOT / "src"]))
+
+    def run(*words: str) -> Done:
+        if words[0] != "train":
+            return call(*words)
+        done = subprocess.run(
+            [sys.executable, "-m", "foretaste", *words],
+            env=os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    monkeypatch.setattr(execution, "call", run)
+    assert execution.run_page(PAGE, directory) == 8
+
+
+def test_the_model_passes_the_contract(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "test_cooccurrence.py").write_text(FILES["test_cooccurrence.py"])
-    monkeypatch.syspath_prepend(installed)  # the other process has the same path
     status, out, err = forks.run(tmp_path, run_contract, timeout_s=TIMEOUT_S)
     assert status == 0, out + err
     assert re.search(r"[1-9]\d passed", out)
