@@ -27,6 +27,10 @@ from typing import Any
 import pyarrow.dataset
 import torch
 
+import foretaste.distributed.strategy
+import foretaste.models.neumf.fold_in
+import foretaste.models.neumf.model
+import foretaste.models.vae.recvae
 from foretaste.data import GenerateConfig, PrepareConfig, generate, open_dataset, prepare
 from foretaste.errors import RunError
 from foretaste.runs import Run
@@ -34,14 +38,14 @@ from foretaste.runs.files import WEIGHTS
 from foretaste.training import display, resume
 from tests.training.trainings import numbers_of, run_of
 
-FIRST_USE_IMPORTS = (pyarrow.dataset, display)
-"""Imports of reading Parquet and of Rich, made here so that children share them."""
+FIRST_USE_IMPORTS = (pyarrow.dataset, display, foretaste)
+"""Imports of reading Parquet, of Rich and of trainings, made here so that children share them."""
 
 SHAPE = GenerateConfig(num_users=60, num_items=40, num_interactions=900, num_genres=4)
 CASES = [("gmf", "fp32")] + [
     (name, precision)
-    for name in ("neumf", "mlp", "vae", "dae", "recvae")
-    for precision in ("fp32", "bf16")
+    for precision in ("bf16", "fp32")
+    for name in ("vae", "neumf", "recvae", "mlp", "dae")
 ]
 SETTINGS: dict[str, Any] = {"epochs": 6, "checkpoint_every_s": 0.0}
 BATCH_SIZES = {"vae": 15, "dae": 15, "recvae": 30}

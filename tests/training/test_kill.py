@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-NUM_KILLS = 20
+NUM_KILLS = 8
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_trainings_killed_at_random_moments_end_as_whole_ones(tmp_path: Path) -> None:
-    """Every neural model in fp32 and bf16, one after the other, until the kills suffice."""
+    """Neural models of both families, one after the other, until the kills suffice."""
     *lines, summary = said("kills", "--kills", str(NUM_KILLS), "--directory", str(tmp_path))
     trainings = [line["same"] for line in lines if "same" in line]
     assert summary["kills"] >= NUM_KILLS
