@@ -14,7 +14,6 @@ at the end none is left.
 from __future__ import annotations
 
 import faulthandler
-import gc
 import os
 import shlex
 import signal
@@ -152,7 +151,6 @@ def _run(
 ) -> None:
     import torch
 
-    gc.freeze()  # a collection of the imported modules takes 0.1 s
     os.chdir(directory)
     os.environ.update(env)
     for name, number in (("stdout", 1), ("stderr", 2)):
