@@ -37,7 +37,7 @@ CHANGES = {"os.mkdir", "os.remove", "os.rename", "os.rmdir", "ctypes.dlsym"}
 
 def is_change(event: str, arguments: Any) -> bool:
     """Whether a call changes files: a kill before another call leaves the same files."""
-    return event in CHANGES or event == "open" and bool(arguments[2] & (os.O_WRONLY | os.O_RDWR))
+    return event in CHANGES or (event == "open" and bool(arguments[2] & (os.O_WRONLY | os.O_RDWR)))
 
 
 class Nights(Campaign):
