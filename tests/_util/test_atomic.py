@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -27,22 +28,35 @@ with atomic_file(Path(sys.argv[1])) as temporary:
 """
 
 REPLACES = """
-import ctypes, os, signal, sys
+import ctypes, json, os, signal, sys
 from pathlib import Path
 from foretaste._util import files
-path, dies_at, can_exchange = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "True"
-if not can_exchange:
+path = Path(sys.argv[1])
+if sys.argv[2] == "cannot exchange":
     files.exchange = lambda one, other: False
-num_calls = 0
+num_calls, dies_at, status, seen = 0, 0, signal.SIGKILL, []
 def count(event, args):
     global num_calls
     num_calls += event.startswith(("open", "os.", "ctypes.", "shutil.", "tempfile."))
     if num_calls == dies_at:
         os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(count)
-with files.atomic_directory(path, replace=True) as directory:
-    (directory / "a.txt").write_text("new")
-    (directory / "b.txt").write_text("new")
+def write(text):
+    with files.atomic_directory(path, replace=True) as directory:
+        (directory / "a.txt").write_text(text)
+        (directory / "b.txt").write_text(text)
+while status == signal.SIGKILL:
+    write("old")
+    dies_at += 1
+    if (writer := os.fork()) == 0:
+        sys.addaudithook(count)
+        write("new")
+        os._exit(0)
+    _, status = os.waitpid(writer, 0)
+    was_there = path.exists()
+    files.remove_leftovers(path)
+    names = [file.name for file in path.parent.iterdir()]
+    seen.append((was_there, names, [file.read_text() for file in sorted(path.glob("?.txt"))]))
+print(json.dumps([status, *zip(*seen)]))
 """
 
 
@@ -111,36 +125,17 @@ def test_a_directory_appears_when_it_is_whole(tmp_path: Path) -> None:
         pytest.fail("it is there")
 
 
-def run_python(script: str, *arguments: object) -> int:
-    return subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)], check=False
-    ).returncode
-
-
-def contents(directory: Path) -> list[str]:
-    return [path.read_text() for path in sorted(directory.glob("?.txt"))]
-
-
-@pytest.mark.parametrize("can_exchange", [True, False])
-def test_a_writer_killed_at_any_step_leaves_the_old_or_the_new(
-    can_exchange: bool, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("how", ["can exchange", "cannot exchange"])
+def test_a_writer_killed_at_any_step_leaves_the_old_or_the_new(how: str, tmp_path: Path) -> None:
     """Each kill comes before another system call, and nothing left behind disturbs the next
     writer."""
-    path, seen, was_there, status, num_steps = tmp_path / "out", [], set(), -9, 0
-    while status == -9:
-        with atomic_directory(path, replace=True) as directory:
-            for name in ("a.txt", "b.txt"):
-                (directory / name).write_text("old")
-        num_steps += 1
-        status = run_python(REPLACES, path, num_steps, can_exchange)
-        was_there.add(path.exists())
-        remove_leftovers(path)
-        assert list(tmp_path.iterdir()) == [path]
-        seen.append(contents(path))
-    assert (status, seen[0], seen[-1]) == (0, ["old", "old"], ["new", "new"])
-    assert {*map(tuple, seen)} == {("old", "old"), ("new", "new")}
-    assert was_there == ({True} if can_exchange else {True, False})
+    line = [sys.executable, "-c", REPLACES, str(tmp_path / "out"), how]
+    done = subprocess.run(line, capture_output=True, check=True)
+    status, was_there, names, texts = json.loads(done.stdout)
+    assert {*map(tuple, names)} == {("out",)}
+    assert (status, texts[0], texts[-1]) == (0, ["old", "old"], ["new", "new"])
+    assert {*map(tuple, texts)} == {("old", "old"), ("new", "new")}
+    assert {*was_there} == ({True} if how == "can exchange" else {True, False})
 
 
 def test_the_next_writer_removes_leftovers_of_dead_processes(tmp_path: Path) -> None:
