@@ -421,7 +421,11 @@ def test_items_that_were_only_viewed_are_new(tmp_path: Path) -> None:
 def test_columns_of_another_dataset(tmp_path: Path) -> None:
     """--like, a dataset or a run, gives the features unless others are given."""
     first = prepare(PLAYS, tmp_path / "first", **ASKED)
-    document = {"dataset": {"feature_columns": ["tags"]}}
+    settings = json.loads((first.path / "manifest.json").read_text())["config"]
+    document = {
+        "dataset": {"feature_columns": ["tags"]},
+        "request": {"data": {"preparation": settings}},
+    }
     shutil.copytree(first.path, run := tmp_path / "run")
     (run / "manifest.json").unlink()
     (run / "config.json").write_text(json.dumps(document))
