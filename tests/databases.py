@@ -60,7 +60,7 @@ def postgresql_server() -> Iterator[str]:
         run("initdb", "-U", "shop", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C")
         with closing(socket.create_server(("127.0.0.1", 0))) as free:
             port = free.getsockname()[1]
-        options = f"-k {home} -p {port} -c listen_addresses=127.0.0.1"
+        options = f"-k {home} -p {port} -c listen_addresses=127.0.0.1 -c fsync=off"
         # An open pipe of its output would make the caller wait.
         run("pg_ctl", "-w", "-l", f"{home}/log", "-o", options, "start")
         try:
