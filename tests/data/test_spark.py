@@ -203,7 +203,7 @@ CASES = {
     ),
     "new-items": Case(
         folders,
-        {"protocol": "new-items", "half_life": "1d", "features": ("codes",), "seed": 2},
+        {"protocol": "new-items", "features": ("codes",), "seed": 2},
         described,
     ),
     "held-out-users": Case(
