@@ -40,7 +40,7 @@ def trained(name: str, precision: str, cuda_graphs: bool, path: Path, album: Pat
         cuda_graphs=cuda_graphs,
         batch_size=BATCH_SIZES[name],
         checkpoint_every_s=0.0,
-        callback=Photographs(path, album),
+        callback=Photographs(path, album, ("step-2-5",)),
     )
 
 

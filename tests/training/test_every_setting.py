@@ -258,7 +258,8 @@ def test_every_model_setting_matters(name: str, setting: str, trainings: Trainin
     config = replace(config, **NEEDED.get(setting, {}))
     config_changed = replace(config, **{setting: changes[setting]})
     # a batch of everyone has every item, and leaves nothing to sample
-    training = replace(TRAINING, batch_size=2) if setting == "sampled_softmax" else TRAINING
+    batch_size = 8 if setting == "sampled_softmax" else TRAINING.batch_size
+    training = replace(TRAINING, epochs=1, batch_size=batch_size)
     changed = trainings.behaviour(name, config_changed, training)
     assert changed != trainings.prefix_sum(name, config, training)
 
