@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.autograd.profiler import profile
 
 from foretaste._util.files import atomic_file
 from foretaste.training.callbacks import Callback, TrainingStart
@@ -51,21 +51,18 @@ class Profiler(Callback):
                 found = self._profile
                 self.close()
                 with atomic_file(self.path) as temporary:
-                    found.export_chrome_trace(str(temporary))
+                    found.export_chrome_trace(str(temporary))  # type: ignore[no-untyped-call]
         elif self._num_left and (self._num_seen >= NUM_SLOW_STEPS or num_to_come <= NUM_STEPS):
             self._begin()
 
     def close(self) -> None:
         """End a running profile without writing it."""
         if self._profile is not None:
-            self._profile.stop()
+            self._profile.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             self._profile = None
 
     def _begin(self) -> None:
-        activities = [ProfilerActivity.CPU]
-        if torch.cuda.is_available():
-            activities.append(ProfilerActivity.CUDA)
-        # The profile is started and stopped by hand, because PyTorch's profiler crashed on a CPU
-        # with a `schedule`.
-        self._profile = profile(activities=activities)
-        self._profile.start()
+        # `torch.profiler` imports PyTorch's compiler, and its `schedule` crashed on a CPU.
+        device = "cuda" if torch.cuda.is_available() else None
+        self._profile = profile(use_device=device, use_kineto=True)
+        self._profile.__enter__()  # type: ignore[no-untyped-call]
