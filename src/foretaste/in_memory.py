@@ -103,7 +103,7 @@ def fit(
     """Fit ``model`` to all ``interactions`` and return a recommender; no file stays behind.
 
     A model with epochs is trained twice, unless ``epochs`` is given. The first training holds out
-    one item of each user, chosen by hash, and finds the best epoch on these items. The second one
+    each user's last item (one by hash without times) and finds the best epoch on these. The second
     learns from all interactions, for as many epochs, with the same settings and seed. Nothing is
     held out then, so there are no metrics; `foretaste.train` has them.
 
