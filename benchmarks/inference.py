@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
 from benchmarks.command import PLAIN, add_ratio, run
 from benchmarks.plain_neumf import PlainNeuMFRanker
 from benchmarks.plain_vae import PlainVAERanker
 from foretaste.bench.config import InferenceBench
-from foretaste.bench.inference import (
-    CLOCK,
-    Call,
-    Case,
-    inference_cases,
-    measure_calls,
-)
+from foretaste.bench.inference import CLOCK, Calls, Case, inference_cases
+from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
 from foretaste.models.neumf.model import NeuMF
 from foretaste.models.vae.model import MultVAE
@@ -21,33 +20,45 @@ NAME = "inference"
 OPTIONS = dict.fromkeys(("neumf", "vae"), InferenceBench)
 
 
+class Plain(NamedTuple):
+    """The function by which the plain network answers the inputs of a case."""
+
+    function: Callable[..., object]
+    clock: str
+
+
 def measure(session: Session, options: InferenceBench) -> None:
     """Measure a row per side and batch size."""
     histories = session.histories()
     model = session.build(histories)
     if isinstance(model, NeuMF):
         neumf = PlainNeuMFRanker(model)
-        plain = Call(PLAIN, lambda users, _: neumf.scores(users), CLOCK)
+        plain = Plain(lambda users, _: neumf.scores(users), CLOCK)
     else:
         assert isinstance(model, MultVAE)
         vae = PlainVAERanker(model)
-        plain = Call(PLAIN, lambda _, rows: vae.scores(rows), f"{CLOCK}, rows made dense")
+        plain = Plain(lambda _, rows: vae.scores(rows), f"{CLOCK}, rows made dense")
     for case in inference_cases(session, model, histories, options):
         record_beside(session, options, case, plain)
 
 
 def record_beside(
-    session: Session, options: InferenceBench, case: Case, plain: Call | None
+    session: Session, options: InferenceBench, case: Case, plain: Plain | None
 ) -> None:
-    """Measure the calls of a case and of a plain one alternately; a row each, the plain row
-    first."""
+    """Measure a case and the plain network's answers alternately, so that a change of the
+    machine's load affects both; a row each, the plain row first."""
+    cases = {OURS: case}
     if plain is not None:
-        case.calls.append(plain)
-    found = measure_calls(session, options, case)
-    for call in sorted(case.calls, key=lambda call: call.side != PLAIN):
-        if plain not in (None, call):
-            add_ratio(found[call], found[plain], "users_per_s")
-        session.add(call.side, case.case, call.clock, found[call])
+        cases[PLAIN] = replace(case, **plain._asdict())
+    sides = {side: Calls(session, options, one) for side, one in cases.items()}
+    for _ in range(options.repeats):
+        for calls in sides.values():
+            calls.take_turn()
+    numbers = {side: calls.as_numbers() for side, calls in sides.items()}
+    if plain is not None:
+        add_ratio(numbers[OURS], numbers[PLAIN], "users_per_s")
+    for side in sorted(cases, key=lambda side: side != PLAIN):
+        session.add(side, case.case, cases[side].clock, numbers[side])
 
 
 if __name__ == "__main__":

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from benchmarks.command import PLAIN, run
-from benchmarks.inference import record_beside
+from benchmarks.command import run
+from benchmarks.inference import Plain, record_beside
 from benchmarks.plain_neumf import PlainNeuMFRanker
 from benchmarks.plain_vae import PlainVAERanker
 from foretaste.bench.config import RecommendBench
-from foretaste.bench.inference import Call
 from foretaste.bench.recommend import KNOWN, query_histories, recommend_cases
 from foretaste.bench.session import Session
 from foretaste.data.histories import Histories
@@ -33,10 +32,10 @@ def measure(session: Session, options: RecommendBench) -> None:
         record_beside(session, options, case, plain if is_answered else None)
 
 
-def _plain_call(model: NeuralModel, histories: Histories, options: RecommendBench) -> Call:
+def _plain_call(model: NeuralModel, histories: Histories, options: RecommendBench) -> Plain:
     if isinstance(model, MultVAE):
         clock = f"histories of item indexes on the host to lists of {options.k} on the host"
-        return Call(PLAIN, PlainVAERanker(model).lists, clock)
+        return Plain(PlainVAERanker(model).lists, clock)
     assert isinstance(model, NeuMF)
     ranker = PlainNeuMFRanker(model)
 
@@ -45,7 +44,7 @@ def _plain_call(model: NeuralModel, histories: Histories, options: RecommendBenc
         return ranker.lists(torch.tensor(users, device=model.device), rows, k).tolist()
 
     clock = f"user indexes on the host to lists of {options.k} item indexes on the host"
-    return Call(PLAIN, lists, clock)
+    return Plain(lists, clock)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def test_pairs_get_the_scores_that_the_catalogue_has() -> None:
     model = session.build(histories)
     for case, error in zip(pair_cases(model, options), (1e-5, 0.05), strict=True):
         users, items = case.inputs[0]
-        scores = case.answer(case.calls[0], 0)
+        scores = case.answer(0)
         rows = to_device(histories.rows(users.numpy()), model.device)
         everything = model.score_catalogue(model.user_state(users, rows))
         expected = everything.gather(1, items[:, None]).squeeze(1)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from foretaste.bench.measure import Latency, PeakMemory, Spread, latencies
+from foretaste.bench.config import InferenceBench
+from foretaste.bench.inference import Calls, Case
+from foretaste.bench.measure import Latency, PeakMemory, Spread
+from foretaste.bench.session import Session
+from tests.bench.rows import MODELS
 
 CPU = torch.device("cpu")
 
@@ -27,16 +31,17 @@ def test_percentiles_are_over_the_calls_of_all_turns() -> None:
     assert latency.averages().values == pytest.approx((0.050, 0.051))
 
 
-def test_sides_take_turns_and_each_begins_with_a_call_that_does_not_count() -> None:
-    called: list[tuple[str, int]] = []
-    calls = {
-        "a": lambda number: called.append(("a", number)),
-        "b": lambda number: called.append(("b", number)),
-    }
-    found = latencies(calls, turns=2, num_calls=4, seconds=60.0, device=CPU)
-    turns = [("a", [0, 0, 1]), ("b", [0, 0, 1]), ("a", [2, 2, 3]), ("b", [2, 2, 3])]
-    assert called == [(name, number) for name, numbers in turns for number in numbers]
-    assert [latency.num_calls for latency in found.values()] == [4, 4]
+def test_each_turn_begins_with_a_call_that_does_not_count() -> None:
+    called: list[int] = []
+    options = InferenceBench(device="cpu", shape="9x9x9", repeats=2, warmup=1, calls=4, seconds=60)
+    inputs = [(number,) for number in range(8)]
+    case = Case({"batch_size": 1}, inputs, called.append, "")
+    calls = Calls(Session("inference", MODELS["vae"], options), options, case)
+    assert called == [0, 0]
+    for _ in range(2):
+        calls.take_turn()
+    assert called[2:] == [0, 0, 1, 2, 2, 3]
+    assert calls.as_numbers()["num_calls"] == 4
 
 
 def test_peak_memory_sees_what_came_and_went(device: torch.device) -> None:

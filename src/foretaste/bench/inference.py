@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from foretaste._util.documents import Document
 from foretaste.bench.config import InferenceBench, PairsBench
-from foretaste.bench.measure import PeakMemory, Spread, latencies, time_call
+from foretaste.bench.measure import Latency, PeakMemory, Spread, time_call
 from foretaste.bench.rows import OURS
 from foretaste.bench.session import Session
 from foretaste.data.histories import Histories
@@ -38,28 +39,20 @@ PAIRS_CLOCK = "indexes of users and items on the device to scores on the device"
 CLOCK = "indexes and histories of users on the device to scores of the catalogue on the device"
 
 
-@dataclass(frozen=True, eq=False)
-class Call:
-    """The function by which one side answers the inputs of a case."""
-
-    side: str
-    function: Callable[..., object]
-    clock: str
-
-
 @dataclass(frozen=True)
 class Case:
-    """Inputs of one size, and the calls that answer them."""
+    """Inputs of one size, and the function that answers them."""
 
     case: Document
     inputs: Sequence[tuple[Any, ...]]
-    calls: list[Call]
+    function: Callable[..., object]
+    clock: str
     unit: str = "users"
     """Word for what a batch counts: users or samples."""
 
-    def answer(self, call: Call, number: int) -> object:
+    def answer(self, number: int) -> object:
         """Make call ``number``; calls take the inputs in turn."""
-        return call.function(*self.inputs[number % len(self.inputs)])
+        return self.function(*self.inputs[number % len(self.inputs)])
 
 
 def bench_inference(session: Session, options: InferenceBench) -> None:
@@ -98,7 +91,7 @@ def pair_cases(model: NeuralModel, options: PairsBench) -> Iterator[Case]:
                     for _ in range(_NUM_INPUTS)
                 ]
                 case: Document = {"precision": precision, "batch_size": size}
-                yield Case(case, inputs, [Call(OURS, scores, PAIRS_CLOCK)], "samples")
+                yield Case(case, inputs, scores, PAIRS_CLOCK, "samples")
 
 
 def _scores_of_pairs(model: NeuralModel, user_index_C: Tensor, item_index_C: Tensor) -> Tensor:
@@ -129,46 +122,60 @@ def inference_cases(
                 for users in drawn
             ]
             case = {"precision": "fp32", "batch_size": size}
-            yield Case(case, inputs, [Call(OURS, scores, CLOCK)])
+            yield Case(case, inputs, scores, CLOCK)
 
 
 def record_calls(session: Session, options: InferenceBench, case: Case) -> None:
-    """Measure a case, one row per call; ranks measure at once, and their throughputs add up."""
+    """Measure a case in one row; ranks measure at once, and their throughputs add up."""
     ranks, about, rate = session.ranks, case.case, f"{case.unit}_per_s"
     ranks.barrier()
-    for call, numbers in measure_calls(session, options, case).items():
-        if ranks.size > 1:
-            about = about | {"ranks": ranks.size}
-            median = torch.tensor(numbers[rate]["median"], dtype=torch.float64)
-            numbers[rate] = Spread.of([ranks.total(median).item()]).as_dict()
-        session.add(call.side, about, call.clock, numbers)
+    calls = Calls(session, options, case)
+    for _ in range(options.repeats):
+        calls.take_turn()
+    numbers = calls.as_numbers()
+    if ranks.size > 1:
+        about = about | {"ranks": ranks.size}
+        median = torch.tensor(numbers[rate]["median"], dtype=torch.float64)
+        numbers[rate] = Spread.of([ranks.total(median).item()]).as_dict()
+    session.add(OURS, about, case.clock, numbers)
 
 
-def measure_calls(session: Session, options: InferenceBench, case: Case) -> dict[Call, Document]:
-    """Warm up the calls of a case, then time them in turns; returns a row's numbers by call."""
-    num_samples = case.case["batch_size"]
-    session.log(f"timing calls of {num_samples:,} {case.unit}")
-    calls = {call: partial(case.answer, call) for call in case.calls}
-    first: dict[Call, Document] = {}
-    for call, function in calls.items():
-        memory = PeakMemory(session.device)
-        first_s = time_call(partial(function, 0), session.device)
-        first[call] = {"first_call_s": first_s, **memory.as_numbers()}
+class Calls:
+    """The calls of a case: the first one, the warm-up, then turns of several timed calls."""
+
+    def __init__(self, session: Session, options: InferenceBench, case: Case) -> None:
+        """Make the first call and the warm-up."""
+        self._case, self._options, self._device = case, options, session.device
+        session.log(f"timing calls of {case.case['batch_size']:,} {case.unit}")
+        memory = PeakMemory(self._device)
+        first_s = time_call(partial(case.answer, 0), self._device)
+        self._first = {"first_call_s": first_s, **memory.as_numbers()}
         for number in range(options.warmup):
-            function(number)
-    found = latencies(
-        calls,
-        turns=options.repeats,
-        num_calls=options.calls,
-        seconds=options.seconds,
-        device=session.device,
-    )
-    return {
-        call: {
-            f"{case.unit}_per_s": latency.averages().per_second(num_samples).as_dict(),
+            case.answer(number)
+        self._turns: list[tuple[float, ...]] = []
+
+    def take_turn(self) -> None:
+        """Time one turn's share of the calls and of the seconds, and at least one call."""
+        options = self._options
+        share = -(-options.calls // options.repeats)
+        first = share * len(self._turns)
+        # This call does not count: something else has just filled the caches.
+        self._case.answer(first)
+        ends_at = time.perf_counter() + options.seconds / options.repeats
+        times: list[float] = []
+        for number in range(first, first + share):
+            if times and time.perf_counter() >= ends_at:
+                break
+            times.append(time_call(partial(self._case.answer, number), self._device))
+        self._turns.append(tuple(times))
+
+    def as_numbers(self) -> Document:
+        """Return the entries of a row."""
+        latency, unit = Latency(tuple(self._turns)), self._case.unit
+        rate = latency.averages().per_second(self._case.case["batch_size"])
+        return {
+            f"{unit}_per_s": rate.as_dict(),
             "latency_ms": latency.as_dict(),
             "num_calls": latency.num_calls,
-            **first[call],
+            **self._first,
         }
-        for call, latency in found.items()
-    }

@@ -6,18 +6,14 @@ import ctypes
 import gc
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar
 
 import torch
 
 from foretaste._util.documents import Document
 from foretaste._util.system import peak_of_process, reset_peak_of_process, resident_bytes
 from foretaste.ops.torch_internals import Adam
-
-Side = TypeVar("Side")
 
 
 @dataclass(frozen=True)
@@ -79,38 +75,6 @@ def time_call(call: Callable[[], object], device: torch.device) -> float:
     started = wait()
     call()
     return wait() - started
-
-
-def latencies(
-    calls: Mapping[Side, Callable[[int], object]],
-    *,
-    turns: int,
-    num_calls: int,
-    seconds: float,
-    device: torch.device,
-) -> dict[Side, Latency]:
-    """Return latencies of each side's calls. The sides take turns of several calls.
-
-    Each turn begins with a call that does not count. A call gets its number, so that it can vary
-    its input. ``num_calls`` and ``seconds`` are divided among the turns; a turn has at least one
-    call.
-    """
-    # Sides take turns, so that a change of the machine's load affects all of them.
-    each = -(-num_calls // turns)
-    found: dict[Side, list[tuple[float, ...]]] = {name: [] for name in calls}
-    for turn in range(turns):
-        for name, call in calls.items():
-            first = turn * each
-            # This call does not count: the other side has just filled the caches.
-            call(first)
-            ends_at = time.perf_counter() + seconds / turns
-            times: list[float] = []
-            for number in range(first, first + each):
-                if times and time.perf_counter() >= ends_at:
-                    break
-                times.append(time_call(partial(call, number), device))
-            found[name].append(tuple(times))
-    return {name: Latency(tuple(turns_of_side)) for name, turns_of_side in found.items()}
 
 
 class PeakMemory:

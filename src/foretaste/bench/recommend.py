@@ -10,8 +10,7 @@ import torch
 
 from foretaste._util.documents import Document
 from foretaste.bench.config import RecommendBench
-from foretaste.bench.inference import Call, Case, record_calls
-from foretaste.bench.rows import OURS
+from foretaste.bench.inference import Case, record_calls
 from foretaste.bench.session import Session, shape_of
 from foretaste.data.histories import Histories
 from foretaste.data.ids import IdTable
@@ -96,4 +95,4 @@ def recommend_cases(
                 ]
                 function = recommender.recommend_for
             inputs = [(query, options.k) for query in queries]
-            yield Case(case, inputs, [Call(OURS, function, clock)])
+            yield Case(case, inputs, function, clock)
