@@ -29,7 +29,7 @@ settings.load_profile("foretaste")
 # A suite in the background of a script starts with SIGINT ignored, and so do its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The modules and tests of the suite make each collection of garbage slow.
+# Each search for garbage takes long among the modules of the suite.
 gc.set_threshold(20_000, 20, 100)
 
 # Test workers share the cores, and so do the processes that tests start.
@@ -46,6 +46,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     paths = [collection_path, *collection_path.rglob("test_*.py")]
     return None if any(is_quick(path) for path in paths if path.suffix == ".py") else True
+
+
+def pytest_collection_finish() -> None:
+    """Leave the modules and tests that are there out of each later search for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
