@@ -65,6 +65,7 @@ class DuckDBEngine(Engine):
         self, scratch: Path, memory_limit: str | None = None, threads: int | None = None
     ) -> None:
         self._num_copies = 0
+        self._num_rows: dict[str, int] = {}
         self._scratch = scratch
         options: dict[str, str | int | bool] = {
             "temp_directory": real_path(scratch),
@@ -166,16 +167,22 @@ class DuckDBEngine(Engine):
         return FoundRows(count=count, place=place, value=first and first["value"])
 
     def make(self, table: str, query: str) -> None:
-        self.run(f"CREATE TABLE {table} AS {query}")
+        (self._num_rows[table],) = self.row(f"CREATE TABLE {table} AS {query}")
 
     def define(self, view: str, query: str) -> None:
         self.run(f"CREATE VIEW {view} AS {query}")
 
     def drop(self, table: str) -> None:
         self.run(f"DROP TABLE {table}")
+        del self._num_rows[table]
 
     def rename(self, table: str, name: str) -> None:
         self.run(f"ALTER TABLE {table} RENAME TO {name}")
+        self._num_rows[name] = self._num_rows.pop(table)
+
+    def count(self, relation: str) -> int:
+        # CREATE TABLE returned the number of rows of a whole table, so no query is needed.
+        return self._num_rows.get(relation) or super().count(relation)
 
     def write(self, query: str, path: Path) -> None:
         self.run(f"COPY ({query}) TO {sql_literal(real_path(path))} (FORMAT parquet)")

@@ -198,13 +198,12 @@ def _kinds_of_sample(
     chains: Mapping[str, Sequence[Sequence[Kind]]],
 ) -> dict[str, Kind]:
     """Return the kinds that the first rows suggest; a later value may not fit."""
-    limit = f"LIMIT {_SAMPLE_ROWS}"
-    starts = (
-        replace(source, relation=f"(SELECT * FROM {source.rows_kept} {limit})", condition="")
-        for source in sources
-    )
-    sample = [next((start for start in starts if engine.count(start.relation)), sources[0])]
-    num_rows, found = _count_fitting(engine, sample, columns, chains)
+    for source in sources:
+        start = f"(SELECT * FROM {source.rows_kept} LIMIT {_SAMPLE_ROWS})"
+        sample = [replace(source, relation=start, condition="")]
+        num_rows, found = _count_fitting(engine, sample, columns, chains)
+        if num_rows:
+            break
     return {role: _most_fitting(chains[role], num_rows, found[role])[0] for role in columns}
 
 
