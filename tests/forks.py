@@ -26,6 +26,7 @@ PRELOADED = [
     "foretaste.runs.run",
     "foretaste.serve.app",
     "foretaste.serve.connections",
+    "foretaste.serve.events",
     "foretaste.training.api",
     "foretaste.training.display",
     "rich.live",

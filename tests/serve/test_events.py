@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import re
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from multiprocessing import connection as pipes
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import pytest
 from foretaste.errors import SettingError
 from tests import programs
 from tests.databases import items_of
+from tests.forks import fork
 
 pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed")
 from sqlalchemy import Connection
@@ -239,11 +241,12 @@ def commits_in(log: Path) -> list[int]:
     return [at for at in starts if int.from_bytes(content[at + 4 : at + 8], "big")]
 
 
-def run_writer(*arguments: str, before: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
-    command = [*before, sys.executable, "-c", WRITER, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {
-        "PYTHONPATH": os.pathsep.join(sys.path)
-    })  # fmt: skip
+def write_events(place: str, start: int, stdout: pipes.Connection) -> None:
+    """Write events until this process is killed."""
+    os.dup2(stdout.fileno(), 1)
+    stdout.close()
+    sys.argv = ["-c", place, str(start), "1000000"]
+    exec(WRITER, {})
 
 
 def test_the_log_is_synchronised_before_the_answer(tmp_path: Path) -> None:
@@ -252,10 +255,15 @@ def test_the_log_is_synchronised_before_the_answer(tmp_path: Path) -> None:
         pytest.skip("strace may not trace here")
     trace = tmp_path / "trace"
     calls = "trace=pwrite64,fsync,fdatasync,write"
-    before = (strace, "-f", "-y", "-s", "100", "-e", calls, "-o", str(trace))
-    writer = run_writer(str(tmp_path / "events.db"), "0", "3", before=before)
-    _, _ = writer.communicate(timeout=60)
-    assert writer.returncode == 0
+    traced = [strace, "-f", "-y", "-s", "100", "-e", calls, "-o", trace, sys.executable, "-c"]
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(
+        [*traced, WRITER, tmp_path / "events.db", "0", "3"],
+        stdout=subprocess.DEVNULL,
+        env=os.environ | path,
+        timeout=60,
+        check=True,
+    )
     lines = [
         line for line in trace.read_text().splitlines() if "events.db" in line or "ackn" in line
     ]
@@ -274,15 +282,16 @@ def test_no_acknowledged_event_is_lost_to_a_kill(place: str) -> None:
     with closing(EventStore(place)) as reader:
         for kill in range(3):
             start = len(acknowledged) // 2
-            writer = run_writer(place, str(start), "1000000")
-            assert writer.stdout is not None
-            lines = [writer.stdout.readline() for _ in range(20 + 7 * kill)]
-            writer.send_signal(signal.SIGKILL)
-            # Lines printed before the kill count too.
-            lines += [line for line in writer.stdout if line.endswith(b"\n")]
+            stdout, of_writer = multiprocessing.Pipe(duplex=False)
+            writer = fork(write_events, place, start, of_writer)
+            of_writer.close()
+            with stdout, open(stdout.fileno(), "rb", closefd=False) as printed:
+                lines = [printed.readline() for _ in range(20 + 7 * kill)]
+                writer.kill()
+                # Lines printed before the kill count too.
+                lines += [line for line in printed if line.endswith(b"\n")]
             acknowledged += [int(line.split()[1]) for line in lines]
-            writer.wait(timeout=30)
-            writer.stdout.close()
+            writer.join(30)
             kept = items_of(reader, ["ana"])["ana"]
             assert {str(number) for number in acknowledged} <= set(kept)
         with reader.engine.begin() as connection:
