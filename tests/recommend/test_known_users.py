@@ -5,7 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from multiprocessing.pool import Pool
 from pathlib import Path
 
 import numpy as np
@@ -268,9 +269,16 @@ def test_more_lists_than_fit_are_refused_beforehand(
         popularity.recommend(users, k=5)
 
 
+@pytest.fixture(scope="module")
+def spawned() -> Iterator[Pool]:
+    """A process that is spawned, which imports everything."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        yield pool
+
+
 @pytest.mark.parametrize("has_answered", [False, True])
 def test_a_pickled_recommender_answers_without_the_directory(
-    personal: Recommender, tmp_path: Path, has_answered: bool
+    personal: Recommender, tmp_path: Path, spawned: Pool, has_answered: bool
 ) -> None:
     assert personal.run is not None
     path = shutil.copytree(personal.run.path, tmp_path / "run")
@@ -288,9 +296,7 @@ def test_a_pickled_recommender_answers_without_the_directory(
     for options in ({"rules": ["odd"]}, {"where": "item_id % 2 = 1"}):
         found = again.recommend(users, **options)
         assert [one.item_ids for one in found] == [one.item_ids for one in expected]
-    if has_answered:  # once is enough: a process that is spawned imports everything
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            assert pool.apply(again.recommend, (users,)) == again.recommend(users)
+    assert spawned.apply(again.recommend, (users,)) == again.recommend(users)
 
 
 def test_a_link_that_moves_after_a_run_was_opened_changes_nothing(
