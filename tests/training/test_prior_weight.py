@@ -24,7 +24,12 @@ from tests.training.trainings import CONFIGS, events, run_of, trained_again
 def trained(
     name: str, dataset: Dataset, run_path: Path, seed: int = 2, callback: Callback | None = None
 ) -> Run:
-    settings: dict[str, Any] = {"learning_rate": 0.05, "epochs": 12, "seed": seed}
+    settings: dict[str, Any] = {
+        "learning_rate": 0.05,
+        "epochs": 12,
+        "seed": seed,
+        "batch_size": 200,
+    }
     return run_of(name, dataset, run_path, callback=callback, **settings)
 
 
