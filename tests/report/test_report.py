@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -25,6 +22,7 @@ from foretaste.report import RunsReport, plots, report_runs
 from foretaste.report.records import settings
 from foretaste.training import Callback
 from tests.browser import LIMIT_MS, SHAPES, check_fits
+from tests.forks import fork
 from tests.messages import raises
 
 HOSTILE = '<script>alert("1")</script> | <img src=x onerror=alert(2)> & *co*'
@@ -321,7 +319,9 @@ def test_a_page_that_another_process_made_first_is_kept(
 def test_a_user_without_a_home_gets_a_report(tmp_path: Path) -> None:
     """A container's user may have no name; altair asks for the home at import."""
     code = (
-        "import os, pathlib\n"
+        "import os, pathlib, sys\n"
+        "assert 'altair' not in sys.modules\n"
+        "os.environ.pop('HOME', None)\n"
         "def no_home(): raise RuntimeError('Could not determine home directory.')\n"
         "home = pathlib.Path.home\n"
         "pathlib.Path.home = lambda: home() if 'HOME' in os.environ else no_home()\n"
@@ -329,5 +329,6 @@ def test_a_user_without_a_home_gets_a_report(tmp_path: Path) -> None:
         f"check_output({str(tmp_path / 'report.html')!r})\n"
         "from foretaste.report import page\n"
     )
-    without = {name: value for name, value in os.environ.items() if name != "HOME"}
-    subprocess.run([sys.executable, "-c", code], check=True, env=without)
+    process = fork(exec, code, {})
+    process.join(60)
+    assert process.exitcode == 0
