@@ -37,11 +37,12 @@ PRELOADED = [
 def fork(function: Callable[..., Any], *args: Any) -> BaseProcess:
     """Start ``function(*args)`` in a process, which ends with this one at the latest.
 
-    Function and arguments are pickled, so the function is one of a module.
+    Function and arguments are pickled, so the function is one of a module. Its environment is this
+    process's, as a new interpreter's would be.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    process = context.Process(target=_call, args=(function, *args), daemon=True)
+    process = context.Process(target=_call, args=(dict(os.environ), function, *args), daemon=True)
     process.start()
     return process
 
@@ -81,6 +82,8 @@ def _run(
     function(*args)
 
 
-def _call(function: Callable[..., Any], *args: Any) -> None:
+def _call(environment: dict[str, str], function: Callable[..., Any], *args: Any) -> None:
+    os.environ.clear()  # the server has that of its start
+    os.environ.update(environment)
     gc.freeze()  # a collection of what is imported takes 0.1 s, and ranks collect at their end
     function(*args)
