@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from foretaste._util.files import file_sha256, open_own, read_document
+from foretaste._util.files import atomic_file, file_sha256, open_own, read_document
 from tests.messages import raises
 
 
@@ -36,3 +36,17 @@ def test_a_link_to_a_file_is_read_and_not_written(tmp_path: Path) -> None:
     with open_own(file, "a+b") as opened:
         opened.write(b"more")
     assert file.read_bytes().endswith(b"more")
+
+
+def test_a_file_is_synced_before_its_rename_and_its_folder_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, synced = tmp_path / "file", []
+
+    def record(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, path.exists()))
+
+    monkeypatch.setattr(os, "fsync", record)
+    with atomic_file(path) as temporary:
+        temporary.write_text("new")
+    assert synced == [(path.stat().st_ino, False), (tmp_path.stat().st_ino, True)]
