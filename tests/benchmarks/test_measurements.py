@@ -14,6 +14,7 @@ from benchmarks.session import CachedSession
 from benchmarks.show import summary
 from foretaste.bench.config import InferenceBench, RecommendBench
 from tests.bench.rows import COMMON, FAST, MODELS, SHAPE, check_rows, check_spread
+from tests.benchmarks.forked import fork_plain_loops
 
 SCALING: dict[str, Any] = {"device": "cpu", "repeats": 1, "precision": ("fp32", "bf16")}
 
@@ -25,9 +26,11 @@ def run(module: Any, model: str, options: Any, log: Any = None, **settings: Any)
     return session
 
 
-@pytest.mark.usefixtures("_forks")
 @pytest.mark.parametrize("model", MODELS)
-def test_training_is_compared_with_the_plain_loop(model: str, tmp_path: Path) -> None:
+def test_training_is_compared_with_the_plain_loop(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork_plain_loops(monkeypatch)
     output = tmp_path / "rows.jsonl"
     options = train.TrainComparison(
         **COMMON, precision=("bf16",), batch_size=(40,), steps=2, output=output

@@ -12,6 +12,7 @@ from foretaste.bench.config import BenchConfig
 from foretaste.bench.session import Session
 from foretaste.errors import TrainingError
 from foretaste.models.vae.config import VAEConfig
+from tests.benchmarks.forked import fork_plain_loops
 from tests.messages import raises
 
 
@@ -39,8 +40,10 @@ def test_epochs_are_trained_when_asked_for_until_the_process_is_killed(case: Pla
             plain.train_epoch(False)
 
 
-@pytest.mark.usefixtures("_forks")
-def test_errors_of_the_process_are_raised_here(case: PlainCase) -> None:
+def test_errors_of_the_process_are_raised_here(
+    case: PlainCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork_plain_loops(monkeypatch)
     plan = dataclasses.replace(case.plan, device="elsewhere")
     with pytest.raises(RuntimeError, match="elsewhere"):
         PlainProcess(dataclasses.replace(case, plan=plan))

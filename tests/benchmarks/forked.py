@@ -10,9 +10,8 @@ import pytest
 from tests.forks import PRELOADED
 
 
-@pytest.fixture
-def _forks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fork the process of `PlainProcess`, which otherwise imports torch for two seconds."""
+def fork_plain_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have `PlainProcess` fork its process, which otherwise imports torch for two seconds."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     spawning = SimpleNamespace(get_context=lambda method: context)
