@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 
 import pytest
-from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_registry() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib))
-        )
+        # The registry is private: a PyTorch without this name makes one for each export.
+        with suppress(ImportError, AttributeError):
+            from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+            kept = staticmethod(cache(ONNXRegistry.from_torchlib))
+            patch.setattr(ONNXRegistry, "from_torchlib", kept)
         yield
