@@ -201,6 +201,7 @@ CASES = {
         },
         one_form,
     ),
+    "leave-one-out": Case(one_file, {"min_item_users": 2}, rows_of_file=60),
     "new-items": Case(
         folders,
         {"protocol": "new-items", "features": ("codes",), "seed": 2},
@@ -305,6 +306,9 @@ def test_both_engines_find_the_pairs_that_a_run_has_not_seen(spark: Any, tmp_pat
     )
     assert contents(second) == contents(first)
     assert first.manifest.counts["num_test_users"] > 1
+    quiet = write(tmp_path / "quiet.parquet", table[: len(ROWS) // 3])
+    found = prepare(quiet, tmp_path / "quiet", engine="spark", **settings)
+    assert not found.has_split("test")
 
 
 def test_what_spark_names(spark: Any, tmp_path: Path) -> None:
