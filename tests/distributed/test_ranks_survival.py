@@ -247,10 +247,10 @@ def test_a_rank_that_fails_by_itself_has_its_message_printed_alone(
 ) -> None:
     line, env = f"train {ENDLESS} {dataset.path} --run run", {"FAILS": str(rank)}
     line = line.replace("--checkpoint-every-s 1000", "--checkpoint-every-s 0")
-    with launched(2, line, tmp_path, prelude=failing, env=env) as ranks:
-        assert ranks.statuses() == [2, 2]
+    with launched(3, line, tmp_path, prelude=failing, env=env) as ranks:
+        assert ranks.statuses() == [2, 2, 2]
     who = [f"rank {rank}: "] if rank else []
-    command = "torchrun --nproc-per-node 2 -m -- foretaste train --resume"
+    command = "torchrun --nproc-per-node 3 -m -- foretaste train --resume"
     says(the_error(ranks), *who, "the disk is full", command)
 
 

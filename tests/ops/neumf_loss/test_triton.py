@@ -54,14 +54,12 @@ def test_kernels_are_right_in_the_interpreter() -> None:
 def test_kernels_compile_and_fit_like_the_docs_say(
     tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    """Kernels compile for GPUs that this machine lacks.
-
-    8.6 and 12.0 have the same limit, and all but 9.0 and 10.0 need the same bytes.
-    """
+    """Kernels compile for GPUs that this machine lacks."""
     if version("triton") != DOCUMENTED:
         pytest.skip(f"docs/install.md says what Triton {DOCUMENTED} needs")
     said = {
         "80:256-64": ["interaction_step: 102,400 bytes", "_sum_segments:"],
+        "80:256-128": ["takes more than this GPU has (shared memory: 167,936 of 166,912)"],
         "86:256-64": ["takes more than this GPU has (shared memory: 102,400 of 101,376)"],
         "120:128-64": ["interaction_step: 53,248 bytes", "_sum_segments:"],
         "90:256-128-64": ["interaction_step: 118,784 bytes", "_sum_segments:"],
