@@ -5,7 +5,10 @@ STAMP := $(VENV)/.installed
 
 # Where pip finds PyTorch; empty is pip's own index, whose build is for CUDA.
 TORCH_INDEX ?= $(if $(shell command -v nvidia-smi 2>/dev/null),,https://download.pytorch.org/whl/cpu)
-# pip would compile every module, which is half of its work. Python compiles those that it imports.
+# pip would compile every module, which is half of its work. Python compiles the modules that it
+# imports, and keeps their bytecode because this variable is empty. Otherwise each process would
+# compile PyTorch's modules again, which takes about two seconds.
+export PYTHONDONTWRITEBYTECODE :=
 PIP_OPTIONS := --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 .PHONY: demo test quick test-lowest test-newest check check-pins format docs release compare-release clean
