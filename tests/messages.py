@@ -55,10 +55,10 @@ def says(message: object, *named: object) -> None:
     machine to machine by a compiled pattern. Folders of tests are left out of the message.
     """
     line = wording(str(message), *named)
-    test = _running[-1].nodeid.split("[")[0]
+    test = _case_of(_running[-1].nodeid)
     _running[-1].user_properties.append(("message", line))
     if _STORES not in os.environ:
-        known = stored().get(test, set())
+        known = stored().get(test, set()) | stored().get(_test_of(test), set())
         near = "".join(f"\nstored: {one}" for one in difflib.get_close_matches(line, known, 1, 0.3))
         assert line in known, (
             f"the wording is new:\nfound:  {line}{near}\n"
@@ -96,15 +96,18 @@ def _pattern(named: object) -> re.Pattern[str]:
 
 @cache
 def stored() -> dict[str, set[str]]:
-    """The wordings of tests/messages.txt by test: below each wording stand the tests of it."""
+    """The wordings of tests/messages.txt by test, or by case if cases of a test differ: below each
+    wording stand its tests, and each further case of a test without the test's name."""
     found, wording = defaultdict[str, set[str]](set), ""
     for line in FILE.read_text(encoding="utf-8").splitlines():
         if not line.startswith(_INDENT):
             wording = line
             continue
         file, *tests = line.split()
+        name = ""
         for test in tests:
-            found[f"{file}::{test}"].add(wording)
+            name = name if test.startswith("[") else _test_of(test)
+            found[f"{file}::{name}{test.removeprefix(name)}"].add(wording)
     return found
 
 
@@ -112,14 +115,22 @@ def text_of(wordings: dict[str, set[str]]) -> str:
     """The text of tests/messages.txt: each wording once, in the order of the tests, so that another
     wording is one line of diff."""
     users = defaultdict[str, list[str]](list)
-    for test in sorted(wordings):
-        for line in wordings[test]:
-            users[line].append(test)
+    for test, cases in groupby(sorted(wordings, key=lambda one: (_test_of(one), one)), _test_of):
+        found = {case: wordings[case] for case in cases if wordings[case]}
+        if len({*map(frozenset, found.values())}) == 1:
+            found = {test: found.popitem()[1]}
+        for case, lines in found.items():
+            for line in lines:
+                users[line].append(case)
     text = []
     for line, tests in sorted(users.items(), key=lambda one: (one[1], one[0])):
         text.append(line)
         for file, own in groupby(tests, key=_file_of):
-            text.append(_INDENT + " ".join([file, *(test.split("::", 1)[1] for test in own)]))
+            words = [file]
+            for test, cases in groupby(own, key=_test_of):
+                first, *more = cases
+                words += [first.split("::", 1)[1], *(case.removeprefix(test) for case in more)]
+            text.append(_INDENT + " ".join(words))
     return "".join(f"{line}\n" for line in text)
 
 
@@ -136,10 +147,10 @@ class Messages:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect in the process that started the tests: reports of workers reach it too."""
-        test = report.nodeid.split("[")[0]
+        test = _case_of(report.nodeid)
         self._used[test].update(text for kind, text in report.user_properties if kind == "message")
         if report.skipped:
-            self._skipped.add(test)
+            self._skipped |= {test, _test_of(test)}
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Compare the files of which every test ran: a wording that none of them used goes."""
@@ -151,16 +162,19 @@ class Messages:
         chosen = asked.keyword or asked.markexpr or getattr(asked, "lf", False)
         is_part = bool(exitstatus or names or chosen)
         whole = set() if is_part else {_file_of(test) for test in self._used}
-        old = stored()
+        old, used = stored(), defaultdict[str, set[str]](set)
+        for test, lines in self._used.items():
+            used[test] |= lines
+            used[_test_of(test)] |= lines
         unused = {
-            test: lines - self._used[test]
+            test: lines - used[test]
             for test, lines in old.items()
             if test not in self._skipped
             if _file_of(test) in whole or not (config.rootpath / _file_of(test)).exists()
         }
         if _STORES in os.environ:
             tests = old.keys() | self._used.keys()
-            kept = {test: old.get(test, set()) - unused.get(test, set()) for test in tests}
+            kept = {test: set() if test in unused else old.get(test, set()) for test in tests}
             new = {test: kept[test] | self._used[test] for test in tests}
             FILE.write_bytes(text_of(new).encode())
         elif lines := [f"{test}: {line}" for test in unused for line in unused[test]]:
@@ -168,6 +182,19 @@ class Messages:
             reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
             reporter.write_line("\nno test uses these wordings; run python -m tests.messages FILES")
             reporter.write_line("\n".join(lines))
+
+
+def _test_of(case: str) -> str:
+    return case.split("[")[0]
+
+
+def _case_of(test: str) -> str:
+    """Name a test's case by the values that pytest spells out. Pytest numbers other values, and a
+    number changes with each case before it, so it counts only if a case has nothing else."""
+    name, _, values = test.partition("[")
+    text = re.sub(r"(^|-)[a-z_]+\d+(?=-|$)", "", values := values.removesuffix("]"))
+    short = re.sub(r"\s", "_", text or values.split("-")[0])[:40]
+    return f"{name}[{short}]" if short else name
 
 
 def _file_of(test: str) -> str:

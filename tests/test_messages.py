@@ -31,3 +31,11 @@ def test_a_wrong_value_fails_and_so_does_a_wrong_order(named: tuple[object, ...]
 def test_stored_wordings_are_written_as_they_are_read() -> None:
     text = FILE.read_text(encoding="utf-8")
     assert text_of(stored()) == text
+
+
+def test_cases_of_a_test_are_stored_apart_only_if_they_differ() -> None:
+    found = {"a.py::test[x]": {"one"}, "a.py::test[y]": {"one"}, "a.py::test[none]": set[str]()}
+    assert text_of(found) == "one\n    a.py test\n"
+    assert text_of(found | {"a.py::test[z]": {"two"}}) == (
+        "one\n    a.py test[x] [y]\ntwo\n    a.py test[z]\n"
+    )
