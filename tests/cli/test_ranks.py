@@ -55,3 +55,11 @@ def test_a_lone_rank_names_the_address_of_the_first_rank(tmp_path: Path) -> None
         assert ranks.statuses([1]) == [2]
     (line,) = ranks.stderr.splitlines()
     says(line, f"localhost:{port}", "MASTER_ADDR and MASTER_PORT", "1 s", 0)
+
+
+def test_a_timeout_that_is_no_number_is_one_sentence(tmp_path: Path) -> None:
+    soon = {"FORETASTE_JOIN_TIMEOUT_S": "soon"}
+    with launched(2, "train popularity nowhere", tmp_path, env=soon) as ranks:
+        assert ranks.statuses() == [2, 2]
+    (line,) = ranks.stderr.splitlines()
+    says(line, "FORETASTE_JOIN_TIMEOUT_S", "soon")

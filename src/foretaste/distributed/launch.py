@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import version
@@ -118,8 +118,10 @@ def agree_on_report(error: Exception, started: Launch) -> None:
     """Let the first rank that ends by an error print it, and no other; once for an error."""
     if report_of(error) is not None:
         return
+    limit_s = _REPORT_S
+    with suppress(RankError):  # the error may be this variable's
+        limit_s = min(limit_s, _seconds(JOIN_TIMEOUT, _JOIN_S))
     try:
-        limit_s = min(_REPORT_S, _seconds(JOIN_TIMEOUT, _JOIN_S))
         store = _met_in or PrefixStore(started.attempt, _store(started, limit_s))
         is_printed = store.add("failed", 1) > 1
     except (RankError, RuntimeError):
