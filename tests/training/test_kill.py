@@ -29,7 +29,7 @@ def test_trainings_killed_at_random_moments_end_as_whole_ones(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_night_killed_at_any_call_leaves_yesterdays_run_or_the_new_one() -> None:
+def test_a_night_killed_before_any_change_leaves_yesterdays_run_or_the_new_one() -> None:
     lines = said("killed_nights")
     assert sum("moment" in line for line in lines) == 4
     for can_exchange in (True, False):
