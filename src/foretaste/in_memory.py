@@ -103,9 +103,9 @@ def fit(
     """Fit ``model`` to all ``interactions`` and return a recommender; no file stays behind.
 
     A model with epochs is trained twice, unless ``epochs`` is given. The first training holds out
-    each user's last item (one by hash without times) and finds the best epoch on these. The second
-    learns from all interactions, for as many epochs, with the same settings and seed. Nothing is
-    held out then, so there are no metrics; `foretaste.train` has them.
+    each user's last item (one by hash without times) and finds the best epoch by these items. The
+    second training learns from all interactions, for as many epochs, with the same settings and
+    seed. Nothing is held out then, so there are no metrics; `foretaste.train` has them.
 
     Dataset and run are in a temporary directory (``TMPDIR``), which is always removed at the end.
     The recommender is in memory. Under torchrun the ranks train together, and each gets the
@@ -243,7 +243,7 @@ def _prepare_all(dataset: Dataset, path: Path, **settings: Any) -> Dataset:
         warnings.simplefilter("ignore", DataWarning)
         prepared = prepare(table, path, **settings)
     prepared.name = dataset.name
-    # A model knows by the source, which this table is not, that rows of a matrix are histories.
+    # The source tells a model that rows of a matrix are histories; a table has no such source.
     prepared.manifest = replace(prepared.manifest, source=dataset.manifest.source)
     return prepared
 

@@ -21,7 +21,7 @@ def _builtins(package: Any) -> list[str]:
 
 def _patch_builtin(package: Any, *given: Any) -> None:
     for name in _builtins(package):
-        # Within a call that has replaced it, it is none.
+        # A call inside another one finds the builtin already replaced.
         if is_builtin(member := getattr(package, name)):
             interpreter._patch_attr(package, name, member, *given)
 

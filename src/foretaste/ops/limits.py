@@ -70,7 +70,7 @@ class Limits:
     """Logits of a chunk of users by the whole catalogue."""
 
     narrow_bytes: int = 3 << 23
-    """Logits of a chunk with narrow weights: the allocator reuses as many without new pages."""
+    """Logits of a chunk with narrow weights: the allocator reuses this size without new pages."""
 
     items: int = 1 << 12
     """Items whose logits are computed by one product."""
@@ -91,7 +91,7 @@ class Limits:
     """Places of the rows that SASRec answers together."""
 
     catalogue_scores: int = 1 << 24
-    """Scores of users for the whole catalogue, if few of them or their statistics are kept."""
+    """Scores of users for the whole catalogue, if few scores or only statistics are kept."""
 
     neighbor_pairs: int = 1 << 20
     """Pairs of an item of a history and a neighbour that are added up; an item may have more."""

@@ -410,7 +410,7 @@ def _most_fitting(
     """Return the kind that most values of a column fit, and their number.
 
     Among equal kinds the first wins if it fits all values, otherwise the widest, in the chain of
-    ``tried`` if possible. Of ``num_rows`` values, ``found`` has the number that fits each kind.
+    ``tried`` if possible. ``found`` has the number of the ``num_rows`` values that fit each kind.
     ``num_fitting`` more values are known to fit ``tried``, and therefore the kinds after it in its
     chain. No other kind fits these values.
     """

@@ -29,7 +29,7 @@ class Popularity(ClosedFormModel):
 
     def expect(self, weights: Mapping[str, Tensor]) -> None:
         if "weight_I" in weights:
-            # Of the same shape. `zeros_like` without memory would import sympy, for 1.6 s.
+            # On the meta device, `zeros_like` imports sympy (1.6 s); a clone has the same shape.
             self.weight_I = self.item_count_I.clone()
 
     def popularity(self) -> Tensor:
