@@ -98,10 +98,18 @@ def test_an_unfinished_run_that_is_removed_during_the_preparation_is_begun_anew(
 
     class Removing(Callback):
         def prepared(self, source: str, dataset: Dataset) -> None:
-            shutil.rmtree(place / "run")
+            (place / "run").rename(place / "away")
 
     plays = pa.table({"user_id": [1, 1, 2], "item_id": [1, 2, 1]})
-    run = foretaste.train("popularity", plays, protocol="none", run="run", callback=Removing())
+    new: dict[str, Any] = {"protocol": "none", "run": "run", "callback": Removing()}
+    before = contents(place / "run")["metrics.jsonl"]
+    log = Path("log.jsonl")
+    log.write_bytes(before)
+    with raises(SettingError, "log_path", log):
+        foretaste.train("popularity", plays, logs=LogConfig(log_path=log), **new)
+    assert log.read_bytes() == before
+    (place / "away").rename("run")
+    run = foretaste.train("popularity", plays, **new)
     assert (run.config.model, run.is_finished) == ("popularity", True)
 
 

@@ -187,7 +187,7 @@ def _place_of(request: TrainRequest) -> tuple[str | None, list[str]]:
 def _same_of(begun: Sequence[str], request: TrainRequest, dataset: Dataset) -> str | None:
     """Return the first of these runs that was begun by the same request; None without one. RunError
     if a run of another request may not be replaced."""
-    # One that is gone by now was removed, or moved to its place, during the preparation.
+    # A run that is gone was removed, or moved to its place, during the preparation.
     for run in map(Run.open, filter(os.path.exists, begun)):
         if (difference := _difference(run, request, dataset)) is None:
             return str(run.path)
@@ -197,6 +197,7 @@ def _same_of(begun: Sequence[str], request: TrainRequest, dataset: Dataset) -> s
                 f"that one by {resume_command(run.path)}, replace it with --overwrite "
                 "(overwrite=True in Python), or choose another directory"
             )
+    check_logs(request)  # unchecked so far if a run was to be resumed
     return None
 
 
