@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from foretaste.runs import Run
 from foretaste.runs.log import MetricsLog
 from foretaste.runs.run import load_model
 from foretaste.testing import board_table
-from foretaste.training import Callback, TrainingConfig, train
+from foretaste.training import Callback, TrainingConfig, resume, train
 from foretaste.training.auto import make_resumed_request
 from foretaste.training.config import applies
 from foretaste.training.request import TrainRequest, rerun_request
@@ -196,3 +197,21 @@ def test_a_run_that_another_process_has_just_finished_keeps_its_weights(
     assert run.path == experiment.path
     assert weights_of(experiment) == before
     assert Run.open(experiment.path).is_finished
+
+
+def test_a_new_run_that_another_process_has_just_trained_keeps_its_weights(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This process made the run, and then waited for its lock."""
+    in_training = Run.in_training
+    theirs: list[bytes] = []
+
+    def late(run: Run) -> AbstractContextManager[None]:
+        monkeypatch.setattr(Run, "in_training", in_training)
+        theirs.append(resume(run.path, callback=Callback()).log.path.read_bytes())
+        return in_training(run)
+
+    monkeypatch.setattr(Run, "in_training", late)
+    run = run_of("popularity", dataset, tmp_path / "run")
+    assert [run.log.path.read_bytes()] == theirs
+    assert run.is_finished

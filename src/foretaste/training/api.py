@@ -155,7 +155,9 @@ def _train(request: TrainRequest, callback: Callback | None, strategy: Strategy)
         if same is None:
             trainer, run = _begin(request, path, dataset, display, strategy)
             with _lock(run, strategy):
-                trainer.train(run, display)
+                # Another process may have resumed the run before this one had its lock.
+                if not strategy.on_main(lambda: run.is_finished):
+                    trainer.train(run, display)
                 return _replace_earlier(run, strategy)
         run = strategy.open_on_all(lambda: Run.open(same), Run.open)
         display.resuming(run.path)
