@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 ABSENT = float("-inf")
 """The score of columns that are no candidates: known items, repeats and padding."""
 
-_CACHE_BYTES = 8 * 2**20
-"""Bytes of the scores of one batch that stay in a CPU's cache. Ranking 3,706 items by a matrix
-factorisation then takes three quarters of the time. Below 4 MiB the calls cost more than the cache
-saves."""
 _MIN_USERS = 64
 """Users at once if their scores do not fit the cache; each batch reads all item vectors."""
 _MAX_USERS = 8192
@@ -65,10 +61,9 @@ def check_ranking_fits(
 def users_at_once(num_candidates: int, device: torch.device) -> int:
     """Return the number of users whose scores fit one batch's memory, on a CPU its cache."""
     row_bytes = 4 * max(1, num_candidates)
-    at_once = min(_MAX_USERS, LIMITS[device.type].score_bytes // row_bytes)
-    if device.type == "cpu":
-        at_once = min(at_once, max(_MIN_USERS, _CACHE_BYTES // row_bytes))
-    return max(1, at_once)
+    limits = LIMITS[device.type]
+    in_cache = max(_MIN_USERS, limits.cached_score_bytes // row_bytes)
+    return max(1, min(_MAX_USERS, limits.score_bytes // row_bytes, in_cache))
 
 
 def user_batches(

@@ -104,6 +104,10 @@ class Limits:
     With 16 users at once, each user takes a third longer, because every batch reads all vectors of
     items."""
 
+    cached_score_bytes: int = 1 << 23
+    """Scores of a batch that stay in a CPU's cache. Ranking 3,706 items by a matrix factorisation
+    then takes three quarters of the time. Below 4 MiB the calls cost more than the cache saves."""
+
     candidate_scores: int = 1 << 16
     """Scores of sampled or fixed candidates of the users that are ranked together: each may cost a
     row of activations in a tower."""
@@ -129,5 +133,6 @@ LIMITS = {
         exponentials=1 << 26,
         drawn_samples=0,
         score_bytes=1 << 29,
+        cached_score_bytes=1 << 29,
     ),
 }
