@@ -229,7 +229,7 @@ class RP3betaConfig(NeighborsConfig):
         "beta": Between(0.0, 1.0),
     }
 
-    cut: Literal["target", "source", "auto"] = "auto"
+    cut: Literal["target", "source", Auto] = "auto"
     """Whose strongest neighbours are kept: of each item that is recommended (target), or of each
     item of a history (source), which suits sparse data and short histories. The rule of auto:
     source where users have fewer than 60 items on average, else target."""
