@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretaste._util.signed_json import signed_text
 from foretaste.data import Dataset, Features, prepare
 from foretaste.errors import InputError, SettingError
 from tests.data.conftest import WriteFile, refuse
@@ -428,7 +429,7 @@ def test_columns_of_another_dataset(tmp_path: Path) -> None:
     }
     shutil.copytree(first.path, run := tmp_path / "run")
     (run / "manifest.json").unlink()
-    (run / "config.json").write_text(json.dumps(document))
+    (run / "config.json").write_text(signed_text(document))
     plain = prepare(PLAYS, tmp_path / "plain", items=ITEMS)
     for place, asked, columns in (
         (first.path, {}, ("kind", "tags")),

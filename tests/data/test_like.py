@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from foretaste.data import Dataset, prepare
-from foretaste.errors import InputError
+from foretaste.errors import DatasetError, InputError, RunError
 from foretaste.runs import Run
 from foretaste.training import Callback, train
 from tests.cli.conftest import call
@@ -110,6 +110,18 @@ def test_a_column_that_is_missing_is_one_sentence(
     done = call("train", "--like", str(run.path), str(other))
     assert done.status == 2
     says(done.err, other, "kind", "--event-column")
+
+
+def test_a_changed_description_is_named(run: Run, source: Path, tmp_path: Path) -> None:
+    for like, file, kind in (
+        ("run", "config.json", RunError),
+        ("first", "manifest.json", DatasetError),
+    ):
+        path = tmp_path / like / file
+        for content in (path.read_text()[:-9], path.read_text().replace("who", "what"), "[]"):
+            path.write_text(content)
+            with raises(kind, path):
+                prepare(source, tmp_path / "x", like=tmp_path / like, protocol="none")
 
 
 def test_train_repeats_the_weights(

@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 from foretaste._util.documents import Document
 from foretaste._util.files import read_document
 from foretaste._util.formatting import did_you_mean, option_words
+from foretaste._util.signed_json import check_signed
 from foretaste.data.config import PREPARE_DEFAULTS, PrepareConfig, settings_to_repeat
-from foretaste.data.manifest import FILE_NAME
-from foretaste.errors import SettingError
+from foretaste.data.manifest import FILE_NAME, Manifest
+from foretaste.errors import RunError, SettingError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,22 +32,20 @@ class Like:
 
     @classmethod
     def of(cls, directory: Path) -> Like:
-        """Read the directory; SettingError if it has neither a run nor a dataset."""
+        """Read the directory; SettingError if it has neither a run nor a dataset, RunError or
+        DatasetError if the description of either was changed."""
         id_types = {}
         try:
             for kind in ("user", "item"):
                 schema = pq.read_schema(directory / f"{kind}s.parquet")
                 is_integer = pa.types.is_integer(schema.field(f"{kind}_id").type)
                 id_types[f"{kind}_id_type"] = "integer" if is_integer else "text"
-            described, settings = _read_description(directory)
         except (OSError, ValueError, KeyError, pa.ArrowException):
             meant = did_you_mean(directory, holding="users.parquet")
             raise SettingError(f"like is {directory}, which is no run or dataset{meant}") from None
+        features, settings = _read_description(directory)
         return cls(
-            directory=directory,
-            id_types=id_types,
-            features=tuple(described.get("feature_columns", ())) or None,
-            settings=settings,
+            directory=directory, id_types=id_types, features=features or None, settings=settings
         )
 
     def config(
@@ -86,10 +85,16 @@ class Like:
         return {"like": note}
 
 
-def _read_description(directory: Path) -> tuple[Document, Document]:
-    """Return the description of a run's dataset or of a dataset, and the settings to repeat."""
+def _read_description(directory: Path) -> tuple[tuple[str, ...], Document]:
+    """Return the columns of features of a run or dataset, and the settings to repeat."""
     if (directory / FILE_NAME).is_file():
-        dataset = json.loads(read_document(directory / FILE_NAME))
-        return dataset, settings_to_repeat(dataset["config"])
-    run = json.loads(read_document(directory / "config.json"))
-    return run["dataset"], settings_to_repeat(run["request"]["data"]["preparation"])
+        manifest = Manifest.read(directory)
+        return manifest.feature_columns, settings_to_repeat(manifest.config)
+    path = directory / "config.json"
+    try:
+        check_signed(text := read_document(path))
+        run = json.loads(text)
+        settings = settings_to_repeat(run["request"]["data"]["preparation"])
+        return tuple(run["dataset"].get("feature_columns", ())), settings
+    except (OSError, ValueError, KeyError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from None
