@@ -242,7 +242,7 @@ def test_every_bit_that_was_flipped_in_a_file_of_tensors_is_noticed(tmp_path: Pa
         for place, byte in enumerate(path.read_bytes()):
             for bit in range(8):
                 os.pwrite(file.fileno(), bytes([byte ^ 1 << bit]), place)
-                with pytest.raises(RunError, match="file"):
+                with pytest.raises(RunError, match=r"torn|written by|another"):
                     read_tensors(path, {"model": "any"})
             os.pwrite(file.fileno(), bytes([byte]), place)
     assert read_tensors(path, {"model": "any"}).tensors.keys() == {"a", "b"}
