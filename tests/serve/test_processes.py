@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
@@ -56,14 +57,18 @@ def reloaded(served: processes.Served) -> list[str]:
 
 def test_the_command_serves_until_a_signal(runs: Path) -> None:
     command = [sys.executable, "-m", "foretaste", "serve", str(runs / "ease"), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        url = re.search(r"http://\S+:\d+", process.stdout.readline())
-        assert url is not None
-        with urlopen(f"{url[0]}/readyz") as answer:
-            assert answer.status == 200
-        process.terminate()
-        assert process.wait(processes.LIMIT_S) == 0
+    env = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+        try:
+            assert process.stdout is not None
+            url = re.search(r"http://\S+:\d+", process.stdout.readline())
+            assert url is not None
+            with urlopen(f"{url[0]}/readyz", timeout=processes.LIMIT_S) as answer:
+                assert answer.status == 200
+            process.terminate()
+            assert process.wait(processes.LIMIT_S) == 0
+        finally:
+            process.kill()
 
 
 def test_the_service_loads_new_runs_and_drains(place: Path, runs: Path, dataset: Dataset) -> None:
