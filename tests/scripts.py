@@ -23,40 +23,44 @@ exit "$status"
 
 def run_script(line: Sequence[object], folder: Path, env: Mapping[str, str]) -> Done:
     """Run a script, and its commands in the current folder; they are handed on in ``folder``."""
-    bin = folder / "bin"
-    bin.mkdir(parents=True, exist_ok=True)
-    (bin / "foretaste").write_text(_COMMAND.format(folder=shlex.quote(str(folder))))
-    (bin / "foretaste").chmod(0o755)
+    programs = folder / "bin"
+    programs.mkdir(parents=True, exist_ok=True)
+    (programs / "foretaste").write_text(_COMMAND.format(folder=shlex.quote(str(folder))))
+    (programs / "foretaste").chmod(0o755)
     for pipe in ("words", "status"):
         (folder / pipe).unlink(missing_ok=True)
         os.mkfifo(folder / pipe)
 
-    def run() -> Done:
+    def finish() -> Done:
         try:
-            done = subprocess.run(
-                [*map(str, line)],
-                env=os.environ | {"PATH": f"{bin}{os.pathsep}{os.environ['PATH']}"} | env,
-                capture_output=True,
-                text=True,
-                timeout=600,
-            )
-            return Done(done.returncode, done.stdout, done.stderr)
+            out, err = process.communicate(timeout=600)
+            return Done(process.returncode, out, err)
         finally:
+            process.kill()
             asked.write(b"\n")
 
     with (
         (folder / "words").open("r+b", buffering=0) as asked,
         (folder / "status").open("r+b", buffering=0) as answered,
         ThreadPoolExecutor(1) as thread,
+        subprocess.Popen(
+            [*map(str, line)],
+            env=os.environ | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"} | env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
     ):
-        running = thread.submit(run)
+        finished = thread.submit(finish)
         while words := [*iter(asked.readline, b"\n")]:
-            status = 1
+            done = Done(1, "", "")
             try:
                 done = call(*(word.decode().removesuffix("\n") for word in words))
+            except BaseException:
+                process.kill()
+                raise
+            finally:
                 (folder / "out").write_text(done.out)
                 (folder / "err").write_text(done.err)
-                status = done.status
-            finally:
-                answered.write(b"%d\n" % status)
-        return running.result()
+                answered.write(b"%d\n" % done.status)
+        return finished.result()
