@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,16 @@ def service(
 
 
 @pytest.fixture
-def _one_service(service: load.Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "Service", lambda *_: nullcontext(service))
+def started(service: load.Service, monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    """The run and options of each service asked for; `service` answers for all."""
+    started = []
+
+    def start(run: Path, options: Sequence[str], folder: str) -> AbstractContextManager[Any]:
+        started.append((run, *options))
+        return nullcontext(service)
+
+    monkeypatch.setattr(load, "Service", start)
+    return started
 
 
 def rows_of(line: str, runs: tuple[Path, Path], output: Path) -> list[dict[str, Any]]:
@@ -55,14 +63,17 @@ def rows_of(line: str, runs: tuple[Path, Path], output: Path) -> list[dict[str, 
 
 
 @needs_tools
-@pytest.mark.usefixtures("_one_service")
 def test_every_request_is_counted_and_a_valid_row_is_not_measured_again(
-    runs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: tuple[Path, Path],
+    tmp_path: Path,
+    started: list[tuple[object, ...]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     line = "steady --rate 100 --seconds 0.5 --warm-up-s 0.1 -- --queue-requests 99"
     monkeypatch.setattr(load, "MAX_LAG_MS", 1e9)
     (row,) = rows_of(line, runs, tmp_path / "rows")
     assert rows_of(line, runs, tmp_path / "rows") == [row]
+    assert started == [(runs[0], "--queue-requests", "99")]
     measured = row["measured"]
     assert not measured["is_void"]
     assert row["case"]["serve"] == "--queue-requests 99"
@@ -93,14 +104,17 @@ def test_a_ramp_counts_refusals_by_step_and_repeats_a_void_row(
 
 
 @needs_tools
-@pytest.mark.usefixtures("_one_service")
 def test_answers_are_right_while_runs_are_swapped(
-    runs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: tuple[Path, Path],
+    tmp_path: Path,
+    started: list[tuple[object, ...]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(load, "RELOADS_OF_A_ROW", 2)
     monkeypatch.setattr(load, "SECONDS_OF_A_LOAD", 0.5)
     line = f"reload --other {runs[1]} --rate 50 --reloads 2"
     (row,) = rows_of(line, runs, tmp_path / "rows")
+    assert started == [(runs[0],)]
     measured = row["measured"]
     assert (measured["reloads"], measured["reloads_failed"]) == (2, 0)
     assert measured["requests"] == measured["answered"] > 0
