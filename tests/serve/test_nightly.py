@@ -34,6 +34,7 @@ pytestmark = [
 ]
 
 
+NOWHERE = "http://127.0.0.1:9"
 NIGHTS = itertools.count()
 """Days from today on which the script runs; the script names datasets by the second."""
 
@@ -52,9 +53,9 @@ def _script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     date.chmod(0o755)
 
 
-def night(url: str = "http://127.0.0.1:9") -> Done:
+def night(*url: str) -> Done:
     """Run the script."""
-    return run_script(["sh", "nightly.sh", url], Path.cwd(), {"NIGHT": str(next(NIGHTS))})
+    return run_script(["sh", "nightly.sh", *url], Path.cwd(), {"NIGHT": str(next(NIGHTS))})
 
 
 def train_first(rows: str) -> None:
@@ -160,7 +161,7 @@ def test_a_new_dislike_is_news() -> None:
     assert (done.status, done.out.splitlines()[-1]) == (0, "nothing new"), done.err
     Path("ratings.csv").write_text(f"{rated}1,10,9,1\n")
     # No service is there to load the new run, so the script ends with curl's error.
-    done = night()
+    done = night(NOWHERE)
     assert "nothing new to compare on" in done.out, done.err
     assert Path("runs/current").readlink() != Path("first")
     (before,), (after,) = (load(f"runs/{run}").recommend(1, k=12) for run in ("first", "current"))
@@ -179,7 +180,7 @@ def test_a_trial_that_is_clearly_worse_stops_the_night() -> None:
     Path("ratings.csv").write_text(HEADINGS + "".join("{},{},{}\n".format(*row) for row in rows))
     with closing(EventStore("events.db")) as store:
         store.create()
-    done = night()
+    done = night(NOWHERE)
     assert done.status != 0
     trial, scores = re.compile(r"runs/\S+-try"), re.compile(r"ndcg@100 [^)]*\)")
     says(done.err, trial, "runs/current", scores, 30, re.compile(r"\d+%"))
