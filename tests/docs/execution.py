@@ -130,7 +130,7 @@ def _run_command(
     elif words[0] == "foretaste":
         done = call(*words[1:])
     else:
-        # torchrun and its ranks take seconds to start, which one line of the pages is to show.
+        # torchrun and its ranks take seconds to start, so lines that do not train run without it.
         done = _by_torchrun(words) if "train" in words[5:7] else on_ranks(words, Path.cwd())
     # A step that takes half a minute on a busy machine prints its progress.
     printed = re.sub(r"(?m)^.+: \d+%, [-:\d]+ left *\n", "", done.out + done.err)
