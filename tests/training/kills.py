@@ -71,8 +71,8 @@ class Campaign:
         chance = random.Random(self.seed)
         whole: dict[tuple[str, str], float] = {}
         for case in cycle(CASES):
-            if self.hits.total() >= self.num_kills:
-                break
+            if self.hits.total() >= self.num_kills and self.num_trainings > 1:
+                break  # the first two are models of both families
             if case not in whole:
                 whole[case] = self.in_child(lambda case=case: self.train(case, "whole"))
             self.kill_until_done(case, chance, whole[case])
