@@ -151,12 +151,12 @@ def slow_first(rank: int) -> None:
     fit, save = Ease.fit, Run.save_state
 
     def fitted(self: Ease, histories: HistoryTensors, progress: FitProgress) -> None:
-        time.sleep(3.5)
+        time.sleep(6)
         fit(self, histories, progress)
 
     def saved(self: Run, *args: Any) -> None:
         save(self, *args)
-        time.sleep(3.5)
+        time.sleep(6)
 
     Ease.fit, Run.save_state = fitted, saved  # type: ignore[method-assign]
 
@@ -165,7 +165,7 @@ def slow_first(rank: int) -> None:
 def test_ranks_wait_for_work_of_the_first_that_takes_longer_than_a_collective(
     dataset: Dataset, tmp_path: Path, line: str
 ) -> None:
-    line, env = f"train {line} {dataset.path} --run run", {TIMEOUT: "2.5"}
+    line, env = f"train {line} {dataset.path} --run run", {TIMEOUT: "5"}
     with launched(2, line, tmp_path, prelude=slow_first, env=env) as ranks:
         assert ranks.statuses() == [0, 0]
     assert Run.open(tmp_path / "run").is_finished
@@ -174,11 +174,11 @@ def test_ranks_wait_for_work_of_the_first_that_takes_longer_than_a_collective(
 def test_a_rank_that_never_comes_is_missed_within_a_bounded_time(
     dataset: Dataset, tmp_path: Path
 ) -> None:
-    line, env = f"train {SHORT} {dataset.path} --run run", {"FORETASTE_JOIN_TIMEOUT_S": "1"}
-    # The third rank starts first, so it is there in time.
+    line, env = f"train {SHORT} {dataset.path} --run run", {"FORETASTE_JOIN_TIMEOUT_S": "3"}
+    # The third rank starts first, so it is there in time, and it waits 6 s for the first.
     with launched(4, line, tmp_path, only=[2, 0], env=env) as ranks:
         assert ranks.statuses() == [2, 2]
-    says(the_error(ranks), 2, 4, "1 s", "1, 3", "FORETASTE_JOIN_TIMEOUT_S")
+    says(the_error(ranks), 2, 4, "3 s", "1, 3", "FORETASTE_JOIN_TIMEOUT_S")
     assert not (tmp_path / "run").exists()
 
 
