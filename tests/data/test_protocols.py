@@ -237,7 +237,7 @@ def test_none_trains_on_everything(prepared: PrepareText) -> None:
     ("text", "settings", "error", "named"),
     [
         (LAST_OUT.replace("timestamp", "when"), {"protocol": "temporal"}, SettingError,
-         ("temporal",)),
+         ("temporal", "no time column")),
         (LAST_OUT.replace("timestamp", "user_time_rank"), {"protocol": "temporal"}, SettingError,
          ("temporal", "user_time_rank")),
         (LAST_OUT, {"num_heldout_users": 2}, SettingError, ("num_heldout_users", "leave-one-out")),
@@ -277,7 +277,7 @@ def timed(time: Callable[[int, int], object]) -> str:
 @pytest.mark.parametrize(
     ("time", "named"),
     [
-        (lambda user, item: 0, (0,)),
+        (lambda user, item: 0, ("all times are one", 0)),
         (lambda user, item: "2024-05-01", ("2024-05-01",)),
         (lambda user, item: item, (40, 40)),
         (lambda user, item: item + 1, (40, 40)),
