@@ -1,8 +1,8 @@
 """No step has become twice as slow: ratios to plain code in the same process, in turns.
 
-A floor is about six tenths of the lowest ratio that was measured, alone and beside busy programs on
-two cores: neumf 3.1, vae 2.2, slist 2.1. So a step that takes twice the time fails. A ratio counts
-and no time.
+A floor is two thirds of the lowest ratio that was measured, alone and beside three busy programs on
+two cores: neumf 3.2, vae 2.2, slist 1.9. So a step that takes twice the time fails. A ratio of
+seconds of the processor counts, and no time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from foretaste.ops.histories import HistoryTensors
 CPU = torch.device("cpu")
 TURNS = 5
 
-FLOORS = {"neumf": 2.0, "vae": 1.3, "slist": 1.3}
+FLOORS = {"neumf": 2.1, "vae": 1.45, "slist": 1.25}
 
 
 def ratio(seconds: list[float], plain_seconds: list[float]) -> float:
@@ -50,8 +50,14 @@ def ratio(seconds: list[float], plain_seconds: list[float]) -> float:
     ids=["neumf", "vae"],
 )
 def test_a_step_beside_the_plain_loop(
-    config: NeuMFConfig | VAEConfig, plain_training: Callable[..., Any], batch_size: int, shape: str
+    config: NeuMFConfig | VAEConfig,
+    plain_training: Callable[..., Any],
+    batch_size: int,
+    shape: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Other programs take the processor from a turn, and none of its seconds.
+    monkeypatch.setattr(time, "perf_counter", time.process_time)
     session = Session("train", config, BenchConfig(shape=shape, device="cpu"))
     histories = session.histories()
     plan = session.plan("fp32", batch_size, 1 + TURNS)
