@@ -32,7 +32,9 @@ QUICK = {
     # A short program spends half of its time on reading and verifying classes.
     "spark.driver.extraJavaOptions": (
         "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m "
-        "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+        "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
+        # Memory that grows step by step is collected at each step.
+        "-Xms1500m -XX:MetaspaceSize=300m"
     ),
     # Each file would have a file of checksums, and a process that sets its permissions.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
