@@ -47,9 +47,8 @@ def record_beside(
 ) -> None:
     """Measure a case and the plain network's answers alternately, so that a change of the
     machine's load affects both; a row each, the plain row first."""
-    cases = {OURS: case}
-    if plain is not None:
-        cases[PLAIN] = replace(case, **plain._asdict())
+    cases = {} if plain is None else {PLAIN: replace(case, **plain._asdict())}
+    cases[OURS] = case
     sides = {side: Calls(session, options, one) for side, one in cases.items()}
     for _ in range(options.repeats):
         for calls in sides.values():
@@ -57,8 +56,8 @@ def record_beside(
     numbers = {side: calls.as_numbers() for side, calls in sides.items()}
     if plain is not None:
         add_ratio(numbers[OURS], numbers[PLAIN], "users_per_s")
-    for side in sorted(cases, key=lambda side: side != PLAIN):
-        session.add(side, case.case, cases[side].clock, numbers[side])
+    for side, one in cases.items():
+        session.add(side, case.case, one.clock, numbers[side])
 
 
 if __name__ == "__main__":

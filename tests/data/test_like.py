@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from foretaste._util.signed_json import signed_text
 from foretaste.data import Dataset, prepare
 from foretaste.errors import DatasetError, InputError, RunError
 from foretaste.runs import Run
@@ -122,6 +123,15 @@ def test_a_changed_description_is_named(run: Run, source: Path, tmp_path: Path) 
             path.write_text(content)
             with raises(kind, path):
                 prepare(source, tmp_path / "x", like=tmp_path / like, protocol="none")
+
+
+def test_a_run_of_another_version_is_named(run: Run, source: Path, tmp_path: Path) -> None:
+    path = run.path / "config.json"
+    document = json.loads(path.read_text())
+    del document["request"]
+    path.write_text(signed_text(document))
+    with raises(RunError, path, "request"):
+        prepare(source, tmp_path / "x", like=run.path, protocol="none")
 
 
 def test_train_repeats_the_weights(

@@ -159,7 +159,7 @@ class Calls:
         options = self._options
         share = -(-options.calls // options.repeats)
         first = share * len(self._turns)
-        # This call does not count: something else has just filled the caches.
+        # Between turns, `benchmarks/` measures another side, which fills the caches.
         self._case.answer(first)
         ends_at = time.perf_counter() + options.seconds / options.repeats
         times: list[float] = []

@@ -96,5 +96,7 @@ def _read_description(directory: Path) -> tuple[tuple[str, ...], Document]:
         run = json.loads(text)
         settings = settings_to_repeat(run["request"]["data"]["preparation"])
         return tuple(run["dataset"].get("feature_columns", ())), settings
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read: {error}") from None
+    except KeyError as name:
+        raise RunError(f"{path} has no {name}: another version wrote it; train again") from None

@@ -119,7 +119,7 @@ def agree_on_report(error: Exception, started: Launch) -> None:
     if report_of(error) is not None:
         return
     limit_s = _REPORT_S
-    with suppress(RankError):  # the error may be this variable's
+    with suppress(RankError):  # `error` may be about this variable
         limit_s = min(limit_s, _seconds(JOIN_TIMEOUT, _JOIN_S))
     try:
         store = _met_in or PrefixStore(started.attempt, _store(started, limit_s))

@@ -133,6 +133,6 @@ LIMITS = {
         exponentials=1 << 26,
         drawn_samples=0,
         score_bytes=1 << 29,
-        cached_score_bytes=1 << 29,
+        cached_score_bytes=1 << 29,  # no bound of its own: all of `score_bytes`
     ),
 }

@@ -199,7 +199,7 @@ def _same_of(begun: Sequence[str], request: TrainRequest, dataset: Dataset) -> s
                 f"that one by {resume_command(run.path)}, replace it with --overwrite "
                 "(overwrite=True in Python), or choose another directory"
             )
-    check_logs(request)  # unchecked so far if a run was to be resumed
+    check_logs(request)  # `_place_of` checks no logs if a run is to be resumed
     return None
 
 

@@ -96,7 +96,8 @@ def prepare(
     ``print(dataset)`` shows them too, with all sizes and the numbers of dropped rows.
 
     Raises InputError for a fault of the source (file, line, example), SettingError for settings
-    that do not fit the source, DatasetError if ``output`` may not be written.
+    that do not fit the source, DatasetError if ``output`` may not be written or the dataset
+    ``like`` was changed, RunError if the run ``like`` was changed.
     """
     request = PrepareRequest.of(
         source,

@@ -181,8 +181,9 @@ class DuckDBEngine(Engine):
         self._num_rows[name] = self._num_rows.pop(table)
 
     def count(self, relation: str) -> int:
-        # CREATE TABLE returned the number of rows of a whole table, so no query is needed.
-        return self._num_rows.get(relation) or super().count(relation)
+        # CREATE TABLE returned the number of rows of a whole table.
+        known = self._num_rows.get(relation)
+        return super().count(relation) if known is None else known
 
     def write(self, query: str, path: Path) -> None:
         self.run(f"COPY ({query}) TO {sql_literal(real_path(path))} (FORMAT parquet)")

@@ -64,7 +64,7 @@ class Plan:
     """True if the rows order the interactions of a user."""
 
     may_lack_times: bool
-    """True if unreadable times are left out: nobody named the column, and no split needs it."""
+    """True if unreadable times are left out: nobody named the column, and the split uses none."""
 
     unread_times: str
     """The reason why the times are not read; empty if they are read, or without times."""
