@@ -55,7 +55,7 @@ def says(message: object, *named: object) -> None:
     machine to machine by a compiled pattern. Folders of tests are left out of the message.
     """
     line = wording(str(message), *named)
-    test = _case_of(_running[-1].nodeid)
+    test = case_of(_running[-1].nodeid)
     _running[-1].user_properties.append(("message", line))
     if _STORES not in os.environ:
         known = stored().get(test, set()) | stored().get(_test_of(test), set())
@@ -69,6 +69,12 @@ def says(message: object, *named: object) -> None:
 def whole(pattern: str) -> re.Pattern[str]:
     """Return a pattern of a whole message that has `pattern`, if another library words it."""
     return re.compile(f"(?s).*(?:{pattern}).*")
+
+
+def case_of(test: str) -> str:
+    """Name a test's case by pytest's whole id, which has no white space but blanks: they separate
+    tests in the file, so ␣ stands for each."""
+    return test.replace(" ", "␣")
 
 
 def wording(message: str, *named: object) -> str:
@@ -96,8 +102,8 @@ def _pattern(named: object) -> re.Pattern[str]:
 
 @cache
 def stored() -> dict[str, set[str]]:
-    """The wordings of tests/messages.txt by test, or by case if cases of a test differ: below each
-    wording stand its tests, and each further case of a test without the test's name."""
+    """The wordings of tests/messages.txt by test, or by pytest's id of a case if cases of a test
+    differ: below each wording stand its tests, and each further case without the test's name."""
     found, wording = defaultdict[str, set[str]](set), ""
     for line in FILE.read_text(encoding="utf-8").splitlines():
         if not line.startswith(_INDENT):
@@ -147,7 +153,7 @@ class Messages:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect in the process that started the tests: reports of workers reach it too."""
-        test = _case_of(report.nodeid)
+        test = case_of(report.nodeid)
         self._used[test].update(text for kind, text in report.user_properties if kind == "message")
         if report.skipped:
             self._skipped |= {test, _test_of(test)}
@@ -186,15 +192,6 @@ class Messages:
 
 def _test_of(case: str) -> str:
     return case.split("[")[0]
-
-
-def _case_of(test: str) -> str:
-    """Name a test's case by the values that pytest spells out. Pytest numbers other values, and a
-    number changes with each case before it, so it counts only if a case has nothing else."""
-    name, _, values = test.partition("[")
-    text = re.sub(r"(^|-)[a-z_]+\d+(?=-|$)", "", values := values.removesuffix("]"))
-    short = re.sub(r"\s", "_", text or values.split("-")[0])[:40]
-    return f"{name}[{short}]" if short else name
 
 
 def _file_of(test: str) -> str:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.messages import FILE, stored, text_of, wording
+from tests.messages import FILE, case_of, stored, text_of, wording
 
 TEXT = "raw.csv, line 42: expected 4 fields, found 3: '1,2,3' (rows.csv); give --columns"
 
@@ -39,3 +39,10 @@ def test_cases_of_a_test_are_stored_apart_only_if_they_differ() -> None:
     assert text_of(found | {"a.py::test[z]": {"two"}}) == (
         "one\n    a.py test[x] [y]\ntwo\n    a.py test[z]\n"
     )
+
+
+def test_each_case_has_a_name_of_its_own_without_white_space() -> None:
+    cases = ["gmf-named0", "gmf-named1", "many words " * 9 + "0", "many words " * 9 + "1", ""]
+    names = {case_of(f"a.py::test[{case}]") for case in cases}
+    assert len(names) == len(cases)
+    assert all(name.split() == [name] for name in names)

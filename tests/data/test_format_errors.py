@@ -55,7 +55,7 @@ BEGINNINGS = {
 }
 
 
-@pytest.mark.parametrize("start", BEGINNINGS)
+@pytest.mark.parametrize("start", BEGINNINGS, ids=BEGINNINGS.get)
 @pytest.mark.parametrize("name", ["raw.csv", "raw.gz", "raw.parquet", "raw.db"])
 def test_a_file_is_what_its_first_bytes_say(write: WriteFile, start: bytes, name: str) -> None:
     if start.startswith(b"PAR1") and name == "raw.parquet":
