@@ -431,10 +431,7 @@ def test_places_that_cannot_be_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "reason"),
     [
-        (
-            "postgresql://shop:secret@127.0.0.1:9/shop",
-            "postgresql://shop@127.0.0.1:9/shop.*refused",
-        ),
+        ("postgresql://shop@127.0.0.1:9/shop", "refused"),
         ("postgresql://shop@127.0.0.1:9/shop?sslmode=never", "sslmode"),
         ("/dev/full", "database or disk is full"),
     ],
@@ -444,5 +441,16 @@ def test_a_hint_is_given_only_if_its_cause_was_seen(place: str, reason: str) -> 
     failed = re.compile(f"(?s)(?<=stored in ).*{reason}.*")
     with closing(EventStore(place)) as store, raises(SettingError, failed) as error:
         store.create()
-    for hint in ("UTF-8", "name another", "secret"):
+    for hint in ("UTF-8", "name another"):
         assert hint not in str(error.value)
+
+
+def test_a_password_is_not_shown() -> None:
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    shown, reason = "postgresql://shop@127.0.0.1:9/shop", re.compile("(?s)(?<=: ).*refused.*")
+    with (
+        closing(EventStore("postgresql://shop:secret@127.0.0.1:9/shop")) as store,
+        raises(SettingError, shown, reason) as error,
+    ):
+        store.create()
+    assert "secret" not in str(error.value)
