@@ -88,7 +88,7 @@ def test_a_rank_that_is_killed_ends_the_others(dataset: Dataset, tmp_path: Path)
 
 
 def test_a_rank_that_stands_still_ends_the_others(dataset: Dataset, tmp_path: Path) -> None:
-    line, env = f"train {ENDLESS} {dataset.path} --run run", {TIMEOUT: "3"}
+    line, env = f"train {ENDLESS} {dataset.path} --run run", {TIMEOUT: "5"}
     with launched(2, line, tmp_path, env=env) as ranks:
         wait_for_epochs(ranks)
         ranks.send(1, signal.SIGSTOP)
