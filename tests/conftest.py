@@ -29,7 +29,7 @@ settings.load_profile("foretaste")
 # A suite in the background of a script starts with SIGINT ignored, and so do its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Each search for garbage takes long among the modules of the suite.
+# Garbage collection is slow with the suite's many modules, so it runs seldom.
 gc.set_threshold(20_000, 20, 100)
 
 # Test workers share the cores, and so do the processes that tests start.
@@ -49,7 +49,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_finish() -> None:
-    """Leave the modules and tests that are there out of each later search for garbage."""
+    """Freeze the imported modules and the tests, so that later collections skip them."""
     gc.collect()
     gc.freeze()
 

@@ -48,7 +48,7 @@ def test_the_model_of_the_page_is_short() -> None:
 def test_the_commands_of_the_page_take_the_model(
     installed: Path, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Trainings have an interpreter of their own, because it finds the models as it starts."""
+    """Trainings have an interpreter of their own, because a process finds models when it starts."""
     path = os.pathsep.join(map(str, [installed, ROOT / "src"]))
 
     def run(*words: str) -> Done:

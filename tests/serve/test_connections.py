@@ -30,7 +30,8 @@ def patch(**constants: object) -> str:
 
 @pytest.fixture(scope="module")
 def served(runs: Path) -> Iterator[processes.Served]:
-    """A service with room for 160 connections, and 22 in excess, idle after half a second."""
+    """A service with room for 160 connections and 22 in excess; a connection without a request for
+    half a second is idle."""
     limits = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))\n"
     with processes.serve(runs / "popularity", patch=limits + patch(_IDLE_S=0.5)) as found:
         yield found
