@@ -195,14 +195,14 @@ def test_a_publication_is_trained_and_kept(tmp_path: Path) -> None:
     pairs = [(user, (7 * user + step) % 150, step) for user in range(30) for step in range(25)]
     text = "".join(f"{user}::{item}::4::{time}\n" for user, item, time in pairs)
     (folder / "ratings.dat").write_text(text)
-    line, commands = papers_line(tmp_path, "ials-revisited"), tmp_path / "commands"
-    done = run_script(line, commands, {})
+    line, programs = papers_line(tmp_path, "ials-revisited"), tmp_path / "programs"
+    done = run_script(line, programs, {})
     assert done.status == 0, done.err
     result = done.out.partition("published: hr@10 0.731, ndcg@10 0.452")[2]
     assert re.search(r"\n ials-1 +\d\.\d{4} +\d\.\d{4}", result)
     again = noted(papers(tmp_path, NOTE, "ials-revisited"))
     assert [line[0] for line in again] == ["evaluate"]
-    more = run_script(line, commands, {"SEEDS": "3"})
+    more = run_script(line, programs, {"SEEDS": "3"})
     values = []
     for seed in (1, 2, 3):
         run = Run.open(tmp_path / "the runs" / "ials-revisited" / f"ials-{seed}")

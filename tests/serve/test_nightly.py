@@ -34,6 +34,8 @@ pytestmark = [
 ]
 
 
+PROGRAMS = Path("bin")
+"""Programs that stand in for others while the script runs."""
 NOWHERE = "http://127.0.0.1:9"
 NIGHTS = itertools.count()
 """Days from today on which the script runs; the script names datasets by the second."""
@@ -47,7 +49,7 @@ def _script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (script,) = (block for block in page("serving.md").blocks if block.title == "nightly.sh")
     Path("nightly.sh").write_text(script.text)
-    date = Path("bin/date")
+    date = PROGRAMS / "date"
     date.parent.mkdir()
     date.write_text(f'#!/bin/sh\nexec {programs.find("date")} -d "$NIGHT days" "$@"\n')
     date.chmod(0o755)
@@ -55,7 +57,8 @@ def _script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def night(*url: str) -> Done:
     """Run the script."""
-    return run_script(["sh", "nightly.sh", *url], Path.cwd(), {"NIGHT": str(next(NIGHTS))})
+    env = {"NIGHT": str(next(NIGHTS))}
+    return run_script(["sh", "nightly.sh", *url], PROGRAMS.absolute(), env)
 
 
 def train_first(rows: str) -> None:
